@@ -1,0 +1,42 @@
+# Everything a contributor or a curious visitor runs. Needs python3 (3.11 or later, with venv) and make; nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check slow docs bench clean
+
+demo: $(VENV)/.installed           ## install and run the demonstration
+	$(BIN)/lmab demo
+
+test: check                        ## everything the continuous integration runs
+	$(BIN)/python -m pytest -m "not slow"
+
+check: $(VENV)/.installed-dev      ## linters, types, floors of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+slow: $(VENV)/.installed-dev       ## statistical studies: minutes to an hour
+	$(BIN)/python -m pytest -m slow -n 0
+
+bench: $(VENV)/.installed-bench    ## speed beside the peers, printed
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.installed-docs      ## the documentation site, in site/
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) site
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[plot]'
+	touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	touch $@

@@ -1,0 +1,19 @@
+"""The narrow waist: the few hot functions, each in plain NumPy (`reference`, the specification) and in Numba (`compiled`).
+
+Which of the two runs is decided here and nowhere else: `kernel("em")` is the module of that name, compiled unless the
+environment says `LMAB_KERNEL=reference`. Numba is imported with the first compiled module, not with the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+from types import ModuleType
+
+
+@cache
+def kernel(name: str) -> ModuleType:
+    """The kernel module `name` ("em", "planning", ...) of the chosen implementation."""
+    implementation = os.environ.get("LMAB_KERNEL", "compiled")
+    return importlib.import_module(f"{__name__}.{implementation}.{name}")

@@ -1,0 +1,1 @@
+"""Plain NumPy: what every kernel must compute."""
