@@ -1,3 +1,20 @@
 """lmab: episodic latent bandits, from session logs to a provably near-optimal session policy."""
 
 __version__ = "0.1.0"
+
+from .episodes import Episodes as Episodes
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
+from .instances import random_bandit as random_bandit
+from .loading import load as load
+from .model import LatentBandit as LatentBandit
+from .policy import Policy as Policy
+from .simulation import Environment as Environment
+from .simulation import Simulator as Simulator
+from .simulation import simulate as simulate
+from .small_policies import MUCB as MUCB
+from .small_policies import FixedSequence as FixedSequence
+from .small_policies import Greedy as Greedy
+from .small_policies import Stationary as Stationary
+from .small_policies import Thompson as Thompson
+from .small_policies import Uniform as Uniform

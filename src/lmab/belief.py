@@ -23,7 +23,10 @@ def prior(bandit: LatentBandit, n: int | None = None) -> Float[Array, "*n M"]:
 
 
 def update(
-    bandit: LatentBandit, belief: Float[Array, "*n M"], arm: Shaped[Array, "*n"] | int, reward: Shaped[Array, "*n"] | float
+    bandit: LatentBandit,
+    belief: Float[Array, "*n M"],
+    arm: Shaped[Array, "*n"] | int,
+    reward: Shaped[Array, "*n"] | float,
 ) -> Float[Array, "*n M"]:
     """The belief after `arm` paid `reward`, for one session or for n at once.
 

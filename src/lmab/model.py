@@ -107,14 +107,16 @@ class LatentBandit:
 
     def record(self) -> files.Record:
         labels = None if self.arm_labels is None else list(self.arm_labels)
-        return files.Record("bandit", {"arm_labels": labels}, {"weights": self.weights}, {"rewards": self.rewards.record()})
+        nested = {"rewards": self.rewards.record()}
+        return files.Record("bandit", {"arm_labels": labels}, {"weights": self.weights}, nested)
 
     @classmethod
     def from_record(cls, record: files.Record) -> LatentBandit:
         if record.kind != "bandit":
             raise InvalidFile(f"holds a {record.kind}, not a bandit")
         labels = record.fields["arm_labels"]
-        return cls(record.arrays["weights"], restore(record.records["rewards"]), None if labels is None else tuple(labels))
+        rewards = restore(record.records["rewards"])
+        return cls(record.arrays["weights"], rewards, None if labels is None else tuple(labels))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LatentBandit):

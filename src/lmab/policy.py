@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from . import belief, files
 from ._shapes import Array, Bool, Float, Integer
-from .errors import InvalidArgument, InvalidFile, check_array, check_count, check_rng
+from .errors import InvalidArgument, check_count, check_rng
 from .model import LatentBandit
 
 
@@ -85,7 +85,7 @@ class Policy(ABC):
         state = self.start()
         for arm, reward in history:
             state = self.observe(state, arm, reward)
-        return int(self.act(state, allowed=allowed, rng=rng))  # type: ignore[arg-type]
+        return int(self.act(state, allowed=allowed, rng=rng))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives a policy that makes the same decisions."""
@@ -119,12 +119,13 @@ class Policy(ABC):
 
     def _mask(self, allowed: Any, n: int) -> Bool[Array, "n A"]:
         mask = np.asarray(allowed, dtype=bool)
-        if mask.ndim not in (1, 2) or mask.shape[-1] != (self.n_arms or mask.shape[-1]) or mask.shape[:-1] not in ((), (n,)):
-            expected = f"({self.n_arms or 'A'},) or ({n}, {self.n_arms or 'A'})"
-            raise InvalidArgument(f"allowed must have shape {expected}, got {mask.shape}")
-        mask = np.broadcast_to(mask, (n, mask.shape[-1]))
-        if not mask.any(axis=1).all():
-            raise InvalidArgument(f"allowed must leave an arm to play, got none in row {int(np.argmin(mask.any(axis=1)))}")
+        size = self.n_arms or (mask.shape[-1] if mask.ndim else 0)
+        if mask.shape not in ((size,), (n, size)):
+            raise InvalidArgument(f"allowed must have shape ({size},) or ({n}, {size}), got {mask.shape}")
+        mask = np.broadcast_to(mask, (n, size))
+        stuck = ~mask.any(axis=1)
+        if stuck.any():
+            raise InvalidArgument(f"allowed must leave an arm to play, got none in row {int(stuck.argmax())}")
         return mask
 
 
@@ -133,114 +134,13 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
     return (scores if allowed is None else np.where(allowed, scores, -np.inf)).argmax(axis=1)
 
 
-class _Blind(Policy):
-    """A policy that knows no model."""
-
-    adaptive = False
-
-    def _preferred(self, arm: int, n: int, allowed: Bool[Array, "n A"] | None, others: Sequence[int]) -> Integer[Array, "n"]:
-        """`arm`, or where it is not allowed the first allowed one of `others`, then of all arms."""
-        if allowed is None:
-            return np.full(n, arm)
-        n_arms = allowed.shape[1]
-        order = list(dict.fromkeys([arm, *others, *range(n_arms)]))
-        if max(order) >= n_arms:
-            raise InvalidArgument(f"allowed must cover arm {max(order)}, got {n_arms} arms")
-        return np.array(order)[allowed[:, order].argmax(axis=1)]
-
-
-class Uniform(_Blind):
-    """Any allowed arm, equally likely: the exploration policy of Algorithm 1, step 1.
-
-    Examples:
-        >>> import numpy as np, lmab
-        >>> policy = lmab.Uniform(3)
-        >>> policy.act(policy.start(), allowed=[False, True, False], rng=np.random.default_rng(0))
-        1
-    """
-
-    kind = "uniform"
-    deterministic = False
-
-    def __init__(self, n_arms: int, *, horizon: int | None = None) -> None:
-        self.n_arms = check_count("n_arms", n_arms)
-        self.horizon = _horizon(horizon)
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        n = len(state.memory)
-        if allowed is None:
-            return rng.integers(self.n_arms, size=n)  # type: ignore[no-any-return]
-        rank = (rng.random(n) * allowed.sum(axis=1)).astype(np.int64) + 1
-        return (allowed.cumsum(axis=1) >= rank[:, None]).argmax(axis=1)
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"n_arms": self.n_arms, "horizon": self.horizon})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> Uniform:
-        return cls(**record.fields)
-
-
-class FixedSequence(_Blind):
-    """The given arms in the given order, whatever they pay.
-
-    Examples:
-        >>> import lmab
-        >>> policy = lmab.FixedSequence([2, 0])
-        >>> policy.act_on([(2, 1.0)])
-        0
-    """
-
-    kind = "fixed-sequence"
-
-    def __init__(self, arms: Sequence[int]) -> None:
-        self.arms = tuple(check_count(f"arms[{i}]", arm, minimum=0) for i, arm in enumerate(arms))
-        self.horizon = check_count("the number of arms", len(self.arms))
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return self._preferred(self.arms[state.step], len(state.memory), allowed, self.arms[state.step :])
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"arms": list(self.arms)})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> FixedSequence:
-        return cls(**record.fields)
-
-
-class Stationary(_Blind):
-    """One arm at every step: the best that ignoring contexts can do.
-
-    Examples:
-        >>> import lmab
-        >>> lmab.Stationary(4).act_on([])
-        4
-    """
-
-    kind = "stationary"
-
-    def __init__(self, arm: int, *, horizon: int | None = None) -> None:
-        self.arm = check_count("arm", arm, minimum=0)
-        self.horizon = _horizon(horizon)
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return self._preferred(self.arm, len(state.memory), allowed, ())
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"arm": self.arm, "horizon": self.horizon})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> Stationary:
-        return cls(**record.fields)
-
-
 class BeliefPolicy(Policy):
     """A policy whose memory is the unnormalised belief under a model."""
 
     def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
         self.bandit = bandit
         self.n_arms = bandit.n_arms
-        self.horizon = _horizon(horizon)
+        self.horizon = check_horizon(horizon)
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
@@ -260,106 +160,6 @@ class BeliefPolicy(Policy):
         return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
 
 
-class Greedy(BeliefPolicy):
-    """The arm with the highest expected reward under the belief. With static contexts this is Q-MDP.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1], [0.2, 0.7]])
-        >>> lmab.Greedy(bandit).act_on([])
-        0
-    """
-
-    kind = "greedy"
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(state.memory @ self.bandit.means, allowed)
-
-
-class Thompson(BeliefPolicy):
-    """Draw a context from the belief and play its best arm (mTS of Hong et al., 2020).
-
-    Examples:
-        >>> import numpy as np, lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.0, 1.0], [[0.9, 0.1], [0.2, 0.7]])
-        >>> lmab.Thompson(bandit).act_on([], rng=np.random.default_rng(0))
-        1
-    """
-
-    kind = "thompson"
-    deterministic = False
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        cumulative = state.memory.cumsum(axis=1)
-        draw = rng.random(len(cumulative)) * cumulative[:, -1]
-        contexts = (cumulative > draw[:, None]).argmax(axis=1)
-        if allowed is None:
-            return self.bandit.means.argmax(axis=1)[contexts]
-        return best_allowed(self.bandit.means[contexts], allowed)
-
-
-class MUCB(BeliefPolicy):
-    """Optimism over the contexts still consistent with the session (mUCB of Hong et al., 2020).
-
-    Each step believes the consistent context that promises most and plays its best arm. A context stays consistent
-    while the rewards it promised, when believed, exceed those received by at most
-    `width * spread * sqrt(6 * t * log(t + 1))`, with `spread` the range of the rewards (Gaussian: the scale).
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> lmab.MUCB(bandit).act_on([])
-        0
-    """
-
-    kind = "mucb"
-    order_free = False
-
-    def __init__(self, bandit: LatentBandit, *, horizon: int | None = None, width: float = 0.25) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.width = float(check_array("width", [width], ndim=1)[0])
-
-    def _initial_memory(self) -> Float[Array, "M"]:
-        return np.zeros(self.bandit.n_contexts)  # promised minus received, summed over the steps a context was believed
-
-    def _consistent(self, state: State) -> Bool[Array, "n M"]:
-        rewards = self.bandit.rewards
-        spread = float(np.ptp(rewards.values)) if hasattr(rewards, "values") else rewards.scale
-        limit = self.width * spread * np.sqrt(6 * state.step * np.log(state.step + 1))
-        within = state.memory <= limit
-        return within | ~within.any(axis=1, keepdims=True)  # when none is left, all are candidates again
-
-    def _believed(self, state: State, allowed: Bool[Array, "n A"] | None) -> tuple[Integer[Array, "n"], Integer[Array, "n"]]:
-        means = self.bandit.means
-        if allowed is None:
-            best, promise = np.tile(means.argmax(axis=1), (len(state.memory), 1)), means.max(axis=1)[None]
-        else:
-            masked = np.where(allowed[:, None, :], means[None], -np.inf)
-            best, promise = masked.argmax(axis=2), masked.max(axis=2)
-        contexts = np.where(self._consistent(state), promise, -np.inf).argmax(axis=1)
-        return contexts, best[np.arange(len(best)), contexts]
-
-    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return self._believed(state, allowed)[1]
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
-        contexts = self._believed(state, None)[0]
-        memory = state.memory.copy()
-        memory[np.arange(len(memory)), contexts] += self.bandit.means[contexts, arms] - rewards
-        return memory
-
-    def record(self) -> files.Record:
-        base = super().record()
-        return files.Record(base.kind, {**base.fields, "width": self.width}, base.arrays, base.records)
-
-
-def restore(record: files.Record, kinds: Iterable[type[Policy]]) -> Policy:
-    """The policy that `record` describes, of one of the given kinds."""
-    makers: dict[str, Callable[[files.Record], Policy]] = {kind.kind: kind.from_record for kind in kinds}
-    if record.kind not in makers:
-        raise InvalidFile(f"holds a {record.kind}, not a policy")
-    return makers[record.kind](record)
-
-
-def _horizon(horizon: int | None) -> int | None:
+def check_horizon(horizon: int | None) -> int | None:
+    """None, or a horizon of at least one step."""
     return None if horizon is None else check_count("horizon", horizon)

@@ -1,4 +1,4 @@
-"""The narrow waist: the few hot functions, each in plain NumPy (`reference`, the specification) and in Numba (`compiled`).
+"""The narrow waist: the few hot functions, each in plain NumPy (`reference`, the specification) and Numba (`compiled`).
 
 Which of the two runs is decided here and nowhere else: `kernel("em")` is the module of that name, compiled unless the
 environment says `LMAB_KERNEL=reference`. Numba is imported with the first compiled module, not with the package.

@@ -1,0 +1,162 @@
+"""What a policy is worth: exactly, by walking the tree of histories, or by simulation with a standard error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._shapes import Array, Float, Integer
+from .errors import InvalidArgument, TooLarge, check_count, check_rng
+from .model import LatentBandit
+from .policy import Policy, State
+from .rewards import Categorical
+from .simulation import check_fits, draw_contexts, interact
+
+NODE_LIMIT = 2_000_000  # histories held at once by an exact evaluation
+_CHUNK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Expected reward of a session under a policy."""
+
+    mean: float  # sum over the steps
+    stderr: float  # 0.0 when exact
+    per_step: Float[Array, "H"]  # expected reward of each step
+    n_episodes: int | None = None  # simulated sessions; None when exact
+    n_nodes: int | None = None  # histories walked; None when simulated
+
+    @property
+    def exact(self) -> bool:
+        return self.n_episodes is None
+
+    def __repr__(self) -> str:
+        how = "exact" if self.exact else f"{self.n_episodes} episodes"
+        return f"Evaluation({self.mean:.6g} ± {self.stderr:.2g} over {len(self.per_step)} steps, {how})"
+
+
+def evaluate(
+    policy: Policy,
+    bandit: LatentBandit,
+    *,
+    horizon: int,
+    n_episodes: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> Evaluation:
+    """Expected total reward of `policy` on `bandit`: the paper's V(pi).
+
+    Exact where the policy is deterministic and rewards take finitely many values: all histories that can happen are
+    walked, those with equal counts as one where the policy does not care for order. Otherwise, or when `n_episodes`
+    is given, sessions are simulated; each step then counts the expected reward of the arm in the session's hidden
+    context, which has the same mean as the reward and less noise.
+
+    Args:
+        policy: what to evaluate.
+        bandit: the truth to evaluate it on, which need not be the model the policy was made from.
+        horizon: steps per session.
+        n_episodes: sessions to simulate; None asks for the exact value.
+        rng: the generator, for simulation.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+        >>> lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=5)
+        Evaluation(2.98035 ± 0 over 5 steps, exact)
+        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5, n_episodes=1000, rng=np.random.default_rng(0)).exact
+        False
+    """
+    horizon = check_count("horizon", horizon)
+    check_fits(policy, bandit, horizon)
+    if n_episodes is not None:
+        n_episodes = check_count("n_episodes", n_episodes, minimum=2)
+        return _simulated(policy, bandit, horizon, n_episodes, check_rng(rng, "the evaluation is simulated"))
+    if not policy.deterministic:
+        raise InvalidArgument(f"n_episodes and rng are needed: {type(policy).__name__} plays at random, got None")
+    if not policy.adaptive:
+        return _open_loop(policy, bandit, horizon)
+    if not isinstance(bandit.rewards, Categorical):
+        raise InvalidArgument("n_episodes and rng are needed: rewards are continuous, got None")
+    return _walk(policy, bandit, bandit.rewards, horizon)
+
+
+def _simulated(
+    policy: Policy, bandit: LatentBandit, horizon: int, n_episodes: int, rng: np.random.Generator
+) -> Evaluation:
+    total, squares, per_step = 0.0, 0.0, np.zeros(horizon)
+    for start in range(0, n_episodes, _CHUNK):
+        contexts = draw_contexts(bandit, min(_CHUNK, n_episodes - start), rng)
+        actions, _ = interact(bandit, policy, contexts, horizon, rng)
+        expected = bandit.means[contexts[:, None], actions]
+        per_step += expected.sum(axis=0)
+        sums = expected.sum(axis=1)
+        total += float(sums.sum())
+        squares += float((sums**2).sum())
+    mean = total / n_episodes
+    variance = max(squares / n_episodes - mean**2, 0.0) * n_episodes / (n_episodes - 1)
+    return Evaluation(mean, float(np.sqrt(variance / n_episodes)), per_step / n_episodes, n_episodes=n_episodes)
+
+
+def _open_loop(policy: Policy, bandit: LatentBandit, horizon: int) -> Evaluation:
+    state, per_step = policy.start(1), np.empty(horizon)
+    for step in range(horizon):
+        arms: Any = policy.act(state)
+        if arms[0] >= bandit.n_arms:
+            raise InvalidArgument(f"policy must name arms in 0..{bandit.n_arms - 1}, got {int(arms[0])}")
+        per_step[step] = bandit.weights @ bandit.means[:, arms[0]]
+        state = policy.observe(state, arms, np.zeros(1))
+    return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=horizon)
+
+
+def _walk(policy: Policy, bandit: LatentBandit, rewards: Categorical, horizon: int) -> Evaluation:
+    """Expected reward level by level; `mass` is weight times probability of the history, for every context."""
+    state, mass = policy.start(1), bandit.weights[None]
+    history: Integer[Array, "n t"] = np.empty((1, 0), np.int32)
+    per_step, nodes = np.empty(horizon), 0
+    for step in range(horizon):
+        nodes += len(mass)
+        arms: Any = policy.act(state)
+        per_step[step] = np.einsum("nm,mn->", mass, rewards.means[:, arms])
+        if step + 1 < horizon:
+            state, mass, history = _branch(policy, rewards, state, mass, history, arms)
+    return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=nodes)
+
+
+def _branch(
+    policy: Policy,
+    rewards: Categorical,
+    state: State,
+    mass: Float[Array, "n M"],
+    history: Integer[Array, "n t"],
+    arms: Integer[Array, "n"],
+) -> tuple[State, Float[Array, "k M"], Integer[Array, "k t1"]]:
+    """All histories one step longer that can happen, merged by counts where order does not matter."""
+    size = len(mass) * rewards.n_values
+    codes = (arms[:, None] * rewards.n_values + np.arange(rewards.n_values)).ravel()
+    parent = np.repeat(np.arange(len(mass)), rewards.n_values)
+    children = mass[parent] * rewards.table[codes]
+    alive = np.flatnonzero(children.max(axis=1) > 0)
+    codes, parent, children = codes[alive], parent[alive], children[alive]
+    longer = np.column_stack([history[parent], codes]).astype(np.int32)
+    if policy.order_free:
+        longer.sort(axis=1)
+        keep, group = _unique_rows(longer)
+        merged = np.zeros((len(keep), mass.shape[1]))
+        np.add.at(merged, group, children)
+        codes, parent, children, longer = codes[keep], parent[keep], merged, longer[keep]
+    if len(children) > NODE_LIMIT:
+        raise TooLarge(
+            f"an exact evaluation would hold {len(children)} histories of {longer.shape[1]} steps (of {size} reached), "
+            f"more than {NODE_LIMIT}: give n_episodes and rng to simulate instead"
+        )
+    picked = State(state.step, state.memory[parent], single=False)
+    values = rewards.values[codes % rewards.n_values]
+    return policy.observe(picked, codes // rewards.n_values, values), children, longer
+
+
+def _unique_rows(rows: Integer[Array, "n t"]) -> tuple[Integer[Array, "k"], Integer[Array, "n"]]:
+    """First index of each distinct row, and for every row which distinct one it is."""
+    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first, group

@@ -1,0 +1,40 @@
+"""`load`: any file of the package back into the value it was saved from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from . import files
+from .errors import InvalidFile, LmabError
+from .model import LatentBandit
+from .policy import Policy
+from .small_policies import MUCB, FixedSequence, Greedy, Stationary, Thompson, Uniform
+
+POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB)
+
+_READERS: dict[str, Callable[[files.Record], Any]] = {
+    "bandit": LatentBandit.from_record,
+    **{policy.kind: policy.from_record for policy in POLICIES},
+}
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a `LatentBandit`, a policy or a `Design` from a file; nothing in a file is ever run.
+
+    Examples:
+        >>> import os, tempfile, lmab
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.lmab")
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> bandit.save(path)
+        >>> lmab.load(path) == bandit
+        True
+    """
+    record = files.read(path)
+    if record.kind not in _READERS:
+        raise InvalidFile(f"{os.fspath(path)}: holds a {record.kind!r}, which this lmab does not know")
+    try:
+        return _READERS[record.kind](record)
+    except (LmabError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InvalidFile(f"{os.fspath(path)}: damaged: {error}") from None
