@@ -1,0 +1,3 @@
+"""The command line: each command parses, calls the library, prints."""
+
+from .app import main as main
