@@ -18,6 +18,8 @@ from ._shapes import Array, Bool, Float, Integer
 from .errors import InvalidArgument, check_count, check_rng
 from .model import LatentBandit
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -130,8 +132,14 @@ class Policy(ABC):
 
 
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Integer[Array, "n"]:
-    """The allowed arm with the highest score; the lowest number among equals."""
-    return (scores if allowed is None else np.where(allowed, scores, -np.inf)).argmax(axis=1)
+    """The allowed arm with the highest score; the lowest number among equals.
+
+    Scores within rounding of each other are equal, so that a decision does not hang on the order of a sum.
+    """
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+    top = scores.max(axis=1, keepdims=True)
+    return (scores >= top - _ROUNDING * np.abs(top)).argmax(axis=1)
 
 
 class BeliefPolicy(Policy):

@@ -1,0 +1,5 @@
+"""`python -m lmab` is the command `lmab`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,32 @@
+"""One example of every policy class, by class, for the contract tests. A class without one fails the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import lmab
+from lmab import LatentBandit, Policy
+
+Maker = Callable[[LatentBandit, int], Policy]
+
+EXAMPLES: dict[str, Maker] = {
+    "Uniform": lambda bandit, horizon: lmab.Uniform(bandit.n_arms),
+    "FixedSequence": lambda bandit, horizon: lmab.FixedSequence([t % bandit.n_arms for t in range(horizon)]),
+    "Stationary": lambda bandit, horizon: lmab.Stationary(1),
+    "Greedy": lambda bandit, horizon: lmab.Greedy(bandit),
+    "Thompson": lambda bandit, horizon: lmab.Thompson(bandit),
+    "MUCB": lambda bandit, horizon: lmab.MUCB(bandit),
+}
+
+
+def concrete() -> dict[str, type[Policy]]:
+    """Every final policy class that the package defines."""
+    found: dict[str, type[Policy]] = {}
+    todo = [Policy]
+    while todo:
+        cls = todo.pop()
+        below = cls.__subclasses__()
+        todo += below
+        if not below and cls.__module__.startswith("lmab"):
+            found[cls.__name__] = cls
+    return found

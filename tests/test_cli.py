@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from lmab.cli.app import app, main
+
+RUNNER = CliRunner()
+COMMANDS = [command.callback.__name__ for command in app.registered_commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_ends_with_an_example(command):
+    result = RUNNER.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert result.output.strip().splitlines()[-1].strip().startswith("Example: lmab")
+
+
+def test_demo_prints_a_table_and_json():
+    text = RUNNER.invoke(app, ["demo", "--seed", "3"])
+    assert text.exit_code == 0
+    assert "best fixed arm" in text.output
+    answer = json.loads(RUNNER.invoke(app, ["demo", "--seed", "3", "--json"]).output)
+    fixed, greedy, full = (row["value"] for row in answer["rows"])
+    assert fixed <= greedy <= full
+    for row in answer["rows"]:
+        assert abs(row["value"] - row["simulated"]) <= 5 * row["stderr"] + 1e-12
+
+
+def test_no_progress_bar_in_a_pipe():
+    result = subprocess.run([sys.executable, "-m", "lmab", "demo"], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+
+
+def test_version():
+    result = RUNNER.invoke(app, ["--version"])
+    assert result.output.startswith("lmab 0.")
+
+
+def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
+    from lmab.cli import demo
+    from lmab.errors import InvalidArgument
+
+    def fail(*args, **kwargs):
+        raise InvalidArgument("horizon must be at least 1, got 0")
+
+    monkeypatch.setattr(demo.instances, "random_bandit", fail)
+    monkeypatch.setattr(sys, "argv", ["lmab", "demo"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == "error: horizon must be at least 1, got 0\n"

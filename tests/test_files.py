@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import bandits
+
+import lmab
+from lmab import LatentBandit, files
+from lmab.errors import InvalidFile
+
+
+@pytest.fixture
+def bandit():
+    return LatentBandit.categorical([0.1, 0.9], [[[1 / 3, 2 / 3]], [[0.0, 1.0]]], [-0.1, 0.3])
+
+
+@given(bandits())
+def test_round_trip_is_exact_to_the_bit(tmp_path_factory, bandit):
+    path = tmp_path_factory.mktemp("files") / "model.lmab"
+    bandit.save(path)
+    again = lmab.load(path)
+    assert again == bandit
+    assert again.weights.tobytes() == bandit.weights.tobytes()
+    assert again.rewards.probabilities.tobytes() == bandit.rewards.probabilities.tobytes()
+
+
+def test_gaussian_and_labels_round_trip(tmp_path):
+    gaussian = LatentBandit(np.ones(1), LatentBandit.gaussian([1.0], [[0.1, -0.2]], 0.1 + 0.2).rewards, ("é", 7))
+    gaussian.save(tmp_path / "g.lmab")
+    assert lmab.load(tmp_path / "g.lmab") == gaussian
+
+
+def test_same_value_same_bytes(tmp_path, bandit):
+    bandit.save(tmp_path / "a")
+    bandit.save(tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_every_truncation_is_an_error_that_names_the_file(tmp_path, bandit):
+    path = tmp_path / "model.lmab"
+    bandit.save(path)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 37):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InvalidFile, match=r"model\.lmab"):
+            lmab.load(path)
+
+
+@given(st.integers(0, 10**6))
+def test_a_changed_byte_never_runs_code_nor_escapes_as_another_error(tmp_path_factory, seed):
+    rng = np.random.default_rng(seed)
+    path = tmp_path_factory.mktemp("files") / "model.lmab"
+    LatentBandit.bernoulli([0.5, 0.5], [[0.1, 0.2], [0.3, 0.4]]).save(path)
+    data = bytearray(path.read_bytes())
+    for place in rng.integers(len(data), size=rng.integers(1, 4)):
+        data[place] = rng.integers(256)
+    path.write_bytes(bytes(data))
+    with contextlib.suppress(InvalidFile):  # any other error fails the test; the bytes may also not have mattered
+        assert isinstance(lmab.load(path), LatentBandit)
+
+
+def test_foreign_files(tmp_path):
+    path = tmp_path / "x.lmab"
+    for content in (b"", b"hello", b"\x80\x04\x95", b"PK\x03\x04"):
+        path.write_bytes(content)
+        with pytest.raises(InvalidFile, match=r"x\.lmab"):
+            lmab.load(path)
+    np.savez(tmp_path / "x.npz", weights=np.ones(3))
+    with pytest.raises(InvalidFile, match="not a file of lmab"):
+        lmab.load(tmp_path / "x.npz")
+    with pytest.raises(InvalidFile, match="no such file"):
+        lmab.load(tmp_path / "missing.lmab")
+    with pytest.raises(InvalidFile):
+        lmab.load(tmp_path)
+
+
+def _rewrite(path, change):
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(members[files.HEADER])
+    change(header, members)
+    members[files.HEADER] = json.dumps(header).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def test_newer_version(tmp_path, bandit):
+    bandit.save(tmp_path / "m.lmab")
+    _rewrite(tmp_path / "m.lmab", lambda header, _: header.update(version=99))
+    with pytest.raises(InvalidFile, match=r"m\.lmab: written by a newer lmab \(format 99"):
+        lmab.load(tmp_path / "m.lmab")
+
+
+def test_unknown_kind(tmp_path, bandit):
+    bandit.save(tmp_path / "m.lmab")
+    _rewrite(tmp_path / "m.lmab", lambda header, _: header.update(kind="spaceship"))
+    with pytest.raises(InvalidFile, match="spaceship"):
+        lmab.load(tmp_path / "m.lmab")
+
+
+def test_pickled_arrays_are_refused(tmp_path, bandit):
+    bandit.save(tmp_path / "m.lmab")
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    _rewrite(tmp_path / "m.lmab", lambda _, members: members.update({"weights.npy": buffer.getvalue()}))
+    with pytest.raises(InvalidFile, match=r"m\.lmab"):
+        lmab.load(tmp_path / "m.lmab")
+
+
+def test_compressed_members_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.lmab", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(files.HEADER, "0" * 10**6)
+    with pytest.raises(InvalidFile, match="compressed"):
+        lmab.load(tmp_path / "bomb.lmab")
+
+
+def test_wrong_numbers_inside_are_an_error(tmp_path, bandit):
+    bandit.save(tmp_path / "m.lmab")
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.array([0.5, 0.9]))
+    _rewrite(tmp_path / "m.lmab", lambda _, members: members.update({"weights.npy": buffer.getvalue()}))
+    with pytest.raises(InvalidFile, match=r"m\.lmab: damaged: weights must sum to 1"):
+        lmab.load(tmp_path / "m.lmab")
+
+
+def test_unwritable_paths(tmp_path, bandit):
+    with pytest.raises(InvalidFile, match="does not exist"):
+        bandit.save(tmp_path / "no" / "m.lmab")
+    with pytest.raises(InvalidFile, match="cannot write"):
+        bandit.save(tmp_path)
+
+
+def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path, bandit, monkeypatch):
+    path = tmp_path / "m.lmab"
+    bandit.save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        bandit.save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.lmab"]

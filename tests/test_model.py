@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import bandits
+
+import lmab
+from lmab import LatentBandit
+
+
+def test_constructors_and_means():
+    bernoulli = LatentBandit.bernoulli([0.3, 0.7], [[0.1, 0.9], [0.5, 0.5]])
+    np.testing.assert_allclose(bernoulli.means, [[0.1, 0.9], [0.5, 0.5]], rtol=1e-15)
+    categorical = LatentBandit.categorical([1.0], [[[0.25, 0.75]]], [-1, 1])
+    assert categorical.means[0, 0] == 0.5
+    gaussian = LatentBandit.gaussian([0.5, 0.5], [[0.0], [3.0]], scale=2.0)
+    assert (gaussian.n_contexts, gaussian.n_arms, gaussian.rewards.scale) == (2, 1, 2.0)
+    assert "2 contexts, 2 arms, rewards in {0, 1}" in repr(bernoulli)
+    assert "normal rewards with scale 2" in repr(gaussian)
+
+
+def test_is_frozen():
+    bandit = LatentBandit.bernoulli([1.0], [[0.5]])
+    with pytest.raises(AttributeError):
+        bandit.weights = np.ones(1)
+    with pytest.raises(ValueError, match="read-only"):
+        bandit.weights[0] = 2
+
+
+def test_equality():
+    bandit = LatentBandit.bernoulli([0.3, 0.7], [[0.1], [0.5]])
+    assert bandit == LatentBandit.bernoulli([0.3, 0.7], [[0.1], [0.5]])
+    assert bandit != LatentBandit.bernoulli([0.3, 0.7], [[0.1], [0.6]])
+    assert bandit != LatentBandit.gaussian([0.3, 0.7], [[0.1], [0.5]])
+    assert bandit != bandit.relabel(contexts=[1, 0])
+    assert bandit != "a bandit"
+
+
+def test_distance_of_a_known_case():
+    # Half the mass moves from mean .2 to mean .6: L1 distance .8 between the distributions, times .5.
+    one = LatentBandit.bernoulli([0.5, 0.5], [[0.2], [0.9]])
+    two = LatentBandit.bernoulli([0.5, 0.5], [[0.6], [0.9]])
+    assert one.distance(two) == pytest.approx(0.4, abs=1e-12)
+    assert LatentBandit.gaussian([1.0], [[0.0, 1.0]]).distance(LatentBandit.gaussian([1.0], [[0.5, -1.0]])) == 2.0
+
+
+def test_distance_between_different_numbers_of_contexts():
+    one = LatentBandit.bernoulli([1.0], [[0.5]])
+    two = LatentBandit.bernoulli([0.25, 0.75], [[0.1], [0.5]])
+    assert one.distance(two) == pytest.approx(0.25 * 0.8, abs=1e-12)
+
+
+@given(bandits(), bandits(), bandits())
+def test_distance_is_a_metric_on_relabel_classes(a, b, c):
+    if not a.n_arms == b.n_arms == c.n_arms:
+        return
+    assert a.distance(a.relabel(contexts=np.arange(a.n_contexts)[::-1])) == pytest.approx(0, abs=1e-9)
+    assert a.distance(b) == pytest.approx(b.distance(a), abs=1e-9)
+    assert a.distance(c) <= a.distance(b) + b.distance(c) + 1e-9
+    if a.distance(b) < 1e-12:
+        np.testing.assert_allclose(a.weights @ a.means, b.weights @ b.means, atol=1e-9)
+
+
+@given(bandits(), st.randoms(use_true_random=False))
+def test_relabel_permutes(bandit, random):
+    contexts, arms = list(range(bandit.n_contexts)), list(range(bandit.n_arms))
+    random.shuffle(contexts)
+    random.shuffle(arms)
+    other = bandit.relabel(contexts=contexts, arms=arms)
+    np.testing.assert_array_equal(other.means, bandit.means[contexts][:, arms])
+    back = other.relabel(contexts=np.argsort(contexts), arms=np.argsort(arms))
+    assert back == bandit
+
+
+def test_relabel_moves_the_labels_of_arms():
+    bandit = LatentBandit([1.0], LatentBandit.bernoulli([1.0], [[0.1, 0.2]]).rewards, ("tea", "milk"))
+    assert bandit.relabel(arms=[1, 0]).arm_labels == ("milk", "tea")
+
+
+@pytest.mark.parametrize(
+    ("weights", "means", "message"),
+    [
+        ([-0.5, 1.5], [[0.1], [0.2]], r"weights must lie in \[0, 1\], got -0.5 at index \(0,\)"),
+        ([0.5, 0.4], [[0.1], [0.2]], "weights must sum to 1 along the last axis, got 0.9"),
+        ([np.nan, 1.0], [[0.1], [0.2]], "weights must be finite, got nan"),
+        ([1.0], [[0.1], [0.2]], r"weights must have one entry per context of the rewards \(2\), got 1"),
+        ([0.5, 0.5], [[0.1], [1.2]], r"means must lie in \[0, 1\], got 1.2"),
+        ([0.5, 0.5], [0.1, 0.2], "means must be a non-empty array with 2 axes"),
+        ([], [[0.1]], "weights must be a non-empty array"),
+        ("ab", [[0.1]], "weights must be an array of numbers"),
+    ],
+)
+def test_bad_input(weights, means, message):
+    with pytest.raises(ValueError, match=message):
+        LatentBandit.bernoulli(weights, means)
+
+
+def test_distance_wants_the_same_family_and_arms():
+    with pytest.raises(ValueError, match="other must have the same reward family"):
+        LatentBandit.bernoulli([1.0], [[0.5]]).distance(LatentBandit.gaussian([1.0], [[0.5]]))
+    with pytest.raises(ValueError, match="number of arms"):
+        LatentBandit.bernoulli([1.0], [[0.5]]).distance(LatentBandit.bernoulli([1.0], [[0.5, 0.5]]))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_proposition_3_4_values_differ_by_at_most_horizon_squared_times_distance(seed, horizon):
+    rng = np.random.default_rng(seed)
+    means = rng.random((2, 3))
+    a = LatentBandit.bernoulli(rng.dirichlet([1, 1]), means)
+    b = LatentBandit.bernoulli(rng.dirichlet([1, 1]), np.clip(means + rng.normal(0, 0.1, (2, 3)), 0, 1))
+    for policy in (lmab.Greedy(a), lmab.Greedy(b), lmab.Stationary(0)):
+        gap = abs(lmab.evaluate(policy, a, horizon=horizon).mean - lmab.evaluate(policy, b, horizon=horizon).mean)
+        assert gap <= horizon**2 * a.distance(b) + 1e-9

@@ -1,0 +1,96 @@
+"""The public names are the contract's, documented, and cheap to import."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lmab
+
+ROOT = Path(__file__).parent.parent
+
+PUBLIC = [
+    "Environment",
+    "Episodes",
+    "Evaluation",
+    "FixedSequence",
+    "Greedy",
+    "LatentBandit",
+    "MUCB",
+    "Policy",
+    "Simulator",
+    "Stationary",
+    "Thompson",
+    "Uniform",
+    "evaluate",
+    "load",
+    "random_bandit",
+    "simulate",
+]
+
+WITHOUT_EXAMPLE = {"Evaluation", "Environment"}  # results and protocols: shown in the examples of what makes them
+
+
+def names() -> list[str]:
+    return sorted(
+        name for name, value in vars(lmab).items() if not name.startswith("_") and not inspect.ismodule(value)
+    )
+
+
+def test_public_names_are_the_contract():
+    assert names() == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_a_docstring_whose_example_runs(name):
+    value = getattr(lmab, name)
+    assert value.__doc__
+    found = doctest.DocTestFinder(recurse=True).find(value, name, globs={"lmab": lmab})
+    examples = [test for test in found if test.examples]
+    assert examples or name in WITHOUT_EXAMPLE, f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in examples:
+        runner.run(test)
+    assert runner.failures == 0
+
+
+def test_import_is_light():
+    program = """
+import time, sys
+start = time.perf_counter()
+import numpy, scipy
+between = time.perf_counter()
+import lmab
+end = time.perf_counter()
+heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "pyarrow"} & set(sys.modules)
+print(sorted(heavy), end - between)
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out.startswith("[] "), out
+    # Generous to a busy machine: alone it takes about 0.1 s.
+    assert min(float(out.split()[-1]), _again(program), _again(program)) < 0.4
+
+
+def _again(program: str) -> float:
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    return float(out.split()[-1])
+
+
+def test_readme_code_runs_as_printed(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+    assert "best fixed arm" in capsys.readouterr().out
+
+
+def test_version_comes_from_one_place():
+    from importlib.metadata import version
+
+    assert version("lmab") == lmab.__version__
