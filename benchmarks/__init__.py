@@ -1,0 +1,1 @@
+"""Benchmarks: our numbers beside the peers', from the same run."""

@@ -1,0 +1,48 @@
+"""Simulation speed, and how fast a log of 10^7 steps becomes episodes."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import numpy as np
+import pyarrow as pa
+
+import lmab
+
+STEPS = 10**7
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    bandit = lmab.random_bandit(7, 50, rng=rng)
+    for policy in (lmab.Uniform(50), lmab.Greedy(bandit), lmab.Thompson(bandit)):
+        start = time.perf_counter()
+        log = lmab.simulate(bandit, policy, n_episodes=200_000, horizon=7, rng=rng)
+        rate = log.n_steps / (time.perf_counter() - start)
+        print(f"simulate, M=7 A=50 H=7, {policy.kind:8}: {rate / 1e6:6.1f} million steps/s")
+    table = _log(rng)
+    _ingest("in order", table)
+    _ingest("shuffled", table.take(pa.array(rng.permutation(STEPS))))
+
+
+def _log(rng: np.random.Generator) -> pa.Table:
+    steps = np.arange(STEPS)
+    return pa.table(
+        {"e": steps // 7, "t": steps % 7, "a": rng.integers(200, size=STEPS), "r": rng.integers(2, size=STEPS) * 1.0}
+    )
+
+
+def _ingest(name: str, table: pa.Table) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    lmab.Episodes.from_frame(table, episode="e", action="a", reward="r", step="t")
+    seconds = time.perf_counter() - start
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    print(
+        f"from_frame, 10^7 steps {name}: {seconds:.2f} s, peak grew by {grown / table.nbytes:.2f}x the columns' memory"
+    )
+
+
+if __name__ == "__main__":
+    main()
