@@ -18,3 +18,10 @@ from .small_policies import Greedy as Greedy
 from .small_policies import Stationary as Stationary
 from .small_policies import Thompson as Thompson
 from .small_policies import Uniform as Uniform
+from .planning import QMDP as QMDP
+from .planning import Certified as Certified
+from .planning import Exact as Exact
+from .planning import Lookahead as Lookahead
+from .planning import Plan as Plan
+from .planning import PointBased as PointBased
+from .planning import plan as plan

@@ -9,10 +9,12 @@ from typing import Any
 from . import files
 from .errors import InvalidFile, LmabError
 from .model import LatentBandit
+from .planning import ExactPolicy, LookaheadPolicy, VectorPolicy
 from .policy import Policy
 from .small_policies import MUCB, FixedSequence, Greedy, Stationary, Thompson, Uniform
 
-POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB)
+PLANNED: tuple[type[Policy], ...] = (VectorPolicy, LookaheadPolicy, ExactPolicy)
+POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED)
 
 _READERS: dict[str, Callable[[files.Record], Any]] = {
     "bandit": LatentBandit.from_record,

@@ -1,0 +1,249 @@
+"""Heuristic search between two bounds (HSVI) for a static hidden context: the specification of one batch of trials.
+
+Everything lives on unnormalised beliefs x = w * prod P, on which optimal values are convex, piecewise linear and
+homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
+
+    lower  L_t(x) = max_i vectors[t, :, i] . x                     each vector is the value of a plan for t steps
+    upper  U_t(x) = t * corner . x + min(0, min_i drops[t, i] * min_m x_m * inverse[t, m, i])       (sawtooth)
+
+V_1 and V_2 are computed exactly wherever they are needed, so trials end with 3 steps to go. Nodes are multisets of
+observations, found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._shapes import Array, Bool, Float, Integer
+
+CAP = 1e30  # inverse beliefs are capped here, beliefs floored at its inverse times their mass
+KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
+
+MORE, CLOSED, FULL = 0, 1, 2  # why a batch ended: its work was done, the gap is closed, an array is full
+
+
+class Arms(NamedTuple):
+    """The problem: A arms in play, K of them for the last step, D = A*Z codes, M contexts."""
+
+    table: Float[Array, "D M"]
+    columns: Float[Array, "M D"]
+    means: Float[Array, "A M"]
+    last: Float[Array, "K M"]  # means of the arms that may be best at the last step
+    last_arms: Integer[Array, "K"]  # which they are
+    corner: Float[Array, "M"]
+    keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
+
+
+class Lower(NamedTuple):
+    """Vectors by steps to go."""
+
+    vectors: Float[Array, "T M capacity"]
+    arms: Integer[Array, "T capacity"]  # the first arm of each vector's plan
+    counts: Integer[Array, "T"]
+
+
+class Upper(NamedTuple):
+    """Sawtooth points by steps to go."""
+
+    inverse: Float[Array, "T M capacity"]  # 1 / x_m of the normalised point
+    drops: Float[Array, "T capacity"]  # how far its value lies below the corner plane: <= 0
+    counts: Integer[Array, "T"]
+
+
+class Nodes(NamedTuple):
+    """Multisets of observations that trials went through; node 0 is the start."""
+
+    beliefs: Float[Array, "capacity M"]
+    upper: Float[Array, "capacity"]
+    values: Float[Array, "capacity A"]  # upper bounds on Q-values: they only fall
+    points: Integer[Array, "capacity"]  # the node's sawtooth point, -1 for none
+    solved: Bool[Array, "capacity"]  # its upper bound is the optimal value
+    keys: Integer[Array, "capacity"]
+    slots: Integer[Array, "table"]  # open addressing: node by key; a power of two, -1 where free
+    counts: Integer[Array, "1"]
+
+
+def run_trials(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float, work: int) -> int:
+    """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
+    spent = 0
+    while True:
+        if gap(lower, nodes, horizon) <= tolerance:
+            return CLOSED
+        if not room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
+            return FULL
+        if spent >= work:
+            return MORE
+        path = _descend(arms, lower, upper, nodes, horizon, tolerance)
+        for depth in range(len(path) - 1, -1, -1):
+            node, steps = path[depth], horizon - depth
+            if depth < len(path) - 1:
+                _refresh(arms, upper, nodes, node, steps)
+            _tighten_upper(arms, upper, nodes, node, steps, tolerance)
+            _raise_lower(arms, lower, nodes, node, steps, tolerance)
+        spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table.size
+
+
+def gap(lower: Lower, nodes: Nodes, horizon: int) -> float:
+    """Upper minus lower bound at the start."""
+    return float(nodes.upper[0] - _best_vector(lower, nodes.beliefs[0], horizon)[0])
+
+
+def room(lower: Lower, upper: Upper, nodes: Nodes, horizon: int, n_values: int) -> bool:
+    """Is there space for whatever one trial may add?"""
+    return bool(
+        nodes.counts[0] + horizon <= len(nodes.upper)
+        and lower.counts.max() + n_values <= lower.vectors.shape[2]
+        and upper.counts.max() + 1 <= upper.drops.shape[1]
+    )
+
+
+def _descend(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float) -> list[int]:
+    """From the start: the arm of the highest upper bound, the value with the largest excess. Returns the nodes."""
+    path, node, steps = [0], 0, horizon
+    n_values = len(arms.table) // len(arms.means)
+    while True:
+        arm = _refresh(arms, upper, nodes, node, steps)
+        steps -= 1
+        if steps <= 2:
+            return path
+        excess, chosen = 0.0, -1
+        for code in range(arm * n_values, (arm + 1) * n_values):
+            child = nodes.beliefs[node] * arms.table[code]
+            bound = _upper_value(arms, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps)
+            extra = bound - _best_vector(lower, child, steps)[0] - tolerance * child.sum()
+            if extra > excess:
+                excess, chosen = extra, code
+        if chosen < 0:
+            return path
+        child, key = nodes.beliefs[node] * arms.table[chosen], nodes.keys[node] + arms.keys[chosen]
+        node = find(nodes, key, child)
+        if node < 0:
+            node = add_node(arms, nodes, child, key, steps)
+        path.append(node)
+
+
+def _refresh(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int) -> int:
+    """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
+    values, fresh = nodes.values[node], np.zeros(len(arms.means), bool)
+    n_values = len(arms.table) // len(arms.means)
+    while not nodes.solved[node]:
+        arm = int(values.argmax())
+        if fresh[arm]:
+            break
+        value = arms.means[arm] @ nodes.beliefs[node]
+        for code in range(arm * n_values, (arm + 1) * n_values):
+            child = nodes.beliefs[node] * arms.table[code]
+            value += _upper_value(arms, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps - 1)
+        values[arm] = min(values[arm], value)
+        fresh[arm] = True
+    nodes.upper[node] = min(nodes.upper[node], values.max())
+    nodes.solved[node] |= steps <= 3
+    return int(values.argmax())
+
+
+def _upper_value(arms: Arms, upper: Upper, nodes: Nodes, x: Float[Array, "M"], key: int, steps: int) -> float:
+    if steps <= 2:
+        return leaf(arms, x, steps)[0]
+    bound = steps * (arms.corner @ x) + sawtooth(upper, x, steps)
+    node = find(nodes, key, x)
+    return float(bound if node < 0 else min(bound, nodes.upper[node]))
+
+
+def sawtooth(upper: Upper, x: Float[Array, "M"], steps: int) -> float:
+    """How far below the corner plane the points push the bound at x."""
+    count = upper.counts[steps]
+    floored = np.maximum(x, x.sum() / CAP)
+    ratios = (floored[:, None] * upper.inverse[steps, :, :count]).min(axis=0)
+    return float((ratios * upper.drops[steps, :count]).min(initial=0.0))
+
+
+def leaf(arms: Arms, x: Float[Array, "M"], steps: int) -> tuple[float, int, Float[Array, "M"]]:
+    """V_1 or V_2 at x, the arm that reaches it and the vector of its plan."""
+    if steps == 1:
+        best = int((arms.last @ x).argmax())
+        return float(arms.last[best] @ x), int(arms.last_arms[best]), arms.last[best]
+    children = x * arms.table
+    continuations = children @ arms.last.T
+    values = arms.means @ x + continuations.max(axis=1).reshape(len(arms.means), -1).sum(axis=1)
+    arm = int(values.argmax())
+    n_values = len(arms.table) // len(arms.means)
+    codes = slice(arm * n_values, (arm + 1) * n_values)
+    vector = arms.means[arm] + (arms.table[codes] * arms.last[continuations[codes].argmax(axis=1)]).sum(axis=0)
+    return float(values[arm]), arm, vector
+
+
+def _best_vector(lower: Lower, x: Float[Array, "M"], steps: int) -> tuple[float, int]:
+    values = x @ lower.vectors[steps, :, : lower.counts[steps]]
+    best = int(values.argmax())
+    return float(values[best]), best
+
+
+def _tighten_upper(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int, tolerance: float) -> None:
+    """The node's upper bound as a sawtooth point, where it improves on the points there are."""
+    x, mass = nodes.beliefs[node], nodes.beliefs[node].sum()
+    drop = (nodes.upper[node] - steps * (arms.corner @ x)) / mass
+    point = nodes.points[node]
+    if point >= 0:
+        upper.drops[steps, point] = min(upper.drops[steps, point], drop)
+    elif drop * mass < sawtooth(upper, x, steps) - KEEP * tolerance * mass:
+        point = upper.counts[steps]
+        upper.inverse[steps, :, point] = np.minimum(CAP, mass / np.maximum(x, mass / CAP))
+        upper.drops[steps, point] = drop
+        upper.counts[steps] += 1
+        nodes.points[node] = point
+
+
+def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, tolerance: float) -> None:
+    """Back up the arm of the highest upper bound at the node; keep the vector if it gains."""
+    x, arm = nodes.beliefs[node], int(nodes.values[node].argmax())
+    n_values = len(arms.table) // len(arms.means)
+    vector, leaves = arms.means[arm].copy(), []
+    for code in range(arm * n_values, (arm + 1) * n_values):
+        child = x * arms.table[code]
+        if steps - 1 <= 2:
+            _, first, later = leaf(arms, child, steps - 1)
+            leaves.append((first, later))
+        else:
+            later = lower.vectors[steps - 1, :, _best_vector(lower, child, steps - 1)[1]]
+        vector += arms.table[code] * later
+    if vector @ x > _best_vector(lower, x, steps)[0] + KEEP * tolerance * x.sum():
+        if steps == 3:
+            for first, later in leaves:
+                _append(lower, 2, first, later)
+        _append(lower, steps, arm, vector)
+
+
+def _append(lower: Lower, steps: int, arm: int, vector: Float[Array, "M"]) -> None:
+    lower.vectors[steps, :, lower.counts[steps]] = vector
+    lower.arms[steps, lower.counts[steps]] = arm
+    lower.counts[steps] += 1
+
+
+def find(nodes: Nodes, key: int, x: Float[Array, "M"]) -> int:
+    """The node with this key and belief, or -1."""
+    mask = len(nodes.slots) - 1
+    slot = int(key) & mask
+    while nodes.slots[slot] >= 0:
+        node = int(nodes.slots[slot])
+        if nodes.keys[node] == key and np.abs(nodes.beliefs[node] - x).max() <= 1e-9 * x.max():
+            return node
+        slot = (slot + 1) & mask
+    return -1
+
+
+def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: int) -> int:
+    """A new node with the bounds of knowing the context from the next step on."""
+    node = int(nodes.counts[0])
+    nodes.counts[0] += 1
+    nodes.beliefs[node] = x
+    nodes.values[node] = arms.means @ x + (steps - 1) * (arms.corner @ x)
+    nodes.upper[node] = steps * (arms.corner @ x)
+    nodes.points[node], nodes.solved[node], nodes.keys[node] = -1, False, key
+    mask = len(nodes.slots) - 1
+    slot = int(key) & mask
+    while nodes.slots[slot] >= 0:
+        slot = (slot + 1) & mask
+    nodes.slots[slot] = node
+    return node

@@ -1,0 +1,97 @@
+"""Certified: heuristic search until a lower and an upper bound on the optimum meet within the asked gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidArgument, check_count
+from .point_based import fixed_arms
+from .problem import Problem
+from .result import Plan, Watch
+from .search import Search
+from .vectors import vector_policy
+
+_ROUNDING = 1e-13  # bounds are computed with relative errors well below this
+
+
+@dataclass(frozen=True)
+class Certified:
+    """Search until upper - lower <= gap * |lower| (or <= `absolute`): a proof that nothing is better by more.
+
+    A relative gap says little when values are near 0 (rewards of both signs): give `absolute` then.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> plan = lmab.plan(bandit, horizon=5, method=lmab.Certified(gap=1e-6))
+        >>> plan.lower <= 3.357711 <= plan.upper + 1e-5
+        True
+        >>> plan.status
+        'certified'
+    """
+
+    gap: float = 0.01
+    absolute: float = 0.0
+    n_beliefs: int = 300
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("gap", "absolute"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise InvalidArgument(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
+        check_count("n_beliefs", self.n_beliefs)
+        check_count("seed", self.seed, minimum=0)
+
+    def solve(self, problem: Problem, watch: Watch) -> Plan:
+        if problem.best_everywhere() is not None or problem.horizon == 1:
+            return _one_arm(problem, watch)
+        search = Search(problem, self.seed)
+        watch.record(search.lower_bound, search.upper_bound)
+        try:
+            search.warm_start(self.n_beliefs, watch)
+            reason = self._run(search, watch)
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        watch.record(search.lower_bound, search.upper_bound)
+        return self._plan(search, watch, reason)
+
+    def _run(self, search: Search, watch: Watch) -> str:
+        while True:
+            watch.record(search.lower_bound, search.upper_bound)
+            tolerance = self._tolerance(search)
+            if search.upper_bound - search.lower_bound <= tolerance:
+                return "certified"
+            if watch.expired:
+                return "time limit"
+            search.advance(tolerance)
+
+    def _tolerance(self, search: Search) -> float:
+        return max(self.gap * abs(search.lower_bound), self.absolute, _ROUNDING * search.problem.scale)
+
+    def _plan(self, search: Search, watch: Watch, reason: str) -> Plan:
+        problem = search.problem
+        lower, upper = watch.trace[-1][1:]
+        upper = max(lower, upper)  # they may cross by rounding
+        message = f"no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
+        if reason != "certified":
+            message += f" (stopped: {reason}, before the asked gap of {self.gap:g})"
+        if problem.binned:
+            message = (
+                f"with rewards seen in {problem.n_values} bins per arm, {message}; the lower bound holds for the "
+                "rewards themselves, the upper one does not: the plan's upper bound is that of knowing the context"
+            )
+            upper = problem.full_information
+        return Plan(
+            vector_policy(problem, search.sets()), problem.horizon, lower, upper, reason, message, tuple(watch.trace)
+        )
+
+
+def _one_arm(problem: Problem, watch: Watch) -> Plan:
+    """One arm is best whatever the context, or only one step is left: nothing is worth learning."""
+    value = problem.horizon * float((problem.means @ problem.weights).max())
+    watch.record(value, value)
+    message = "one arm is best in every context" if problem.horizon > 1 else "one step: the arm with the highest mean"
+    policy = vector_policy(problem, fixed_arms(problem))
+    return Plan(policy, problem.horizon, value, value, "optimal", message, tuple(watch.trace))

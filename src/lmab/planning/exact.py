@@ -1,0 +1,217 @@
+"""Exact: dynamic programming over counts, C(D + t - 1, t) states after t steps instead of D^t histories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import belief, files
+from .._kernel import kernel
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import TooLarge, check_count
+from ..model import LatentBandit
+from ..policy import State, best_allowed
+from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
+from .planned import PlannedPolicy
+from .problem import Problem
+from .result import Plan, Watch
+
+_BLOCK = 1 << 24  # context-states handled between two looks at the clock
+_CHUNK = 1 << 20
+
+
+class ExactPolicy(PlannedPolicy):
+    """The optimal policy as a table: the value of every count of observations but those before the last step.
+
+    The memory of a session is its belief, then the sorted codes of what it saw.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.Exact()).policy.act_on([(0, 1.0), (0, 0.0)])
+        0
+    """
+
+    kind = "exact"
+
+    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = 12) -> None:
+        super().__init__(bandit, horizon=horizon)
+        self.bins = check_count("bins", bins, minimum=2)
+        self._problem = Problem.of(bandit, horizon, self.bins)
+        self._binomials = binomials(len(self._problem.table), horizon)
+        sizes = [n_states(len(self._problem.table), step) for step in range(max(horizon - 1, 0))]
+        if len(values) != sum(sizes):
+            raise ValueError(f"values must hold {sum(sizes)} states, got {len(values)}")
+        self._values = values
+        self._starts = np.cumsum([0, *sizes])
+
+    def action_values(self, state: State) -> Float[Array, "n A"]:
+        """The optimal Q-values, times the probability of what the session saw."""
+        contexts, remaining = self._problem.contexts, self._remaining(state)
+        beliefs = np.ascontiguousarray(state.memory[:, contexts])
+        if remaining <= 2:
+            return lookahead_values(self._problem, beliefs, remaining, 1)
+        gains = beliefs @ self._problem.means.T
+        seen = state.memory[:, self.bandit.n_contexts : self.bandit.n_contexts + state.step].astype(np.int64)
+        n_codes = len(self._problem.table)
+        block = max(1, _CHUNK // n_codes)
+        for start in range(0, len(seen), block):
+            part = seen[start : start + block]
+            children = np.empty((len(part), n_codes, state.step + 1), np.int64)
+            children[:, :, :-1] = part[:, None, :]
+            children[:, :, -1] = np.arange(n_codes)
+            children.sort(axis=2)
+            places = np.arange(state.step + 1)
+            ranks = self._binomials[children + places, places + 1].sum(axis=2)
+            later = self._values[self._starts[state.step + 1] + ranks]
+            gains[start : start + block] += later.reshape(len(part), self._problem.n_arms, -1).sum(axis=2)
+        return gains
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return best_allowed(self.action_values(state), allowed)
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([self.bandit.weights, np.full(self.horizon, np.inf)])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        codes = self._problem.codes(arms, rewards)
+        memory, width = state.memory.copy(), self.bandit.n_contexts
+        # No rescaling: beliefs and the table's values are on one scale, the probability of what was seen.
+        likelihood = self._problem.spread(self._problem.table[codes])
+        memory[:, :width] = belief.multiply(memory[:, :width], likelihood)
+        if state.step < self.horizon:
+            memory[:, width + state.step] = codes
+            memory[:, width:].sort(axis=1)
+        return memory
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(base.kind, {**base.fields, "bins": self.bins}, {"values": self._values}, base.records)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> ExactPolicy:
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        return cls(bandit, record.arrays["values"], **record.fields)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The optimum, by dynamic programming over counts of what was seen.
+
+    `max_states` limits the states of all steps together; beyond it `plan` raises `TooLarge` with the number needed.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> round(lmab.plan(bandit, horizon=5, method=lmab.Exact()).lower, 5)
+        3.35771
+    """
+
+    max_states: int = 100_000_000
+
+    def __post_init__(self) -> None:
+        check_count("max_states", self.max_states)
+
+    def solve(self, problem: Problem, watch: Watch) -> Plan:
+        needed = sum(n_states(len(problem.table), step) for step in range(problem.horizon))
+        if needed > self.max_states:
+            raise TooLarge(
+                f"Exact would need {needed} states ({len(problem.table)} arm-value pairs, {problem.horizon} steps), "
+                f"more than max_states={self.max_states}: use Certified"
+            )
+        watch.record(*root_bounds(problem, 0))
+        try:
+            kept = _stages(problem, watch)
+        except KeyboardInterrupt:
+            kept, reason = None, "interrupted"
+        else:
+            reason = "time limit"
+        if kept is None:
+            return _stopped(problem, watch, reason, needed)
+        return _solved(problem, watch, kept, needed)
+
+
+def _stages(problem: Problem, watch: Watch) -> list[Float[Array, "states"]] | None:
+    """Values of all states, steps 0 to H - 2, then the value of the start; None when time ran out."""
+    table = binomials(len(problem.table), problem.horizon)
+    kept: list[Float[Array, "states"]] = []
+    later = np.empty(0)
+    for step in range(problem.horizon - 1, -1, -1):
+        values = np.empty(n_states(len(problem.table), step))
+        for block in _blocks(problem, step, table, later, values):
+            if watch.expired and block < len(values):
+                return None
+        if step < problem.horizon - 1 or step == 0:
+            kept.insert(0, values)
+        later = values
+    return kept
+
+
+def _blocks(
+    problem: Problem,
+    step: int,
+    table: Integer[Array, "n k"],
+    later: Float[Array, "next"],
+    values: Float[Array, "states"],
+) -> Iterator[int]:
+    """Fill `values` block by block; yields how many are done."""
+    symbols = np.zeros(step, np.int64)
+    size = max(1, _BLOCK // len(problem.weights))
+    block = kernel("planning_exact").exact_block
+    for start in range(0, len(values), size):
+        part = values[start : start + size]
+        block(problem.weights, problem.table, problem.means, table, later, symbols, part)
+        yield start + len(part)
+
+
+def _solved(problem: Problem, watch: Watch, kept: list[Float[Array, "states"]], needed: int) -> Plan:
+    value = float(kept[0][0])
+    tables = kept[: problem.horizon - 1]
+    policy = ExactPolicy(
+        problem.bandit,
+        np.concatenate(tables) if tables else np.empty(0),
+        horizon=problem.horizon,
+        **({"bins": problem.n_values} if problem.binned else {}),
+    )
+    upper, status = value, "optimal"
+    message = f"dynamic programming over {needed} counts of observations: nothing better exists"
+    if problem.binned:
+        upper, status = problem.full_information, "heuristic"
+        message = (
+            f"optimal among the policies that see rewards in {problem.n_values} bins per arm, and its exact value; "
+            "the upper bound is that of knowing the context"
+        )
+    watch.trace.clear()
+    watch.record(value, upper)
+    return Plan(policy, problem.horizon, value, upper, status, message, tuple(watch.trace))
+
+
+def _stopped(problem: Problem, watch: Watch, reason: str, needed: int) -> Plan:
+    """Out of time: a lookahead instead, with what it proves."""
+    depth = 1
+    watch.record(*root_bounds(problem, depth))
+    bins = {"bins": problem.n_values} if problem.binned else {}
+    policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, **bins)
+    message = f"stopped before all {needed} states were done ({reason}): the policy is a lookahead of depth {depth}"
+    lower, upper = watch.trace[-1][1:]
+    upper = problem.full_information if problem.binned else upper
+    return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(watch.trace))
+
+
+def n_states(n_codes: int, step: int) -> int:
+    """Counts of `step` observations over `n_codes` codes."""
+    return math.comb(n_codes + step - 1, step)
+
+
+def binomials(n_codes: int, horizon: int) -> Integer[Array, "n k"]:
+    """Pascal's triangle, as large as ranks of `horizon` symbols need."""
+    table = np.zeros((n_codes + horizon + 2, horizon + 2), np.int64)
+    table[:, 0] = 1
+    for i in range(1, len(table)):
+        for j in range(1, table.shape[1]):
+            table[i, j] = min(int(table[i - 1, j - 1]) + int(table[i - 1, j]), 1 << 62)
+    return table

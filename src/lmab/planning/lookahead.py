@@ -1,0 +1,136 @@
+"""Lookahead(depth): expectimax over the next steps, then the best fixed arm; and the bounds it proves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._kernel import kernel
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import InvalidArgument, check_count
+from ..model import LatentBandit
+from ..policy import State, best_allowed
+from .planned import PlannedPolicy
+from .problem import Problem
+from .result import Plan, Watch
+
+_CHUNK = 1 << 21  # beliefs times codes expanded at once
+
+
+class LookaheadPolicy(PlannedPolicy):
+    """Act as if the session would see `depth` more rewards and then stay with one arm.
+
+    Depth 0 is greedy. Each deeper step costs a factor A*Z per decision.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.Lookahead(2)).policy.act_on([(0, 0.0)])
+        1
+    """
+
+    kind = "lookahead"
+
+    def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = 12) -> None:
+        super().__init__(bandit, horizon=horizon)
+        self.depth = check_count("depth", depth, minimum=0)
+        self.bins = check_count("bins", bins, minimum=2)
+        self._problem = Problem.of(bandit, horizon, self.bins)
+
+    def action_values(self, state: State) -> Float[Array, "n A"]:
+        """What each arm is worth now, by the lookahead."""
+        beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
+        return lookahead_values(self._problem, beliefs, self._remaining(state), self.depth)
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return best_allowed(self.action_values(state), allowed)
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(
+            base.kind, {**base.fields, "depth": self.depth, "bins": self.bins}, base.arrays, base.records
+        )
+
+
+def lookahead_values(
+    problem: Problem, beliefs: Float[Array, "n M"], remaining: int, depth: int, *, optimistic: bool = False
+) -> Float[Array, "n A"]:
+    """Q-values with `remaining` steps to go: expectimax for `depth` rewards, then the best fixed arm.
+
+    With `optimistic` the end is valued as if the context were known. The first is a lower, the second an upper bound
+    on the optimal Q-values, and the policy that maximises the first earns at least its maximum.
+    """
+    depth = min(depth, remaining - 1)
+    if depth == 0:
+        later = (remaining - 1) * (problem.corner[None] if optimistic else np.zeros_like(problem.corner)[None])
+        return beliefs @ (problem.means + later).T
+    if depth == 1:
+        ends = problem.corner[None] if optimistic else problem.means[problem.last_arms]
+        one_step = kernel("planning_lookahead").one_step_values
+        return one_step(beliefs, problem.table, problem.means, (remaining - 1) * ends)
+    values = beliefs @ problem.means.T
+    block = max(1, _CHUNK // len(problem.table) ** depth)
+    for start in range(0, len(beliefs), block):
+        children = beliefs[start : start + block, None, :] * problem.table
+        flat = children.reshape(-1, children.shape[2])
+        deeper = lookahead_values(problem, flat, remaining - 1, depth - 1, optimistic=optimistic).max(axis=1)
+        values[start : start + block] += deeper.reshape(len(children), problem.n_arms, -1).sum(axis=2)
+    return values
+
+
+def root_bounds(problem: Problem, depth: int) -> tuple[float, float]:
+    """What a lookahead of `depth` proves at the start: (lower, upper)."""
+    start = problem.weights[None]
+    if depth == 0:
+        # Learning never hurts: being greedy earns at least the best fixed arm.
+        return problem.horizon * float((problem.means @ problem.weights).max()), problem.full_information
+    lower = lookahead_values(problem, start, problem.horizon, depth).max()
+    upper = lookahead_values(problem, start, problem.horizon, depth, optimistic=True).max()
+    return float(lower), float(min(upper, problem.full_information))
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Plan `depth` rewards ahead, then one fixed arm; decide again after every reward.
+
+    Quick, and often near the optimum; `lower` and `upper` are what the lookahead itself proves.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.Lookahead()).policy.act_on([])
+        0
+    """
+
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("depth", self.depth, minimum=0)
+
+    def solve(self, problem: Problem, watch: Watch) -> Plan:
+        if len(problem.table) ** self.depth > 10**8:
+            raise InvalidArgument(
+                f"depth must keep (arms * values) ** depth below 1e8, got {len(problem.table)} ** {self.depth}"
+            )
+        policy = LookaheadPolicy(
+            problem.bandit,
+            horizon=problem.horizon,
+            depth=self.depth,
+            **({"bins": problem.n_values} if problem.binned else {}),
+        )
+        lower, upper = root_bounds(problem, self.depth)
+        watch.record(lower, upper)
+        return heuristic_plan(problem, policy, watch, f"lookahead of depth {self.depth}")
+
+
+def heuristic_plan(problem: Problem, policy: PlannedPolicy, watch: Watch, name: str) -> Plan:
+    """A plan whose bounds are what the method proves in passing."""
+    lower, upper = watch.trace[-1][1:]
+    message = f"{name}: the policy earns at least the lower bound, usually more (lmab.evaluate says how much)"
+    if problem.binned:
+        upper = problem.full_information
+        message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
+    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(watch.trace))

@@ -1,0 +1,26 @@
+"""PlannedPolicy: what the policies that come out of `plan` share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from .._shapes import Array, Float
+from ..errors import check_count
+from ..model import LatentBandit
+from ..policy import BeliefPolicy, State
+
+
+class PlannedPolicy(BeliefPolicy):
+    """A belief policy for a known horizon that can say what each arm is worth now."""
+
+    horizon: int
+
+    def __init__(self, bandit: LatentBandit, *, horizon: int) -> None:
+        super().__init__(bandit, horizon=check_count("horizon", horizon))
+
+    @abstractmethod
+    def action_values(self, state: State) -> Float[Array, "n A"]:
+        """What each arm is worth now, in expected reward until the horizon, times the belief's scale."""
+
+    def _remaining(self, state: State) -> int:
+        return self.horizon - state.step

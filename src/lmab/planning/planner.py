@@ -1,0 +1,68 @@
+"""plan: from a latent bandit and a horizon to a session policy with bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+from ..errors import InvalidArgument, check_count
+from ..model import LatentBandit
+from .certified import Certified
+from .problem import Problem
+from .result import Bounds, Plan, Watch
+
+
+class Method(Protocol):
+    """A way to plan: configuration that knows how to solve."""
+
+    def solve(self, problem: Problem, watch: Watch) -> Plan: ...
+
+
+_DEFAULT = Certified()
+
+
+def plan(
+    bandit: LatentBandit,
+    *,
+    horizon: int,
+    method: Method = _DEFAULT,
+    time_limit: float = 60.0,
+    repeats: bool = True,
+    bins: int = 12,
+    progress: Callable[[Bounds], None] | None = None,
+) -> Plan:
+    """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
+
+    Args:
+        bandit: the model to plan for.
+        horizon: steps per session.
+        method: `Certified`, `Exact`, `PointBased`, `Lookahead` or `QMDP`.
+        time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
+            counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
+        repeats: False when a session may play each arm at most once.
+        bins: values into which continuous rewards are cut, per arm, while planning.
+        progress: called with the `Bounds` proved so far, now and then.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> plan = lmab.plan(bandit, horizon=5)
+        >>> plan.gap <= 0.01
+        True
+        >>> plan.policy.act_on([(0, 0.0)])
+        1
+    """
+    check_count("horizon", horizon)
+    check_count("bins", bins, minimum=2)
+    if not time_limit > 0:
+        raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    _warm_up(type(method))
+    return method.solve(Problem.of(bandit, horizon, bins), Watch(time_limit, progress))
+
+
+@cache
+def _warm_up(method: type[Method]) -> None:
+    """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
+    tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    method().solve(Problem.of(tiny, 5, 2), Watch(float("inf")))

@@ -1,0 +1,94 @@
+"""The planning problem as the solvers see it: contexts with weight, arms with means and channels, a horizon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..model import LatentBandit
+from ..rewards import Categorical
+from .binning import bin_edges, bin_probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """M contexts of positive weight, A arms, Z values (or bins) per arm, D = A*Z codes, H steps."""
+
+    bandit: LatentBandit
+    horizon: int
+    contexts: Integer[Array, "M"]  # those of positive weight, as numbered in the bandit
+    weights: Float[Array, "M"]
+    table: Float[Array, "D M"]  # row a*Z + z: probability of value or bin z of arm a in every context
+    means: Float[Array, "A M"]  # exact mean rewards, also when the rewards were binned
+    edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
+
+    @classmethod
+    def of(cls, bandit: LatentBandit, horizon: int, bins: int) -> Problem:
+        """The problem of `bandit`; continuous rewards are put into `bins` bins per arm."""
+        contexts = np.flatnonzero(bandit.weights > 0)
+        weights = bandit.weights[contexts]
+        edges: Float[Array, "A edges"] | None = None
+        if isinstance(bandit.rewards, Categorical):
+            table = bandit.rewards.table
+        else:
+            edges = bin_edges(bandit, bins)
+            table = bin_probabilities(bandit, edges)
+        means = np.ascontiguousarray(bandit.means.T[:, contexts])
+        return cls(bandit, horizon, contexts, weights, np.ascontiguousarray(table[:, contexts]), means, edges)
+
+    @property
+    def binned(self) -> bool:
+        """The rewards are continuous: `table` is a garbling of what a session sees."""
+        return self.edges is not None
+
+    def codes(self, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Integer[Array, "n"]:
+        """The row of `table` that each (arm, reward) belongs to."""
+        if self.edges is None:
+            return self.bandit.rewards.codes(arms, rewards).astype(np.int64)  # type: ignore[union-attr]
+        return arms * self.n_values + (rewards[:, None] > self.edges[arms]).sum(axis=1)
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.means)
+
+    @property
+    def n_values(self) -> int:
+        return len(self.table) // len(self.means)
+
+    @cached_property
+    def corner(self) -> Float[Array, "M"]:
+        """The best mean of every context: what knowing the context would earn per step."""
+        return self.means.max(axis=0)
+
+    @cached_property
+    def last_arms(self) -> Integer[Array, "K"]:
+        """Arms that may be best at the last step: those no other arm beats, or equals, in every context."""
+        means = self.means
+        at_least = (means[:, None, :] >= means[None, :, :]).all(axis=2)  # [b, a]: b is at least a everywhere
+        strictly = at_least & ~at_least.T
+        equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
+        return np.flatnonzero(~(strictly | equal_before).any(axis=0))
+
+    @property
+    def full_information(self) -> float:
+        """H times the expected best mean: no policy earns more, whatever it sees."""
+        return self.horizon * float(self.weights @ self.corner)
+
+    @property
+    def scale(self) -> float:
+        """The largest sum of rewards in absolute value: what rounding errors are measured against."""
+        return self.horizon * float(np.abs(self.means).max())
+
+    def best_everywhere(self) -> int | None:
+        """The arm that is best in every context, if there is one: playing it always is optimal."""
+        best = np.all(self.means >= self.corner, axis=1)
+        return int(best.argmax()) if best.any() else None
+
+    def spread(self, vectors: Float[Array, "K M"]) -> Float[Array, "K N"]:
+        """Vectors over the contexts of positive weight, as vectors over all contexts of the bandit."""
+        wide = np.zeros((len(vectors), self.bandit.n_contexts))
+        wide[:, self.contexts] = vectors
+        return wide

@@ -1,0 +1,32 @@
+"""QMDP: act as if the context became known after this step, the classical POMDP baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..small_policies import Greedy
+from .lookahead import root_bounds
+from .problem import Problem
+from .result import Plan, Watch
+
+
+@dataclass(frozen=True)
+class QMDP:
+    """The value of an arm is its mean now plus that of knowing the context ever after.
+
+    Contexts are static, so the second part is the same for every arm: Q-MDP is the greedy policy, which never pays
+    for information. A baseline, not a planner.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.QMDP()).policy.act_on([])
+        1
+    """
+
+    def solve(self, problem: Problem, watch: Watch) -> Plan:
+        lower, upper = root_bounds(problem, 0)
+        watch.record(lower, upper)
+        message = "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
+        policy = Greedy(problem.bandit, horizon=problem.horizon)
+        return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(watch.trace))

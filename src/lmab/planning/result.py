@@ -1,0 +1,89 @@
+"""Plan: a policy, and what is proved about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..policy import Policy
+
+#: How a plan ended. "optimal": nothing better exists. "certified": the asked gap is proved. "time limit" and
+#: "interrupted": stopped early, the bounds hold. "heuristic": the method promises no gap, the bounds hold.
+STATUSES = ("optimal", "certified", "time limit", "interrupted", "heuristic")
+
+
+class Bounds(NamedTuple):
+    """What was proved after so many seconds."""
+
+    seconds: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A session policy with bounds on the optimum.
+
+    `lower` is at most the exact value of `policy` (over `horizon` steps, in expectation), `upper` at least the value
+    of every policy. For continuous rewards `upper` is the value of knowing the context: the search's own bound holds
+    only for rewards seen in bins, and stays in `message`.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> plan = lmab.plan(bandit, horizon=5, method=lmab.Exact())
+        >>> plan
+        Plan(optimal: 3.35771 over 5 steps)
+        >>> plan.policy.act_on([])
+        0
+    """
+
+    policy: Policy
+    horizon: int
+    lower: float
+    upper: float
+    status: str  # one of STATUSES
+    message: str  # what was done and what it means, in a sentence or two
+    trace: tuple[Bounds, ...] = field(repr=False, default=())
+
+    @property
+    def gap(self) -> float:
+        """(upper - lower) / |lower|; 0 when they agree, infinite when only `lower` is 0."""
+        difference = max(self.upper - self.lower, 0.0)
+        if difference == 0:
+            return 0.0
+        return difference / abs(self.lower) if self.lower else float("inf")
+
+    def __repr__(self) -> str:
+        if self.status == "optimal":
+            return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
+        bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
+        return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
+
+
+class Watch:
+    """The clock of one run: collects the trace, tells when time is up, calls `progress`."""
+
+    def __init__(self, time_limit: float, progress: Callable[[Bounds], None] | None = None) -> None:
+        self.time_limit = time_limit
+        self.progress = progress
+        self.trace: list[Bounds] = []
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    @property
+    def expired(self) -> bool:
+        return self.seconds >= self.time_limit
+
+    def record(self, lower: float, upper: float) -> None:
+        """Note the bounds proved so far; bounds only ever improve."""
+        if self.trace:
+            lower, upper = max(lower, self.trace[-1].lower), min(upper, self.trace[-1].upper)
+        self.trace.append(Bounds(self.seconds, lower, upper))
+        if self.progress is not None:
+            self.progress(self.trace[-1])

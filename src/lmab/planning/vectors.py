@@ -1,0 +1,123 @@
+"""VectorPolicy: act by the best of a set of vectors, each the value of a plan for the steps to go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._kernel import kernel
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import InvalidArgument
+from ..model import LatentBandit
+from ..policy import State, best_allowed
+from .planned import PlannedPolicy
+from .problem import Problem
+
+_CHUNK = 1 << 22  # scores computed at once
+
+
+class VectorPolicy(PlannedPolicy):
+    """The first arm of the plan that is worth most at the belief: it earns at least that much.
+
+    `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go and `arms` their first arms. Where that
+    arm is not allowed, the allowed arm with the highest mean plus value of the plans afterwards.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> policy = lmab.plan(bandit, horizon=5).policy
+        >>> policy.act(policy.start(3))
+        array([0, 0, 0])
+        >>> policy.act(policy.start(), allowed=[False, True])
+        1
+    """
+
+    kind = "vectors"
+
+    def __init__(
+        self,
+        bandit: LatentBandit,
+        vectors: Float[Array, "K M"],
+        arms: Integer[Array, "K"],
+        starts: Integer[Array, "T"],
+        *,
+        horizon: int,
+        bins: int = 12,
+    ) -> None:
+        super().__init__(bandit, horizon=horizon)
+        if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
+            raise InvalidArgument(
+                f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
+            )
+        if vectors.shape != (len(arms), bandit.n_contexts) or arms.min() < 0 or arms.max() >= bandit.n_arms:
+            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_contexts}), got {vectors.shape}")
+        self.vectors, self.arms, self.starts, self.bins = vectors, arms, starts, bins
+        self._transposed = [np.ascontiguousarray(self._stage(left).T) for left in range(1, horizon + 1)]
+        self._problem: Problem | None = None
+
+    def _stage(self, remaining: int) -> Float[Array, "K M"]:
+        return self.vectors[self.starts[remaining - 1] : self.starts[remaining]]
+
+    def action_values(self, state: State) -> Float[Array, "n A"]:
+        """Mean now plus what the plans earn afterwards, for every arm."""
+        if self._problem is None:  # needed only when some arm is not allowed, or to explain
+            self._problem = Problem.of(self.bandit, self.horizon, self.bins)
+        problem, remaining = self._problem, self._remaining(state)
+        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        if remaining == 1:
+            return beliefs @ problem.means.T
+        later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.contexts])
+        return kernel("planning_lookahead").one_step_values(beliefs, problem.table, problem.means, later)
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        remaining = self._remaining(state)
+        stage, first = self._transposed[remaining - 1], self.arms[self.starts[remaining - 1] :]
+        block = max(1, _CHUNK // stage.shape[1])
+        beliefs = state.memory
+        best = [(beliefs[i : i + block] @ stage).argmax(axis=1) for i in range(0, len(beliefs), block)]
+        chosen = first[np.concatenate(best)]
+        if allowed is not None:
+            chosen = self._replace_forbidden(state, chosen, allowed)
+        return chosen
+
+    def _replace_forbidden(
+        self, state: State, chosen: Integer[Array, "n"], allowed: Bool[Array, "n A"]
+    ) -> Integer[Array, "n"]:
+        rows = np.flatnonzero(~allowed[np.arange(len(chosen)), chosen])
+        if len(rows):
+            chosen = chosen.copy()
+            some = State(state.step, state.memory[rows], single=False)
+            chosen[rows] = best_allowed(self.action_values(some), allowed[rows])
+        return chosen
+
+    def record(self) -> files.Record:
+        base = super().record()
+        arrays = {"vectors": self.vectors, "arms": self.arms, "starts": self.starts}
+        return files.Record(base.kind, {**base.fields, "bins": self.bins}, arrays, base.records)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> VectorPolicy:
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        arrays = (record.arrays[name] for name in ("vectors", "arms", "starts"))
+        return cls(bandit, *arrays, **record.fields)
+
+
+def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Integer[Array, "K"]]]) -> VectorPolicy:
+    """The policy of `sets`: vectors over the problem's contexts and their arms, for 1 step to go, 2, ..., H."""
+    distinct = [_distinct(vectors, arms) for vectors, arms in sets]
+    starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
+    vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))
+    arms = np.concatenate([arms for _, arms in distinct]).astype(np.int64)
+    bins = {"bins": problem.n_values} if problem.binned else {}
+    return VectorPolicy(problem.bandit, vectors, arms, starts, horizon=problem.horizon, **bins)
+
+
+def _distinct(
+    vectors: Float[Array, "K M"], arms: Integer[Array, "K"]
+) -> tuple[Float[Array, "J M"], Integer[Array, "J"]]:
+    """Each vector once, in the order they were found."""
+    _, first = np.unique(vectors, axis=0, return_index=True)
+    first.sort()
+    return vectors[first], arms[first]
