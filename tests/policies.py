@@ -16,6 +16,9 @@ EXAMPLES: dict[str, Maker] = {
     "Greedy": lambda bandit, horizon: lmab.Greedy(bandit),
     "Thompson": lambda bandit, horizon: lmab.Thompson(bandit),
     "MUCB": lambda bandit, horizon: lmab.MUCB(bandit),
+    "VectorPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy,
+    "LookaheadPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2)).policy,
+    "ExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).policy,
 }
 
 

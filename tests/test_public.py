@@ -16,20 +16,27 @@ import lmab
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "Certified",
     "Environment",
     "Episodes",
     "Evaluation",
+    "Exact",
     "FixedSequence",
     "Greedy",
     "LatentBandit",
+    "Lookahead",
     "MUCB",
+    "Plan",
+    "PointBased",
     "Policy",
+    "QMDP",
     "Simulator",
     "Stationary",
     "Thompson",
     "Uniform",
     "evaluate",
     "load",
+    "plan",
     "random_bandit",
     "simulate",
 ]

@@ -8,6 +8,13 @@ from .evaluation import evaluate as evaluate
 from .instances import random_bandit as random_bandit
 from .loading import load as load
 from .model import LatentBandit as LatentBandit
+from .planning import QMDP as QMDP
+from .planning import Certified as Certified
+from .planning import Exact as Exact
+from .planning import Lookahead as Lookahead
+from .planning import Plan as Plan
+from .planning import PointBased as PointBased
+from .planning import plan as plan
 from .policy import Policy as Policy
 from .simulation import Environment as Environment
 from .simulation import Simulator as Simulator
@@ -18,10 +25,3 @@ from .small_policies import Greedy as Greedy
 from .small_policies import Stationary as Stationary
 from .small_policies import Thompson as Thompson
 from .small_policies import Uniform as Uniform
-from .planning import QMDP as QMDP
-from .planning import Certified as Certified
-from .planning import Exact as Exact
-from .planning import Lookahead as Lookahead
-from .planning import Plan as Plan
-from .planning import PointBased as PointBased
-from .planning import plan as plan

@@ -27,6 +27,8 @@ class QMDP:
     def solve(self, problem: Problem, watch: Watch) -> Plan:
         lower, upper = root_bounds(problem, 0)
         watch.record(lower, upper)
-        message = "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
+        message = (
+            "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
+        )
         policy = Greedy(problem.bandit, horizon=problem.horizon)
         return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(watch.trace))

@@ -27,12 +27,19 @@ def exact_block(
         _advance(symbols)
 
 
-def _value(x, table, means, binomials, later, symbols):  # type: ignore[no-untyped-def]
+def _value(
+    x: Float[Array, "M"],
+    table: Float[Array, "D M"],
+    means: Float[Array, "A M"],
+    binomials: Integer[Array, "n k"],
+    later: Float[Array, "next"],
+    symbols: Integer[Array, "step"],
+) -> float:
     gains = means @ x
     if len(later):
         children = [rank(np.sort(np.append(symbols, code)), binomials) for code in range(len(table))]
         gains = gains + later[children].reshape(len(means), -1).sum(axis=1)
-    return gains.max()
+    return float(gains.max())
 
 
 def rank(symbols: Integer[Array, "step"], binomials: Integer[Array, "n k"]) -> int:
