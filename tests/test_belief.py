@@ -78,6 +78,13 @@ def test_gaussian_posterior_is_bayes_rule():
     np.testing.assert_allclose(now, joint / joint.sum(), rtol=1e-12)
 
 
+def test_a_reward_far_from_every_mean_still_tells_contexts_apart():
+    bandit = LatentBandit.gaussian([0.5, 0.5], [[0.0], [1.0]])
+    np.testing.assert_allclose(belief.update(bandit, belief.prior(bandit), 0, 500.0), [0.0, 0.5])
+    far = Episodes.from_arrays([[0]], [[500.0]])
+    np.testing.assert_allclose(belief.posterior(bandit, far), [[0.0, 1.0]])
+
+
 def test_unknown_rewards_are_an_error():
     bandit = LatentBandit.bernoulli([1.0], [[0.5]])
     with pytest.raises(ValueError, match="rewards must be among the values"):

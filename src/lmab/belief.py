@@ -1,7 +1,7 @@
 """Beliefs over contexts, kept unnormalised: prior, update, posterior.
 
 A belief is a row of non-negative numbers, one per context; only ratios matter. Updating multiplies by the likelihood
-of what was seen. Rows that would underflow are scaled by a power of two, which changes no ratio, not even by rounding.
+of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two, which changes no ratio, not even by rounding.
 An observation that is impossible in every context still possible leaves its row as it was.
 """
 
@@ -38,7 +38,7 @@ def update(
     """
     if belief.ndim == 1:
         return update(bandit, belief[None], np.array([arm]), np.array([reward]))[0]
-    return rescale(multiply(belief, bandit.rewards.likelihood(np.asarray(arm), np.asarray(reward))))
+    return rescale(multiply(belief, bandit.rewards.evidence(np.asarray(arm), np.asarray(reward))))
 
 
 def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Float[Array, "n M"]:
@@ -85,7 +85,7 @@ def log_joint(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
         owner = np.repeat(np.arange(len(episodes)), np.diff(episodes.offsets))
         for start in range(0, episodes.n_steps, _CHUNK):
             steps = slice(start, start + _CHUNK)
-            terms = np.log(bandit.rewards.likelihood(episodes.actions[steps], episodes.rewards[steps]))
+            terms = bandit.rewards.log_likelihood(episodes.actions[steps], episodes.rewards[steps])
             rows, first = np.unique(owner[steps], return_index=True)
             logs[rows] += np.add.reduceat(terms, first, axis=0)
     return logs

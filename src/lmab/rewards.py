@@ -29,6 +29,8 @@ class Rewards(Protocol):
         self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
     ) -> Float[Array, "n"]: ...
     def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
     def distances(self, other: Any) -> Float[Array, "M K"]: ...
     def relabel(self, contexts: Any = None, arms: Any = None) -> Self: ...
     def record(self) -> Record: ...
@@ -130,6 +132,15 @@ class Categorical:
         """P(reward | context, arm) for every context."""
         return self.table[np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)]
 
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The logarithm of `likelihood`; -inf where that is zero."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.likelihood(actions, rewards))
+
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The likelihood up to one factor per row, which is all that a belief needs."""
+        return self.likelihood(actions, rewards)
+
     def distances(self, other: Categorical) -> Float[Array, "M K"]:
         """max over arms of the L1 distance between reward distributions, for every pair of contexts."""
         values = np.union1d(self.values, other.values)
@@ -189,8 +200,17 @@ class Gaussian:
 
     def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         """Density of the reward in every context."""
+        return np.exp(self.log_likelihood(actions, rewards))
+
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Log density of the reward in every context."""
         deviation = (np.asarray(rewards, np.float64)[:, None] - self.means.T[actions]) / self.scale
-        return np.exp(-0.5 * deviation**2) / (self.scale * np.sqrt(2 * np.pi))
+        return -0.5 * deviation**2 - np.log(self.scale * np.sqrt(2 * np.pi))
+
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The density up to one factor per row, so that a reward far from every mean still tells contexts apart."""
+        logs = self.log_likelihood(actions, rewards)
+        return np.exp(logs - logs.max(axis=1, keepdims=True))
 
     def distances(self, other: Gaussian) -> Float[Array, "M K"]:
         """max over arms of the difference of means (plus that of the scales), for every pair of contexts."""
