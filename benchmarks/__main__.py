@@ -8,7 +8,6 @@ import sys
 
 import benchmarks
 
-
 available = sorted(module.name.removeprefix("bench_") for module in pkgutil.iter_modules(benchmarks.__path__)
                    if module.name.startswith("bench_"))  # fmt: skip
 for name in sys.argv[1:] or available:

@@ -1,8 +1,9 @@
 """Beliefs over contexts, kept unnormalised: prior, update, posterior.
 
 A belief is a row of non-negative numbers, one per context; only ratios matter. Updating multiplies by the likelihood
-of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two, which changes no ratio, not even by rounding.
-An observation that is impossible in every context still possible leaves its row as it was.
+of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two, which changes
+no ratio, not even by rounding. An observation that is impossible in every context still possible leaves its row as it
+was.
 """
 
 from __future__ import annotations
