@@ -3,6 +3,9 @@
 __version__ = "0.1.0"
 
 from .episodes import Episodes as Episodes
+from .estimation import EM as EM
+from .estimation import Estimate as Estimate
+from .estimation import estimate as estimate
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .instances import random_bandit as random_bandit

@@ -31,6 +31,10 @@ class TooLarge(LmabError, ValueError):
     """An exact computation would need more states than the stated limit."""
 
 
+class LmabWarning(UserWarning):
+    """The result is valid, but less can be learned from the input than one may think: the message says why."""
+
+
 def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
     """Return `value` as an int, or raise naming the argument: it must be an integer >= minimum."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:

@@ -1,0 +1,96 @@
+"""The expectation step of EM, for many models at once (equation (log_likelihood) of the paper).
+
+Episodes come as flat columns with `offsets`; `edges` cuts them into B blocks. Task k = r * B + b is block b under
+model r; tasks `first` to `last` - 1 are done, each writing its own slice of `statistics` and `logs`, so that tasks may
+run in any order or on any number of threads and give the same bits. Models hold contexts in P columns, M padded with
+contexts of weight 0 to a multiple of 4.
+
+An episode that is impossible under a model makes that block's log-likelihood -inf and adds nothing to the statistics.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._shapes import Array, Float, Shaped
+
+
+def categorical(
+    codes: Shaped[Array, "S"],
+    offsets: Shaped[Array, "N1"],
+    counts: Float[Array, "C"],
+    edges: Shaped[Array, "B1"],
+    tables: Float[Array, "R D1 P"],
+    statistics: Float[Array, "R B D1 P"],
+    logs: Float[Array, "R B"],
+    first: int,
+    last: int,
+) -> None:
+    """Expected counts and log-likelihood of coded steps.
+
+    Row 0 of a table holds the weights, row 1 + c the probability of code c, in every context. Row 0 of the statistics
+    receives the expected number of episodes of each context, row 1 + c that of the steps with code c. `counts` says how
+    many identical episodes each one stands for; empty: one.
+    """
+    n_blocks = len(edges) - 1
+    for task in range(first, last):
+        model, block = divmod(task, n_blocks)
+        low, high = edges[block], edges[block + 1]
+        rows = codes[offsets[low] : offsets[high]].astype(np.int64) + 1
+        with np.errstate(divide="ignore"):
+            table = np.log(tables[model])
+        joint = table[0] + np.add.reduceat(table[rows], offsets[low:high] - offsets[low], axis=0)
+        scale = counts[low:high] if len(counts) else np.ones(high - low)
+        shares, logs[model, block] = _responsibilities(joint, scale)
+        statistics[model, block] = 0.0
+        statistics[model, block, 0] = shares.sum(axis=0)
+        np.add.at(statistics[model, block], rows, np.repeat(shares, np.diff(offsets[low : high + 1]), axis=0))
+
+
+def gaussian(
+    arms: Shaped[Array, "S"],
+    rewards: Float[Array, "S"],
+    offsets: Shaped[Array, "N1"],
+    edges: Shaped[Array, "B1"],
+    tables: Float[Array, "R A2 P"],
+    statistics: Float[Array, "R B K P"],
+    logs: Float[Array, "R B"],
+    first: int,
+    last: int,
+) -> None:
+    """Expected counts, expected sums of rewards and log-likelihood under normal rewards.
+
+    Row 0 of a table holds the weights, rows 1 to A the means of the arms, row A + 1 the scale (in every column). Row 0
+    of the statistics receives the expected number of episodes, rows 1 to A the expected plays of each arm and rows
+    A + 1 to 2 A the expected sum of its rewards.
+    """
+    n_blocks, n_arms = len(edges) - 1, tables.shape[1] - 2
+    for task in range(first, last):
+        model, block = divmod(task, n_blocks)
+        low, high = edges[block], edges[block + 1]
+        steps = slice(offsets[low], offsets[high])
+        rows, values = arms[steps].astype(np.int64) + 1, rewards[steps, None]
+        table, scale = tables[model], tables[model, -1, 0]
+        terms = -0.5 * ((values - table[rows]) / scale) ** 2 - np.log(scale * np.sqrt(2 * np.pi))
+        with np.errstate(divide="ignore"):
+            joint = np.log(table[0]) + np.add.reduceat(terms, offsets[low:high] - offsets[low], axis=0)
+        shares, logs[model, block] = _responsibilities(joint, np.ones(high - low))
+        statistics[model, block] = 0.0
+        statistics[model, block, 0] = shares.sum(axis=0)
+        spread = np.repeat(shares, np.diff(offsets[low : high + 1]), axis=0)
+        np.add.at(statistics[model, block], rows, spread)
+        np.add.at(statistics[model, block], rows + n_arms, spread * values)
+
+
+def _responsibilities(joint: Float[Array, "n P"], scale: Float[Array, "n"]) -> tuple[Float[Array, "n P"], float]:
+    """Posterior of each episode's context times `scale`, and the log-likelihood, from the log of the joint."""
+    top = joint.max(axis=1, keepdims=True)
+    if (top == -np.inf).any():
+        shares = np.zeros_like(joint)
+        possible = top[:, 0] > -np.inf
+        if possible.any():
+            shares[possible] = _responsibilities(joint[possible], scale[possible])[0]
+        return shares, -np.inf
+    shares = np.exp(joint - top)
+    total = shares.sum(axis=1, keepdims=True)
+    return shares * (scale[:, None] / total), float((scale * (top + np.log(total))[:, 0]).sum())

@@ -1,0 +1,66 @@
+"""Identical episodes, up to the order of their steps, kept once with a count: the likelihood cannot tell them apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+
+_SAMPLE = 4096  # episodes looked at to guess how many are distinct
+_CHUNK = 1 << 18  # steps hashed at once
+
+
+def merge(
+    codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int
+) -> tuple[Shaped[Array, "T"], Integer[Array, "K1"], Float[Array, "K"]]:
+    """Distinct episodes (codes, offsets) and how often each occurs; the input and no counts where that would not pay.
+
+    Two episodes are the same when two independent 64-bit hashes of their steps agree. The answer does not depend on
+    the order of the episodes, nor on that of the steps within them.
+    """
+    n_episodes = len(offsets) - 1
+    if n_episodes > _SAMPLE and _distinct_guess(codes, offsets, n_codes) > n_episodes / 2:
+        return codes, offsets, np.empty(0)
+    hashes = _hashes(codes, offsets, n_codes)
+    order = np.lexsort(hashes)
+    fresh = np.ones(n_episodes, bool)
+    fresh[1:] = (hashes[:, order[1:]] != hashes[:, order[:-1]]).any(axis=0)
+    if fresh.sum() > n_episodes / 2:
+        return codes, offsets, np.empty(0)
+    first = np.flatnonzero(fresh)
+    counts = np.diff(np.append(first, n_episodes)).astype(np.float64)
+    return *_take(codes, offsets, order[first]), counts
+
+
+def _distinct_guess(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> float:
+    """How many distinct episodes there may be, from the coincidences in a sample (the birthday problem)."""
+    picked = np.linspace(0, len(offsets) - 2, _SAMPLE).astype(np.int64)
+    first = np.sort(_hashes(*_take(codes, offsets, picked), n_codes)[0])
+    sizes = np.diff(np.append(np.flatnonzero(np.append(True, first[1:] != first[:-1])), _SAMPLE))
+    coincidences = (sizes * (sizes - 1) / 2).sum()
+    return float(_SAMPLE * (_SAMPLE - 1) / 2 / max(coincidences, 0.5))
+
+
+def _hashes(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> Integer[Array, "2 N"]:
+    """Sums of random 64-bit numbers, one per code: blind to the order of the steps."""
+    words = np.random.default_rng(n_codes).integers(0, 2**64, size=(2, n_codes), dtype=np.uint64)
+    n_episodes = len(offsets) - 1
+    hashes = np.empty((2, n_episodes), np.uint64)
+    low = 0
+    while low < n_episodes:
+        high = max(int(np.searchsorted(offsets, offsets[low] + _CHUNK, side="right")) - 1, low + 1)
+        steps = words[:, codes[offsets[low] : offsets[high]]]
+        hashes[:, low:high] = np.add.reduceat(steps, offsets[low:high] - offsets[low], axis=1)
+        low = high
+    return hashes
+
+
+def _take(
+    codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], picked: Integer[Array, "n"]
+) -> tuple[Shaped[Array, "T"], Integer[Array, "n1"]]:
+    """The picked episodes, with the steps of each in the order of their codes."""
+    lengths = offsets[picked + 1] - offsets[picked]
+    result = np.concatenate([[0], np.cumsum(lengths)])
+    owner = np.repeat(np.arange(len(picked)), lengths)
+    steps = codes[np.arange(result[-1]) - result[owner] + offsets[picked][owner]]
+    return steps[np.lexsort((steps, owner))], result

@@ -1,0 +1,135 @@
+"""Estimate: a fitted bandit with everything one needs to know before trusting it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from .. import belief
+from .._shapes import Array, Float
+from ..episodes import Episodes
+from ..errors import InvalidArgument
+from ..model import LatentBandit
+from .observations import Observations
+
+CONVERGED = "converged"
+ITERATION_LIMIT = "iteration limit"
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a long fit tells its observer."""
+
+    stage: str  # "starts", "climb", "polish", or "3 contexts: climb" and the like
+    iteration: int
+    max_iterations: int
+    log_likelihood: float  # of the best so far (plus log prior, where there is one)
+
+
+Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
+
+
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """What became of the starts."""
+
+    drawn: int
+    finished: int  # climbed to the end
+    best: int  # of the finished ones, how many reached the best solution found
+
+    def __str__(self) -> str:
+        dropped = f", {self.drawn - self.finished} dropped early" if self.drawn > self.finished else ""
+        return f"{self.best} of {self.finished} starts reached the best solution{dropped}"
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Held-out log-likelihood per episode for each number of contexts tried."""
+
+    n_contexts: tuple[int, ...]
+    log_likelihood: Float[Array, "K"]  # mean over held-out episodes
+    gain: Float[Array, "K"]  # over the number of contexts before; the first is 0
+    stderr: Float[Array, "K"]  # of that gain (paired); the first is 0
+    chosen: int
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A bandit fitted to a log.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> episodes = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.estimate(episodes, n_contexts=2, rng=rng)
+        >>> estimate.converged, estimate.n_parameters
+        (True, 5)
+        >>> bool(estimate.bandit.distance(bandit) < 0.1)
+        True
+    """
+
+    bandit: LatentBandit
+    log_likelihood: float  # total, natural logarithm, without the prior
+    n_parameters: int
+    status: str  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
+    message: str  # what happened, in a sentence or more
+    trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
+    starts: Starts
+    prior: float  # pseudo-counts per context and arm
+    observations: Observations = field(repr=False)  # the log, as the fit saw it
+    curve: Curve | None = None  # where the number of contexts was chosen
+
+    @property
+    def episodes(self) -> Episodes:
+        """The log."""
+        return self.observations.episodes
+
+    @property
+    def converged(self) -> bool:
+        """Whether the best start, the one that is returned, converged."""
+        return self.status == CONVERGED
+
+    @property
+    def n_contexts(self) -> int:
+        return self.bandit.n_contexts
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, with the episodes as the independent observations; lower is better."""
+        return -2 * self.log_likelihood + float(np.log(len(self.episodes))) * self.n_parameters
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion; lower is better."""
+        return -2 * self.log_likelihood + 2 * self.n_parameters
+
+    def posterior(self, episodes: Episodes | None = None) -> Float[Array, "N M"]:
+        """Probability of each context given each whole episode, by default of the log that was fitted."""
+        episodes = self.episodes if episodes is None else episodes
+        if episodes.n_arms > self.bandit.n_arms:
+            raise InvalidArgument(f"episodes must have at most {self.bandit.n_arms} arms, got {episodes.n_arms}")
+        return belief.posterior(self.bandit, episodes)
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate({self.bandit!r}, log-likelihood {self.log_likelihood:.4f}, BIC {self.bic:.4f}; {self.message})"
+        )
+
+
+class Method(Protocol):
+    """A way to fit a bandit: `EM`, `MomentMatching`, `TensorDecomposition`."""
+
+    def fit(
+        self,
+        observations: Observations,
+        *,
+        n_contexts: int,
+        rng: np.random.Generator,
+        progress: Observer | None = None,
+    ) -> Estimate:
+        """Fit `n_contexts` contexts to the encoded log."""

@@ -1,0 +1,212 @@
+"""estimate, the door: reward families, bad input, warnings, the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+
+BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
+
+
+@pytest.fixture
+def episodes(rng):
+    return lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=3000, horizon=5, rng=rng)
+
+
+def fit(episodes, n_contexts=2, seed=0, **keywords):
+    return lmab.estimate(episodes, n_contexts=n_contexts, rng=np.random.default_rng(seed), **keywords)
+
+
+def test_recovers_a_bandit(episodes):
+    estimate = fit(episodes)
+    assert estimate.converged
+    assert estimate.status == "converged"
+    assert estimate.bandit.distance(BANDIT) < 0.1
+    assert estimate.n_parameters == 1 + 2 * 3
+    assert estimate.bic == pytest.approx(-2 * estimate.log_likelihood + 7 * np.log(3000))
+    assert estimate.aic == pytest.approx(-2 * estimate.log_likelihood + 14)
+
+
+def test_log_likelihood_is_that_of_the_returned_bandit(episodes):
+    estimate = fit(episodes, method=lmab.EM(prior=2.0))
+    joint = lmab.belief.log_joint(estimate.bandit, episodes)
+    assert estimate.log_likelihood == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-12)
+    assert estimate.prior == 2.0
+
+
+def test_trace_ends_at_the_log_likelihood_and_never_falls(episodes):
+    estimate = fit(episodes)
+    assert estimate.trace[-1] == pytest.approx(estimate.log_likelihood, rel=1e-12)
+    assert (np.diff(estimate.trace) >= -1e-9 * abs(estimate.log_likelihood)).all()
+
+
+def test_posterior_is_bayes(episodes):
+    estimate = fit(episodes)
+    posterior = estimate.posterior(episodes[:50])
+    assert posterior.shape == (50, 2)
+    np.testing.assert_allclose(posterior, lmab.belief.posterior(estimate.bandit, episodes[:50]))
+    np.testing.assert_allclose(estimate.posterior().mean(axis=0), estimate.bandit.weights, atol=1e-4)
+
+
+def test_same_seed_gives_the_same_bits_for_any_number_of_threads(rng):
+    episodes = lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=60_000, horizon=8, rng=rng)
+    first, second = (fit(episodes, method=lmab.EM(threads=threads, restarts=4)) for threads in (1, 2))
+    assert first.bandit == second.bandit
+    assert first.log_likelihood == second.log_likelihood
+
+
+def test_labels_of_arms_are_kept():
+    episodes = lmab.Episodes([0, 1] * 20, [0.0, 1.0] * 20, np.arange(0, 41, 2), 2, arm_labels=("tea", "milk"))
+    assert fit(episodes, 1).bandit.arm_labels == ("tea", "milk")
+
+
+def test_one_context_has_the_frequencies(episodes):
+    estimate = fit(episodes, 1)
+    means = [episodes.rewards[episodes.actions == arm].mean() for arm in range(3)]
+    np.testing.assert_allclose(estimate.bandit.means[0], means, rtol=1e-10)
+    assert estimate.n_parameters == 3
+
+
+def test_an_arm_never_played_is_reported_and_gets_the_average(episodes):
+    estimate = fit(episodes.with_arms(4))
+    assert "never played" in estimate.message
+    assert "arm 3" in estimate.message
+    np.testing.assert_allclose(estimate.bandit.means[:, 3], episodes.rewards.mean(), atol=1e-12)
+    assert estimate.n_parameters == 7
+
+
+def test_parameters_count_only_values_an_arm_paid():
+    actions = np.tile([0, 1], (30, 1))
+    rewards = np.stack([np.arange(30) % 3, np.arange(30) % 2], axis=1).astype(float)
+    estimate = fit(lmab.Episodes.from_arrays(actions, rewards))
+    assert estimate.n_parameters == 1 + 2 * (2 + 1)
+    np.testing.assert_array_equal(estimate.bandit.rewards.probabilities[:, 1, 2], 0)
+
+
+def test_given_values_may_be_unobserved(episodes):
+    estimate = fit(episodes, values=[0.0, 0.5, 1.0])
+    assert estimate.bandit.rewards.values.tolist() == [0.0, 0.5, 1.0]
+    with pytest.raises(InvalidArgument, match=r"among the values \[0.0, 0.5\]"):
+        fit(episodes, values=[0.0, 0.5])
+
+
+def test_gaussian_recovers_means_and_scale(rng):
+    truth = lmab.LatentBandit.gaussian([0.3, 0.7], [[1000.0, 1002.0], [1003.0, 999.0]], scale=0.7)
+    episodes = lmab.simulate(truth, lmab.Uniform(2), n_episodes=4000, horizon=4, rng=rng)
+    estimate = fit(episodes, rewards="gaussian")
+    assert estimate.converged
+    assert estimate.bandit.distance(truth) < 0.1
+    assert estimate.n_parameters == 1 + 4 + 1
+    joint = lmab.belief.log_joint(estimate.bandit, episodes)
+    assert estimate.log_likelihood == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-10)
+    known = fit(episodes, rewards="gaussian", scale=0.7)
+    assert known.bandit.rewards.scale == 0.7
+    assert known.n_parameters == 5
+    assert known.log_likelihood <= estimate.log_likelihood + 1e-6
+
+
+def test_many_values_need_a_name(rng):
+    truth = lmab.LatentBandit.gaussian([1.0], [[0.0]])
+    episodes = lmab.simulate(truth, lmab.Uniform(1), n_episodes=50, horizon=2, rng=rng)
+    with pytest.raises(InvalidArgument, match=r"more than 32 distinct rewards.*rewards='gaussian'"):
+        fit(episodes, 1)
+    assert fit(episodes, 1, rewards="categorical").bandit.rewards.n_values == 100
+
+
+@pytest.mark.parametrize("n_contexts", [0, -1, 2.0, True, "many"])
+def test_number_of_contexts_must_be_a_count(episodes, n_contexts):
+    with pytest.raises(InvalidArgument, match="n_contexts must be"):
+        fit(episodes, n_contexts)
+
+
+def test_more_contexts_than_episodes(episodes):
+    with pytest.raises(InvalidArgument, match=r"at most the number of episodes \(3\), got 4"):
+        fit(episodes[:3], 4)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"rewards": "poisson"}, "rewards must be 'categorical' or 'gaussian' or None, got 'poisson'"),
+        ({"rewards": "gaussian", "scale": -1.0}, "scale must be a positive number"),
+        ({"scale": 1.0}, "scale must be None unless"),
+        ({"rewards": "gaussian", "values": [0.0, 1.0]}, "values must be None for gaussian"),
+        ({"values": [0.0, np.nan, 1.0]}, "values must be finite"),
+    ],
+)
+def test_bad_families(episodes, keywords, message):
+    with pytest.raises(InvalidArgument, match=message):
+        fit(episodes, **keywords)
+
+
+def test_rng_is_needed(episodes):
+    with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
+        lmab.estimate(episodes, n_contexts=2, rng=7)
+
+
+def test_nan_rewards_are_refused():
+    with pytest.raises(InvalidData, match="rewards must be finite, got nan"):
+        lmab.Episodes.from_arrays([[0, 1]], [[np.nan, 1.0]])
+
+
+def test_equal_rewards_warn():
+    episodes = lmab.Episodes.from_arrays(np.tile([0, 1], (10, 1)), np.ones((10, 2)))
+    with pytest.warns(LmabWarning, match="every reward is 1"):
+        estimate = fit(episodes)
+    assert estimate.log_likelihood == 0.0
+
+
+def test_episodes_of_one_step_warn(rng):
+    episodes = lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=100, horizon=1, rng=rng)
+    with pytest.warns(LmabWarning, match="weights of the contexts cannot be identified"):
+        estimate = fit(episodes)
+    assert np.isfinite(estimate.log_likelihood)
+
+
+def test_one_arm_warns(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9], [0.2]])
+    episodes = lmab.simulate(bandit, lmab.Uniform(1), n_episodes=100, horizon=4, rng=rng)
+    with pytest.warns(LmabWarning, match="only arm 0 was ever played"):
+        fit(episodes)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"restarts": 0}, "restarts must be an integer of at least 1, got 0"),
+        ({"max_iterations": 0}, "max_iterations must be"),
+        ({"tolerance": -1.0}, "tolerance must be a finite number of at least 0"),
+        ({"prior": np.nan}, "prior must be"),
+        ({"rank": 0}, "rank must be"),
+        ({"threads": 0}, "threads must be"),
+    ],
+)
+def test_bad_settings(keywords, message):
+    with pytest.raises(InvalidArgument, match=message):
+        lmab.EM(**keywords)
+
+
+def test_progress_is_told_and_can_stop(episodes):
+    seen = []
+
+    def observer(progress):
+        seen.append(progress)
+        return len(seen) == 3
+
+    estimate = fit(episodes, progress=observer)
+    assert estimate.status == "interrupted"
+    assert not estimate.converged
+    assert len(seen) <= 5
+    assert {progress.stage for progress in seen} <= {"starts", "climb"}
+    assert np.isfinite(estimate.log_likelihood)
+
+
+def test_the_iteration_limit_is_reported(episodes):
+    estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    assert estimate.status == "iteration limit"
+    assert not estimate.converged
+    assert "raise it" in estimate.message
+    assert "iteration" not in fit(episodes).message

@@ -1,0 +1,179 @@
+"""The expectation kernel: reference against enumeration, compiled against reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmab._kernel.compiled import em as compiled
+from lmab._kernel.reference import em as reference
+from lmab._kernel.threads import Crew
+
+KERNELS = [reference, compiled]
+
+
+def random_log(rng, n_episodes, n_arms, n_values, longest):
+    lengths = rng.integers(1, longest + 1, size=n_episodes)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return rng.integers(n_arms * n_values, size=offsets[-1]), offsets
+
+
+def random_models(rng, n_models, n_contexts, n_arms, n_values, zeros=False):
+    width = -(-n_contexts // 4) * 4
+    models = np.zeros((n_models, 1 + n_arms * n_values, width))
+    models[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=n_models)
+    tables = rng.dirichlet(np.ones(n_values), size=(n_models, n_arms, n_contexts))
+    if zeros:
+        tables[:, 0, 0] = np.eye(n_values)[0]
+    models[:, 1:, :n_contexts] = np.moveaxis(tables, 3, 2).reshape(n_models, -1, n_contexts)
+    return models
+
+
+def categorical(kernel, codes, offsets, models, counts=(), edges=None, dtype=np.uint16):
+    edges = np.array([0, len(offsets) - 1]) if edges is None else edges
+    n_models, n_blocks = len(models), len(edges) - 1
+    statistics, logs = np.full((n_models, n_blocks, *models.shape[1:]), np.nan), np.full((n_models, n_blocks), np.nan)
+    arguments = (codes.astype(dtype), offsets, np.array(counts, float), edges, models, statistics, logs)
+    kernel.categorical(*arguments, 0, n_models * n_blocks)
+    return statistics.sum(axis=1), logs.sum(axis=1)
+
+
+def gaussian(kernel, arms, rewards, offsets, models, edges=None):
+    edges = np.array([0, len(offsets) - 1]) if edges is None else edges
+    rows = 1 + 2 * (models.shape[1] - 2)
+    statistics = np.full((len(models), len(edges) - 1, rows, models.shape[2]), np.nan)
+    logs = np.full((len(models), len(edges) - 1), np.nan)
+    kernel.gaussian(arms.astype(np.uint8), rewards, offsets, edges, models, statistics, logs, 0, logs.size)
+    return statistics.sum(axis=1), logs.sum(axis=1)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_likelihood_and_counts_equal_enumeration(kernel, rng):
+    n_arms, n_values = 3, 2
+    codes, offsets = random_log(rng, 12, n_arms, n_values, 5)
+    models = random_models(rng, 2, 3, n_arms, n_values)
+    statistics, logs = categorical(kernel, codes, offsets, models)
+    for model in range(2):
+        expected, total = np.zeros(models.shape[1:]), 0.0
+        probabilities = models[model, 1:, :3].T.reshape(3, n_arms, n_values)
+        for k in range(12):
+            steps = codes[offsets[k] : offsets[k + 1]]
+            history = tuple((int(c) // n_values, int(c) % n_values) for c in steps)
+            joint = oracle.likelihood(models[model, 0, :3], probabilities, range(n_values), history)
+            total += np.log(joint.sum())
+            expected[0, :3] += joint / joint.sum()
+            for code in steps:
+                expected[1 + code, :3] += joint / joint.sum()
+        np.testing.assert_allclose(logs[model], total, rtol=1e-12)
+        np.testing.assert_allclose(statistics[model], expected, rtol=1e-10, atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 9), longest=st.integers(1, 30), zeros=st.booleans())
+def test_compiled_equals_reference(seed, n_contexts, longest, zeros):
+    rng = np.random.default_rng(seed)
+    codes, offsets = random_log(rng, 20, 4, 3, longest)
+    models = random_models(rng, 3, n_contexts, 4, 3, zeros)
+    counts = rng.integers(1, 5, size=20) if seed % 2 else ()
+    edges = np.array([0, 7, 8, 20])
+    expected, likelihood = categorical(reference, codes, offsets, models, counts, edges)
+    found, logs = categorical(compiled, codes, offsets, models, counts, edges)
+    np.testing.assert_allclose(logs, likelihood, rtol=1e-10)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_code_sizes_agree(dtype, rng):
+    codes, offsets = random_log(rng, 30, 5, 2, 6)
+    models = random_models(rng, 1, 3, 5, 2)
+    expected = categorical(reference, codes, offsets, models)
+    found = categorical(compiled, codes, offsets, models, dtype=dtype)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [100, 1000, 50_000])
+def test_long_episodes_do_not_underflow(length, rng):
+    codes, offsets = rng.integers(20, size=2 * length), np.array([0, length, 2 * length])
+    models = random_models(rng, 1, 3, 5, 4)
+    expected, likelihood = categorical(reference, codes, offsets, models)
+    found, logs = categorical(compiled, codes, offsets, models)
+    np.testing.assert_allclose(logs, likelihood, rtol=1e-10)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_a_context_far_behind_half_way_can_still_win(kernel):
+    """A thousand steps speak for context 0, then a thousand and one for context 1: neither may be lost on the way."""
+    models = np.zeros((1, 3, 4))
+    models[0, :, :2] = [[0.5, 0.5], [0.9, 0.1], [0.1, 0.9]]
+    codes = np.repeat([0, 1], [1000, 1001])
+    _, logs = categorical(kernel, codes, np.array([0, 2001]), models)
+    other = 1000 * np.log(0.09)
+    np.testing.assert_allclose(logs[0], other + np.log(0.5 * 0.9 + 0.5 * 0.1), rtol=1e-12)
+    statistics, _ = categorical(kernel, codes, np.array([0, 2001]), models)
+    np.testing.assert_allclose(statistics[0, 0, :2], [0.1, 0.9], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_tiny_probabilities_are_not_lost(kernel):
+    models = np.zeros((1, 3, 4))
+    models[0, :, :2] = [[0.5, 0.5], [1e-290, 1e-300], [1 - 1e-290, 1 - 1e-300]]
+    statistics, logs = categorical(kernel, np.array([0, 0, 0]), np.array([0, 3]), models)
+    np.testing.assert_allclose(logs[0], np.log(0.5) + 3 * np.log(1e-290), rtol=1e-12)
+    np.testing.assert_allclose(statistics[0, 1], [3, 0, 0, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_an_impossible_episode_is_minus_infinity_and_adds_nothing(kernel):
+    models = np.zeros((1, 3, 4))
+    models[0, :, :2] = [[0.5, 0.5], [1.0, 1.0], [0.0, 0.0]]
+    statistics, logs = categorical(kernel, np.array([0, 1, 0]), np.array([0, 1, 3]), models)
+    assert logs[0] == -np.inf
+    np.testing.assert_allclose(statistics[0], [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0]])
+
+
+def test_threads_give_the_same_bits(rng):
+    codes, offsets = random_log(rng, 20_000, 20, 2, 9)
+    models = random_models(rng, 2, 5, 20, 2)
+    edges = np.linspace(0, 20_000, 14).astype(np.int64)
+    outcomes = []
+    for threads in (1, 2, 3):
+        statistics, logs = np.empty((2, 13, 41, 8)), np.empty((2, 13))
+        arguments = (codes.astype(np.uint8), offsets, np.empty(0), edges, models, statistics, logs)
+        with Crew(threads) as crew:
+            crew(compiled.categorical, 26, *arguments, work=10**6)
+        outcomes.append((statistics, logs))
+    for statistics, logs in outcomes[1:]:
+        assert np.array_equal(statistics, outcomes[0][0])
+        assert np.array_equal(logs, outcomes[0][1])
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 6), longest=st.integers(1, 300))
+def test_gaussian_compiled_equals_reference(seed, n_contexts, longest):
+    rng = np.random.default_rng(seed)
+    arms, offsets = random_log(rng, 8, 3, 1, longest)
+    rewards = rng.normal(size=len(arms)) * 3
+    models = np.zeros((2, 5, -(-n_contexts // 4) * 4))
+    models[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=2)
+    models[:, 1:-1, :n_contexts] = rng.normal(size=(2, 3, n_contexts))
+    models[:, -1] = rng.uniform(0.5, 2, size=(2, 1))
+    edges = np.array([0, 3, 8])
+    expected, likelihood = gaussian(reference, arms, rewards, offsets, models, edges)
+    found, logs = gaussian(compiled, arms, rewards, offsets, models, edges)
+    np.testing.assert_allclose(logs, likelihood, rtol=1e-10)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_gaussian_likelihood_equals_the_density(rng):
+    models = np.zeros((1, 4, 4))
+    models[0, :, :2] = [[0.3, 0.7], [0.0, 1.0], [2.0, -1.0], [0.5, 0.5]]
+    arms, rewards = np.array([0, 1]), np.array([0.4, 1.1])
+    _, logs = gaussian(reference, arms, rewards, np.array([0, 2]), models)
+
+    def density(x, mean):
+        return np.exp(-0.5 * ((x - mean) / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi))
+
+    total = 0.3 * density(0.4, 0.0) * density(1.1, 2.0) + 0.7 * density(0.4, 1.0) * density(1.1, -1.0)
+    np.testing.assert_allclose(logs[0], np.log(total), rtol=1e-12)
