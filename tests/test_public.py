@@ -17,8 +17,10 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "Certified",
+    "EM",
     "Environment",
     "Episodes",
+    "Estimate",
     "Evaluation",
     "Exact",
     "FixedSequence",
@@ -34,6 +36,7 @@ PUBLIC = [
     "Stationary",
     "Thompson",
     "Uniform",
+    "estimate",
     "evaluate",
     "load",
     "plan",
