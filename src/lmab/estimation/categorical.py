@@ -121,7 +121,7 @@ class CategoricalObservations(Observations):
         models = equal_weights(n_models, 1 + self.marginals.size, n_contexts)
         shapes = np.broadcast_to(self.marginals[:, :, None], (n_models, *self.marginals.shape, n_contexts))
         draws = rng.gamma(len(self.values) * shapes) + 1e-3 * shapes
-        played = self.seen.any(axis=1, keepdims=True)[:, :, None]
+        played = self.cells.sum(axis=1)[:, None, None] > 0
         self._by_arm(models)[..., :n_contexts] = np.where(played, draws / draws.sum(axis=2, keepdims=True), shapes)
         return models
 
