@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 import lmab
 from lmab import LatentBandit, Policy
+from lmab.learning import HistoryPolicy
 
 Maker = Callable[[LatentBandit, int], Policy]
 
@@ -19,7 +22,14 @@ EXAMPLES: dict[str, Maker] = {
     "VectorPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy,
     "LookaheadPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2)).policy,
     "ExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).policy,
+    "HistoryPolicy": lambda bandit, horizon: _history_policy(bandit, horizon),
 }
+
+
+def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
+    n_codes = bandit.n_arms * bandit.rewards.n_values
+    rng = np.random.default_rng(0)
+    return HistoryPolicy(bandit.rewards.values, [rng.random((n_codes**t, bandit.n_arms)) for t in range(horizon)])
 
 
 def concrete() -> dict[str, type[Policy]]:

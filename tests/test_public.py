@@ -17,34 +17,48 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "Certified",
+    "DirectMLE",
     "EM",
     "Environment",
     "Episodes",
     "Estimate",
     "Evaluation",
     "Exact",
+    "Exploration",
     "FixedSequence",
+    "Genie",
     "Greedy",
+    "HistoryUCBVI",
     "LatentBandit",
+    "Learned",
+    "Learner",
     "Lookahead",
     "MUCB",
     "Plan",
     "PointBased",
     "Policy",
     "QMDP",
+    "Run",
     "Simulator",
     "Stationary",
     "Thompson",
+    "UCB",
     "Uniform",
     "estimate",
     "evaluate",
+    "learn",
     "load",
     "plan",
     "random_bandit",
     "simulate",
 ]
 
-WITHOUT_EXAMPLE = {"Evaluation", "Environment"}  # results and protocols: shown in the examples of what makes them
+WITHOUT_EXAMPLE = {
+    "Evaluation",
+    "Environment",
+    "Exploration",
+    "Learner",
+}  # results and protocols: shown in the examples of what makes them
 
 
 def names() -> list[str]:

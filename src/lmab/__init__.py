@@ -9,6 +9,15 @@ from .estimation import estimate as estimate
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .instances import random_bandit as random_bandit
+from .learning import UCB as UCB
+from .learning import DirectMLE as DirectMLE
+from .learning import Exploration as Exploration
+from .learning import Genie as Genie
+from .learning import HistoryUCBVI as HistoryUCBVI
+from .learning import Learned as Learned
+from .learning import Learner as Learner
+from .learning import Run as Run
+from .learning import learn as learn
 from .loading import load as load
 from .model import LatentBandit as LatentBandit
 from .planning import QMDP as QMDP

@@ -8,22 +8,25 @@ from typing import Any
 
 from . import files
 from .errors import InvalidFile, LmabError
+from .learning import HistoryPolicy, restore_run
 from .model import LatentBandit
 from .planning import ExactPolicy, LookaheadPolicy, VectorPolicy
 from .policy import Policy
 from .small_policies import MUCB, FixedSequence, Greedy, Stationary, Thompson, Uniform
 
 PLANNED: tuple[type[Policy], ...] = (VectorPolicy, LookaheadPolicy, ExactPolicy)
-POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED)
+LEARNED: tuple[type[Policy], ...] = (HistoryPolicy,)
+POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED, *LEARNED)
 
 _READERS: dict[str, Callable[[files.Record], Any]] = {
     "bandit": LatentBandit.from_record,
+    "run": restore_run,
     **{policy.kind: policy.from_record for policy in POLICIES},
 }
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a `LatentBandit`, a policy or a `Design` from a file; nothing in a file is ever run.
+    """Read a `LatentBandit`, a policy, a `Design` or a learner's `Run` from a file; nothing in a file is ever run.
 
     Examples:
         >>> import os, tempfile, lmab

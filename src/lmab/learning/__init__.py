@@ -1,0 +1,15 @@
+"""Learning: Environment -> Learned, one learner per file."""
+
+from .direct_mle import DirectMLE as DirectMLE
+from .exploration import Exploration as Exploration
+from .genie import Genie as Genie
+from .history_ucbvi import HistoryPolicy as HistoryPolicy
+from .history_ucbvi import HistoryUCBVI as HistoryUCBVI
+from .learner import Learner as Learner
+from .learner import Task as Task
+from .result import Learned as Learned
+from .result import Phase as Phase
+from .run import Run as Run
+from .run import learn as learn
+from .saving import restore_run as restore_run
+from .ucb import UCB as UCB

@@ -1,0 +1,46 @@
+"""Exploration: what a learner wants to have played next, by a simulator or by a live system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .._shapes import Array, Integer
+from ..episodes import Episodes
+from ..policy import Policy
+from ..simulation import Environment
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """Sessions to be played: each a row of `actions`, or as `policy` decides. One of the two is None."""
+
+    phase: str  # what they are for
+    n_episodes: int
+    policy: Policy | None = None
+    actions: Integer[Array, "n H"] | None = None
+
+    @classmethod
+    def of_policy(cls, phase: str, policy: Policy, n_episodes: int) -> Exploration:
+        """Let `policy` play n sessions."""
+        return cls(phase, n_episodes, policy=policy)
+
+    @classmethod
+    def of_actions(cls, phase: str, actions: Integer[Array, "n H"]) -> Exploration:
+        """Play the given arms, whatever they pay."""
+        return cls(phase, len(actions), actions=actions)
+
+    def on(self, environment: Environment) -> Episodes:
+        """Have it played."""
+        if self.actions is not None:
+            return environment.play(self.actions)
+        assert self.policy is not None
+        return environment.run(self.policy, self.n_episodes)
+
+    def after(self, n_played: int) -> Exploration:
+        """What is left when the first `n_played` sessions have been."""
+        actions = None if self.actions is None else self.actions[n_played:]
+        return replace(self, n_episodes=self.n_episodes - n_played, actions=actions)
+
+    def __repr__(self) -> str:
+        how = "arms given" if self.policy is None else type(self.policy).__name__
+        return f"Exploration({self.phase}: {self.n_episodes} episodes, {how})"

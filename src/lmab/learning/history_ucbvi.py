@@ -1,0 +1,168 @@
+"""HistoryUCBVI: every history is a state; optimism over all of them. The naive way, for small sizes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._shapes import Array, Bool, Float, Integer
+from ..episodes import Episodes
+from ..errors import InvalidArgument, TooLarge, check_array, check_count
+from ..policy import Policy, State, best_allowed
+from ..rewards import Categorical
+from .exploration import Exploration
+from .learner import Learner, Task
+from .result import Campaign, Diary
+
+LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
+
+
+class HistoryPolicy(Policy):
+    """The best arm for every sequence of (arm, reward), from a table of all of them.
+
+    Examples:
+        >>> import numpy as np
+        >>> policy = HistoryPolicy([0.0, 1.0], [np.array([[1.0, 0.0]]), np.eye(4)[:, :2]])
+        >>> policy.act_on([]), policy.act_on([(0, 1.0)])
+        (0, 1)
+    """
+
+    kind = "history"
+    order_free = False
+
+    def __init__(self, values: Any, scores: Sequence[Float[Array, "K A"]]) -> None:
+        self.values = check_array("values", values, ndim=1)
+        self.horizon = check_count("the number of scores", len(scores))
+        self.n_arms = scores[0].shape[1]
+        self.n_codes = self.n_arms * len(self.values)
+        self._codes = _codec(self.n_arms, self.values).codes
+        for step, table in enumerate(scores):  # row: the codes so far as digits of a number, the first one leading
+            if table.shape != (self.n_codes**step, self.n_arms):
+                raise InvalidArgument(f"scores[{step}] must have {self.n_codes**step} rows, got shape {table.shape}")
+        self.scores = tuple(scores)
+
+    def _initial_memory(self) -> Float[Array, "1"]:
+        return np.zeros(1)  # the row of the history so far
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n 1"]:
+        return state.memory * self.n_codes + self._codes(arms, rewards)[:, None]
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return best_allowed(self.scores[state.step][state.memory[:, 0].astype(np.int64)], allowed)
+
+    def record(self) -> files.Record:
+        tables = {f"scores-{step}": table for step, table in enumerate(self.scores)}
+        return files.Record(self.kind, {"horizon": self.horizon}, {"values": self.values, **tables})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> HistoryPolicy:
+        tables = [record.arrays[f"scores-{step}"] for step in range(record.fields["horizon"])]
+        return cls(record.arrays["values"], tables)
+
+
+@dataclass(frozen=True)
+class HistoryUCBVI(Learner):
+    """UCBVI (Azar et al., 2017) on the Markov decision process of histories, (AZ)^H of them (section 1 of the paper).
+
+    Needs no number of contexts and no assumption, and pays for it: refuses what has too many histories. Rewards are
+    0 and 1 unless `learn` is told the `values`. A round is `growth` times the episodes before it.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+        >>> environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_episodes=5000, rng=rng)
+        >>> round(lmab.evaluate(learned.policy, bandit, horizon=3).mean, 2)
+        2.14
+    """
+
+    growth: float = 0.05
+    bonus: float = 0.1  # width of the optimism, as a part of what the proof asks for
+
+    def __post_init__(self) -> None:
+        for name in ("growth", "bonus"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        tree = _Tree.for_task(task)
+        diary = Diary()
+        played = 0
+        while played < task.n_episodes:
+            policy = HistoryPolicy(tree.values, tree.scores(self.bonus, task.n_episodes))
+            n = min(max(1, int(self.growth * played)), task.n_episodes - played)
+            episodes = yield from diary.explore(Exploration.of_policy("explore", policy, n))
+            tree.count(episodes)
+            played += len(episodes)
+        policy = HistoryPolicy(tree.values, tree.scores(None, task.n_episodes))
+        diary.note("counts", histories=tree.n_histories, visited=tree.n_visited)
+        return diary.learned(policy, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """How often every history was continued by every (arm, value)."""
+
+    n_arms: int
+    values: Float[Array, "Z"]
+    counts: tuple[Float[Array, "C"], ...]  # one per step, updated in place: (AZ)^(t+1) sequences of t + 1 codes
+
+    @classmethod
+    def for_task(cls, task: Task) -> _Tree:
+        values = np.array((0.0, 1.0) if task.values is None else task.values)
+        sizes = [(task.n_arms * len(values)) ** (step + 1) for step in range(task.horizon)]
+        if sum(sizes) > LIMIT:
+            raise TooLarge(
+                f"HistoryUCBVI would count {sum(sizes):.3g} histories of up to {task.horizon} steps with {task.n_arms} "
+                f"arms and {len(values)} values, more than {LIMIT}: use DirectMLE"
+            )
+        return cls(task.n_arms, values, tuple(np.zeros(size) for size in sizes))
+
+    @property
+    def n_histories(self) -> int:
+        return sum(map(len, self.counts))
+
+    @property
+    def n_visited(self) -> int:
+        return sum(int(np.count_nonzero(level)) for level in self.counts)
+
+    def count(self, episodes: Episodes) -> None:
+        actions, rewards = episodes.to_arrays()
+        played = actions >= 0
+        codes = np.zeros(actions.shape, np.int64)
+        codes[played] = _codec(self.n_arms, self.values).codes(actions[played], rewards[played])
+        rows = np.zeros(len(actions), np.int64)
+        for step in range(actions.shape[1]):
+            rows = rows * (self.n_arms * len(self.values)) + codes[:, step]
+            np.add.at(self.counts[step], rows[played[:, step]], 1)
+
+    def scores(self, bonus: float | None, n_episodes: int) -> list[Float[Array, "K A"]]:
+        """Value of every arm after every history: optimistic, or as seen with the unseen at its worst (bonus None)."""
+        horizon, spread = len(self.counts), float(np.ptp(self.values))
+        width = np.log(2 * self.n_histories * n_episodes)
+        after: Float[Array, "C"] = np.zeros(1)
+        tables = []
+        for step in reversed(range(horizon)):
+            seen = self.counts[step].reshape(-1, self.n_arms, len(self.values))
+            visits = seen.sum(axis=2)
+            left = horizon - step
+            earned = self.values + (0.0 if left == 1 else after.reshape(seen.shape))
+            value = (seen * earned).sum(axis=2) / np.maximum(visits, 1)
+            if bonus is None:
+                value[visits == 0] = left * self.values.min()
+            else:
+                value += bonus * left * spread * np.sqrt(width / np.maximum(visits, 1))
+                value = np.where(visits == 0, left * self.values.max(), np.minimum(value, left * self.values.max()))
+            tables.append(value)
+            after = value.max(axis=1)
+        return tables[::-1]
+
+
+def _codec(n_arms: int, values: Float[Array, "Z"]) -> Categorical:
+    """A family that numbers (arm, value) pairs; its probabilities mean nothing."""
+    return Categorical(np.full((1, n_arms, len(values)), 1 / len(values)), values)

@@ -1,0 +1,106 @@
+"""Learner: configuration that knows a course from an unknown environment to a policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidArgument, check_count
+from ..estimation import Estimate
+from ..model import LatentBandit
+from ..planning import Certified, Plan, plan
+from ..planning.planner import Method as PlanningMethod
+from ..rewards import Categorical
+from .result import Campaign, Diary, Learned
+
+FLOOR = 1e-3  # least probability that a belief under an estimated model gives to any reward
+CERTIFIED = Certified()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every learner is told: the environment's size, the budget, the rewards, and how to plan."""
+
+    n_arms: int
+    horizon: int
+    n_episodes: int  # the budget
+    planner: PlanningMethod = CERTIFIED
+    time_limit: float = 60.0  # seconds for planning
+    rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
+    values: tuple[float, ...] | None = None  # of categorical rewards, where some may not have been seen yet
+
+    def __post_init__(self) -> None:
+        for name in ("n_arms", "horizon", "n_episodes"):
+            check_count(name, getattr(self, name))
+
+
+class Learner(ABC):
+    """A way to learn. A learner never changes: the course of one attempt is `campaign`'s, kept by a `Run`."""
+
+    @abstractmethod
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        """The whole course: yields each `Exploration`, is sent its episodes, returns what was learned.
+
+        What is wrong with the task is said before the first exploration. The same seed and episodes give the same
+        course.
+        """
+
+
+def planned(task: Task, bandit: LatentBandit, diary: Diary) -> Plan:
+    """The plan on `bandit`, noted in the diary."""
+    result = plan(bandit, horizon=task.horizon, method=task.planner, time_limit=task.time_limit)
+    diary.note("plan", lower=result.lower, upper=result.upper, status=result.status, message=result.message)
+    return result
+
+
+def note_estimate(diary: Diary, name: str, fit: Estimate) -> None:
+    """What a fit came to, noted in the diary."""
+    diary.note(
+        name,
+        n_contexts=fit.n_contexts,
+        log_likelihood=fit.log_likelihood,
+        trace=fit.trace,
+        status=fit.status,
+        message=fit.message,
+    )
+
+
+def planned_on_estimate(task: Task, bandit: LatentBandit, diary: Diary) -> Learned:
+    """What most learners end with: an estimated bandit, made safe to believe in, and a plan on it."""
+    safe = floored(bandit)
+    result = planned(task, safe, diary)
+    return diary.learned(result.policy, safe, plan=result)
+
+
+def floored(bandit: LatentBandit, floor: float = FLOOR) -> LatentBandit:
+    """The bandit with no reward value less likely than `floor`: one surprise must not rule a context out for ever."""
+    if not isinstance(bandit.rewards, Categorical):
+        return bandit
+    probabilities = np.maximum(bandit.rewards.probabilities, floor)
+    probabilities = probabilities / probabilities.sum(axis=2, keepdims=True)
+    return LatentBandit(bandit.weights, Categorical(probabilities, bandit.rewards.values), bandit.arm_labels)
+
+
+def check_contexts(n_contexts: int | str, *, auto: bool = False) -> None:
+    """Raise unless `n_contexts` is a count (or "auto" where that is possible)."""
+    if isinstance(n_contexts, str):
+        if auto and n_contexts == "auto":
+            return
+        raise InvalidArgument(f"n_contexts must be an integer{' or auto' * auto}, got {n_contexts!r}")
+    check_count("n_contexts", n_contexts)
+
+
+def share_out(n_episodes: int, fraction: float) -> tuple[int, int]:
+    """The budget in two parts, at least one episode each."""
+    if n_episodes < 2:
+        raise InvalidArgument(f"n_episodes must be at least 2 for a learner of two phases, got {n_episodes}")
+    first = min(max(round(fraction * n_episodes), 1), n_episodes - 1)
+    return first, n_episodes - first
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Raise unless 0 < value < 1."""
+    if not 0 < value < 1:
+        raise InvalidArgument(f"{name} must be a number between 0 and 1, got {value!r}")

@@ -1,0 +1,31 @@
+"""Runs from files: the classes that a saved run may consist of, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..estimation import EM
+from ..files import Record
+from ..planning import QMDP, Certified, Exact, Lookahead, PointBased
+from .configuration import decode
+from .direct_mle import DirectMLE
+from .genie import Genie
+from .history_ucbvi import HistoryUCBVI
+from .learner import Learner, Task
+from .run import Run, episodes_from
+from .ucb import UCB
+
+LEARNERS: tuple[type[Learner], ...] = (DirectMLE, UCB, HistoryUCBVI, Genie)
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    maker.__name__: maker for maker in (*LEARNERS, Task, EM, Certified, Exact, Lookahead, PointBased, QMDP)
+}
+
+
+def restore_run(record: Record) -> Run:
+    """The run that a record describes; what it computed is computed again."""
+    learner, task = (decode(record.records[name], _MAKERS) for name in ("learner", "task"))
+    n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
+    told = [episodes_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
+    return Run.resume(learner, task, record.fields["seed"], told)

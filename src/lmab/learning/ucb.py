@@ -1,0 +1,92 @@
+"""UCB: UCB1 over arms, blind to contexts; what it returns plays one arm for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..errors import InvalidArgument
+from ..small_policies import Stationary
+from .exploration import Exploration
+from .learner import Learner, Task
+from .result import Campaign, Diary
+
+
+@dataclass(frozen=True)
+class UCB(Learner):
+    """UCB1 (Auer et al., 2002) in rounds; returns the arm that was played most.
+
+    A round is `growth` times the episodes before it. Within a round means stay as they are while counts rise with
+    every play, so that it spreads over arms as UCB1 would.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.6], [0.1, 0.3, 0.7]])
+        >>> environment = lmab.Simulator(bandit, horizon=4, rng=rng)
+        >>> lmab.learn(environment, lmab.UCB(), n_episodes=2000, rng=rng).policy.arm
+        2
+    """
+
+    growth: float = 0.05
+    spread: float = 1.0  # range of the rewards: widths are in proportion to it
+
+    def __post_init__(self) -> None:
+        for name in ("growth", "spread"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        diary = Diary()
+        counts, sums = np.zeros(task.n_arms), np.zeros(task.n_arms)
+        played = 0
+        while played < task.n_episodes:
+            # Each arm once, then rounds that grow.
+            n = -(-task.n_arms // task.horizon) if played == 0 else max(1, int(self.growth * played))
+            n = min(n, task.n_episodes - played)
+            plays = next_plays(counts, sums, n * task.horizon, self.spread)
+            arms = rng.permutation(np.repeat(np.arange(task.n_arms), plays)).reshape(n, task.horizon)
+            episodes = yield from diary.explore(Exploration.of_actions("explore", arms))
+            counts += np.bincount(episodes.actions, minlength=task.n_arms)
+            sums += np.bincount(episodes.actions, episodes.rewards, minlength=task.n_arms)
+            played += len(episodes)
+        means = np.divide(sums, counts, out=np.full(task.n_arms, np.nan), where=counts > 0)
+        diary.note("counts", plays=counts.astype(np.int64), means=means)
+        return diary.learned(Stationary(int(counts.argmax()), horizon=task.horizon), None)
+
+
+def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int, spread: float) -> Integer[Array, "A"]:
+    """How often UCB1 would play each arm in its next `n_plays` plays if the means stayed as they are.
+
+    UCB1 plays the arm whose index mean + spread * sqrt(2 log t / n) is highest, which lowers it: in the end all arms
+    played have the same index, the level below. Arms never played come first, once each.
+    """
+    plays = np.zeros(len(counts), np.int64)
+    unplayed = np.flatnonzero(counts == 0)
+    plays[unplayed[:n_plays]] = 1
+    left = n_plays - int(plays.sum())
+    if left == 0:
+        return plays
+    if len(unplayed):  # nothing is known about them yet: the rest goes around all arms
+        plays += left // len(counts)
+        plays[: left % len(counts)] += 1
+        return plays
+    means, width = sums / counts, 2 * spread**2 * np.log(counts.sum() + n_plays)
+
+    def wanted(level: float) -> Float[Array, "A"]:
+        return np.maximum(width / np.maximum(level - means, 1e-12) ** 2 - counts, 0)
+
+    # At this level the best arm alone would want more than all plays.
+    low, high = float(means.max()), float((means + np.sqrt(width / counts)).max())
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if wanted(middle).sum() > left else (low, middle)
+    share = wanted(high)
+    plays = np.floor(share).astype(np.int64)
+    rest = left - int(plays.sum())
+    order = np.argsort(-(share - plays), kind="stable")
+    plays += rest // len(plays)
+    plays[order[: rest % len(plays)]] += 1
+    return plays

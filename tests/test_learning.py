@@ -1,0 +1,271 @@
+"""One contract for all learners, found by themselves; then what is special to each."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import learners
+import numpy as np
+import pytest
+
+import lmab
+from lmab import Episodes
+from lmab.errors import InvalidArgument, InvalidFile, TooLarge
+
+HORIZON, BUDGET = 4, 1200
+BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
+
+
+@pytest.fixture(params=learners.concrete())
+def learner(request):
+    assert request.param in learners.EXAMPLES, f"add an example of {request.param} to tests/learners.py"
+    return learners.EXAMPLES[request.param](BANDIT)
+
+
+class Recorder:
+    """Nothing but the protocol of an environment, and a list of what was played."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._simulator = lmab.Simulator(BANDIT, horizon=HORIZON, rng=np.random.default_rng(seed))
+        self.rounds: list[Episodes] = []
+
+    n_arms, horizon = BANDIT.n_arms, HORIZON
+
+    @property
+    def episodes_used(self) -> int:
+        return sum(map(len, self.rounds))
+
+    def play(self, actions) -> Episodes:
+        self.rounds.append(self._simulator.play(actions))
+        return self.rounds[-1]
+
+    def run(self, policy, n_episodes) -> Episodes:
+        self.rounds.append(self._simulator.run(policy, n_episodes))
+        return self.rounds[-1]
+
+
+def learn(learner, environment, seed: int = 2):
+    return lmab.learn(environment, learner, n_episodes=BUDGET, rng=np.random.default_rng(seed))
+
+
+def same(first: lmab.Learned, second: lmab.Learned) -> bool:
+    """The same bits, but for the time that it took."""
+    records = [learned.policy.record() for learned in (first, second)]
+    return (
+        first.bandit == second.bandit
+        and first.episodes_used == second.episodes_used
+        and _same_record(*records)
+        and [phase.name for phase in first.diagnostics] == [phase.name for phase in second.diagnostics]
+    )
+
+
+def _same_record(first, second) -> bool:
+    return (
+        (first.kind, first.fields) == (second.kind, second.fields)
+        and all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
+        and all(_same_record(first.records[name], second.records[name]) for name in first.records)
+    )
+
+
+def test_spends_its_budget_and_says_so(learner):
+    environment = Recorder()
+    learned = learn(learner, environment)
+    expected = 0 if isinstance(learner, lmab.Genie) else BUDGET
+    assert learned.episodes_used == environment.episodes_used == expected
+    assert sum(phase.n_episodes for phase in learned.diagnostics) == expected
+    earned = sum(float(episodes.rewards.sum()) for episodes in environment.rounds)
+    assert sum(phase.reward for phase in learned.diagnostics) == pytest.approx(earned)
+
+
+def test_learns_a_policy_for_the_environment(learner):
+    learned = learn(learner, Recorder())
+    value = lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean
+    best_fixed = HORIZON * float((BANDIT.weights @ BANDIT.means).max())
+    blind = isinstance(learner, lmab.UCB)
+    assert value == pytest.approx(best_fixed) if blind else value > 1.1 * best_fixed
+    assert learned.policy.horizon == HORIZON
+    assert (learned.plan is None) == (learned.bandit is None)
+
+
+def test_same_seed_same_bits(learner):
+    assert same(learn(learner, Recorder()), learn(learner, Recorder()))
+
+
+def test_asked_and_told_with_files_between_comes_to_the_same(learner, tmp_path):
+    environment = Recorder()
+    expected = learn(learner, environment)
+    rng = np.random.default_rng(2)
+    run = lmab.Run(learner, n_arms=BANDIT.n_arms, horizon=HORIZON, n_episodes=BUDGET, rng=rng)
+    for number, episodes in enumerate(environment.rounds):
+        assert run.ask().n_episodes == len(episodes)
+        pieces = (
+            [episodes]
+            if len(episodes) == 1
+            else [episodes[: len(episodes) // 3 + 1], episodes[len(episodes) // 3 + 1 :]]
+        )
+        for piece in pieces:
+            run.tell(piece)
+            if number % 40 == 0 or number == len(environment.rounds) - 1:
+                run.save(tmp_path / "run.lmab")
+                run = lmab.load(tmp_path / "run.lmab")
+    assert run.finished
+    assert run.episodes_used == expected.episodes_used
+    assert same(run.learned, expected)
+    assert run.learner == learner
+
+
+def test_learner_is_configuration_only(learner):
+    before = repr(learner)
+    learn(learner, Recorder())
+    assert repr(learner) == before
+    assert vars(learner).keys() == {field.name for field in dataclasses.fields(learner)}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        learner.anything = 1
+
+
+def test_learned_policy_survives_a_file(learner, tmp_path):
+    learned = learn(learner, Recorder())
+    learned.policy.save(tmp_path / "policy.lmab")
+    loaded = lmab.load(tmp_path / "policy.lmab")
+    values = [lmab.evaluate(policy, BANDIT, horizon=HORIZON).mean for policy in (learned.policy, loaded)]
+    assert values[0] == values[1]
+
+
+# ask and tell
+
+
+def new_run(learner=None, **options):
+    settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": np.random.default_rng(0), **options}
+    return lmab.Run(learner or lmab.DirectMLE(2), **settings)
+
+
+def test_ask_is_what_is_left():
+    run, live = new_run(), Recorder()
+    run.tell(live.run(run.ask().policy, 30))
+    assert (run.ask().n_episodes, run.episodes_used, run.finished) == (70, 30, False)
+    with pytest.raises(InvalidArgument, match=r"must be finished first, but .*70 episodes"):
+        _ = run.learned
+    run.tell(run.ask().on(live))
+    assert run.finished
+    with pytest.raises(InvalidArgument, match="nothing is left"):
+        run.ask()
+
+
+def test_rows_of_an_exploration_are_asked_once():
+    run, live = new_run(lmab.UCB()), Recorder()
+    run.tell(run.ask().on(live))
+    while run.ask().n_episodes == 1:
+        run.tell(run.ask().on(live))
+    plan = run.ask()
+    run.tell(live.play(plan.actions[:1]))
+    assert np.array_equal(run.ask().actions, plan.actions[1:])
+
+
+def test_wrong_episodes_are_refused():
+    run = new_run()
+    with pytest.raises(InvalidArgument, match="4 arms, got 5"):
+        run.tell(Episodes.from_arrays([[0]], [[1.0]], n_arms=5))
+    with pytest.raises(InvalidArgument, match="at most 4 steps, got 5"):
+        run.tell(Episodes.from_arrays([[0] * 5], [[1.0] * 5], n_arms=4))
+    with pytest.raises(InvalidArgument, match="at most the 100 asked for, got 101"):
+        run.tell(Episodes.from_arrays([[0]] * 101, [[1.0]] * 101, n_arms=4))
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(InvalidArgument, match="learner must be a Learner"):
+        new_run("direct")
+    with pytest.raises(InvalidArgument, match="n_episodes must be an integer of at least 1, got 0"):
+        new_run(n_episodes=0)
+    with pytest.raises(InvalidArgument, match="n_contexts"):
+        lmab.DirectMLE(0)
+    with pytest.raises(InvalidArgument, match="environment's 4 arms, got 3"):
+        new_run(lmab.Genie(lmab.LatentBandit.bernoulli([1.0], [[0.1, 0.2, 0.3]])))
+
+
+def test_a_run_of_an_unknown_learner_is_refused(tmp_path):
+    from lmab import files
+
+    record = new_run().record()
+    learner = files.Record("Oracle", {}, {}, {})
+    changed = files.Record(record.kind, record.fields, record.arrays, {**record.records, "learner": learner})
+    files.write(tmp_path / "run.lmab", changed)
+    with pytest.raises(InvalidFile, match="Oracle"):
+        lmab.load(tmp_path / "run.lmab")
+
+
+def test_short_sessions_are_learned_from_as_they_are(rng):
+    actions = rng.integers(4, size=(100, HORIZON))
+    actions[:50, 2:] = -1
+    run = new_run()
+    run.tell(Episodes.from_arrays(actions, (rng.random(actions.shape) < 0.5).astype(float), n_arms=4))
+    assert run.finished
+
+
+# single learners
+
+
+def ucb1(rewards, n_plays: int) -> np.ndarray:
+    """UCB1 play by play, as in Auer et al. (2002), with the means fixed."""
+    counts = np.ones(len(rewards))
+    for _ in range(n_plays):
+        # The logarithm as at the end of the round: within one it hardly changes.
+        counts[np.argmax(rewards + np.sqrt(2 * np.log(len(rewards) + n_plays) / counts))] += 1
+    return counts - 1
+
+
+def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
+    from lmab.learning.ucb import next_plays
+
+    for n_arms, n_plays in ((2, 50), (10, 1000), (30, 400), (5, 3)):
+        means = rng.random(n_arms)
+        plays = next_plays(np.ones(n_arms), means, n_plays, 1.0)
+        assert plays.sum() == n_plays
+        assert np.abs(plays - ucb1(means, n_plays)).max() <= 2  # counts are whole
+
+
+def test_ucb_plays_every_arm_first():
+    run = new_run(lmab.UCB(), n_arms=10)
+    assert np.array_equal(np.unique(run.ask().actions), np.arange(10))
+
+
+def test_history_ucbvi_refuses_what_is_too_large():
+    with pytest.raises(TooLarge, match=r"1\.05e\+08 histories"):
+        new_run(lmab.HistoryUCBVI(), n_arms=20, horizon=5)
+
+
+def test_history_ucbvi_finds_the_optimum(rng):
+    import oracle
+
+    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [-1.0, 0.0, 2.0])
+    environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+    learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_episodes=50_000, values=[-1, 0, 2], rng=rng)
+    best = oracle.optimal_value(bandit.weights, bandit.rewards.probabilities, bandit.rewards.values, 3)
+    value = lmab.evaluate(learned.policy, bandit, horizon=3).mean
+    assert best - 0.02 <= value <= best + 1e-12
+
+
+def test_genie_is_the_planner():
+    learned = learn(lmab.Genie(BANDIT), Recorder())
+    assert learned.bandit is BANDIT
+    assert learned.plan.lower == lmab.plan(BANDIT, horizon=HORIZON).lower
+
+
+def test_thompson_rounds_spend_half_the_budget():
+    environment = Recorder()
+    learned = learn(lmab.DirectMLE(2, thompson_rounds=3), environment)
+    assert [len(episodes) for episodes in environment.rounds] == [600, 200, 200, 200]
+    assert learned["thompson"].n_rounds == 3
+    assert learned["thompson"].reward > 1.2 * learned["explore"].reward  # it plays what seems best
+
+
+def test_beliefs_under_an_estimate_never_rule_a_context_out():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1], [0.0, 0.9]])
+    environment = lmab.Simulator(bandit, horizon=3, rng=np.random.default_rng(0))
+    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=500, rng=np.random.default_rng(0))
+    assert learned.bandit.rewards.probabilities.min() > 0.9e-3
+
+
+def test_values_too_rare_to_be_seen_can_be_named():
+    environment = Recorder()
+    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=np.random.default_rng(0))
+    assert learned.policy.act_on([(0, 5.0)]) in range(4)
