@@ -84,6 +84,15 @@ def test_allowing_every_arm_changes_nothing(policy, bandit, rng):
         np.testing.assert_array_equal(policy.act(state, allowed=everything), policy.act(state))
 
 
+def test_the_distribution_is_how_often_arms_are_played(policy, bandit, rng):
+    n = 4000
+    state = policy.observe(policy.start(n), np.zeros(n, int), np.ones(n))
+    probabilities = policy.distribution(state, n_arms=bandit.n_arms)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    shares = np.bincount(policy.act(state, rng=rng), minlength=bandit.n_arms) / n
+    np.testing.assert_allclose(shares, probabilities[0], atol=5 * np.sqrt(0.25 / n))
+
+
 def test_bad_masks(policy, bandit, rng):
     with pytest.raises(InvalidArgument, match="allowed must leave an arm to play"):
         policy.act(policy.start(), allowed=np.zeros(bandit.n_arms, bool), rng=rng)

@@ -1,14 +1,17 @@
-"""What a policy is worth: exactly, by walking the tree of histories, or by simulation with a standard error."""
+"""What a policy is worth: on a bandit exactly or by simulation, on a log by importance weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from . import off_policy, propensities
 from ._shapes import Array, Float, Integer
-from .errors import InvalidArgument, TooLarge, check_count, check_rng
+from .episodes import Episodes
+from .errors import InvalidArgument, LmabWarning, TooLarge, check_count, check_rng
 from .model import LatentBandit
 from .policy import Policy, State
 from .rewards import Categorical
@@ -16,6 +19,7 @@ from .simulation import check_fits, draw_contexts, interact
 
 NODE_LIMIT = 2_000_000  # histories held at once by an exact evaluation
 _CHUNK = 8192
+_OUTLOOK = 2000  # sessions per context where a model's expectation of a policy is simulated
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +29,11 @@ class Evaluation:
     mean: float  # sum over the steps
     stderr: float  # 0.0 when exact
     per_step: Float[Array, "H"]  # expected reward of each step
-    n_episodes: int | None = None  # simulated sessions; None when exact
-    n_nodes: int | None = None  # histories walked; None when simulated
+    n_episodes: int | None = None  # simulated or logged sessions; None when exact
+    n_nodes: int | None = None  # histories walked; None unless exact
+    interval: tuple[float, float] | None = None  # of the mean; None unless from a log
+    effective_sizes: Float[Array, "H"] | None = None  # sessions that speak for each step; None unless from a log
+    notes: tuple[str, ...] = ()  # what to know before using the number
 
     @property
     def exact(self) -> bool:
@@ -39,34 +46,131 @@ class Evaluation:
 
 def evaluate(
     policy: Policy,
-    bandit: LatentBandit,
+    source: LatentBandit | Episodes,
     *,
     horizon: int,
     n_episodes: int | None = None,
+    method: str | None = None,
+    model: LatentBandit | None = None,
+    fit_propensities: bool = False,
+    confidence: float = 0.95,
+    n_bootstrap: int = 1000,
     rng: np.random.Generator | None = None,
 ) -> Evaluation:
-    """Expected total reward of `policy` on `bandit`: the paper's V(pi).
+    """Expected total reward of `policy` over `horizon` steps: the paper's V(pi), on a bandit or from a log.
 
-    Exact where the policy is deterministic and rewards take finitely many values: all histories that can happen are
-    walked, those with equal counts as one where the policy does not care for order. Otherwise, or when `n_episodes`
-    is given, sessions are simulated; each step then counts the expected reward of the arm in the session's hidden
-    context, which has the same mean as the reward and less noise.
+    On a bandit the value is exact where the policy is deterministic and rewards take finitely many values: all
+    histories that can happen are walked, those with equal counts as one where the policy does not care for order.
+    Otherwise, or when `n_episodes` is given, sessions are simulated; each step then counts the expected reward of the
+    arm in the session's hidden context, which has the same mean as the reward and less noise.
+
+    From a log (off-policy) the sessions are weighted by how much likelier the policy is to act as they did than the
+    policy that logged them, from the logged propensities. `notes`, and a warning, say when the log cannot tell.
 
     Args:
         policy: what to evaluate.
-        bandit: the truth to evaluate it on, which need not be the model the policy was made from.
+        source: a bandit, which need not be the model the policy was made from, or a log with propensities.
         horizon: steps per session.
-        n_episodes: sessions to simulate; None asks for the exact value.
-        rng: the generator, for simulation.
+        n_episodes: sessions to simulate on a bandit; None asks for the exact value.
+        method: for a log, "per-decision" (unbiased), "self-normalised" (less noise; the default), or "doubly-robust"
+            (with the help of `model`; the default when there is one).
+        model: for a log, a bandit fitted to other sessions.
+        fit_propensities: for a log, take the logging policy to choose by the number of the step alone, and fit that.
+        confidence: of the interval (log).
+        n_bootstrap: resamples of the sessions behind the interval (log).
+        rng: the generator, for simulation and for the bootstrap (a log without it gets a normal interval).
 
     Examples:
         >>> import numpy as np, lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
         >>> lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=5)
         Evaluation(2.98035 ± 0 over 5 steps, exact)
-        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5, n_episodes=1000, rng=np.random.default_rng(0)).exact
+        >>> rng = np.random.default_rng(0)
+        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5, n_episodes=1000, rng=rng).exact
         False
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=20_000, horizon=5, rng=rng)
+        >>> value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, model=bandit, rng=rng)
+        >>> bool(value.interval[0] < 2.98035 < value.interval[1])
+        True
     """
+    if isinstance(source, Episodes):
+        if n_episodes is not None:
+            raise InvalidArgument(f"n_episodes must be None for a log, got {n_episodes!r}")
+        evidence = weigh(
+            policy, source, horizon=horizon, model=model, fit_propensities=fit_propensities,
+            confidence=confidence, n_bootstrap=n_bootstrap, rng=rng,
+        )  # fmt: skip
+        return _from_log(evidence, method or ("self-normalised" if model is None else "doubly-robust"))
+    if method is not None or model is not None or fit_propensities:
+        raise InvalidArgument("method, model and fit_propensities are for a log, got a bandit")
+    return _on_bandit(policy, source, horizon, n_episodes, rng)
+
+
+def weigh(
+    policy: Policy,
+    episodes: Episodes,
+    *,
+    horizon: int,
+    model: LatentBandit | None = None,
+    fit_propensities: bool = False,
+    confidence: float = 0.95,
+    n_bootstrap: int = 1000,
+    rng: np.random.Generator | None = None,
+) -> off_policy.LogEvidence:
+    """Every estimate that a log offers of the value of `policy`, with the evidence behind them."""
+    notes: tuple[str, ...] = ()
+    if fit_propensities:
+        episodes, notes = propensities.fit_propensities(episodes)
+    evidence = off_policy.weigh(
+        policy,
+        episodes,
+        horizon=horizon,
+        model=model,
+        outlook=None if model is None else outlook(policy, model, horizon, rng),
+        confidence=confidence,
+        n_bootstrap=n_bootstrap,
+        rng=rng,
+    )
+    return replace(evidence, notes=evidence.notes + notes)
+
+
+def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
+    value = evidence.by(method)
+    for note in evidence.notes:
+        warnings.warn(note, LmabWarning, stacklevel=3)
+    return Evaluation(
+        value.mean,
+        value.stderr,
+        value.per_step,
+        n_episodes=int(evidence.n_reached[0]),
+        interval=value.interval,
+        effective_sizes=evidence.effective_sizes,
+        notes=evidence.notes,
+    )
+
+
+def outlook(
+    policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator | None = None
+) -> Float[Array, "H M"]:
+    """Expected reward of every step in every context, exact where `evaluate` is, else simulated."""
+    horizon = check_count("horizon", horizon)
+    check_fits(policy, bandit, horizon)
+    if policy.deterministic and isinstance(bandit.rewards, Categorical):
+        try:
+            joint, _ = _walk(policy, bandit, bandit.rewards, horizon)
+            return joint / np.where(bandit.weights > 0, bandit.weights, 1.0)
+        except TooLarge:
+            pass
+    rng = check_rng(rng, "what the model expects of the policy is simulated")
+    contexts = np.repeat(np.arange(bandit.n_contexts), _OUTLOOK)
+    actions, _ = interact(bandit, policy, contexts, horizon, rng)
+    expected = bandit.means[contexts[:, None], actions]
+    return expected.reshape(bandit.n_contexts, _OUTLOOK, horizon).mean(axis=1).T
+
+
+def _on_bandit(
+    policy: Policy, bandit: LatentBandit, horizon: int, n_episodes: int | None, rng: np.random.Generator | None
+) -> Evaluation:
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     if n_episodes is not None:
@@ -78,7 +182,9 @@ def evaluate(
         return _open_loop(policy, bandit, horizon)
     if not isinstance(bandit.rewards, Categorical):
         raise InvalidArgument("n_episodes and rng are needed: rewards are continuous, got None")
-    return _walk(policy, bandit, bandit.rewards, horizon)
+    joint, nodes = _walk(policy, bandit, bandit.rewards, horizon)
+    per_step = joint.sum(axis=1)
+    return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=nodes)
 
 
 def _simulated(
@@ -109,18 +215,21 @@ def _open_loop(policy: Policy, bandit: LatentBandit, horizon: int) -> Evaluation
     return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=horizon)
 
 
-def _walk(policy: Policy, bandit: LatentBandit, rewards: Categorical, horizon: int) -> Evaluation:
-    """Expected reward level by level; `mass` is weight times probability of the history, for every context."""
+def _walk(policy: Policy, bandit: LatentBandit, rewards: Categorical, horizon: int) -> tuple[Float[Array, "H M"], int]:
+    """Weight times expected reward of every step and context, level by level, and the number of histories.
+
+    `mass` is weight times probability of the history, for every context.
+    """
     state, mass = policy.start(1), bandit.weights[None]
     history: Integer[Array, "n t"] = np.empty((1, 0), np.int32)
-    per_step, nodes = np.empty(horizon), 0
+    joint, nodes = np.empty((horizon, bandit.n_contexts)), 0
     for step in range(horizon):
         nodes += len(mass)
         arms: Any = policy.act(state)
-        per_step[step] = np.einsum("nm,mn->", mass, rewards.means[:, arms])
+        joint[step] = np.einsum("nm,mn->m", mass, rewards.means[:, arms])
         if step + 1 < horizon:
             state, mass, history = _branch(policy, rewards, state, mass, history, arms)
-    return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=nodes)
+    return joint, nodes
 
 
 def _branch(

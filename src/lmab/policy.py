@@ -89,6 +89,17 @@ class Policy(ABC):
             state = self.observe(state, arm, reward)
         return int(self.act(state, allowed=allowed, rng=rng))
 
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        """Probability of playing each of `n_arms` arms now, one row per session."""
+        if not self.deterministic:
+            raise InvalidArgument(f"policy must know its own probabilities, got {type(self).__name__}, which does not")
+        chosen = np.atleast_1d(np.asarray(self.act(state)))
+        if chosen.max() >= n_arms:
+            raise InvalidArgument(f"n_arms must be above the arm played, {int(chosen.max())}, got {n_arms}")
+        probabilities = np.zeros((len(chosen), n_arms))
+        probabilities[np.arange(len(chosen)), chosen] = 1.0
+        return probabilities
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives a policy that makes the same decisions."""
         files.write(path, self.record())

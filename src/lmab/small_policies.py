@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import files
+from . import belief, files
 from ._shapes import Array, Bool, Float, Integer
 from .errors import InvalidArgument, check_array, check_count
 from .model import LatentBandit
@@ -55,6 +55,11 @@ class Uniform(_Blind):
             return rng.integers(self.n_arms, size=n)
         rank = (rng.random(n) * allowed.sum(axis=1)).astype(np.int64) + 1
         return (allowed.cumsum(axis=1) >= rank[:, None]).argmax(axis=1)
+
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        if n_arms != self.n_arms:
+            raise InvalidArgument(f"n_arms must be the policy's {self.n_arms}, got {n_arms}")
+        return np.full((len(state.memory), n_arms), 1 / n_arms)
 
     def record(self) -> files.Record:
         return files.Record(self.kind, {"n_arms": self.n_arms, "horizon": self.horizon})
@@ -153,6 +158,11 @@ class Thompson(BeliefPolicy):
         if allowed is None:
             return self.bandit.means.argmax(axis=1)[contexts]
         return best_allowed(self.bandit.means[contexts], allowed)
+
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        best = np.zeros((self.bandit.n_contexts, n_arms))
+        best[np.arange(self.bandit.n_contexts), self.bandit.means.argmax(axis=1)] = 1.0
+        return belief.normalise(state.memory) @ best
 
 
 class MUCB(BeliefPolicy):
