@@ -24,7 +24,7 @@ bench: $(VENV)/.installed-bench    ## speed beside the peers, printed
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.installed-docs      ## the documentation site, in site/
-	$(BIN)/mkdocs build --strict
+	$(BIN)/zensical build --strict --clean
 
 clean:
 	rm -rf $(VENV) site

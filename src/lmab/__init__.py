@@ -2,6 +2,8 @@
 
 __version__ = "0.1.0"
 
+import sys as _sys
+
 from .episodes import Episodes as Episodes
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
@@ -37,3 +39,6 @@ from .small_policies import Greedy as Greedy
 from .small_policies import Stationary as Stationary
 from .small_policies import Thompson as Thompson
 from .small_policies import Uniform as Uniform
+
+if "gymnasium" in _sys.modules:  # then registering the environment costs nothing
+    from . import gym as gym

@@ -1,0 +1,131 @@
+"""The gymnasium environment `lmab/LatentBandit-v0` (extra `gym`): importing this module registers it.
+
+import gymnasium, lmab.gym
+environment = gymnasium.make("lmab/LatentBandit-v0", bandit=bandit, horizon=5)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from . import belief
+from ._shapes import Array, Float
+from .errors import InvalidArgument, check_count, choices
+from .instances import random_bandit
+from .loading import load
+from .model import LatentBandit
+from .simulation import draw_contexts
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise ImportError("lmab.gym needs gymnasium: pip install 'lmab[gym]'") from error
+
+ENVIRONMENT = "lmab/LatentBandit-v0"
+_OBSERVATIONS = ("last", "belief")
+
+
+class LatentBanditEnv(gymnasium.Env):
+    """Sessions with a hidden context: an action is an arm, the reward what it pays; `horizon` steps end a session.
+
+    Args:
+        bandit: a `LatentBandit`, or the path of a saved one; None: a seeded random one with 4 contexts and 20 arms.
+        horizon: steps per session.
+        observation: "last": one-hot of the arm just played, its reward, and the part of the session that is over; for
+            agents with a memory of their own. "belief": probability of each context given the session, and the part
+            that is over; this uses the model and makes the session a Markov decision process.
+        render_mode: "ansi" makes `render` return the session so far as text, or None.
+
+    `reset(options={"context": m})` fixes the hidden context. `info` tells what an agent must not see: the context, the
+    expected reward of the arm played and that of the best arm there.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012, as gymnasium declares it
+
+    def __init__(
+        self,
+        bandit: LatentBandit | str | os.PathLike[str] | None = None,
+        horizon: int = 7,
+        observation: str = "last",
+        render_mode: str | None = None,
+    ) -> None:
+        if observation not in _OBSERVATIONS:
+            raise InvalidArgument(f"observation must be {choices(_OBSERVATIONS)}, got {observation!r}")
+        self.bandit = _bandit(bandit)
+        self.horizon = check_count("horizon", horizon)
+        self.observation = observation
+        self.render_mode = render_mode
+        self.action_space = gymnasium.spaces.Discrete(self.bandit.n_arms)
+        self.observation_space = self._space()
+        self._context, self._session = 0, list[tuple[int, float]]()
+        self._belief = belief.prior(self.bandit)
+
+    def _space(self) -> gymnasium.spaces.Box:
+        if self.observation == "belief":
+            return gymnasium.spaces.Box(0.0, 1.0, (self.bandit.n_contexts + 1,), np.float32)
+        values = getattr(self.bandit.rewards, "values", np.array([-np.inf, np.inf]))
+        ones = np.ones(self.bandit.n_arms)
+        low = np.concatenate([0 * ones, [min(values.min(), 0.0), 0.0]]).astype(np.float32)
+        high = np.concatenate([ones, [max(values.max(), 0.0), 1.0]]).astype(np.float32)
+        return gymnasium.spaces.Box(low, high, dtype=np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float[Array, "d"], dict[str, Any]]:
+        """Begin a session: draw its context."""
+        super().reset(seed=seed)
+        context = (options or {}).get("context")
+        if context is None:
+            context = int(draw_contexts(self.bandit, 1, self.np_random)[0])
+        elif check_count("context", context, minimum=0) >= self.bandit.n_contexts:
+            raise InvalidArgument(f"context must be in 0..{self.bandit.n_contexts - 1}, got {context}")
+        self._context, self._session = int(context), []
+        self._belief = belief.prior(self.bandit)
+        return self._observe(), {"context": self._context}
+
+    def step(self, action: Any) -> tuple[Float[Array, "d"], float, bool, bool, dict[str, Any]]:
+        """Play an arm."""
+        if not self.action_space.contains(action):
+            raise InvalidArgument(f"action must be an arm in 0..{self.bandit.n_arms - 1}, got {action!r}")
+        arm = int(action)
+        contexts, arms = np.array([self._context]), np.array([arm])
+        reward = float(self.bandit.rewards.sample(contexts, arms, rng=self.np_random)[0])
+        self._session.append((arm, reward))
+        self._belief = belief.update(self.bandit, self._belief, arm, reward)
+        means = self.bandit.means[self._context]
+        info = {"context": self._context, "expected": float(means[arm]), "best": float(means.max())}
+        return self._observe(), reward, len(self._session) >= self.horizon, False, info
+
+    def render(self) -> str | None:
+        """The session so far: `arm 3 paid 1, arm 0 paid 0`."""
+        if self.render_mode is None:
+            return None
+        steps = ", ".join(f"arm {arm} paid {reward:g}" for arm, reward in self._session)
+        return steps or "a session that has not begun"
+
+    def _observe(self) -> Float[Array, "d"]:
+        over = len(self._session) / self.horizon
+        if self.observation == "belief":
+            return np.append(belief.normalise(self._belief), over).astype(np.float32).clip(0.0, 1.0)
+        last = np.zeros(self.bandit.n_arms + 2, np.float32)
+        last[-1] = over
+        if self._session:
+            arm, reward = self._session[-1]
+            last[arm], last[-2] = 1.0, reward
+        return last
+
+
+def _bandit(given: LatentBandit | str | os.PathLike[str] | None) -> LatentBandit:
+    if given is None:
+        return random_bandit(4, 20, rng=np.random.default_rng(0))
+    bandit = given if isinstance(given, LatentBandit) else load(given)
+    if not isinstance(bandit, LatentBandit):
+        raise InvalidArgument(f"bandit must be a LatentBandit or a file of one, got a {type(bandit).__name__}")
+    return bandit
+
+
+if ENVIRONMENT not in gymnasium.registry:
+    gymnasium.register(ENVIRONMENT, entry_point="lmab.gym:LatentBanditEnv")
