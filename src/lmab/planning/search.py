@@ -7,6 +7,7 @@ import numpy as np
 from .._kernel import kernel
 from .._kernel.reference.planning_search import FULL, Arms, Lower, Nodes, Upper, add_node
 from .._shapes import Array
+from .dominance import best_somewhere, undominated_arms
 from .point_based import VectorSet, backup, fixed_arms, simulated_beliefs
 from .problem import Problem
 from .result import Watch
@@ -25,8 +26,9 @@ class Search:
             table=problem.table,
             columns=np.ascontiguousarray(problem.table.T),
             means=problem.means,
+            names=np.arange(problem.n_arms),
             last=np.ascontiguousarray(problem.means[problem.last_arms]),
-            last_arms=problem.last_arms,
+            last_names=problem.last_arms,
             corner=problem.corner,
             keys=self._rng.integers(-(2**62), 2**62, size=len(problem.table)),
         )
@@ -37,7 +39,7 @@ class Search:
         self.upper = Upper(
             np.empty((stages, n_contexts, _START)), np.empty((stages, _START)), np.zeros(stages, np.int64)
         )
-        self.nodes = _empty_nodes(problem, 2 * _START)
+        self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms)
         add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
@@ -77,6 +79,25 @@ class Search:
         if reason == FULL:
             self._grow()
 
+    def drop_dominated_arms(self) -> None:
+        """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
+        old, n_values = self.arms, self.problem.n_values
+        kept = undominated_arms(old.table, old.means)
+        codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
+        last = best_somewhere(old.last)
+        table = old.table[codes]
+        self.arms = Arms(
+            table=table,
+            columns=np.ascontiguousarray(table.T),
+            means=old.means[kept],
+            names=old.names[kept],
+            last=old.last[last],
+            last_names=old.last_names[last],
+            corner=old.corner,
+            keys=old.keys[codes],
+        )
+        self.nodes = self.nodes._replace(values=np.ascontiguousarray(self.nodes.values[:, kept]))
+
     def sets(self) -> list[VectorSet]:
         """All plans found, as vectors and first arms, for 1 step to go, 2, ..., H."""
         lower = self.lower
@@ -90,10 +111,10 @@ class Search:
         """Double whatever one more trial might fill."""
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
             self._grow_lower()
-        if self.upper.counts.max() + 1 > self.upper.drops.shape[1]:
+        if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
             self.upper = Upper(_doubled(self.upper.inverse), _doubled(self.upper.drops), self.upper.counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
-            self.nodes = _doubled_nodes(self.problem, self.nodes)
+            self.nodes = _doubled_nodes(self.nodes)
 
     def _grow_lower(self) -> None:
         self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)
@@ -106,11 +127,11 @@ def _doubled(array: Array) -> Array:
     return wide
 
 
-def _empty_nodes(problem: Problem, capacity: int) -> Nodes:
+def _empty_nodes(capacity: int, n_contexts: int, n_arms: int) -> Nodes:
     return Nodes(
-        beliefs=np.empty((capacity, len(problem.weights))),
+        beliefs=np.empty((capacity, n_contexts)),
         upper=np.empty(capacity),
-        values=np.empty((capacity, problem.n_arms)),
+        values=np.empty((capacity, n_arms)),
         points=np.empty(capacity, np.int64),
         solved=np.empty(capacity, np.bool_),
         keys=np.empty(capacity, np.int64),
@@ -119,8 +140,8 @@ def _empty_nodes(problem: Problem, capacity: int) -> Nodes:
     )
 
 
-def _doubled_nodes(problem: Problem, nodes: Nodes) -> Nodes:
-    wide = _empty_nodes(problem, 2 * len(nodes.upper))
+def _doubled_nodes(nodes: Nodes) -> Nodes:
+    wide = _empty_nodes(2 * len(nodes.upper), nodes.beliefs.shape[1], nodes.values.shape[1])
     count = int(nodes.counts[0])
     for name in ("beliefs", "upper", "values", "points", "solved", "keys"):
         getattr(wide, name)[:count] = getattr(nodes, name)[:count]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+FLAGS = {"reassoc", "contract", "nsz"}
+part = njit(inline="always", fastmath=FLAGS, error_model="numpy")  # compiled as a part of its caller
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+
+@njit(cache=True, fastmath=FLAGS, error_model="numpy")
 def exact_block(weights, table, means, binomials, later, symbols, values):
     """Optimal values of `len(values)` states from `symbols` on, in rank order."""
     step = len(symbols)
     # tails[j] = weights * prod over i >= j of table[symbols[i]]: the first symbols change most often
     tails = np.empty((step + 1, len(weights)))
-    tails[step] = weights
+    for m in range(len(weights)):
+        tails[step, m] = weights[m]
     _multiply(tails, table, symbols, step - 1)
     for index in range(len(values)):
         values[index] = (
@@ -23,7 +27,7 @@ def exact_block(weights, table, means, binomials, later, symbols, values):
             _multiply(tails, table, symbols, changed)
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+@part
 def _dot(left, right):
     total = 0.0
     for m in range(len(left)):
@@ -31,7 +35,7 @@ def _dot(left, right):
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@part
 def _multiply(tails, table, symbols, first):
     for place in range(first, -1, -1):
         row = table[symbols[place]]
@@ -39,7 +43,7 @@ def _multiply(tails, table, symbols, first):
             tails[place, m] = tails[place + 1, m] * row[m]
 
 
-@njit(cache=True, error_model="numpy")
+@part
 def _last(x, means):
     best = -np.inf
     for arm in range(len(means)):
@@ -47,7 +51,7 @@ def _last(x, means):
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@part
 def _value(x, table, means, binomials, later, symbols):
     step = len(symbols)
     n_values = len(table) // len(means)
@@ -68,11 +72,12 @@ def _value(x, table, means, binomials, later, symbols):
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@part
 def _advance(symbols):
     for place in range(len(symbols)):
         if place == len(symbols) - 1 or symbols[place] < symbols[place + 1]:
             symbols[place] += 1
-            symbols[:place] = 0
+            for before in range(place):
+                symbols[before] = 0
             return place
     return -1

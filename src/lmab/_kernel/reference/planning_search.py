@@ -30,8 +30,9 @@ class Arms(NamedTuple):
     table: Float[Array, "D M"]
     columns: Float[Array, "M D"]
     means: Float[Array, "A M"]
+    names: Integer[Array, "A"]  # what each arm is called outside
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
-    last_arms: Integer[Array, "K"]  # which they are
+    last_names: Integer[Array, "K"]
     corner: Float[Array, "M"]
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
 
@@ -95,7 +96,7 @@ def room(lower: Lower, upper: Upper, nodes: Nodes, horizon: int, n_values: int) 
     return bool(
         nodes.counts[0] + horizon <= len(nodes.upper)
         and lower.counts.max() + n_values <= lower.vectors.shape[2]
-        and upper.counts.max() + 1 <= upper.drops.shape[1]
+        and upper.counts.max() + n_values <= upper.drops.shape[1]
     )
 
 
@@ -163,7 +164,7 @@ def leaf(arms: Arms, x: Float[Array, "M"], steps: int) -> tuple[float, int, Floa
     """V_1 or V_2 at x, the arm that reaches it and the vector of its plan."""
     if steps == 1:
         best = int((arms.last @ x).argmax())
-        return float(arms.last[best] @ x), int(arms.last_arms[best]), arms.last[best]
+        return float(arms.last[best] @ x), int(arms.last_names[best]), arms.last[best]
     children = x * arms.table
     continuations = children @ arms.last.T
     values = arms.means @ x + continuations.max(axis=1).reshape(len(arms.means), -1).sum(axis=1)
@@ -171,7 +172,7 @@ def leaf(arms: Arms, x: Float[Array, "M"], steps: int) -> tuple[float, int, Floa
     n_values = len(arms.table) // len(arms.means)
     codes = slice(arm * n_values, (arm + 1) * n_values)
     vector = arms.means[arm] + (arms.table[codes] * arms.last[continuations[codes].argmax(axis=1)]).sum(axis=0)
-    return float(values[arm]), arm, vector
+    return float(values[arm]), int(arms.names[arm]), vector
 
 
 def _best_vector(lower: Lower, x: Float[Array, "M"], steps: int) -> tuple[float, int]:
@@ -212,7 +213,7 @@ def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, 
         if steps == 3:
             for first, later in leaves:
                 _append(lower, 2, first, later)
-        _append(lower, steps, arm, vector)
+        _append(lower, steps, int(arms.names[arm]), vector)
 
 
 def _append(lower: Lower, steps: int, arm: int, vector: Float[Array, "M"]) -> None:
