@@ -22,6 +22,11 @@ EXAMPLES: dict[str, Maker] = {
     "VectorPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy,
     "LookaheadPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2)).policy,
     "ExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).policy,
+    "PolicyGraph": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy.graph(),
+    "OncePolicy": lambda bandit, horizon: (
+        lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2), repeats=False).policy
+    ),
+    "OnceExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, repeats=False).policy,
     "HistoryPolicy": lambda bandit, horizon: _history_policy(bandit, horizon),
 }
 

@@ -10,11 +10,18 @@ from . import files
 from .errors import InvalidFile, LmabError
 from .learning import HistoryPolicy, restore_run
 from .model import LatentBandit
-from .planning import ExactPolicy, LookaheadPolicy, VectorPolicy
+from .planning import ExactPolicy, LookaheadPolicy, OnceExactPolicy, OncePolicy, PolicyGraph, VectorPolicy
 from .policy import Policy
 from .small_policies import MUCB, FixedSequence, Greedy, Stationary, Thompson, Uniform
 
-PLANNED: tuple[type[Policy], ...] = (VectorPolicy, LookaheadPolicy, ExactPolicy)
+PLANNED: tuple[type[Policy], ...] = (
+    VectorPolicy,
+    LookaheadPolicy,
+    ExactPolicy,
+    OncePolicy,
+    OnceExactPolicy,
+    PolicyGraph,
+)
 LEARNED: tuple[type[Policy], ...] = (HistoryPolicy,)
 POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED, *LEARNED)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InvalidArgument, check_count
+from .once import plan_once
+from .once_exact import fits, plan_once_exactly
 from .point_based import fixed_arms
 from .problem import Problem
 from .result import Plan, Watch
@@ -58,6 +60,11 @@ class Certified:
             reason = "interrupted"
         watch.record(search.lower_bound, search.upper_bound)
         return self._plan(search, watch, reason)
+
+    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+        if fits(problem):
+            return plan_once_exactly(problem, watch)
+        return plan_once(problem, watch, 1, "lookahead of depth 1")
 
     def _run(self, search: Search, watch: Watch) -> str:
         for batch in itertools.count(1):

@@ -72,7 +72,9 @@ def _dominated(channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm:
     equations = np.concatenate([shown[:-1].reshape(-1, size), equal.reshape(-1, size), total.reshape(1, size)])
     targets = np.concatenate([channels[arm, :-1].ravel(), np.zeros((n_values - 1) * n), np.ones(1)])
     found = _solution(-paid.reshape(n_contexts, size), -means[arm], equations, targets)
-    return found is not None and _holds(found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm])
+    return found is not None and _holds(
+        found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm]
+    )
 
 
 def _holds(

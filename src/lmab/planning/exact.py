@@ -12,11 +12,12 @@ import numpy as np
 from .. import belief, files
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import TooLarge, check_count
+from ..errors import InvalidArgument, TooLarge, check_count
 from ..model import LatentBandit
-from ..policy import State, best_allowed
+from ..policy import State
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
-from .planned import PlannedPolicy
+from .once_exact import plan_once_exactly
+from .planned import PlannedPolicy, first_best
 from .problem import Problem
 from .result import Plan, Watch
 
@@ -45,7 +46,7 @@ class ExactPolicy(PlannedPolicy):
         self._binomials = binomials(len(self._problem.table), horizon)
         sizes = [n_states(len(self._problem.table), step) for step in range(max(horizon - 1, 0))]
         if len(values) != sum(sizes):
-            raise ValueError(f"values must hold {sum(sizes)} states, got {len(values)}")
+            raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
         self._values = values
         self._starts = np.cumsum([0, *sizes])
 
@@ -72,7 +73,7 @@ class ExactPolicy(PlannedPolicy):
         return gains
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.action_values(state), allowed)
+        return first_best(self.action_values(state), allowed)
 
     def _initial_memory(self) -> Float[Array, "K"]:
         return np.concatenate([self.bandit.weights, np.full(self.horizon, np.inf)])
@@ -133,6 +134,9 @@ class Exact:
         if kept is None:
             return _stopped(problem, watch, reason, needed)
         return _solved(problem, watch, kept, needed)
+
+    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+        return plan_once_exactly(problem, watch)
 
 
 def _stages(problem: Problem, watch: Watch) -> list[Float[Array, "states"]] | None:

@@ -12,8 +12,9 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument, check_count
 from ..model import LatentBandit
-from ..policy import State, best_allowed
-from .planned import PlannedPolicy
+from ..policy import State
+from .once import plan_once
+from .planned import PlannedPolicy, first_best
 from .problem import Problem
 from .result import Plan, Watch
 
@@ -46,7 +47,7 @@ class LookaheadPolicy(PlannedPolicy):
         return lookahead_values(self._problem, beliefs, self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.action_values(state), allowed)
+        return first_best(self.action_values(state), allowed)
 
     def record(self) -> files.Record:
         base = super().record()
@@ -124,6 +125,9 @@ class Lookahead:
         lower, upper = root_bounds(problem, self.depth)
         watch.record(lower, upper)
         return heuristic_plan(problem, policy, watch, f"lookahead of depth {self.depth}")
+
+    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+        return plan_once(problem, watch, self.depth, f"lookahead of depth {self.depth}")
 
 
 def heuristic_plan(problem: Problem, policy: PlannedPolicy, watch: Watch, name: str) -> Plan:

@@ -17,6 +17,8 @@ class Method(Protocol):
     """A way to plan: configuration that knows how to solve."""
 
     def solve(self, problem: Problem, watch: Watch) -> Plan: ...
+    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+        """Sessions that play each arm at most once."""
 
 
 _DEFAULT = Certified()
@@ -40,7 +42,8 @@ def plan(
         method: `Certified`, `Exact`, `PointBased`, `Lookahead` or `QMDP`.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
-        repeats: False when a session may play each arm at most once.
+        repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
+            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` looks ahead.
         bins: values into which continuous rewards are cut, per arm, while planning.
         progress: called with the `Bounds` proved so far, now and then.
 
@@ -57,8 +60,13 @@ def plan(
     check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    problem = Problem.of(bandit, horizon, bins)
+    if not repeats:
+        if horizon > bandit.n_arms:
+            raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
+        return method.solve_once(problem, Watch(time_limit, progress))
     _warm_up(type(method))
-    return method.solve(Problem.of(bandit, horizon, bins), Watch(time_limit, progress))
+    return method.solve(problem, Watch(time_limit, progress))
 
 
 @cache

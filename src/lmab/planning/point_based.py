@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..errors import check_count
+from ..errors import InvalidArgument, check_count
 from .lookahead import heuristic_plan, lookahead_values, root_bounds
 from .problem import Problem
 from .result import Plan, Watch
@@ -66,6 +66,9 @@ class PointBased:
             if reason is None
             else Plan(plan.policy, plan.horizon, plan.lower, plan.upper, reason, plan.message, plan.trace)
         )
+
+    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+        raise InvalidArgument("method must be Certified, Exact, Lookahead or QMDP without repeats, got PointBased")
 
 
 def fixed_arms(problem: Problem) -> list[VectorSet]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..small_policies import Greedy
-from .lookahead import root_bounds
+from .lookahead import LookaheadPolicy, root_bounds
+from .once import plan_once
 from .problem import Problem
 from .result import Plan, Watch
 
@@ -30,5 +30,8 @@ class QMDP:
         message = (
             "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
         )
-        policy = Greedy(problem.bandit, horizon=problem.horizon)
+        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0)
         return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(watch.trace))
+
+    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+        return plan_once(problem, watch, 0, "greedy")

@@ -1,0 +1,160 @@
+"""PolicyGraph: a policy as a graph, node -> arm and node x reward -> node, for the tightest of loops."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import InvalidArgument, InvalidFile, TooLarge
+from ..model import LatentBandit
+from ..policy import Policy, State
+from ..rewards import Categorical
+
+OFF = -1  # a session that left the graph, by another arm or an impossible reward
+
+
+class PolicyGraph(Policy):
+    """The decisions of a planned policy, worked out in advance.
+
+    In a loop, use the plain lists: `arm = graph.arms[node]`, then `node = graph.successors[node][reward]`, from
+    `node = graph.root`. As a `Policy` it decides the same, and hands over to the policy it was made from when a
+    session leaves the graph or an arm is not allowed.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> graph = lmab.plan(bandit, horizon=5).policy.graph()
+        >>> node = graph.root
+        >>> graph.arms[node]
+        0
+        >>> node = graph.successors[node][0.0]
+        >>> graph.arms[node]
+        1
+    """
+
+    kind = "graph"
+
+    def __init__(self, source: Policy, arms: Integer[Array, "K"], following: Integer[Array, "K Z"], root: int) -> None:
+        rewards = source.bandit.rewards  # type: ignore[attr-defined]
+        if not isinstance(rewards, Categorical) or following.shape != (len(arms), rewards.n_values):
+            raise InvalidArgument(f"following must be ({len(arms)}, values of the rewards), got {following.shape}")
+        if not 0 <= root < len(arms) or following.min() < OFF or following.max() >= len(arms):
+            raise InvalidArgument(f"following must name nodes below {len(arms)}, got {following.max()}")
+        self.source, self.root, self.horizon, self.n_arms = source, int(root), source.horizon, source.n_arms
+        self._arms, self._following, self._rewards = arms, following, rewards
+
+    @cached_property
+    def arms(self) -> list[int]:
+        """The arm to play at each node."""
+        return [int(arm) for arm in self._arms]
+
+    @cached_property
+    def successors(self) -> list[dict[float, int]]:
+        """For each node, the node that follows each reward; empty after the last step."""
+        values = self._rewards.values.tolist()
+        rows = self._following.tolist()
+        return [{value: node for value, node in zip(values, row, strict=True) if node != OFF} for row in rows]
+
+    def __len__(self) -> int:
+        return len(self._arms)
+
+    @property
+    def arm_labels(self) -> tuple[str | int, ...] | None:
+        return self.source.arm_labels
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([[float(self.root)], self.source.start().memory[0]])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        nodes = state.memory[:, 0].astype(np.int64)
+        after = self.source.observe(self._inner(state, slice(None)), arms, rewards).memory
+        reached = self._following[nodes, self._rewards.encode(rewards)]
+        stays = (nodes != OFF) & (self._arms[nodes] == arms)
+        return np.column_stack([np.where(stays, reached, OFF), after])
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        nodes = state.memory[:, 0].astype(np.int64)
+        chosen, ask = self._arms[nodes].astype(np.int64), nodes == OFF
+        if allowed is not None:
+            ask = ask | ~allowed[np.arange(len(chosen)), chosen]
+        rows = np.flatnonzero(ask)
+        if len(rows):
+            mask = None if allowed is None else allowed[rows]
+            chosen[rows] = self.source.act(self._inner(state, rows), allowed=mask)
+        return chosen
+
+    def _inner(self, state: State, rows: Any) -> State:
+        return State(state.step, state.memory[rows, 1:], single=False)
+
+    def record(self) -> files.Record:
+        arrays = {"arms": self._arms, "following": self._following}
+        return files.Record(self.kind, {"root": self.root}, arrays, {"source": self.source.record()})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> PolicyGraph:
+        source = _restore(record.records["source"])
+        return cls(source, record.arrays["arms"], record.arrays["following"], **record.fields)
+
+
+def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) -> PolicyGraph:
+    """Walk all histories under the policy, those with equal counts as one, and merge what behaves alike."""
+    if not isinstance(bandit.rewards, Categorical):
+        raise InvalidArgument("a graph needs rewards on finitely many values, got continuous ones")
+    arms: list[Array] = []
+    following: list[Array] = []
+    names = np.empty(0, np.int64)  # of the level below, as merged nodes
+    total = 0
+    for chosen, reached in reversed(_walk(policy, bandit, bandit.rewards, horizon, max_nodes)):
+        below = np.where(reached == OFF, OFF, names[reached]) if len(names) else reached
+        rows, group = np.unique(np.column_stack([chosen, below]), axis=0, return_inverse=True)
+        names = total + group.ravel()
+        arms.append(rows[:, 0].astype(np.min_scalar_type(bandit.n_arms)))
+        following.append(rows[:, 1:].astype(np.int32))
+        total += len(rows)
+    return PolicyGraph(policy, np.concatenate(arms), np.concatenate(following), int(names[0]))
+
+
+def _walk(
+    policy: Policy, bandit: LatentBandit, rewards: Categorical, horizon: int, max_nodes: int
+) -> list[tuple[Integer[Array, "n"], Integer[Array, "n Z"]]]:
+    """Per step: the arm at every history, and for every reward which history of the next step follows."""
+    levels, total, n_values = [], 0, rewards.n_values
+    state, mass, codes = policy.start(1), bandit.weights[None], np.empty((1, 0), np.int32)
+    for step in range(horizon):
+        total += len(codes)
+        if total > max_nodes:
+            raise TooLarge(
+                f"the graph would need over max_nodes={max_nodes} nodes: {total} after {step + 1} of {horizon} steps"
+            )
+        chosen: Any = policy.act(state)
+        reached = np.full((len(codes), n_values), OFF)
+        if step + 1 < horizon:
+            symbols = (chosen[:, None] * n_values + np.arange(n_values)).ravel()
+            parents = np.repeat(np.arange(len(codes)), n_values)
+            children = mass[parents] * rewards.table[symbols]
+            alive = np.flatnonzero(children.max(axis=1) > 0)
+            longer = np.column_stack([codes[parents[alive]], symbols[alive]]).astype(np.int32)
+            longer.sort(axis=1)
+            _, first, group = np.unique(longer, axis=0, return_index=True, return_inverse=True)
+            reached.reshape(-1)[alive] = group.ravel()
+            pick = alive[first]
+            before = State(step, state.memory[parents[pick]], single=False)
+            state = policy.observe(before, symbols[pick] // n_values, rewards.values[symbols[pick] % n_values])
+            mass, codes = children[pick], longer[first]
+        levels.append((chosen, reached))
+    return levels
+
+
+def _restore(record: files.Record) -> Policy:
+    """The policy of any class that `record` describes."""
+    todo: list[type[Policy]] = list(Policy.__subclasses__())
+    while todo:
+        cls = todo.pop()
+        if getattr(cls, "kind", None) == record.kind:
+            return cls.from_record(record)
+        todo += cls.__subclasses__()
+    raise InvalidFile(f"holds the graph of a {record.kind!r}, which this lmab does not know")
