@@ -54,3 +54,27 @@ def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
         main()
     assert stop.value.code == 1
     assert capsys.readouterr().err == "error: horizon must be at least 1, got 0\n"
+
+
+def test_reproduce_runs_resumes_and_draws(tmp_path):
+    command = ["reproduce", "planning", "--quick", "--jobs", "1", "--out", str(tmp_path), "--json"]
+    (first,) = json.loads(RUNNER.invoke(app, command).output)
+    assert first["done"] == first["trials"] > 0
+    assert first["failed"] == []
+    rows = (tmp_path / "rows.jsonl").read_text()
+    (again,) = json.loads(RUNNER.invoke(app, [*command, "--plot-only"]).output)
+    assert again == first
+    assert (tmp_path / "rows.jsonl").read_text() == rows
+    assert (tmp_path / "figures" / "planning.svg").exists()
+    share = {line[0]: float(line[2].split()[0]) for line in first["tables"][0]["cells"]}  # on hard instances
+    assert share["Q-MDP"] < 0.9 < share["certified"] <= 1
+
+
+def test_reproduce_lists_and_refuses():
+    listed = json.loads(RUNNER.invoke(app, ["reproduce", "--list", "--json"]).output)
+    assert "planning" in [study["name"] for study in listed]
+    assert "planning" in RUNNER.invoke(app, ["reproduce", "--list"]).output
+    unknown = RUNNER.invoke(app, ["reproduce", "nonsense"])
+    assert "NAME must be" in str(unknown.exception)
+    both = RUNNER.invoke(app, ["reproduce", "planning", "--quick", "--full"])
+    assert "must not be given together" in str(both.exception)

@@ -1,0 +1,101 @@
+"""`lmab reproduce`: run the studies, keep every row, draw the figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InvalidArgument, choices
+from ..experiment import STUDIES, Store, Study, draw, pending, run_all, tables, wanted, write_table
+from .output import console, progress, show_json, show_table
+
+_NAMES = [study.name for study in STUDIES]
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"{', '.join(_NAMES)}, or all.")] = "",
+    show_list: Annotated[bool, typer.Option("--list", help="List the studies and stop.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, 2 instances: minutes for all studies.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All sizes, 20 instances: hours.")] = False,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = os.cpu_count() or 1,
+    out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
+    plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing, draw the rows that are there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Run a study of the paper or of ours: rows, a table and figures. Neither --quick nor --full: 10 instances.
+
+    Rows are stored as they finish. Stopped or killed, the same command goes on where it was.
+
+    Example: lmab reproduce planning --quick --out results
+    """
+    if show_list:
+        show_json(_listed()) if as_json else show_table("Studies", ["name", "title", "trials"], _listing())
+        return
+    studies, size = _chosen(name), _size(quick, full)
+    store = Store(out)
+    if not plot_only:
+        _run(studies, size, store, jobs)
+    _show(studies, size, store, as_json)
+
+
+def _listed() -> list[dict[str, str | int]]:
+    return [{"name": s.name, "title": s.title, **{size: len(s.trials(size)) for size in s.cells}} for s in STUDIES]
+
+
+def _listing() -> list[list[str]]:
+    return [[s.name, s.title, " / ".join(str(len(s.trials(size))) for size in s.cells)] for s in STUDIES]
+
+
+def _chosen(name: str) -> list[Study]:
+    found = [study for study in STUDIES if name in (study.name, "all")]
+    if not found:
+        raise InvalidArgument(f"NAME must be {choices([*_NAMES, 'all'])}, got {name!r}")
+    return found
+
+
+def _size(quick: bool, full: bool) -> str:
+    if quick and full:
+        raise InvalidArgument("--quick and --full must not be given together, got both")
+    return "quick" if quick else "full" if full else "standard"
+
+
+def _run(studies: Sequence[Study], size: str, store: Store, jobs: int) -> None:
+    trials = pending([trial for study in studies for trial in study.trials(size)], store)
+    with progress() as bar:
+        task = bar.add_task(f"{len(studies)} studies" if len(studies) > 1 else studies[0].name, total=len(trials))
+        run_all(trials, store, jobs=jobs, progress=lambda row: bar.advance(task))
+
+
+def _show(studies: Sequence[Study], size: str, store: Store, as_json: bool) -> None:
+    rows = store.rows()
+    answers = []
+    for study in studies:
+        found = wanted(study, rows, size)
+        ids = {trial.id for trial in study.trials(size)}
+        answer = {
+            "study": study.name,
+            "trials": len(ids),
+            "done": len(found),
+            "failed": [f"{row.id}: {row.status}" for row in rows if row.id in ids and not row.done],
+            "tables": [vars(table) for table in tables(study, found)],
+            "figures": [str(path) for path in draw(study, found, store.folder / "figures")],
+        }
+        answers.append(answer)
+        if not as_json:
+            _print_study(study, answer)
+    write_table(rows, store.folder / "rows.csv.gz")
+    if as_json:
+        show_json(answers)
+
+
+def _print_study(study: Study, answer: dict[str, Any]) -> None:
+    console.print(f"[bold]{study.name}[/]: {study.title}. {answer['done']} of {answer['trials']} trials are done.")
+    for table in answer["tables"]:
+        show_table(table["title"], table["header"], table["cells"])
+    console.print("Figures: " + ", ".join(answer["figures"]), highlight=False, soft_wrap=True)
+    for text in answer["failed"]:
+        console.print(f"[red]failed[/] {text}", highlight=False, soft_wrap=True)

@@ -1,0 +1,211 @@
+"""From rows to points: means and standard errors over instances, comparisons in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Float
+from .store import Row
+from .study import Study
+
+REFERENCE = "genie"
+OPTIMUM = "plan-certified"  # its upper bound is what planners are measured by
+
+Key = tuple[str, float, int, int, int, int]  # an instance: kind, separation, M, A, H, number
+Measure = Callable[[Row, Mapping[Key, Row]], float | None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean over instances."""
+
+    method: str
+    split: str  # value of the study's second column, "" where it has none
+    x: float | str
+    mean: float
+    stderr: float  # over instances; nan for a single one
+    n_instances: int
+
+
+def instance_of(row: Row) -> Key:
+    """What the truth depends on: rows with the same key are paired."""
+    return row.kind, row.separation, row.n_contexts, row.n_arms, row.horizon, row.instance
+
+
+def _per_step(column: str) -> Measure:
+    def measure(row: Row, references: Mapping[Key, Row]) -> float | None:
+        value = getattr(row, column)
+        return None if value is None else value / row.horizon
+
+    return measure
+
+
+def _fraction(column: str) -> Measure:
+    def measure(row: Row, references: Mapping[Key, Row]) -> float | None:
+        reference = references.get(instance_of(row))
+        if reference is None or getattr(row, column) is None or getattr(reference, column) is None:
+            return None
+        return getattr(row, column) / getattr(reference, column)
+
+    return measure
+
+
+def _value_gap(row: Row, references: Mapping[Key, Row]) -> float | None:
+    """What is lost per step against the genie; the plans are near-optimal only, so that it may be slightly negative."""
+    reference = references.get(instance_of(row))
+    if reference is None or row.value is None or reference.value is None:
+        return None
+    return (reference.value - row.value) / row.horizon
+
+
+def _of_optimum(row: Row, references: Mapping[Key, Row]) -> float | None:
+    reference = references.get(instance_of(row))
+    if reference is None or row.value is None or reference.upper is None:
+        return None
+    return row.value / reference.upper
+
+
+def _column(name: str) -> Measure:
+    return lambda row, references: getattr(row, name)
+
+
+def _seconds(row: Row, references: Mapping[Key, Row]) -> float | None:
+    if row.seconds_learning is None or row.seconds_planning is None:
+        return None
+    return row.seconds_learning + row.seconds_planning
+
+
+MEASURES: Mapping[str, tuple[str, Measure, str]] = {  # name: label, how, reference method
+    "per_step": ("reward per step, certified planner", _per_step("value"), REFERENCE),
+    "per_step_qmdp": ("reward per step, Q-MDP", _per_step("value_qmdp"), REFERENCE),
+    "fraction": ("V / V genie, certified planner", _fraction("value"), REFERENCE),
+    "fraction_qmdp": ("V / V genie, Q-MDP", _fraction("value_qmdp"), REFERENCE),
+    "distance": ("distance to the true model", _column("distance"), REFERENCE),
+    "value_gap": ("value lost per step", _value_gap, REFERENCE),
+    "of_optimum": ("V / upper bound on the optimum", _of_optimum, OPTIMUM),
+    "seconds": ("seconds", _seconds, REFERENCE),
+    "seconds_learning": ("seconds to learn", _column("seconds_learning"), REFERENCE),
+    "seconds_planning": ("seconds to plan", _column("seconds_planning"), OPTIMUM),
+}
+
+
+def wanted(study: Study, rows: Iterable[Row], size: str | None = None) -> list[Row]:
+    """The rows of a study that are done; of all sizes, or of one."""
+    sizes = study.cells if size is None else (size,)
+    ids = {trial.id for each in sizes for trial in study.trials(each)}
+    return [row for row in rows if row.done and row.id in ids]
+
+
+def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
+    """Each row with its measure, where it has one."""
+    _, function, reference = MEASURES[measure]
+    references = {instance_of(row): row for row in rows if row.method == reference}
+    pairs = [(row, function(row, references)) for row in rows]
+    return [(row, value) for row, value in pairs if value is not None]
+
+
+def points(study: Study, rows: Sequence[Row], measure: str) -> list[Point]:
+    """Mean and standard error over instances for every method and place on the axis."""
+    budgets = sorted({row.n_episodes for row in rows if row.n_episodes})
+    groups: dict[tuple[str, str, float | str], list[float]] = {}
+    for row, value in measured(rows, measure):
+        split = str(getattr(row, study.split)) if study.split else ""
+        for x in _places(study, row, budgets):
+            groups.setdefault((row.method, split, x), []).append(value)
+    return [Point(*key, *mean_and_error(values), len(values)) for key, values in groups.items()]
+
+
+def _places(study: Study, row: Row, budgets: Sequence[int]) -> Sequence[float | str]:
+    """Where on the axis a row belongs: one that needs no episodes belongs to every budget."""
+    if study.axis == "n_episodes" and row.n_episodes == 0:
+        return budgets
+    return [getattr(row, study.axis)]
+
+
+def in_order(values: Iterable[Any]) -> list[Any]:
+    """Numbers by size, also where they are text; words as they come in the alphabet."""
+
+    def key(value: Any) -> tuple[float, str]:
+        try:
+            return float(value), ""
+        except ValueError:
+            return 0.0, str(value)
+
+    return sorted(values, key=key)
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error (nan for a single value)."""
+    array = np.asarray(values, float)
+    error = float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float("nan")
+    return float(array.mean()), error
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A minus B in one measure, paired on instances."""
+
+    mean: float
+    stderr: float
+    n_instances: int
+
+
+def compare(rows: Sequence[Row], measure: str, method: str, other: str) -> Comparison | None:
+    """The paired difference `method` - `other` over the settings and instances that both have."""
+    values = {(row.method, instance_of(row), row.n_episodes): value for row, value in measured(rows, measure)}
+    differences = [
+        value - values[other, key, n] for (name, key, n), value in values.items()
+        if name == method and (other, key, n) in values
+    ]  # fmt: skip
+    return Comparison(*mean_and_error(differences), len(differences)) if differences else None
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Episodes that a method needs for a fraction of the genie; inf where the budgets tried do not reach it."""
+
+    method: str
+    fraction: float
+    n_episodes: float
+    low: float  # 5% and 95% quantiles of a bootstrap over instances
+    high: float
+    n_instances: int
+
+
+def episodes_needed(
+    rows: Sequence[Row], method: str, fraction: float, *, measure: str = "fraction", n_draws: int = 500
+) -> Needed | None:
+    """Where the mean curve over instances first reaches `fraction`, between budgets by log-linear interpolation."""
+    budgets, curves = _curves(rows, method, measure)
+    if len(curves) == 0:
+        return None
+    draws = np.random.default_rng(0).integers(len(curves), size=(n_draws, len(curves)))
+    sampled = [_crossing(budgets, curves[draw].mean(axis=0), fraction) for draw in draws]
+    low, high = np.quantile(sampled, [0.05, 0.95], method="nearest")
+    return Needed(
+        method, fraction, _crossing(budgets, curves.mean(axis=0), fraction), float(low), float(high), len(curves)
+    )
+
+
+def _curves(rows: Sequence[Row], method: str, measure: str) -> tuple[Float[Array, "n"], Float[Array, "i n"]]:
+    """One curve per instance that has all budgets."""
+    values = {(row.instance, row.n_episodes): value for row, value in measured(rows, measure) if row.method == method}
+    budgets = sorted({n for _, n in values})
+    instances = sorted({i for i, _ in values})
+    complete = [[values[i, n] for n in budgets] for i in instances if all((i, n) in values for n in budgets)]
+    return np.asarray(budgets, float), np.asarray(complete, float).reshape(len(complete), len(budgets))
+
+
+def _crossing(budgets: Float[Array, "n"], curve: Float[Array, "n"], level: float) -> float:
+    above = np.flatnonzero(curve >= level)
+    if len(above) == 0:
+        return float("inf")
+    if above[0] == 0:
+        return float(budgets[0])
+    left, right = above[0] - 1, above[0]
+    share = (level - curve[left]) / (curve[right] - curve[left])
+    return float(np.exp((1 - share) * np.log(budgets[left]) + share * np.log(budgets[right])))

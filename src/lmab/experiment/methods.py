@@ -1,0 +1,115 @@
+"""The methods that studies compare: learners of the paper and ours, and planners on the true model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import TooLarge
+from ..evaluation import Evaluation, evaluate
+from ..learning import UCB, DirectMLE, Genie, Learner, learn
+from ..model import LatentBandit
+from ..planning import QMDP, Certified, Lookahead, PointBased, plan
+from ..planning.planner import Method as PlanningMethod
+from ..policy import Policy
+from ..simulation import Simulator
+from ..small_policies import Greedy, Stationary
+from .setting import Measurement, Method, Setting, generator
+
+LEARNING_SECONDS = 1.0  # a plan's time limit after learning: more gains under 0.1% on these instances
+PLANNING_SECONDS = 20.0  # and in the study of planners
+_SESSIONS = 200_000  # simulated where the exact value is out of reach
+
+
+def value_of(policy: Policy, bandit: LatentBandit, horizon: int, instance: int) -> Evaluation:
+    """The exact value; where too many histories can happen, a simulated one on sessions that all methods share."""
+    try:
+        return evaluate(policy, bandit, horizon=horizon)
+    except TooLarge:
+        rng = generator(instance, "evaluation")
+        return evaluate(policy, bandit, horizon=horizon, n_episodes=_SESSIONS, rng=rng)
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Learn in a simulator of the bandit; one learned model serves both planners."""
+
+    learner: Callable[[Setting, LatentBandit], Learner]
+
+    def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
+        environment = Simulator(bandit, horizon=setting.horizon, rng=generator(instance, "environment"))
+        start = time.perf_counter()
+        learned = learn(
+            environment,
+            self.learner(setting, bandit),
+            n_episodes=max(setting.n_episodes, 1),
+            rng=generator(instance, "learner"),
+            planner=Certified(),
+            time_limit=LEARNING_SECONDS,
+        )
+        seconds = time.perf_counter() - start
+        planned = 0.0 if learned.plan is None else learned.plan.trace[-1].seconds
+        value = value_of(learned.policy, bandit, setting.horizon, instance)
+        # Q-MDP is the greedy policy; a learner without a model has one policy only.
+        qmdp = learned.policy if learned.bandit is None else Greedy(learned.bandit, horizon=setting.horizon)
+        return Measurement(
+            value.mean,
+            value_qmdp=value_of(qmdp, bandit, setting.horizon, instance).mean,
+            stderr=value.stderr,
+            lower=None if learned.plan is None else learned.plan.lower,
+            upper=None if learned.plan is None else learned.plan.upper,
+            distance=None if learned.bandit is None else bandit.distance(learned.bandit),
+            episodes_used=learned.episodes_used,
+            seconds_learning=seconds - planned,
+            seconds_planning=planned,
+            note="" if learned.plan is None else learned.plan.status,
+        )
+
+
+@dataclass(frozen=True)
+class Planning:
+    """Plan on the true bandit; the value is that of the policy, the bounds are those of the planner."""
+
+    method: PlanningMethod
+
+    def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
+        found = plan(bandit, horizon=setting.horizon, method=self.method, time_limit=PLANNING_SECONDS)
+        value = value_of(found.policy, bandit, setting.horizon, instance)
+        return Measurement(
+            value.mean,
+            stderr=value.stderr,
+            lower=found.lower,
+            upper=found.upper,
+            seconds_planning=found.trace[-1].seconds,  # without compilation
+            note=found.status,
+        )
+
+
+def best_fixed_arm(setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
+    """The best that ignoring contexts can do."""
+    arm = int((bandit.weights @ bandit.means).argmax())
+    return Measurement(value_of(Stationary(arm), bandit, setting.horizon, instance).mean)
+
+
+def _genie(setting: Setting, bandit: LatentBandit) -> Learner:
+    return Genie(bandit)
+
+
+def _ucb(setting: Setting, bandit: LatentBandit) -> Learner:
+    return UCB()
+
+
+def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
+    return DirectMLE(setting.n_contexts)
+
+
+GENIE = Method("genie", "genie", Learning(_genie), learns=False)
+UCB1 = Method("ucb", "UCB", Learning(_ucb))
+DIRECT_MLE = Method("direct-mle", "DirectMLE", Learning(_direct_mle))
+
+BEST_FIXED_ARM = Method("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
+PLAN_QMDP = Method("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)
+PLAN_LOOKAHEAD = Method("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False)
+PLAN_POINT_BASED = Method("plan-point-based", "point-based", Planning(PointBased()), learns=False)
+PLAN_CERTIFIED = Method("plan-certified", "certified", Planning(Certified()), learns=False)

@@ -1,0 +1,138 @@
+"""Figures of a study, from its rows alone: PNG and SVG."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .analysis import MEASURES, Point, in_order, points
+from .store import Row
+from .study import Panel, Study
+
+# Colours that stay apart for colour-blind readers (Okabe and Ito), one per method, the same in every figure.
+_COLOURS = {
+    "genie": "#000000",
+    "direct-mle": "#D55E00",
+    "ed-mle": "#0072B2",
+    "ed-mle-literal": "#56B4E9",
+    "ed-moments": "#F0E442",
+    "l-ucrl": "#009E73",
+    "tensor": "#CC79A7",
+    "ucb": "#999999",
+    "best-fixed-arm": "#999999",
+    "plan-qmdp": "#E69F00",
+    "plan-lookahead": "#56B4E9",
+    "plan-point-based": "#CC79A7",
+    "plan-certified": "#0072B2",
+}
+_DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+_MARKERS = "osD^vPX"
+
+
+def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
+    """Write NAME.png and NAME.svg of a study into `folder`; `rows` are those that it wants and has."""
+    import matplotlib
+
+    settings: Any = {
+        "svg.hashsalt": study.name,
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+    }
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = [Path(folder) / f"{study.name}.{suffix}" for suffix in ("png", "svg")]
+    with matplotlib.rc_context(settings):
+        figure = _figure(study, rows)
+        for path in paths:
+            metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+            figure.savefig(path, dpi=130, metadata=metadata)
+    return paths
+
+
+def _figure(study: Study, rows: Sequence[Row]) -> Any:
+    from matplotlib.figure import Figure
+
+    columns = min(2, len(study.panels))
+    lines = -(-len(study.panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.3 * lines + 0.9), layout="constrained")
+    counts = set()
+    for index, panel in enumerate(study.panels):
+        found = points(study, rows, panel.measure)
+        counts |= {point.n_instances for point in found}
+        _draw_panel(figure.add_subplot(lines, columns, index + 1), study, panel, found)
+    figure.suptitle(f"{study.title}\n{_instances(counts)}", fontsize=10)
+    handles = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)), frameon=False
+        )
+    return figure
+
+
+def _instances(counts: set[int]) -> str:
+    if not counts:
+        return "no rows yet"
+    low, high = min(counts), max(counts)
+    n = f"{low}" if low == high else f"{low} to {high}"
+    return f"means over {n} instances, bars: one standard error over instances"
+
+
+def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+    places = in_order({point.x for point in found})
+    categorical = bool(places) and isinstance(places[0], str)
+    splits = in_order({point.split for point in found})
+    methods = [method for method in study.methods() if any(point.method == method.name for point in found)]
+    for number, method in enumerate(methods):
+        for style, split in enumerate(splits):
+            line = sorted(
+                (p for p in found if (p.method, p.split) == (method.name, split)), key=lambda p: places.index(p.x)
+            )
+            if not line:
+                continue
+            shift = 0.08 * (number - (len(methods) - 1) / 2) if categorical else 0.0
+            where = [places.index(point.x) + shift if categorical else point.x for point in line]
+            label = method.label + (f", {study.split_label.format(split)}" if study.split else "")
+            axes.errorbar(
+                where,
+                [point.mean for point in line],
+                yerr=np.nan_to_num([point.stderr for point in line]),
+                label=label,
+                color=_COLOURS[method.name],
+                linestyle="none" if categorical else _DASHES[style % len(_DASHES)],
+                marker=_MARKERS[style % len(_MARKERS)] if study.split else "o",
+                markersize=3.5,
+                linewidth=1.3,
+                capsize=2,
+            )
+    _label_axes(axes, study, panel, places, categorical)
+
+
+def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], categorical: bool) -> None:
+    from matplotlib.ticker import FixedLocator, NullFormatter
+
+    axes.set_title(panel.title, fontsize=9)
+    axes.set_ylabel(MEASURES[panel.measure][0])
+    axes.set_xlabel(study.axis_label)
+    if categorical:
+        axes.set_xticks(range(len(places)), places)
+    elif study.log and places:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(list(places)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xticks(list(places), [_short(place) for place in places])
+    elif places:
+        axes.set_xticks(list(places))
+    if panel.log and axes.lines:
+        axes.set_yscale("log")
+
+
+def _short(number: float) -> str:
+    """1000 as 1k."""
+    return f"{number / 1000:g}k" if number >= 1000 else f"{number:g}"

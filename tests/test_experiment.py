@@ -1,0 +1,196 @@
+"""Settings, the store of rows, and what analysis makes of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from lmab.errors import InvalidFile
+from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
+from lmab.experiment.analysis import compare, episodes_needed, points
+from lmab.experiment.methods import value_of
+from lmab.experiment.setting import Measurement, Method, Setting, Trial
+from lmab.experiment.store import row_of
+from lmab.experiment.study import Cell, Panel, Study
+from lmab.small_policies import Stationary
+
+
+def _nothing(setting, bandit, instance):
+    return Measurement(0.0)
+
+
+GENIE, FAST, SLOW = (Method(name, name, _nothing, name != "genie") for name in ("genie", "direct-mle", "ed-mle"))
+SETTINGS = tuple(Setting("spherical", 5, 50, 7, n) for n in (1000, 10_000, 100_000))
+STUDY = Study(
+    "toy",
+    "A toy",
+    "n_episodes",
+    "episodes",
+    (Panel("fraction", "Fraction"), Panel("value_gap", "Lost", log=True)),
+    {"quick": (Cell(SETTINGS, (GENIE, FAST, SLOW)),)},
+    log=True,
+    table=("fraction", "distance"),
+)
+
+
+def row(trial, **found):
+    return row_of(trial, Measurement(**found), "done", "2022-10-03T00:00:00+00:00")
+
+
+def toy_rows():
+    """Instance i is worth 1 + i to the genie; one method reaches .9, .95, 1 of it, the other .8, .85, .9."""
+    rows = []
+    for instance in range(2):
+        best = 1.0 + instance
+        rows.append(row(Trial.of(SETTINGS[0], instance, GENIE), value=best, value_qmdp=best / 2))
+        for index, setting in enumerate(SETTINGS):
+            for method, start in ((FAST, 0.9), (SLOW, 0.8)):
+                share = start + 0.05 * index
+                rows.append(row(Trial.of(setting, instance, method), value=best * share, distance=1.0))
+    return rows
+
+
+def test_ids_are_unique_and_tell_all_that_matters():
+    for study in STUDIES:
+        for size in study.cells:
+            found = study.trials(size)
+            assert len({trial.id for trial in found}) == len(set(found))
+    assert Trial.of(SETTINGS[1], 3, FAST).id == "spherical-M5-A50-H7-N10000/03/direct-mle"
+    assert Trial.of(SETTINGS[1], 3, GENIE).id == "spherical-M5-A50-H7-N0/03/genie"
+
+
+def test_every_study_has_its_sizes_and_full_has_twenty_instances():
+    for study in STUDIES:
+        assert {trial.instance for trial in study.trials("full")} == set(range(20))
+        assert len({trial.instance for trial in study.trials("standard")}) >= 10
+        ids = {trial.id for trial in study.trials("full")}
+        assert {trial.id for trial in study.trials("standard")} <= ids
+
+
+def test_instances_are_the_same_for_every_horizon_and_budget_and_differ_otherwise():
+    short, long = Setting("spherical", 4, 20, 2, 100), Setting("spherical", 4, 20, 20, 999)
+    assert short.draw(3) == long.draw(3)
+    assert short.draw(3) != short.draw(4)
+
+
+@pytest.mark.parametrize("separation", [0.2, 1.0])
+def test_separated_contexts_differ_by_exactly_the_separation(separation):
+    bandit = Setting("separated", 4, 30, 5, 0, separation).draw(1)
+    for m in range(4):
+        for other in range(m):
+            l1 = 2 * np.abs(bandit.means[m] - bandit.means[other])
+            np.testing.assert_allclose(l1[l1 > 1e-12], separation)
+            assert (l1 > 1e-12).any()
+
+
+def test_contexts_on_a_line_have_rank_two():
+    bandit = Setting("line", 3, 10, 5, 0).draw(0)
+    assert np.linalg.matrix_rank(bandit.means, tol=1e-9) == 2
+    assert (bandit.means > 0.01).all()
+    assert (bandit.means < 0.99).all()
+
+
+def test_a_line_cut_short_is_ignored_and_the_next_row_is_whole(tmp_path):
+    store, rows = Store(tmp_path), toy_rows()
+    store.append(rows[0])
+    half = json.dumps(asdict(rows[1]))[:40]
+    with open(store.path, "a") as file:
+        file.write(half)
+    assert store.rows() == rows[:1]
+    store.append(rows[2])
+    assert store.rows() == [rows[0], rows[2]]
+
+
+def test_the_later_of_two_rows_counts(tmp_path):
+    store, first = Store(tmp_path), toy_rows()[0]
+    store.append(first)
+    store.append(replace(first, value=9.0))
+    assert [found.value for found in store.rows()] == [9.0]
+
+
+def test_the_compressed_table_gives_the_same_rows_and_bytes(tmp_path):
+    rows = [*toy_rows(), row_of(Trial.of(SETTINGS[0], 7, FAST), None, 'ValueError: "a", b\nc', "now")]
+    write_table(rows, tmp_path / "a.csv.gz")
+    write_table(rows[::-1], tmp_path / "b.csv.gz")
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    assert {found.id: found for found in read_table(tmp_path / "a.csv.gz")} == {found.id: found for found in rows}
+    (tmp_path / "c.csv.gz").write_bytes(b"no table")
+    with pytest.raises(InvalidFile, match=r"c\.csv\.gz: not a table of rows"):
+        read_table(tmp_path / "c.csv.gz")
+
+
+def test_points_are_paired_with_the_genie_of_the_same_instance():
+    found = {(point.method, point.x): point for point in points(STUDY, toy_rows(), "fraction")}
+    assert found["direct-mle", 10_000].mean == pytest.approx(0.95)
+    assert found["direct-mle", 10_000].stderr == pytest.approx(0, abs=1e-12)
+    assert found["genie", 1000].mean == found["genie", 100_000].mean == 1.0
+    assert {point.n_instances for point in found.values()} == {2}
+    lost = {(point.method, point.x): point.mean for point in points(STUDY, toy_rows(), "value_gap")}
+    assert lost["ed-mle", 1000] == pytest.approx(0.2 * 1.5 / 7)
+
+
+def test_standard_errors_are_over_instances():
+    rows = [found for found in toy_rows() if found.method != "genie"]
+    genies = [row(Trial.of(SETTINGS[0], i, GENIE), value=1.0) for i in range(2)]
+    point = next(p for p in points(STUDY, [*rows, *genies], "fraction") if (p.method, p.x) == ("direct-mle", 1000))
+    assert point.mean == pytest.approx((0.9 + 1.8) / 2)
+    assert point.stderr == pytest.approx(0.45)
+
+
+def test_comparisons_are_paired():
+    found = compare(toy_rows(), "fraction", "direct-mle", "ed-mle")
+    assert found is not None
+    assert (found.mean, found.n_instances) == (pytest.approx(0.1), 6)
+    assert found.stderr == pytest.approx(0, abs=1e-12)
+    assert compare(toy_rows(), "fraction", "direct-mle", "tensor") is None
+
+
+def test_episodes_needed_interpolates_in_the_logarithm():
+    rows = toy_rows()
+    assert episodes_needed(rows, "direct-mle", 0.925).n_episodes == pytest.approx(math.sqrt(1000 * 10_000))
+    assert episodes_needed(rows, "direct-mle", 0.5).n_episodes == 1000
+    missing = episodes_needed(rows, "ed-mle", 0.99)
+    assert (missing.n_episodes, missing.high, missing.n_instances) == (math.inf, math.inf, 2)
+    assert episodes_needed(rows, "tensor", 0.9) is None
+
+
+def test_failed_rows_and_rows_of_other_studies_are_left_out():
+    rows = toy_rows()
+    other = row(Trial.of(Setting("hard", 3, 10, 4), 0, GENIE), value=1.0)
+    failed = replace(rows[1], status="ValueError: no")
+    assert wanted(STUDY, [rows[0], failed, other]) == [rows[0]]
+
+
+def test_tables_have_a_line_per_method_and_a_column_per_place():
+    fraction, distance = tables(STUDY, toy_rows())
+    assert fraction.header == ["episodes", "1,000", "10,000", "100,000"]
+    assert fraction.cells[1] == ["direct-mle", "0.9000 ± 0.0000", "0.9500 ± 0.0000", "1.0000 ± 0.0000"]
+    assert fraction.title == "V / V genie, certified planner (2 instances)"
+    assert [line[0] for line in distance.cells] == ["direct-mle", "ed-mle"]
+
+
+def test_figures_come_from_rows_alone_and_say_how_many_instances(tmp_path):
+    paths = draw(STUDY, toy_rows(), tmp_path)
+    assert [path.name for path in paths] == ["toy.png", "toy.svg"]
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
+    first = paths[1].read_bytes()
+    assert draw(STUDY, toy_rows(), tmp_path)[1].read_bytes() == first
+    assert b"means over 2 instances" in first
+    draw(STUDY, [], tmp_path)  # before the first row there are axes all the same
+
+
+def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
+    bandit = Setting("spherical", 4, 20, 3, 0).draw(0)
+    exact = value_of(Stationary(1), bandit, 3, 0)
+    assert exact.exact
+    from lmab.small_policies import Greedy
+
+    exact = value_of(Greedy(bandit), bandit, 3, 0)
+    monkeypatch.setattr("lmab.evaluation.NODE_LIMIT", 1)
+    simulated = value_of(Greedy(bandit), bandit, 3, 0)
+    assert not simulated.exact
+    assert abs(simulated.mean - exact.mean) < 5 * simulated.stderr
