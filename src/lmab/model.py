@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import files
+from ._notebook import card, percent
 from ._shapes import Array, Float
 from .errors import InvalidArgument, InvalidFile, check_array, check_distribution
 from .rewards import Categorical, Gaussian, permutation, restore
@@ -130,6 +131,16 @@ class LatentBandit:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        fixed, known = float((self.weights @ self.means).max()), float(self.weights @ self.means.max(axis=1))
+        rows = {
+            "contexts": f"{self.n_contexts}: " + ", ".join(percent(weight) for weight in np.sort(self.weights)[:-9:-1]),
+            "arms": str(self.n_arms),
+            "best fixed arm": f"{fixed:.4g} per step",
+            "best arm of a known context": f"{known:.4g} per step",
+        }
+        return card("LatentBandit", rows)
 
     def __repr__(self) -> str:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_contexts > 8 else "")

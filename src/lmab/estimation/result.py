@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from .. import belief
+from .._notebook import card, percent
 from .._shapes import Array, Float
 from ..episodes import Episodes
 from ..errors import InvalidArgument
@@ -114,6 +115,16 @@ class Estimate:
         if episodes.n_arms > self.bandit.n_arms:
             raise InvalidArgument(f"episodes must have at most {self.bandit.n_arms} arms, got {episodes.n_arms}")
         return belief.posterior(self.bandit, episodes)
+
+    def _repr_html_(self) -> str:
+        weights = ", ".join(percent(weight) for weight in np.sort(self.bandit.weights)[:-9:-1])
+        rows = {
+            "contexts": f"{self.n_contexts}: {weights}",
+            "log-likelihood": f"{self.log_likelihood:.4f} of {len(self.episodes)} episodes",
+            "BIC": f"{self.bic:.2f} ({self.n_parameters} parameters)",
+            "status": self.message,
+        }
+        return card("Estimate", rows)
 
     def __repr__(self) -> str:
         return (

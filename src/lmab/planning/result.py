@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .._notebook import card, percent
 from ..policy import Policy
 
 #: How a plan ended. "optimal": nothing better exists. "certified": the asked gap is proved. "time limit" and
@@ -55,6 +56,15 @@ class Plan:
         if difference == 0:
             return 0.0
         return difference / abs(self.lower) if self.lower else float("inf")
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "status": self.status,
+            "earns at least": f"{self.lower:.6g} over {self.horizon} steps",
+            "no policy earns more than": f"{self.upper:.6g} (gap {percent(self.gap)})",
+            "found in": f"{self.trace[-1].seconds:.2f} s" if self.trace else "no time",
+        }
+        return card("Plan", rows)
 
     def __repr__(self) -> str:
         if self.status == "optimal":

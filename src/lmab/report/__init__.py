@@ -1,0 +1,9 @@
+"""Pictures of models, policies and what they are worth; a self-contained HTML report."""
+
+from .contents import Contents as Contents
+from .contents import gather as gather
+from .page import render as render
+from .page import write as write
+from .plots import plot_bounds as plot_bounds
+from .plots import plot_means as plot_means
+from .plots import plot_worth as plot_worth

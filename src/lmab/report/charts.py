@@ -1,0 +1,90 @@
+"""Small charts as SVG in the page's own colours: points with error bars, and lines, on linear axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._shapes import Array, Float
+from .markup import Markup, element, join
+
+WIDTH, HEIGHT = 360, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 10, 42
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The axes of a chart: what is shown, and where it lands."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    @classmethod
+    def around(cls, xs: Float[Array, "n"], ys: Float[Array, "k"]) -> Frame:
+        """The frame that holds all points, with a little air."""
+        return cls(_padded(xs), _padded(ys))
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0])
+        up = (y - self.y[0]) / (self.y[1] - self.y[0])
+        return _LEFT + across * (WIDTH - _LEFT - _RIGHT), HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM)
+
+    def draw(self, title: str, xlabel: str, ylabel: str, *marks: Markup, integers: bool = False) -> Markup:
+        """The whole chart: grid, ticks, labels, marks."""
+        across = [tick for tick in ticks(*self.x) if not integers or tick == round(tick)]
+        parts = [join(*map(self._upright, across)), join(*map(self._level, ticks(*self.y))), *marks]
+        parts.append(element("text", xlabel, x=(WIDTH + _LEFT) / 2, y=HEIGHT - 8, text_anchor="middle"))
+        middle = (HEIGHT - _BOTTOM + _TOP) / 2
+        turn = f"rotate(-90 13 {middle:g})"
+        parts.append(element("text", ylabel, x=13, y=middle, text_anchor="middle", transform=turn))
+        view = f"0 0 {WIDTH} {HEIGHT}"
+        return element("svg", element("title", title), *parts, viewBox=view, class_="chart", role="img")
+
+    def _upright(self, value: float) -> Markup:
+        x, bottom = self.at(value, self.y[0])
+        grid = element("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="grid")
+        return join(grid, element("text", f"{value:g}", x=x, y=bottom + 16, text_anchor="middle"))
+
+    def _level(self, value: float) -> Markup:
+        left, y = self.at(self.x[0], value)
+        grid = element("line", x1=left, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid")
+        return join(grid, element("text", f"{value:g}", x=left - 6, y=y + 4, text_anchor="end"))
+
+
+def points(frame: Frame, xs: Sequence[float], ys: Sequence[float], errors: Sequence[float]) -> Markup:
+    """Points with error bars of one standard error."""
+    marks = []
+    for x, y, error in zip(xs, ys, errors, strict=True):
+        (across, up), (_, top), (_, low) = frame.at(x, y), frame.at(x, y + error), frame.at(x, y - error)
+        note = element("title", f"{x:.3g}: {y:.4g} ± {error:.2g}")
+        bar = element("line", x1=across, x2=across, y1=top, y2=low, class_="error")
+        marks.append(element("g", note, bar, element("circle", cx=across, cy=up, r=4, class_="point")))
+    return join(*marks)
+
+
+def line(frame: Frame, xs: Sequence[float], ys: Sequence[float], style: str = "curve") -> Markup:
+    """A line through points; `style` is the class that colours it."""
+    places = " ".join("{:.1f},{:.1f}".format(*frame.at(x, y)) for x, y in zip(xs, ys, strict=True))
+    return element("polyline", points=places, class_=style)
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """At most `most` round numbers between low and high.
+
+    Examples:
+        >>> ticks(0.0, 1.0)
+        [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    rough = (high - low) / (most - 1)
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9))
+    return [round(float(k * step), 12) for k in range(first, last + 1)]
+
+
+def _padded(values: Float[Array, "n"]) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    air = 0.05 * (high - low) or 0.5 * abs(low) or 0.5
+    return low - air, high + air

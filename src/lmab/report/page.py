@@ -1,0 +1,53 @@
+"""The report: one HTML file that needs nothing else, not even a network."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files as package_files
+from pathlib import Path
+
+from ..errors import check_writable
+from . import sections
+from .contents import Contents
+from .markup import Markup, element
+
+#: Nothing outside the file may be fetched, and no script runs.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def render(contents: Contents) -> str:
+    """The report as HTML text."""
+    style = package_files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", contents.title),
+        element("style", Markup(style)),
+    )
+    parts = (sections.worth, sections.types, sections.heat_map, sections.settings)
+    body = element("body", element("main", _opening(contents), *(part(contents) for part in parts)))
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def write(contents: Contents, path: str | os.PathLike[str]) -> None:
+    """Write the report to `path`, all of it or nothing."""
+    check_writable(path)
+    target = Path(path)
+    half = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        half.write_text(render(contents), encoding="utf-8")
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def _opening(contents: Contents) -> Markup:
+    bandit = contents.bandit
+    plural = "" if bandit.n_contexts == 1 else "s"
+    text = (
+        f"{bandit.n_contexts} hidden type{plural} of sessions, {bandit.n_arms} arms to choose from, "
+        f"{contents.horizon} steps to find out and to use it."
+    )
+    return element("header", element("h1", contents.title), element("p", text, class_="soft"))

@@ -1,0 +1,92 @@
+"""Pictures for notebooks and papers: each takes matplotlib axes or makes them, and returns them (extra `plot`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import LmabError
+from ..model import LatentBandit
+from ..planning import Plan
+from .contents import measure
+from .sections import arms_in_order
+
+
+def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> Any:
+    """Heat map of arms by contexts: expected rewards, arms grouped by the context that stands out.
+
+    Args:
+        bandit: the model.
+        ax: matplotlib axes to draw on; None makes new ones.
+        most_arms: how many arms at most, those on which contexts differ most.
+
+    Returns:
+        The axes.
+
+    Examples:
+        >>> import lmab, lmab.report
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> lmab.report.plot_means(bandit).get_xlabel()
+        'arm'
+    """
+    ax = _axes(ax, (8, 3))
+    arms = arms_in_order(bandit.means, most_arms)
+    picture = ax.imshow(bandit.means[:, arms], aspect="auto", cmap="Blues", interpolation="nearest")
+    ax.figure.colorbar(picture, ax=ax, label="expected reward")
+    names = arms if bandit.arm_labels is None else [str(bandit.arm_labels[arm]) for arm in arms]
+    ax.set_xticks(range(len(arms)), names, rotation=90, fontsize=7)
+    ax.set_yticks(range(bandit.n_contexts), [f"{m} ({w:.0%})" for m, w in enumerate(bandit.weights)])
+    ax.set(xlabel="arm", ylabel="context (weight)")
+    return ax
+
+
+def plot_worth(plan: Plan, bandit: LatentBandit, *, ax: Any = None) -> Any:
+    """Bars of what a session earns: best fixed arm, the plan's policy with its bounds, context known.
+
+    Examples:
+        >>> import lmab, lmab.report
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> ax = lmab.report.plot_worth(lmab.plan(bandit, horizon=5), bandit)
+        >>> [text.get_text() for text in ax.get_yticklabels()]
+        ['best fixed arm', 'policy', 'context known']
+    """
+    ax = _axes(ax, (6, 2))
+    worth = measure(bandit, plan.policy, plan.upper, plan.horizon)
+    values = [worth.fixed, worth.policy.mean, worth.known]
+    ax.barh(range(3), values, color=["0.6", "C0", "0.6"], xerr=None)
+    ax.barh(1, max(worth.upper - values[1], 0.0), left=values[1], color="none", edgecolor="C0", hatch="////")
+    ax.set_yticks(range(3), ["best fixed arm", "policy", "context known"])
+    ax.set(xlabel=f"expected reward of {plan.horizon} steps")
+    ax.invert_yaxis()
+    return ax
+
+
+def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
+    """Lower and upper bound on the optimum against the seconds of planning.
+
+    Examples:
+        >>> import lmab, lmab.report
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> lmab.report.plot_bounds(lmab.plan(bandit, horizon=5)).get_xlabel()
+        'seconds'
+    """
+    ax = _axes(ax, (5, 3))
+    seconds, lower, upper = np.array(plan.trace).T if plan.trace else np.array([[0.0], [plan.lower], [plan.upper]])
+    ax.step(seconds, upper, where="post", label="no policy earns more")
+    ax.step(seconds, lower, where="post", label="the policy earns at least")
+    ax.fill_between(seconds, lower, upper, step="post", alpha=0.15)
+    ax.set(xlabel="seconds", ylabel=f"reward of {plan.horizon} steps")
+    ax.legend()
+    return ax
+
+
+def _axes(ax: Any, size: tuple[float, float]) -> Any:
+    """The given axes, or new ones."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise LmabError("pictures need matplotlib: pip install 'lmab[plot]'") from error
+    return plt.subplots(figsize=size, layout="constrained")[1]

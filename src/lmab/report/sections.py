@@ -1,0 +1,180 @@
+"""The parts of the page that show the model and what it is worth."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._notebook import percent
+from .._shapes import Array, Float, Integer
+from .contents import Contents, Worth
+from .markup import Markup, element, join
+
+_SHOWN = 3  # best and worst arms per type
+_MOST_ARMS = 90  # rows of the heat map
+_MAP_ROWS = (10, 30)  # fewest and most arms per column of the heat map
+_MAPS = 3  # columns of the heat map, where there is room
+_NUMBERS_UP_TO = 8  # types up to which cells hold numbers
+_COLOURS = 8
+
+
+def colour(context: int) -> str:
+    """The style that makes a type's colour available as --colour."""
+    return f"--colour: var(--type{context % _COLOURS})"
+
+
+def worth(contents: Contents) -> Markup:
+    """What personalisation is worth: a sentence, then bars."""
+    values, steps = contents.worth, contents.horizon
+    fixed = contents.labels[values.fixed_arm]
+    return element(
+        "section",
+        element("h2", "What personalisation is worth"),
+        element("p", _sentence(values, fixed, steps), class_="lead"),
+        _bars(values, fixed),
+        element(
+            "p",
+            f"Expected reward of a session of {steps} steps under the model. The hatched part is what no proof rules "
+            "out: the optimum lies within it. Knowing the type from the first step on is out of reach for any policy.",
+            class_="soft",
+        ),
+    )
+
+
+def _sentence(values: Worth, fixed: str, steps: int) -> Markup:
+    gain = values.policy.mean - values.fixed
+    share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 else ""
+    return join(
+        Markup("Showing everyone the best single arm ("),
+        element("em", fixed),
+        Markup(f") earns {values.fixed:.4g} per session. This policy earns "),
+        element("strong", f"{values.policy.mean:.4g}{share}", class_="good" if gain >= 0 else "bad"),
+        Markup(f" by finding out, within {steps} steps, whom it is talking to; no policy can earn more than "),
+        element("strong", f"{values.upper:.4g}"),
+        Markup(f". That is at least {percent(values.captured)} of what there is to gain."),
+    )
+
+
+def _bars(values: Worth, fixed: str) -> Markup:
+    low = min(0.0, values.fixed, values.policy.mean)
+    span = max(values.known, values.upper) - low or 1.0
+
+    def width(value: float) -> float:
+        return 100 * (value - low) / span
+
+    def row(name: str, value: float, text: str, style: str = "", more: Markup = Markup("")) -> Markup:  # noqa: B008
+        bar = element("div", "", class_="fill", style=f"width:{width(value):.2f}%")
+        track = element("div", element("div", bar, more, class_=style, style="height:100%"), class_="track")
+        return join(element("div", name, class_="name"), element("div", text, class_="value"), track)
+
+    mine = values.policy
+    left, right = width(mine.mean), width(max(values.upper, mine.mean))
+    hatched = element("div", "", class_="open", style=f"left:{left:.2f}%;width:{right - left:.2f}%")
+    noise = "" if mine.exact else f" ± {mine.stderr:.2g}"
+    return element(
+        "div",
+        row(f"best single arm, {fixed}", values.fixed, f"{values.fixed:.4g}"),
+        row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours", hatched),
+        row("no policy earns more", values.upper, f"{values.upper:.4g}"),
+        row("type known from the start", values.known, f"{values.known:.4g}"),
+        class_="bars",
+    )
+
+
+def types(contents: Contents) -> Markup:
+    """A card per type: its weight, its best and worst arms."""
+    bandit = contents.bandit
+    scale = float(bandit.means.min()), float(bandit.means.max())
+    cards = [_card(contents, m, scale) for m in np.argsort(-bandit.weights, kind="stable").tolist()]
+    plural = "type" if bandit.n_contexts == 1 else "types"
+    return element(
+        "section",
+        element("h2", f"{bandit.n_contexts} {plural} of sessions"),
+        element("p", "Numbered as in the model file; the most frequent first.", class_="soft"),
+        element("div", *cards, class_="types"),
+    )
+
+
+def _card(contents: Contents, context: int, scale: tuple[float, float]) -> Markup:
+    means = contents.bandit.means[context]
+    order = np.argsort(-means, kind="stable")
+    shown = min(_SHOWN, (len(order) + 1) // 2)
+    parts = [element("h4", "best arms"), *(_arm(contents, a, means[a], scale) for a in order[:shown])]
+    if len(order) > shown:
+        parts += [element("h4", "worst arms"), *(_arm(contents, a, means[a], scale) for a in order[-shown:])]
+    weight = element("span", f"{percent(float(contents.bandit.weights[context]))} of sessions")
+    title = element("h3", f"Type {context}", weight)
+    return element("article", title, *parts, class_="type", style=colour(context))
+
+
+def _arm(contents: Contents, arm: int, mean: float, scale: tuple[float, float]) -> Markup:
+    name = contents.labels[arm]
+    filled = element("div", "", class_="fill", style=f"width:{100 * _share(mean, scale):.1f}%")
+    bar = element("div", filled, class_="track")
+    return element(
+        "div", element("span", name, title=name), bar, element("span", _number(mean), class_="value"), class_="arm"
+    )
+
+
+def heat_map(contents: Contents) -> Markup:
+    """Expected reward of every arm in every type; arms grouped by the type that likes them best."""
+    means = contents.bandit.means
+    arms = arms_in_order(means)
+    scale = float(means.min()), float(means.max())
+    rows = int(np.clip(-(-len(arms) // _MAPS), *_MAP_ROWS))
+    maps = [_map(contents, arms[start : start + rows], scale) for start in range(0, len(arms), rows)]
+    note = "Expected reward of each arm (row) in each type (column); arms stand with the type that gains most by them."
+    if len(arms) < contents.bandit.n_arms:
+        note += f" The {len(arms)} of {contents.bandit.n_arms} arms on which types differ most."
+    key = element("span", _number(scale[0]), element("span", class_="key"), _number(scale[1]), class_="scale")
+    return element(
+        "section",
+        element("h2", "Arms by types"),
+        element("p", note + " ", key, class_="soft"),
+        element("div", *maps, class_="maps"),
+    )
+
+
+def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer[Array, "k"]:
+    """The arms on which types differ most, grouped by the type that stands out, then by how much it does."""
+    spread = means.max(axis=0) - means.min(axis=0)
+    kept = np.sort(np.argsort(-spread, kind="stable")[:most])
+    excess = means - means.mean(axis=0)
+    return kept[np.lexsort((-excess.max(axis=0)[kept], excess.argmax(axis=0)[kept]))]
+
+
+def _map(contents: Contents, arms: Integer[Array, "k"], scale: tuple[float, float]) -> Markup:
+    n_contexts = contents.bandit.n_contexts
+    head = element("tr", element("th"), *(element("th", m, title=f"type {m}") for m in range(n_contexts)))
+    rows = []
+    for arm in arms.tolist():
+        cells = [_cell(contents, m, arm, scale, n_contexts <= _NUMBERS_UP_TO) for m in range(n_contexts)]
+        rows.append(element("tr", element("th", contents.labels[arm], title=contents.labels[arm]), *cells))
+    cell = "2.3rem" if n_contexts <= _NUMBERS_UP_TO else f"{max(0.5, min(1.2, 18 / n_contexts)):.2f}rem"
+    body = element("tbody", *rows)
+    return element("table", element("thead", head), body, class_="map", style=f"--cell:{cell}")
+
+
+def _cell(contents: Contents, context: int, arm: int, scale: tuple[float, float], numbered: bool) -> Markup:
+    mean = float(contents.bandit.means[context, arm])
+    heat = _share(mean, scale)
+    note = f"{contents.labels[arm]}, type {context}: {mean:.4g}"
+    text = element("span", f"{mean:.2f}".removeprefix("0") if numbered else "")
+    return element("td", text, class_="hot" if heat > 0.55 else None, style=f"--heat:{heat:.3f}", title=note)
+
+
+def settings(contents: Contents) -> Markup:
+    """What the numbers come from."""
+    rows = [element("tr", element("th", name), element("td", text)) for name, text in contents.settings]
+    return element(
+        "section", element("h2", "How this was made"), element("table", element("tbody", *rows), class_="settings")
+    )
+
+
+def _number(value: float) -> str:
+    """Three decimals, or four digits where numbers are large."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def _share(value: float, scale: tuple[float, float]) -> float:
+    low, high = scale
+    return (float(value) - low) / (high - low) if high > low else 0.5

@@ -1,0 +1,43 @@
+"""A headless Chromium for tests that look at pages; None, with the reason, where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def find() -> tuple[str | None, str]:
+    """The browser's path, or None and why."""
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError:
+        return None, "playwright is not installed (extra browser)"
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    return path, "no Chromium found (Debian: apt-get install chromium, or set CHROMIUM to its path)"
+
+
+@contextmanager
+def launched(path: str) -> Iterator[Any]:
+    """A running browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()

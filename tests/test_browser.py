@@ -1,0 +1,80 @@
+"""The report in a real browser: nothing fetched, nothing complained about, nothing cut off, light and dark.
+
+Screenshots go to the folder named by LMAB_SCREENSHOTS, or to pytest's temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import browser
+import numpy as np
+import pytest
+
+import lmab
+from lmab import report
+
+CHROMIUM, REASON = browser.find()
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason=REASON),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # the driver's own pipes
+]
+
+SIZES = [(390, 844), (1440, 900)]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser.launched(CHROMIUM) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    rng = np.random.default_rng(0)
+    small = lmab.random_bandit(4, 20, rng=rng)
+    large = lmab.random_bandit(12, 200, kind="hard", rng=rng)
+    for name, bandit, steps in (("small", small, 5), ("large", large, 7)):
+        report.write(report.gather(bandit, horizon=steps, time_limit=2.0), folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in ("small", "large")}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES, ids=["phone", "desktop"])
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_the_report_opens_from_disk(chromium, pages, tmp_path, name, size, scheme):
+    width, height = size
+    page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    requests: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(pages[name].as_uri())
+
+    assert requests == [pages[name].as_uri()]
+    assert complaints == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    paper, ink = page.evaluate("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
+    assert (_brightness(paper) > _brightness(ink)) == (scheme == "light")
+    assert page.evaluate(_CUT_OFF) == []
+
+    folder = Path(os.environ.get("LMAB_SCREENSHOTS", tmp_path))
+    picture = folder / f"report-{name}-{width}-{scheme}.png"
+    page.screenshot(path=picture, full_page=True)
+    assert picture.stat().st_size > 10_000
+    page.close()
+
+
+# Headings, sentences and numbers that stick out of the window, or out of what holds them.
+_CUT_OFF = """
+[...document.querySelectorAll("h1, h2, h3, p, .value, .name, .settings td")]
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.textContent)
+"""
+
+
+def _brightness(colour: str) -> float:
+    return sum(float(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import doctest
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import lmab
+from lmab import report
+from lmab._notebook import percent
+from lmab.cli.app import app
+from lmab.errors import InvalidFile
+from lmab.report import charts, markup, plots, sections
+
+matplotlib.use("Agg")
+RUNNER = CliRunner()
+BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.3, 0.2], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
+
+
+class Reader(HTMLParser):
+    """Collects texts, attributes, and tags left open."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+@pytest.fixture(scope="module")
+def contents():
+    return report.gather(BANDIT, lmab.plan(BANDIT, horizon=4), settings={"model file": "model.lmab"})
+
+
+@pytest.fixture(scope="module")
+def page(contents):
+    return Reader(report.render(contents))
+
+
+def test_the_numbers_are_those_of_the_library(contents, page):
+    plan = lmab.plan(BANDIT, horizon=4)
+    exact = lmab.evaluate(plan.policy, BANDIT, horizon=4).mean
+    best = int((BANDIT.weights @ BANDIT.means).argmax())
+    fixed = lmab.evaluate(lmab.Stationary(best), BANDIT, horizon=4).mean
+    known = sum(
+        w * lmab.evaluate(lmab.Stationary(int(m.argmax())), lmab.LatentBandit.bernoulli([1.0], [m]), horizon=4).mean
+        for w, m in zip(BANDIT.weights, BANDIT.means, strict=True)
+    )
+    worth = contents.worth
+    assert (worth.fixed, worth.policy.mean, worth.upper, worth.known) == pytest.approx(
+        (fixed, exact, plan.upper, known)
+    )
+    assert worth.fixed <= worth.policy.mean <= worth.upper <= worth.known
+    for value in (fixed, exact, plan.upper, known):
+        assert f"{value:.4g}" in page.text
+
+
+def test_types_show_their_weights_and_extreme_arms(page):
+    for context, weight in enumerate(BANDIT.weights):
+        assert f"Type {context}{percent(weight)} of sessions" in page.text
+        assert f"{BANDIT.means[context].max():.3f}" in page.text
+        assert f"{BANDIT.means[context].min():.3f}" in page.text
+
+
+def test_the_heat_map_holds_every_arm_in_every_type(page):
+    cells = [value for tag, name, value in page.attributes if (tag, name) == ("td", "title")]
+    assert len(cells) == BANDIT.means.size
+    assert f"arm 5, type 2: {BANDIT.means[2, 5]:.4g}" in cells
+    heats = [value for tag, name, value in page.attributes if (tag, name) == ("td", "style")]
+    assert {"--heat:0.000", "--heat:1.000"} <= set(heats)
+
+
+def test_settings_say_how_it_was_made(page):
+    for text in ("model.lmab", "4 steps", f"lmab {lmab.__version__}", "exact over"):
+        assert text in page.text
+
+
+def test_nothing_outside_the_file_is_named(contents):
+    text = report.render(contents)
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|<script|<link|<img|src=", re.sub("[a-z]+-src ", "", text))
+    assert "default-src &#x27;none&#x27;" in text
+
+
+def test_names_from_the_log_are_text_not_markup():
+    labels = ("<script>alert(1)</script>", '"quoted" & co', *(f"item {k}" for k in range(6)))
+    bandit = replace(BANDIT, arm_labels=labels)
+    text = report.render(report.gather(bandit, horizon=2, title="a <b> & c"))
+    page = Reader(text)
+    assert not page.open
+    assert "<script" not in text
+    assert "a <b> & c" in page.text
+    assert any(value == '"quoted" & co' for _, _, value in page.attributes)
+
+
+@pytest.mark.parametrize(
+    "bandit",
+    [
+        lmab.LatentBandit.bernoulli([1.0], [[0.4]]),
+        lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]),
+        lmab.LatentBandit.categorical([0.5, 0.5], [[[0.5, 0.5], [0.9, 0.1]], [[0.2, 0.8], [0.5, 0.5]]], [-3.0, -1.0]),
+        lmab.LatentBandit.gaussian([0.5, 0.5], [[100.0, 0.0], [0.0, 100.0]], scale=20.0),
+        lmab.random_bandit(17, 120, rng=np.random.default_rng(0)),
+    ],
+    ids=["one arm", "constant", "negative", "normal", "large"],
+)
+def test_every_kind_of_bandit_has_a_report(bandit):
+    contents = report.gather(bandit, horizon=3, time_limit=2.0)
+    page = Reader(report.render(contents))
+    assert not page.open
+    assert "nan" not in page.text.lower()
+    worth = contents.worth
+    noise = 5 * worth.policy.stderr + 1e-9
+    assert worth.fixed - noise <= worth.policy.mean <= worth.upper + noise
+    assert worth.upper <= worth.known + 1e-9
+    widths = [float(w) for _, _, v in page.attributes for w in re.findall(r"width:(-?[\d.]+)%", v or "")]
+    assert all(0 <= width <= 100 for width in widths)
+
+
+def test_a_random_policy_is_simulated():
+    contents = report.gather(BANDIT, lmab.Thompson(BANDIT, horizon=3))
+    assert contents.horizon == 3
+    assert contents.worth.policy.stderr > 0
+    assert "simulated sessions" in dict(contents.settings)["value of the policy"]
+
+
+def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with monkeypatch.context() as patch:
+        patch.setattr(report.page, "render", lambda contents: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            report.write(contents, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "old"
+    report.write(contents, path)
+    assert path.read_text().startswith("<!doctype html>")
+    with pytest.raises(InvalidFile, match="does not exist"):
+        report.write(contents, tmp_path / "no" / "report.html")
+
+
+def test_the_command_writes_a_report(tmp_path):
+    BANDIT.save(tmp_path / "model.lmab")
+    lmab.plan(BANDIT, horizon=4).policy.save(tmp_path / "policy.lmab")
+    target = tmp_path / "out.html"
+    arguments = ["report", str(tmp_path / "model.lmab"), str(tmp_path / "policy.lmab"), "-o", str(target)]
+    done = RUNNER.invoke(app, arguments)
+    assert done.exit_code == 0
+    assert "out.html" in done.output
+    assert "sessions, 8 arms to choose from, 4 steps" in Reader(target.read_text()).text
+    answer = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).output)
+    assert answer["fixed"] < answer["policy"] <= answer["upper"] <= answer["known"]
+
+
+@pytest.mark.parametrize(
+    ("model", "policy", "message"),
+    [
+        ("policy.lmab", None, "must hold a model, holds a Greedy"),
+        ("model.lmab", "model.lmab", "must hold a policy, holds a LatentBandit"),
+        ("none.lmab", None, "none.lmab"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path, model, policy, message):
+    BANDIT.save(tmp_path / "model.lmab")
+    lmab.Greedy(BANDIT, horizon=4).save(tmp_path / "policy.lmab")
+    files = [str(tmp_path / name) for name in (model, policy) if name]
+    result = RUNNER.invoke(app, ["report", *files, "-o", str(tmp_path / "out.html")])
+    assert isinstance(result.exception, InvalidFile)
+    assert message in str(result.exception)
+    assert not (tmp_path / "out.html").exists()
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_ticks_are_few_round_and_inside(low, span):
+    found = charts.ticks(low, low + span)
+    assert 1 <= len(found) <= 7
+    assert all(low - 1e-6 * span <= tick <= low + span * (1 + 1e-6) for tick in found)
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(1, 20))
+def test_the_arms_on_which_types_differ_most_are_kept(n_contexts, n_arms, most):
+    means = np.random.default_rng(n_arms).random((n_contexts, n_arms))
+    arms = sections.arms_in_order(means, most)
+    spread = np.ptp(means, axis=0)
+    assert len(set(arms.tolist())) == min(n_arms, most)
+    left = np.setdiff1d(np.arange(n_arms), arms)
+    assert len(left) == 0 or spread[arms].min() >= spread[left].max()
+
+
+def test_charts_place_points_where_the_axes_say():
+    frame = charts.Frame((0.0, 1.0), (0.0, 2.0))
+    left, bottom = frame.at(0.0, 0.0)
+    right, top = frame.at(1.0, 2.0)
+    assert frame.at(0.5, 1.0) == ((left + right) / 2, (top + bottom) / 2)
+    assert top < bottom
+    drawn = charts.points(frame, [0.5], [1.0], [0.5])
+    assert f'cx="{(left + right) / 2:.6g}"' in drawn
+    assert 'points="' in charts.line(frame, [0.0, 1.0], [0.0, 2.0])
+
+
+@pytest.mark.parametrize("module", [markup, charts, plots], ids=lambda module: module.__name__)
+def test_examples_run(module):
+    plt.close("all")
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+    plt.close("all")
+
+
+def test_plots_draw_on_the_axes_given():
+    plan = lmab.plan(BANDIT, horizon=4)
+    figure, axes = plt.subplots(3)
+    drawn = [
+        report.plot_means(BANDIT, ax=axes[0]),
+        report.plot_worth(plan, BANDIT, ax=axes[1]),
+        report.plot_bounds(plan, ax=axes[2]),
+    ]
+    assert all(one is other for one, other in zip(drawn, axes, strict=True))
+    assert drawn[0].images[0].get_array().shape == (3, 8)
+    assert [bar.get_width() for bar in drawn[1].patches[:3]] == pytest.approx(
+        [4 * (BANDIT.weights @ BANDIT.means).max(), lmab.evaluate(plan.policy, BANDIT, horizon=4).mean,
+         4 * BANDIT.weights @ BANDIT.means.max(axis=1)]
+    )  # fmt: skip
+    assert drawn[2].lines[0].get_ydata()[-1] == plan.upper
+    plt.close(figure)
+
+
+def test_notebooks_show_the_numbers_that_matter():
+    rng = np.random.default_rng(0)
+    plan = lmab.plan(BANDIT, horizon=4)
+    log = lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=300, horizon=4, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2), rng=rng)
+    cases = [
+        (BANDIT, ["50%, 30%, 20%", f"{(BANDIT.weights @ BANDIT.means).max():.4g} per step"]),
+        (plan, [plan.status, f"{plan.lower:.6g} over 4 steps", f"{plan.upper:.6g} (gap"]),
+        (estimate, [f"{estimate.log_likelihood:.4f} of 300 episodes", f"{estimate.bic:.2f}", estimate.message]),
+    ]
+    for value, texts in cases:
+        shown = Reader(value._repr_html_())
+        assert not shown.open
+        for text in texts:
+            assert text in shown.text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0, "0%"), (0.004, "0.4%"), (0.25, "25%"), (1.0, "100%")])
+def test_shares_read_as_one_would_say_them(share, text):
+    assert percent(share) == text
