@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "Certified",
+    "Design",
     "DirectMLE",
     "EM",
     "Environment",
@@ -41,9 +42,11 @@ PUBLIC = [
     "Run",
     "Simulator",
     "Stationary",
+    "Subspace",
     "Thompson",
     "UCB",
     "Uniform",
+    "design",
     "estimate",
     "evaluate",
     "learn",
@@ -51,9 +54,10 @@ PUBLIC = [
     "plan",
     "random_bandit",
     "simulate",
+    "subspace",
 ]
 
-WITHOUT_EXAMPLE = {
+WITHOUT_EXAMPLE = {"Design", "Subspace", 
     "Evaluation",
     "Environment",
     "Exploration",

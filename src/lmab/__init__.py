@@ -4,6 +4,8 @@ __version__ = "0.1.0"
 
 import sys as _sys
 
+from .coreset import Design as Design
+from .coreset import design as design
 from .episodes import Episodes as Episodes
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
@@ -22,6 +24,8 @@ from .learning import Run as Run
 from .learning import learn as learn
 from .loading import load as load
 from .model import LatentBandit as LatentBandit
+from .moments import Subspace as Subspace
+from .moments import subspace as subspace
 from .planning import QMDP as QMDP
 from .planning import Certified as Certified
 from .planning import Exact as Exact

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import files
+from .coreset import Design
 from .errors import InvalidFile, LmabError
 from .learning import HistoryPolicy, restore_run
 from .model import LatentBandit
@@ -27,6 +28,7 @@ POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy
 
 _READERS: dict[str, Callable[[files.Record], Any]] = {
     "bandit": LatentBandit.from_record,
+    "design": Design.from_record,
     "run": restore_run,
     **{policy.kind: policy.from_record for policy in POLICIES},
 }

@@ -225,6 +225,23 @@ class Gaussian:
         return Record("gaussian", fields={"scale": self.scale.hex()}, arrays={"means": self.means})
 
 
+MAX_VALUES = 32  # distinct rewards up to which they are taken as categories
+_CHUNK = 1 << 20  # rewards whose distinct values are collected at once
+
+
+def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array, "Z"]:
+    """The distinct rewards, sorted; more than 32 raise where `limited`: whether they are categories must be said."""
+    values = np.empty(0)
+    for start in range(0, len(rewards), _CHUNK):
+        values = np.union1d(values, rewards[start : start + _CHUNK])
+        if limited and len(values) > MAX_VALUES:
+            raise InvalidArgument(
+                f"rewards must be named where the log holds more than {MAX_VALUES} distinct rewards: "
+                f"rewards='gaussian' for measurements, rewards='categorical' for categories; got None"
+            )
+    return values
+
+
 def restore(record: Record) -> Categorical | Gaussian:
     """The family that `record` describes."""
     if record.kind == "categorical":

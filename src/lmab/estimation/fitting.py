@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float
 from ..episodes import Episodes
 from ..errors import InvalidArgument, LmabWarning, check_array, check_count, check_rng, choices
+from ..rewards import distinct_values
 from .categorical import CategoricalObservations
 from .em import EM
 from .gaussian import GaussianObservations
 from .observations import Observations
 from .result import Estimate, Method, Observer
 
-MAX_VALUES = 32  # distinct rewards up to which they are taken as categories
-_CHUNK = 1 << 20  # rewards whose distinct values are collected at once
 _DEFAULT = EM()
 
 
@@ -78,19 +76,7 @@ def observe(
         raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
     if values is not None:
         return CategoricalObservations.encode(episodes, np.unique(check_array("values", values, ndim=1)))
-    return CategoricalObservations.encode(episodes, _observed_values(episodes, limited=rewards is None))
-
-
-def _observed_values(episodes: Episodes, *, limited: bool) -> Float[Array, "Z"]:
-    values = np.empty(0)
-    for start in range(0, episodes.n_steps, _CHUNK):
-        values = np.union1d(values, episodes.rewards[start : start + _CHUNK])
-        if limited and len(values) > MAX_VALUES:
-            raise InvalidArgument(
-                f"rewards must be named where the log holds more than {MAX_VALUES} distinct rewards: "
-                f"rewards='gaussian' for measurements, rewards='categorical' for categories; got None"
-            )
-    return values
+    return CategoricalObservations.encode(episodes, distinct_values(episodes.rewards, limited=rewards is None))
 
 
 def _warn(episodes: Episodes, n_contexts: int) -> None:
