@@ -57,7 +57,9 @@ PUBLIC = [
     "subspace",
 ]
 
-WITHOUT_EXAMPLE = {"Design", "Subspace", 
+WITHOUT_EXAMPLE = {
+    "Design",
+    "Subspace",
     "Evaluation",
     "Environment",
     "Exploration",
