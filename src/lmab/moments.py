@@ -71,7 +71,7 @@ def subspace(
 
     Examples:
         >>> import numpy as np, lmab
-        >>> rng = np.random.default_rng(0)
+        >>> rng = np.random.default_rng(1)
         >>> bandit = lmab.random_bandit(7, 20, rng=rng)
         >>> log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=50_000, horizon=7, rng=rng)
         >>> lmab.subspace(log)
