@@ -19,7 +19,7 @@ from lmab import report
 from lmab._notebook import percent
 from lmab.cli.app import app
 from lmab.errors import InvalidFile
-from lmab.report import charts, markup, plots, sections
+from lmab.report import charts, markup, plots, sections, tree
 
 matplotlib.use("Agg")
 RUNNER = CliRunner()
@@ -224,7 +224,7 @@ def test_charts_place_points_where_the_axes_say():
     assert 'points="' in charts.line(frame, [0.0, 1.0], [0.0, 2.0])
 
 
-@pytest.mark.parametrize("module", [markup, charts, plots], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [markup, charts, plots, tree], ids=lambda module: module.__name__)
 def test_examples_run(module):
     plt.close("all")
     result = doctest.testmod(module)
@@ -271,3 +271,48 @@ def test_notebooks_show_the_numbers_that_matter():
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0%"), (0.004, "0.4%"), (0.25, "25%"), (1.0, "100%")])
 def test_shares_read_as_one_would_say_them(share, text):
     assert percent(share) == text
+
+
+def test_the_tree_shows_every_decision(contents, page):
+    plan = lmab.plan(BANDIT, horizon=4)
+    decisions = []
+
+    def walk(tree):
+        decisions.append(tree)
+        for branch in tree.branches:
+            walk(branch.tree)
+
+    walk(plan.policy.tree(4))
+    picture = Reader(report.tree_svg(plan.policy.tree(4)))
+    assert not picture.open
+    assert [text for text in picture.texts if re.fullmatch(r"arm \d+", text)] != []
+    notes = [text for text in picture.texts if "of sessions get here" in text]
+    assert sorted(notes) == sorted(
+        f"arm {node.arm}; {percent(node.probability)} of sessions get here; "
+        + ", ".join(f"type {m} {percent(share)}" for m, share in enumerate(node.belief))
+        for node in decisions
+    )
+    for note in notes:  # the page shows the same tree
+        assert note in page.text
+
+
+def test_a_tree_fits_the_page_whatever_the_rewards():
+    wide = lmab.LatentBandit.categorical([0.5, 0.5], np.full((2, 3, 7), 1 / 7), np.arange(7.0))
+    shown = report.gather(wide, horizon=4).tree
+    assert len(shown.branches) == 7
+    assert shown.branches[0].tree.branches == ()
+    assert report.gather(BANDIT, lmab.Thompson(BANDIT, horizon=3)).tree is None
+
+
+def test_without_repeats_everyone_gets_the_best_sequence_at_least():
+    plan = lmab.plan(BANDIT, horizon=3, repeats=False)
+    for given in (plan, plan.policy):
+        contents = report.gather(BANDIT, given)
+        averages = BANDIT.weights @ BANDIT.means
+        best = np.argsort(-averages)[:3]
+        assert contents.worth.fixed == pytest.approx(averages[best].sum())
+        assert contents.worth.fixed_arms == tuple(best)
+        known = np.sort(BANDIT.means, axis=1)[:, -3:].sum(axis=1)
+        assert contents.worth.known == pytest.approx(BANDIT.weights @ known)
+        assert contents.worth.fixed <= contents.worth.policy.mean <= contents.worth.upper + 1e-9
+        assert "same arms for everyone" in Reader(report.render(contents)).text

@@ -7,3 +7,4 @@ from .page import write as write
 from .plots import plot_bounds as plot_bounds
 from .plots import plot_means as plot_means
 from .plots import plot_worth as plot_worth
+from .tree import tree_svg as tree_svg

@@ -13,8 +13,10 @@ from ..errors import TooLarge
 from ..evaluation import Evaluation, evaluate
 from ..model import LatentBandit
 from ..planning import Plan, plan
+from ..planning.tree import Tree
 from ..policy import Policy
 from ..rewards import Categorical
+from .tree import first_steps
 
 _SESSIONS = 100_000  # simulated where no exact value exists
 _SEED = 0
@@ -25,7 +27,7 @@ class Worth:
     """What a session earns in expectation under the model: without knowing the type, with the policy, knowing it."""
 
     fixed: float
-    fixed_arm: int
+    fixed_arms: tuple[int, ...]  # the best arm; where no arm may be played twice, the best sequence
     policy: Evaluation
     upper: float  # no policy earns more
     known: float
@@ -46,6 +48,7 @@ class Contents:
     policy: Policy
     horizon: int
     worth: Worth
+    tree: Tree | None  # the first steps; None for a policy that plays at random
     settings: tuple[tuple[str, str], ...]
 
     @property
@@ -75,29 +78,38 @@ def gather(
         settings: more lines for the table at the end: where the model came from and so on.
     """
     steps = horizon or getattr(policy, "horizon", None) or 5
-    made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit)
-    chosen = policy if isinstance(policy, Policy) else made.policy
-    worth = measure(bandit, chosen, made.upper, steps)
+    repeats = not policy_of(policy).kind.startswith("once") if policy is not None else True
+    made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
+    chosen = made.policy if policy is None else policy_of(policy)
+    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
     lines = {
         **(settings or {}),
-        "policy": f"{chosen.kind}, {steps} steps",
+        "policy": f"{chosen.kind}, {steps} steps" + ("" if repeats else ", no arm twice"),
         "bounds": f"{made.status}: {made.message}",
         "value of the policy": _how(worth.policy),
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, lmab {version('lmab')}, NumPy {np.__version__}, "
         f"Python {platform.python_version()}",
     }
-    return Contents(title, bandit, chosen, steps, worth, tuple(lines.items()))
+    return Contents(title, bandit, chosen, steps, worth, first_steps(chosen, bandit, steps), tuple(lines.items()))
 
 
-def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int) -> Worth:
-    """Value of the best fixed arm, of the policy, and of knowing the context."""
+def policy_of(given: Policy | Plan) -> Policy:
+    """The policy, or that of a plan."""
+    return given.policy if isinstance(given, Plan) else given
+
+
+def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
+    """Value of the best fixed arm (without repeats: sequence of arms), of the policy, and of knowing the context."""
     averages = bandit.weights @ bandit.means
+    used = 1 if repeats else horizon  # distinct arms that a fixed choice plays
+    best = np.argsort(-averages, kind="stable")[:used]
+    known = -np.sort(-bandit.means, axis=1)[:, :used].mean(axis=1)
     return Worth(
-        fixed=horizon * float(averages.max()),
-        fixed_arm=int(averages.argmax()),
+        fixed=horizon * float(averages[best].mean()),
+        fixed_arms=tuple(best.tolist()),
         policy=_value(bandit, policy, horizon),
         upper=upper,
-        known=horizon * float(bandit.weights @ bandit.means.max(axis=1)),
+        known=horizon * float(bandit.weights @ known),
     )
 
 

@@ -26,7 +26,7 @@ def render(contents: Contents) -> str:
         element("title", contents.title),
         element("style", Markup(style)),
     )
-    parts = (sections.worth, sections.types, sections.heat_map, sections.settings)
+    parts = (sections.worth, sections.tree, sections.types, sections.heat_map, sections.settings)
     body = element("body", element("main", _opening(contents), *(part(contents) for part in parts)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 

@@ -8,6 +8,7 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .contents import Contents, Worth
 from .markup import Markup, element, join
+from .tree import tree_svg
 
 _SHOWN = 3  # best and worst arms per type
 _MOST_ARMS = 90  # rows of the heat map
@@ -25,12 +26,13 @@ def colour(context: int) -> str:
 def worth(contents: Contents) -> Markup:
     """What personalisation is worth: a sentence, then bars."""
     values, steps = contents.worth, contents.horizon
-    fixed = contents.labels[values.fixed_arm]
+    single = len(values.fixed_arms) == 1
+    fixed = contents.labels[values.fixed_arms[0]] if single else f"the {len(values.fixed_arms)} best on average"
     return element(
         "section",
         element("h2", "What personalisation is worth"),
-        element("p", _sentence(values, fixed, steps), class_="lead"),
-        _bars(values, fixed),
+        element("p", _sentence(values, "best single arm" if single else "same arms", fixed, steps), class_="lead"),
+        _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
         element(
             "p",
             f"Expected reward of a session of {steps} steps under the model. The hatched part is what no proof rules "
@@ -40,11 +42,11 @@ def worth(contents: Contents) -> Markup:
     )
 
 
-def _sentence(values: Worth, fixed: str, steps: int) -> Markup:
+def _sentence(values: Worth, what: str, fixed: str, steps: int) -> Markup:
     gain = values.policy.mean - values.fixed
     share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 else ""
     return join(
-        Markup("Showing everyone the best single arm ("),
+        Markup(f"Showing everyone the {what} ("),
         element("em", fixed),
         Markup(f") earns {values.fixed:.4g} per session. This policy earns "),
         element("strong", f"{values.policy.mean:.4g}{share}", class_="good" if gain >= 0 else "bad"),
@@ -72,7 +74,7 @@ def _bars(values: Worth, fixed: str) -> Markup:
     noise = "" if mine.exact else f" ± {mine.stderr:.2g}"
     return element(
         "div",
-        row(f"best single arm, {fixed}", values.fixed, f"{values.fixed:.4g}"),
+        row(fixed, values.fixed, f"{values.fixed:.4g}"),
         row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours", hatched),
         row("no policy earns more", values.upper, f"{values.upper:.4g}"),
         row("type known from the start", values.known, f"{values.known:.4g}"),
@@ -160,6 +162,23 @@ def _cell(contents: Contents, context: int, arm: int, scale: tuple[float, float]
     note = f"{contents.labels[arm]}, type {context}: {mean:.4g}"
     text = element("span", f"{mean:.2f}".removeprefix("0") if numbered else "")
     return element("td", text, class_="hot" if heat > 0.55 else None, style=f"--heat:{heat:.3f}", title=note)
+
+
+def tree(contents: Contents) -> Markup:
+    """The policy's first steps."""
+    if contents.tree is None:
+        note = "The policy plays at random: its first steps differ from session to session."
+        return element("section", element("h2", "First steps of the policy"), element("p", note, class_="soft"))
+    note = (
+        "From left to right: the arm that is played, what it pays (and how often), the next arm. The bar in each box "
+        "is the belief: the share of each type among the sessions that get there."
+    )
+    return element(
+        "section",
+        element("h2", "First steps of the policy"),
+        element("p", note, class_="soft"),
+        element("div", tree_svg(contents.tree, standalone=False), class_="wide", tabindex=0),
+    )
 
 
 def settings(contents: Contents) -> Markup:
