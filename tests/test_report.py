@@ -306,8 +306,8 @@ def test_a_tree_fits_the_page_whatever_the_rewards():
 
 def test_without_repeats_everyone_gets_the_best_sequence_at_least():
     plan = lmab.plan(BANDIT, horizon=3, repeats=False)
-    for given in (plan, plan.policy):
-        contents = report.gather(BANDIT, given)
+    for asked in (plan, plan.policy):
+        contents = report.gather(BANDIT, asked)
         averages = BANDIT.weights @ BANDIT.means
         best = np.argsort(-averages)[:3]
         assert contents.worth.fixed == pytest.approx(averages[best].sum())
