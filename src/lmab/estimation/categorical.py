@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import belief
 from .._kernel import kernel
 from .._kernel.threads import Crew
 from .._shapes import Array, Bool, Float, Integer, Shaped
@@ -15,12 +16,14 @@ from ..episodes import Episodes
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..rewards import Categorical
+from . import low_rank
 from .merging import merge
-from .observations import Observations, block_edges, equal_weights, frozen, normalised_weights, padded
+from .observations import Observations, block_edges, count_parameters, equal_weights, frozen, normalised_weights, padded
 
 _CHUNK = 1 << 18  # steps encoded at once
 _NEGLIGIBLE = 1e-150  # a probability below this is zero: it would only slow the arithmetic down
 _SHRINK = 0.02  # an extrapolation may take a probability down to this part of what it was, never to zero
+_UNSEEN = 1e-4  # probability that a held-out reward is of any kind
 _SMOOTHING = 5.0  # pseudo-counts that keep a cluster's probabilities off 0 and 1
 
 
@@ -117,6 +120,28 @@ class CategoricalObservations(Observations):
         np.divide(tables, totals, out=tables, where=totals > 0)
         return trial
 
+    def project(self, model: Float[Array, "K P"], n_contexts: int, rank: int) -> Float[Array, "K P"]:
+        weights, table = model[0, :n_contexts], model[1:, :n_contexts]
+        fit = low_rank.positive(low_rank.project(table, weights, rank))
+        return self._confined(model, fit)
+
+    def maximise_confined(
+        self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: float, n_contexts: int, rank: int
+    ) -> Float[Array, "K P"]:
+        result = model.copy()
+        result[0] = normalised_weights(statistics[None, 0])[0]
+        cells = self._by_arm(statistics[None])[0, ..., :n_contexts] + prior * self.marginals[:, :, None]
+        fit = low_rank.project(model[1:, :n_contexts], model[0, :n_contexts], rank)
+        return self._confined(result, low_rank.improve_categorical(fit, cells))
+
+    def _confined(self, model: Float[Array, "K P"], fit: low_rank.LowRank) -> Float[Array, "K P"]:
+        result = model.copy()
+        table = np.where(self.marginals.reshape(-1, 1) > 0, np.maximum(fit.table, 0), 0.0)  # rounding errors at 0
+        result[1:, : table.shape[1]] = table
+        by_arm = self._by_arm(result[None])[0, ..., : table.shape[1]]
+        by_arm /= by_arm.sum(axis=1, keepdims=True)
+        return result
+
     def random_models(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
         models = equal_weights(n_models, 1 + self.marginals.size, n_contexts)
         shapes = np.broadcast_to(self.marginals[:, :, None], (n_models, *self.marginals.shape, n_contexts))
@@ -150,9 +175,14 @@ class CategoricalObservations(Observations):
         by_arm = features.reshape(*self.marginals.shape, -1)
         return (by_arm - np.einsum("az,azk->ak", self.marginals, by_arm)[:, None]).reshape(features.shape)
 
-    def sample(self, n_episodes: int, rng: np.random.Generator) -> CategoricalObservations:
-        picked = np.sort(rng.permutation(len(self.episodes))[:n_episodes])
-        return CategoricalObservations.encode(self.episodes[picked], self.values)
+    def subset(self, rows: Integer[Array, "n"]) -> CategoricalObservations:
+        return CategoricalObservations.encode(self.episodes[rows], self.values)
+
+    def heldout(self, bandit: LatentBandit) -> Float[Array, "N"]:
+        model = self.pack(bandit)[0, 1:, : bandit.n_contexts].T.reshape(bandit.n_contexts, *self.marginals.shape)
+        probabilities = (1 - _UNSEEN) * model + _UNSEEN / len(self.values)
+        softer = LatentBandit(bandit.weights, Categorical(probabilities, self.values))
+        return np.logaddexp.reduce(belief.log_joint(softer, self.episodes), axis=1)
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         softer = models.copy()
@@ -175,8 +205,8 @@ class CategoricalObservations(Observations):
         model[0, 1:, : bandit.n_contexts] = table.reshape(bandit.n_contexts, -1).T
         return model
 
-    def n_parameters(self, n_contexts: int) -> int:
-        return n_contexts - 1 + n_contexts * int(np.maximum(self.seen.sum(axis=1) - 1, 0).sum())
+    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+        return count_parameters(n_contexts, int(np.maximum(self.seen.sum(axis=1) - 1, 0).sum()), rank)
 
     def _by_arm(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
         """The rows of codes as a view (R, A, Z, P)."""

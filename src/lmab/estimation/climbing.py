@@ -70,13 +70,15 @@ def climb(
     ascent: Ascent,
     models: Float[Array, "R K P"],
     *,
-    gain: float,
+    left: float,
     max_maps: int,
     accelerate: bool,
     observer: Callable[[int, float], bool] | None = None,
 ) -> Climb:
-    """Climb from every model until two cycles in a row gain at most `gain` per map, or `max_maps` maps are spent.
+    """Climb from every model until at most about `left` remains to be gained, or `max_maps` maps are spent.
 
+    What remains is judged from the gain of a plain map and from how slowly the maps shorten (were they to shorten by
+    a factor q each, gains would shrink by q^2 and the sum of all that follow be gain / (1 - q^2)); twice in a row.
     `observer(maps, best objective)` is told after every cycle and may answer True to stop.
     """
     n_starts = len(models)
@@ -94,14 +96,12 @@ def climb(
             active, front = active[running], front[running]
         if stopped or not len(active):
             break
-        before = front.objectives
-        cycle = _squarem_cycle if accelerate else _plain_cycle
-        front, used, trail = cycle(ascent, front)
+        front, used, trail, remains = _cycle(ascent, front, accelerate)
         for values in trail:
             _record(traces, active, values)
         n_maps[active] += used
-        enough = front.objectives - before > np.maximum(gain * used, _ROUNDING * np.abs(front.objectives))
-        calm[active] = np.where(enough, 0, calm[active] + 1)
+        enough = remains <= np.maximum(left, _ROUNDING * np.abs(front.objectives))
+        calm[active] = np.where(enough, calm[active] + 1, 0)
         if observer is not None:
             stopped = observer(int(n_maps.max()), float(max(objectives.max(), front.objectives.max())))
     return Climb(result, objectives, n_maps, calm >= 2, tuple(map(tuple, traces)), stopped)
@@ -112,33 +112,37 @@ def _record(traces: list[list[float]], rows: Integer[Array, "r"], values: Float[
         traces[row].append(value)
 
 
-def _plain_cycle(ascent: Ascent, front: _Front) -> tuple[_Front, Integer[Array, "r"], tuple[Float[Array, "r"], ...]]:
-    objectives, ahead = ascent.map(front.ahead)
-    return _Front(front.ahead, objectives, ahead), np.ones(len(objectives), np.int64), (objectives,)
+def _cycle(
+    ascent: Ascent, front: _Front, accelerate: bool
+) -> tuple[_Front, Integer[Array, "r"], tuple[Float[Array, "r"], ...], Float[Array, "r"]]:
+    """One round of the climb: the new front, maps used, objectives on the way, and what may remain to be gained.
 
-
-def _squarem_cycle(ascent: Ascent, front: _Front) -> tuple[_Front, Integer[Array, "r"], tuple[Float[Array, "r"], ...]]:
-    """Two maps, a jump along the curve they suggest, and the map there; where that is worse, one more plain map."""
+    SQUAREM: two maps, a jump along the curve they suggest, and the map there; where that is worse, one more plain map.
+    """
     middle, second = ascent.map(front.ahead)
-    trial = ascent.repair(_extrapolate(front.models, front.ahead, second), second)
+    used = np.ones(len(middle), np.int64)
+    step, trial = _extrapolate(front.models, front.ahead, second)
+    remains = (middle - front.objectives) * np.maximum(1.0, step / 2)  # 1 / (1 - q^2) is about step / 2, q near 1
+    if not accelerate:
+        return _Front(front.ahead, middle, second), used, (middle,), remains
+    trial = ascent.repair(trial, second)
     objectives, ahead = ascent.map(trial)
-    used = np.full(len(objectives), 2)
     worse = ~(objectives >= middle)
     if worse.any():
         trial[worse] = second[worse]
         objectives[worse], ahead[worse] = ascent.map(second[worse])
-        used += worse
-    return _Front(trial, objectives, ahead), used, (middle, objectives)
+    return _Front(trial, objectives, ahead), used + 1 + worse, (middle, objectives), remains
 
 
 def _extrapolate(
     start: Float[Array, "r K P"], first: Float[Array, "r K P"], second: Float[Array, "r K P"]
-) -> Float[Array, "r K P"]:
-    """Scheme S3 of SQUAREM: start + 2 s change + s^2 bend, with s = |change| / |bend|."""
+) -> tuple[Float[Array, "r"], Float[Array, "r K P"]]:
+    """Scheme S3 of SQUAREM: s and start + 2 s change + s^2 bend, with s = |change| / |bend|."""
     change = first - start
     bend = second - first - change
     length = np.sqrt((change**2).sum(axis=(1, 2)))
     curvature = np.sqrt((bend**2).sum(axis=(1, 2)))
     step = np.divide(length, curvature, out=np.ones_like(length), where=curvature > 0)
-    step = np.clip(step, 1.0, _LONGEST)[:, None, None]
-    return start + 2 * step * change + step**2 * bend
+    step = np.clip(step, 1.0, _LONGEST)
+    stretch = step[:, None, None]
+    return step, start + 2 * stretch * change + stretch**2 * bend

@@ -14,10 +14,13 @@ from .observations import Observations
 from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
 from .starts import draw_starts
 
-_PILOT = 20_000  # distinct episodes on which the starts of a larger log compete
+_PILOT = 10_000  # episodes on which the starts of a larger log compete
+_PILOT_PER_PARAMETER = 20  # ... or more, for large models
 _SAME = 0.01  # difference of log-likelihood below which two solutions are the same
 _ROUNDS = (20, 40, 80)  # maps after which half of the starts drop out
+_LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
 _FINISHERS = 4  # starts that always climb to the end
+_LARGE_FINISHERS = 2  # ... where the log is large
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,7 @@ class EM:
 
     Args:
         restarts: how many starts; they compete in rounds, and the best climb to convergence.
-        tolerance: a climb has converged when the log-likelihood rises by no more than this per episode and map, twice
-            in a row.
+        tolerance: a climb has converged when about this much log-likelihood per episode remains to be gained.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
         prior: pseudo-observations per context and arm at the arm's marginal distribution: 0 is maximum likelihood,
@@ -42,11 +44,11 @@ class EM:
     Examples:
         >>> import lmab
         >>> lmab.EM(restarts=50, prior=1.0)
-        EM(restarts=50, tolerance=1e-09, max_iterations=5000, accelerate=True, prior=1.0, rank=None, threads=None)
+        EM(restarts=50, tolerance=1e-08, max_iterations=5000, accelerate=True, prior=1.0, rank=None, threads=None)
     """
 
     restarts: int = 20
-    tolerance: float = 1e-9
+    tolerance: float = 1e-8
     max_iterations: int = 5000
     accelerate: bool = True
     prior: float = 0.0
@@ -75,42 +77,66 @@ class EM:
         """Fit `n_contexts` contexts to an encoded log."""
         with Crew(self.threads) as crew:
             task = Likelihood(observations, n_contexts, self.prior, crew)
-            models, way = self._compete(task, rng, progress)
-            limit = 1 if way is not None and way.stopped else self.max_iterations
-            outcome = self._climb(task, models, limit, progress, "climb")
             n_starts = self.restarts if n_contexts > 1 else 1
-            return _estimate(task, outcome if way is None else outcome.after(way), n_starts)
+            outcome = self._finish(task, self._compete(task, n_starts, rng, progress), progress)
+            starts = _tally(outcome, n_starts)
+            if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
+                confined = Confined(task, self.rank, max(self.prior, _LEAST_PRIOR))
+                first = observations.project(outcome.models[outcome.order()[0]], n_contexts, self.rank)
+                outcome = self._climb(confined, first[None], self.max_iterations, progress, "polish")
+            return _estimate(task, outcome, starts, self.rank)
 
-    def _compete(
-        self, task: Likelihood, rng: np.random.Generator, progress: Observer | None
-    ) -> tuple[Float[Array, "R K P"], Climb | None]:
-        """Short climbs from every start, on a sample of a large log; after each round the worse half drops out.
-
-        Returns the models left and, where they were climbing the log itself, the way they came.
-        """
-        n_starts = self.restarts if task.n_contexts > 1 else 1
-        large = task.observations.n_distinct > 2 * _PILOT
-        pilot = replace(task, observations=task.observations.sample(_PILOT, rng)) if large else task
+    def _compete(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: Observer | None) -> Climb:
+        """Short climbs from every start; after each round the worse half drops out. A large log lends a sample."""
+        size = max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_contexts))
+        if task.observations.n_distinct <= 2 * size or n_starts == 1:
+            return self._rounds(task, draw_starts(task.observations, task.n_contexts, n_starts, rng), _ROUNDS, progress)
+        sample = np.sort(rng.permutation(len(task.observations.episodes))[:size])
+        pilot = replace(task, observations=task.observations.subset(sample))
         models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
-        way: Climb | None = None
-        for maps in _ROUNDS:
-            keep = max(len(models) // 2, min(_FINISHERS, len(models)))
-            if keep == len(models) or (way is not None and way.stopped):
+        found = self._rounds(pilot, models, _ROUNDS, progress)
+        if found.stopped:
+            return replace(self._climb(task, task.observations.soften(found.models[:1]), 1, None, ""), stopped=True)
+        return self._rounds(task, task.observations.soften(found.models), _ROUNDS[:1], progress, _LARGE_FINISHERS)
+
+    def _rounds(
+        self,
+        task: Likelihood,
+        models: Float[Array, "R K P"],
+        rounds: tuple[int, ...],
+        progress: Observer | None,
+        least: int = _FINISHERS,
+    ) -> Climb:
+        way = self._climb(task, models, rounds[0], progress, "starts")
+        way = way.pick(way.order()[: max(len(models) // 2, least)])
+        for maps in rounds[1:]:
+            if way.stopped or len(way.models) <= least:
                 break
-            outcome = self._climb(pilot, models, maps, progress, "starts")
-            outcome = outcome if way is None else outcome.after(way)
-            way = outcome.pick(outcome.order()[:keep])
-            models = way.models
-        return (task.observations.soften(models), None) if large else (models, way)
+            more = self._climb(task, way.models, maps, progress, "starts").after(way)
+            way = more.pick(more.order()[: max(len(way.models) // 2, least)])
+        return way
+
+    def _finish(self, task: Likelihood, way: Climb, progress: Observer | None) -> Climb:
+        if way.stopped:
+            return way
+        limit = self.max_iterations - int(way.n_maps.min())
+        return self._climb(task, way.models, limit, progress, "climb").after(way) if limit > 0 else way
 
     def _climb(
-        self, task: Likelihood, models: Float[Array, "R K P"], max_maps: int, progress: Observer | None, stage: str
+        self,
+        task: Likelihood | Confined,
+        models: Float[Array, "R K P"],
+        max_maps: int,
+        progress: Observer | None,
+        stage: str,
     ) -> Climb:
+        max_maps = min(max_maps, self.max_iterations)
+
         def observe(maps: int, objective: float) -> bool:
             return progress is not None and bool(progress(Progress(stage, maps, max_maps, objective)))
 
-        gain = self.tolerance * len(task.observations.episodes)
-        return climb(task, models, gain=gain, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
+        left = self.tolerance * len(task.observations.episodes)
+        return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,17 +158,45 @@ class Likelihood:
         return self.observations.repair(trial, near)
 
 
-def _estimate(task: Likelihood, outcome: Climb, n_starts: int) -> Estimate:
+@dataclass(frozen=True, eq=False)
+class Confined:
+    """The same objective among models of low rank. The prior keeps probabilities off 0, where a rank has no room."""
+
+    task: Likelihood
+    rank: int
+    prior: float
+
+    @property
+    def observations(self) -> Observations:
+        return self.task.observations
+
+    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
+        n_contexts = self.task.n_contexts
+        statistics, objective = self.observations.expectation(models, self.task.crew)
+        objective = objective + self.observations.log_prior(models[:, :, :n_contexts], self.prior)
+        pairs = zip(statistics, models, strict=True)
+        best = [self.observations.maximise_confined(*pair, self.prior, n_contexts, self.rank) for pair in pairs]
+        return objective, np.stack(best)
+
+    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        valid = self.observations.repair(trial, near)
+        return np.stack([self.observations.project(model, self.task.n_contexts, self.rank) for model in valid])
+
+
+def _tally(outcome: Climb, n_starts: int) -> Starts:
+    same = outcome.objectives >= outcome.objectives.max() - _SAME
+    return Starts(n_starts, len(outcome.models), int(same.sum()))
+
+
+def _estimate(task: Likelihood, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
     best = int(outcome.order()[0])
     observations = task.observations
     bandit = observations.bandit(outcome.models[best], task.n_contexts)
-    same = int((outcome.objectives >= outcome.objectives[best] - _SAME).sum())
-    starts = Starts(n_starts, len(outcome.models), same)
     status = INTERRUPTED if outcome.stopped else CONVERGED if outcome.converged[best] else ITERATION_LIMIT
     return Estimate(
         bandit=bandit,
         log_likelihood=observations.log_likelihood(bandit, task.crew),
-        n_parameters=observations.n_parameters(task.n_contexts),
+        n_parameters=observations.n_parameters(task.n_contexts, rank),
         status=status,
         message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights),
         trace=np.array(outcome.traces[best]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from .categorical import CategoricalObservations
 from .em import EM
 from .gaussian import GaussianObservations
 from .observations import Observations
-from .result import Estimate, Method, Observer
+from .result import Estimate, Method, Observer, Watch
+from .selection import choose
 
 _DEFAULT = EM()
 
@@ -34,7 +36,7 @@ def estimate(
 
     Args:
         episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
-        n_contexts: how many contexts.
+        n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt one more.
         method: `EM(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
@@ -53,11 +55,16 @@ def estimate(
     """
     check_rng(rng, "the starts are random")
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
-    number = check_count("n_contexts", n_contexts)
-    if number > len(episodes):
-        raise InvalidArgument(f"n_contexts must be at most the number of episodes ({len(episodes)}), got {number}")
-    _warn(episodes, number)
-    return method.fit(observations, n_contexts=number, rng=rng, progress=progress)
+    watch = Watch(progress)
+    if n_contexts == "auto":
+        _warn(episodes)
+        curve = choose(observations, rng=rng, progress=watch)
+        result = method.fit(observations, n_contexts=curve.chosen, rng=rng, progress=watch)
+        return replace(result, curve=curve, message=f"{result.message}; {curve}")
+    number = _number(n_contexts, len(episodes))
+    if number > 1:
+        _warn(episodes)
+    return method.fit(observations, n_contexts=number, rng=rng, progress=watch)
 
 
 def observe(
@@ -79,10 +86,17 @@ def observe(
     return CategoricalObservations.encode(episodes, distinct_values(episodes.rewards, limited=rewards is None))
 
 
-def _warn(episodes: Episodes, n_contexts: int) -> None:
+def _number(n_contexts: int | str, n_episodes: int) -> int:
+    if isinstance(n_contexts, str):
+        raise InvalidArgument(f"n_contexts must be an integer of at least 1 or 'auto', got {n_contexts!r}")
+    number = check_count("n_contexts", n_contexts)
+    if number > n_episodes:
+        raise InvalidArgument(f"n_contexts must be at most the number of episodes ({n_episodes}), got {number}")
+    return number
+
+
+def _warn(episodes: Episodes) -> None:
     """Warn of logs from which contexts cannot be told apart."""
-    if n_contexts == 1:
-        return
     if (episodes.rewards == episodes.rewards[0]).all():
         _say(f"every reward is {episodes.rewards[0]:g}: nothing tells contexts apart")
     elif episodes.horizon == 1:

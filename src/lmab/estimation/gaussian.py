@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import belief
 from .._kernel import kernel
 from .._kernel.threads import Crew
 from .._shapes import Array, Float, Integer, Shaped
@@ -15,7 +16,8 @@ from ..episodes import Episodes
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..rewards import Gaussian
-from .observations import Observations, block_edges, equal_weights, frozen, normalised_weights, padded
+from . import low_rank
+from .observations import Observations, block_edges, count_parameters, equal_weights, frozen, normalised_weights, padded
 
 _SHRINK = 0.02  # an extrapolation may take a weight down to this part of what it was
 _SMOOTHING = 5.0  # pseudo-plays at the arm's mean in a model made of clusters
@@ -85,13 +87,39 @@ class GaussianObservations(Observations):
         plays, sums = statistics[:, 1 : 1 + n_arms] + prior, statistics[:, 1 + n_arms :]
         result = models.copy()
         result[:, 0] = normalised_weights(statistics[:, 0])
-        means = result[:, 1:-1]
-        np.divide(sums, plays, out=means, where=plays > 0)
+        np.divide(sums, plays, out=result[:, 1:-1], where=plays > 0)
+        self._rescale(result, plays, sums)
+        return result
+
+    def _rescale(
+        self, models: Float[Array, "R K P"], plays: Float[Array, "R A P"], sums: Float[Array, "R A P"]
+    ) -> None:
+        """Set the scale to its best for the means.
+
+        The penalty of the prior counts as squared deviation, so that the map climbs likelihood plus prior.
+        """
         if self.known_scale is None:
-            # The penalty of the prior counts as squared deviation, so that the map climbs likelihood plus prior.
+            means = models[:, 1:-1]
             rest = self.squares - 2 * (means * sums).sum(axis=(1, 2)) + (means**2 * plays).sum(axis=(1, 2))
             variance = np.maximum(rest / len(self.residuals), self._least_scale**2)
-            result[:, -1] = np.sqrt(variance)[:, None]
+            models[:, -1] = np.sqrt(variance)[:, None]
+
+    def project(self, model: Float[Array, "K P"], n_contexts: int, rank: int) -> Float[Array, "K P"]:
+        result = model.copy()
+        result[1:-1, :n_contexts] = low_rank.project(model[1:-1, :n_contexts], model[0, :n_contexts], rank).table
+        return result
+
+    def maximise_confined(
+        self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: float, n_contexts: int, rank: int
+    ) -> Float[Array, "K P"]:
+        n_arms = self.episodes.n_arms
+        plays, sums = statistics[1 : 1 + n_arms] + prior, statistics[1 + n_arms :]
+        result = model.copy()
+        result[0] = normalised_weights(statistics[None, 0])[0]
+        fit = low_rank.project(model[1:-1, :n_contexts], model[0, :n_contexts], rank)
+        fit = low_rank.improve_gaussian(fit, plays[:, :n_contexts], sums[:, :n_contexts])
+        result[1:-1, :n_contexts] = fit.table
+        self._rescale(result[None], plays[None], sums[None])
         return result
 
     @property
@@ -142,9 +170,11 @@ class GaussianObservations(Observations):
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
         return features
 
-    def sample(self, n_episodes: int, rng: np.random.Generator) -> GaussianObservations:
-        picked = np.sort(rng.permutation(len(self.episodes))[:n_episodes])
-        return GaussianObservations.encode(self.episodes[picked], self.known_scale, self.centres)
+    def subset(self, rows: Integer[Array, "n"]) -> GaussianObservations:
+        return GaussianObservations.encode(self.episodes[rows], self.known_scale, self.centres)
+
+    def heldout(self, bandit: LatentBandit) -> Float[Array, "N"]:
+        return np.logaddexp.reduce(belief.log_joint(bandit, self.episodes), axis=1)
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         return models
@@ -163,5 +193,5 @@ class GaussianObservations(Observations):
         model[0, -1] = bandit.rewards.scale
         return model
 
-    def n_parameters(self, n_contexts: int) -> int:
-        return n_contexts - 1 + n_contexts * int((self.plays > 0).sum()) + (self.known_scale is None)
+    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+        return count_parameters(n_contexts, int((self.plays > 0).sum()), rank) + (self.known_scale is None)

@@ -47,6 +47,16 @@ class Observations(ABC):
         """The extrapolated `trial` made valid; nothing that is positive in the models `near` becomes zero."""
 
     @abstractmethod
+    def project(self, model: Float[Array, "K P"], n_contexts: int, rank: int) -> Float[Array, "K P"]:
+        """A valid model near `model` whose reward tables have the given rank."""
+
+    @abstractmethod
+    def maximise_confined(
+        self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: float, n_contexts: int, rank: int
+    ) -> Float[Array, "K P"]:
+        """A better model of the given rank than `model`, which has that rank, for the statistics."""
+
+    @abstractmethod
     def random_models(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
         """Models drawn around the marginals, with equal weights."""
 
@@ -68,8 +78,12 @@ class Observations(ABC):
         """Coordinates of the features of `design`, less their mean under each arm's marginal."""
 
     @abstractmethod
-    def sample(self, n_episodes: int, rng: np.random.Generator) -> Observations:
-        """The same encoding of some of the episodes, drawn without replacement."""
+    def subset(self, rows: Integer[Array, "n"]) -> Observations:
+        """The same encoding of some of the episodes."""
+
+    @abstractmethod
+    def heldout(self, bandit: LatentBandit) -> Float[Array, "N"]:
+        """log-likelihood of each episode under a bandit that was fitted to others, so made to exclude nothing."""
 
     @abstractmethod
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
@@ -84,8 +98,8 @@ class Observations(ABC):
         """The bandit as a model."""
 
     @abstractmethod
-    def n_parameters(self, n_contexts: int) -> int:
-        """Free parameters; a value that an arm never paid has none."""
+    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+        """Free parameters, of a model of the given rank; a value that an arm never paid has none."""
 
     def log_likelihood(self, bandit: LatentBandit, crew: Crew | None = None) -> float:
         """Total natural log-likelihood of the log."""
@@ -108,6 +122,13 @@ def normalised_weights(masses: Float[Array, "R P"], floor: Float[Array, "R P"] |
     """Weights in proportion to `masses`, none below `floor` before they are made to sum to 1."""
     masses = np.maximum(masses, floor)
     return masses / masses.sum(axis=1, keepdims=True)
+
+
+def count_parameters(n_contexts: int, n_features: int, rank: int | None) -> int:
+    """Weights, and M points in n_features dimensions or in an affine space of rank - 1 dimensions there."""
+    if rank is None or rank > min(n_contexts - 1, n_features):
+        return n_contexts - 1 + n_contexts * n_features
+    return n_contexts - 1 + n_features + (rank - 1) * (n_contexts - 1 + n_features - (rank - 1))
 
 
 def block_edges(offsets: Integer[Array, "N1"], n_bytes: int, statistics_bytes: int) -> Integer[Array, "B1"]:

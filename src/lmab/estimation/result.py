@@ -34,6 +34,18 @@ class Progress:
 Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
 
 
+class Watch:
+    """An observer that, once told to stop, stays stopped: a fit may have several stages to leave."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer = observer
+        self.stopped = False
+
+    def __call__(self, progress: Progress) -> bool:
+        self.stopped = self.stopped or (self._observer is not None and bool(self._observer(progress)))
+        return self.stopped
+
+
 @dataclass(frozen=True, eq=False)
 class Starts:
     """What became of the starts."""
@@ -56,6 +68,10 @@ class Curve:
     gain: Float[Array, "K"]  # over the number of contexts before; the first is 0
     stderr: Float[Array, "K"]  # of that gain (paired); the first is 0
     chosen: int
+
+    def __str__(self) -> str:
+        tried = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_contexts, self.log_likelihood, strict=True))
+        return f"{self.chosen} contexts chosen by held-out log-likelihood per episode ({tried})"
 
 
 @dataclass(frozen=True, eq=False)

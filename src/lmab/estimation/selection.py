@@ -1,0 +1,73 @@
+"""How many contexts: the number whose model predicts held-out episodes best, in doubt one more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from .em import EM
+from .observations import Observations
+from .result import Curve, Observer, Watch
+
+MAX_CONTEXTS = 64
+_EPISODES = 100_000  # of a larger log are looked at
+_ENOUGH = 20_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
+_FOLDS = 5
+_PATIENCE = 2  # numbers tried beyond the best one
+_METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
+
+
+def choose(observations: Observations, *, rng: np.random.Generator, progress: Watch | None = None) -> Curve:
+    """Held-out log-likelihood for 1, 2, ... contexts, until it falls.
+
+    Whole episodes are held out, never steps. The choice is the number with the highest held-out likelihood, or the next
+    one where that does not predict worse by more than two standard errors: a context too many costs little, one too few
+    cannot be made up for. Models carry a prior of one pseudo-count, without which rare rewards would decide.
+    """
+    episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
+    folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
+    scores: list[Float[Array, "n"]] = []
+    most = max(min(MAX_CONTEXTS, len(episodes) // 2), 1)
+    while len(scores) < most and not (scores and progress is not None and progress.stopped):
+        n_contexts = len(scores) + 1
+        scores.append(_score(observations, episodes, folds, n_contexts, rng, _prefixed(progress, n_contexts)))
+        means = [score.mean() for score in scores]
+        if n_contexts - 1 - int(np.argmax(means)) >= _PATIENCE:
+            break
+    return _curve(scores)
+
+
+def _score(
+    observations: Observations,
+    episodes: Integer[Array, "n"],
+    folds: list[Integer[Array, "..."]],
+    n_contexts: int,
+    rng: np.random.Generator,
+    progress: Observer | None,
+) -> Float[Array, "h"]:
+    """Held-out log-likelihood of every episode of every fold, in the order of the folds."""
+    found = []
+    for fold in folds:
+        train = observations.subset(np.setdiff1d(episodes, fold))
+        fit = _METHOD.fit(train, n_contexts=n_contexts, rng=rng, progress=progress)
+        found.append(observations.subset(fold).heldout(fit.bandit))
+    return np.concatenate(found)
+
+
+def _curve(scores: list[Float[Array, "h"]]) -> Curve:
+    means = np.array([score.mean() for score in scores])
+    steps = [after - before for before, after in pairwise(scores)]
+    gain = np.array([0.0] + [step.mean() for step in steps])
+    stderr = np.array([0.0] + [step.std() / np.sqrt(len(step)) for step in steps])
+    best = int(means.argmax())
+    more = best + 1 < len(means) and gain[best + 1] > -2 * stderr[best + 1]
+    return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, best + 1 + int(more))
+
+
+def _prefixed(progress: Watch | None, n_contexts: int) -> Observer | None:
+    if progress is None:
+        return None
+    return lambda news: progress(replace(news, stage=f"{n_contexts} contexts: {news.stage}"))
