@@ -1,0 +1,65 @@
+"""The missing information in Numba: an episode of H steps touches H * H blocks of M * K coordinates, and no others."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def missing(codes, offsets, shares, scores, result):
+    n_contexts, n_entries = scores.shape[1], scores.shape[2]
+    width = n_contexts * n_entries
+    flat = scores.reshape(len(scores), width)
+    owner = np.empty(width, np.int64)
+    for i in range(width):
+        owner[i] = i // n_entries
+    spread = np.empty((n_contexts, n_contexts))
+    half = np.empty((width, width))
+    result[:] = 0.0
+    for episode in range(len(shares)):
+        _covariance(shares[episode], spread)
+        result[:n_contexts, :n_contexts] += 0.5 * spread
+        for t in range(offsets[episode], offsets[episode + 1]):
+            code = np.int64(codes[t])
+            row = n_contexts + code // (n_entries + 1) * width
+            for i in range(width):
+                left = flat[code, i]
+                for m in range(n_contexts):
+                    result[m, row + i] += spread[m, owner[i]] * left
+                for j in range(width):
+                    half[i, j] = left * spread[owner[i], owner[j]]
+            # The matrix is symmetric: half of a step with itself, and each pair of steps once.
+            _add(result, row, row, half, flat[code], 0.5)
+            for later in range(t + 1, offsets[episode + 1]):
+                other = np.int64(codes[later])
+                column = n_contexts + other // (n_entries + 1) * width
+                _add(result, row, column, half, flat[other], 1.0)
+    _symmetrise(result)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _covariance(share, spread):
+    for m in range(len(share)):
+        for k in range(len(share)):
+            spread[m, k] = -share[m] * share[k]
+        spread[m, m] += share[m]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _add(result, row, column, half, right, scale):
+    for i in range(len(half)):
+        target = result[row + i, column : column + len(half)]
+        source = half[i]
+        for j in range(len(half)):
+            target[j] += scale * source[j] * right[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _symmetrise(result):
+    """Add the transpose, in place."""
+    for i in range(len(result)):
+        for j in range(i + 1):
+            total = result[i, j] + result[j, i]
+            result[i, j] = total
+            result[j, i] = total
