@@ -16,6 +16,7 @@ import lmab
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "Certificate",
     "Certified",
     "Design",
     "DirectMLE",
@@ -46,6 +47,7 @@ PUBLIC = [
     "Thompson",
     "UCB",
     "Uniform",
+    "certify",
     "design",
     "estimate",
     "evaluate",

@@ -4,6 +4,8 @@ __version__ = "0.1.0"
 
 import sys as _sys
 
+from .certificate import Certificate as Certificate
+from .certificate import certify as certify
 from .coreset import Design as Design
 from .coreset import design as design
 from .episodes import Episodes as Episodes

@@ -1,8 +1,8 @@
 """How sure a log makes one of a fitted bandit: the Laplace approximation of the posterior around the estimate.
 
 Models are described by logits: every distribution over n outcomes (the weights; the reward values of an arm in a
-context) is softmax(B x) with n - 1 coordinates x. The columns of B sum to 0 and are orthogonal, of length 1/sqrt(2): for
-two outcomes x is the usual logit, and for more no outcome is singled out as the reference.
+context) is softmax(B x) with n - 1 coordinates x. The columns of B sum to 0 and are orthogonal, of length 1/sqrt(2):
+for two outcomes x is the usual logit, and for more no outcome is singled out as the reference.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _IMPOSSIBLE = 1e-12  # probabilities below this are taken for this: logits are f
 class Laplace:
     """A normal distribution over the logits of a bandit."""
 
-    bandit: LatentBandit  # its centre
-    rewards: Categorical  # the rewards of the centre
+    weights: Float[Array, "M"]  # of the model in the centre
+    rewards: Categorical
     eigenvalues: Float[Array, "P"]  # of the information, before any is raised to FLOOR
     eigenvectors: Float[Array, "P P"]
 
@@ -42,29 +42,24 @@ class Laplace:
         """Directions that the log says next to nothing about."""
         return int((self.eigenvalues < FLOOR).sum())
 
-    def draw(self, n_draws: int, rng: np.random.Generator) -> list[LatentBandit]:
-        """Bandits that could have been the truth, given the log."""
+    def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[Float[Array, "B M"], list[Categorical]]:
+        """Weights and rewards of models that the log could have come from."""
         noise = rng.standard_normal((n_draws, self.n_parameters))
         moves = noise / np.sqrt(np.maximum(self.eigenvalues, FLOOR)) @ self.eigenvectors.T
         n_contexts, n_arms, n_values = self.rewards.probabilities.shape
-        weights = _moved(self.bandit.weights, moves[:, : n_contexts - 1])
+        weights = _moved(self.weights, moves[:, : n_contexts - 1])
         moves = moves[:, n_contexts - 1 :].reshape(n_draws, n_arms, n_contexts, n_values - 1)
         probabilities = _moved(self.rewards.probabilities, moves.swapaxes(1, 2))
-        return [
-            LatentBandit(weights[draw], Categorical(probabilities[draw], self.rewards.values), self.bandit.arm_labels)
-            for draw in range(n_draws)
-        ]
+        return weights, [Categorical(drawn, self.rewards.values) for drawn in probabilities]
 
 
 def laplace(bandit: LatentBandit, rewards: Categorical, episodes: Episodes, *, prior: float) -> Laplace:
-    """The Laplace approximation around `bandit`, fitted to `episodes` with `prior` pseudo-counts per context and arm."""
+    """The Laplace approximation around `bandit`, fitted with `prior` pseudo-counts per context and arm."""
     eigenvalues, eigenvectors = np.linalg.eigh(information(bandit, rewards, episodes, prior=prior))
-    return Laplace(bandit, rewards, eigenvalues, eigenvectors)
+    return Laplace(bandit.weights, rewards, eigenvalues, eigenvectors)
 
 
-def information(
-    bandit: LatentBandit, rewards: Categorical, episodes: Episodes, *, prior: float
-) -> Float[Array, "P P"]:
+def information(bandit: LatentBandit, rewards: Categorical, episodes: Episodes, *, prior: float) -> Float[Array, "P P"]:
     """Minus the second derivatives of log-likelihood plus log prior in the logits: Louis' observed information.
 
     That is the information of a log in which the contexts were seen, plus that of the prior, less what is missing

@@ -1,0 +1,268 @@
+"""certify: from a fitted bandit and a plan to an honest statement about the truth behind the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import belief
+from ._kernel import kernel
+from ._shapes import Array, Float, Integer
+from .episodes import Episodes
+from .errors import InvalidArgument, check_count, check_rng
+from .estimation import Estimate
+from .laplace import Laplace, laplace
+from .model import LatentBandit
+from .planning import Plan
+from .planning.problem import Problem
+from .policy import State, best_allowed
+from .rewards import Categorical
+from .simulation import check_fits
+from .tree import Tree, unroll
+
+Interval = tuple[float, float]
+_BRANCHES = 64  # branches of the plan, the likeliest of each step, that a draw may continue with
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What a policy is worth in truth, what the best one would be worth, and the regret between them.
+
+    Each of the three intervals holds with `confidence` on average, provided that the truth has no more contexts than
+    the estimate.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> log = lmab.simulate(truth, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=1.0), rng=rng)
+        >>> certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
+        >>> certificate.value[0] <= 3.35771 <= certificate.value[1]
+        True
+    """
+
+    value: Interval  # of the policy: expected reward of a session
+    optimum: Interval  # the value of the best policy there is
+    regret: Interval  # optimum less value: (0.0, the bound)
+    planning_gap: float  # share of the bound on the regret that better planning could remove; the rest takes data
+    confidence: float
+    horizon: int
+    n_contexts: int
+    n_episodes: int
+    n_parameters: int
+    n_floored: int  # directions among the parameters that the log says next to nothing about
+    draws: Float[Array, "B 3"] = field(repr=False)  # on model b: the optimum, the policy; on the estimate: b's plan
+
+    @property
+    def sentence(self) -> str:
+        """The certificate in words for somebody who has to decide."""
+        places = _places(self.value, self.optimum, self.regret)
+        low, high = (f"{end:.{places}f}" for end in self.value)
+        best_low, best_high = (f"{end:.{places}f}" for end in self.optimum)
+        share = self.regret[1] / max(abs(self.optimum[1]), np.finfo(float).tiny)
+        return (
+            f"A session of {self.horizon} steps earns between {low} and {high} under this policy, between {best_low} "
+            f"and {best_high} under the best there is, and so this policy gives away at most "
+            f"{self.regret[1]:.{places}f} per session ({share:.1%}), each with {self.confidence:.0%} confidence; "
+            f"{self._remedy}."
+        )
+
+    @property
+    def note(self) -> str:
+        """What the certificate rests on."""
+        return (
+            f"From {len(self.draws)} models that the {self.n_episodes} episodes could have come from; these say next "
+            f"to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. Each "
+            f"interval holds with {self.confidence:.0%} on average, provided that there are no more than "
+            f"{self.n_contexts} contexts in truth."
+        )
+
+    @property
+    def _remedy(self) -> str:
+        if self.planning_gap > 0.5:
+            return f"{self.planning_gap:.0%} of that is planning left undone: plan with a smaller gap"
+        if self.planning_gap >= 0.005:
+            return f"{self.planning_gap:.0%} of that is planning left undone, the rest is for want of data"
+        return "that is for want of data: planning is done"
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def certify(
+    estimate: Estimate,
+    plan: Plan,
+    episodes: Episodes,
+    *,
+    confidence: float = 0.9,
+    n_draws: int = 100,
+    rng: np.random.Generator,
+) -> Certificate:
+    """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
+
+    Models that the log could have come from are drawn around the estimate (its Laplace approximation), each is planned
+    for anew, and the spread of the values tells how much the log leaves open. Quantiles of `confidence` half way
+    further to 1 are taken (95% to claim 90%): with those the claim held on fresh data.
+
+    Args:
+        estimate: a maximum a posteriori fit, `lmab.EM(prior=1.0)` or so; with at least as many contexts as in truth.
+        plan: a plan for `estimate.bandit`.
+        episodes: the log that `estimate` was fitted to.
+        confidence: how often each of the three intervals is to hold.
+        n_draws: models drawn.
+        rng: where the draws come from.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> log = lmab.simulate(truth, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=1.0), rng=rng)
+        >>> plan = lmab.plan(estimate.bandit, horizon=5)
+        >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
+        A session of 5 steps earns between ... and ... under this policy, between ... and ... under the best there is...
+    """
+    check_rng(rng, "models are drawn at random")
+    n_draws = check_count("n_draws", n_draws, minimum=20)
+    if not (isinstance(confidence, float) and 0 < confidence < 1):
+        raise InvalidArgument(f"confidence must be a number between 0 and 1, got {confidence!r}")
+    rewards = _check_estimate(estimate, episodes)
+    _check_plan(plan, estimate.bandit)
+    posterior = laplace(estimate.bandit, rewards, episodes, prior=estimate.prior)
+    draws, own = _replan(estimate.bandit, rewards, plan, posterior, n_draws, rng)
+    _check_bounds(plan, own)
+    return _certificate(estimate, plan, posterior, draws, own, confidence)
+
+
+def _certificate(
+    estimate: Estimate, plan: Plan, posterior: Laplace, draws: Float[Array, "B 3"], own: float, confidence: float
+) -> Certificate:
+    optimum, value, transferred = draws.T
+    miss = (1 - confidence) / 2
+    best = max(own, float(transferred.max()))  # the best known for the estimate
+    undone = max(plan.upper - best, 0.0)
+    low, high = np.quantile(optimum, [miss / 2, 1 - miss / 2])
+    regret = undone + max(float(np.quantile(loss, 1 - miss)) for loss in (optimum - value, best - transferred))
+    return Certificate(
+        value=_interval(np.quantile(value, [miss / 2, 1 - miss / 2])),
+        optimum=(float(low), float(high) + undone),
+        regret=(0.0, regret),
+        planning_gap=undone / regret if regret > 0 else 0.0,
+        confidence=confidence,
+        horizon=plan.horizon,
+        n_contexts=estimate.n_contexts,
+        n_episodes=len(estimate.episodes),
+        n_parameters=posterior.n_parameters,
+        n_floored=posterior.n_floored,
+        draws=draws,
+    )
+
+
+def _replan(
+    bandit: LatentBandit, rewards: Categorical, plan: Plan, posterior: Laplace, n_draws: int, rng: np.random.Generator
+) -> tuple[Float[Array, "B 3"], float]:
+    """Per drawn model: the value of its own plan, that of the policy, that of its own plan on the estimate.
+
+    And the value of the policy on the estimate.
+    """
+    drawn, families = posterior.draw(n_draws, rng)
+    tree = unroll(plan.policy, bandit, rewards, plan.horizon)
+    tables, means = _stacked([rewards, *families])
+    weights = np.concatenate([bandit.weights[None], drawn])
+    branches = tree.branches(tables, means)
+    values = (branches[0].reshape(weights.shape) * weights).sum(axis=1)
+    result, width = np.empty((n_draws, 3)), bandit.n_contexts
+    for k, family in enumerate(families, start=1):
+        columns = slice(k * width, (k + 1) * width)
+        model, both = LatentBandit(weights[k], family), np.r_[columns, :width]
+        policy = _Replanned(model, tree, [level[:, columns] for level in branches], plan.horizon)
+        replanned = unroll(policy, model, family, plan.horizon).branches(tables[:, both], means[:, both])
+        own, on_estimate = (replanned[0].reshape(2, width) * weights[[k, 0]]).sum(axis=1)
+        result[k - 1] = max(own, values[k]), values[k], on_estimate
+    return result, float(values[0])
+
+
+class _Replanned:
+    """A plan improved for another model: at every step the best arm if a branch of the plan, or one arm, follows.
+
+    This is one step of policy iteration, with all branches of the plan on offer at every belief.
+    """
+
+    order_free = True
+
+    def __init__(self, bandit: LatentBandit, tree: Tree, branches: list[Float[Array, "n M"]], horizon: int) -> None:
+        self._problem = Problem.of(bandit, horizon, bins=2)
+        last = self._problem.means[self._problem.last_arms]
+        self._later = [last]  # what may follow, with 1 step to go, 2, ...
+        for level, worth in list(zip(tree.levels, branches, strict=True))[-2:0:-1]:
+            likely = np.argsort(-level.probabilities, kind="stable")[:_BRANCHES]
+            self._later.append(np.concatenate([worth[likely], (len(self._later) + 1) * last]))
+
+    def start(self, n: int) -> State:
+        return State(0, belief.prior(self._problem.bandit, n), single=False)
+
+    def act(self, state: State) -> Integer[Array, "n"]:
+        problem, remaining = self._problem, self._problem.horizon - state.step
+        if remaining == 1:
+            return best_allowed(state.memory @ problem.means.T, None)
+        one_step = kernel("planning_lookahead").one_step_values
+        return best_allowed(one_step(state.memory, problem.table, problem.means, self._later[remaining - 2]), None)
+
+    def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
+        return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)
+
+
+def _stacked(families: list[Categorical]) -> tuple[Float[Array, "D K"], Float[Array, "A K"]]:
+    """The contexts of all families side by side: probabilities per code, and mean rewards."""
+    tables = np.concatenate([family.table for family in families], axis=1)
+    return tables, np.concatenate([family.means.T for family in families], axis=1)
+
+
+def _check_estimate(estimate: Estimate, episodes: Episodes) -> Categorical:
+    """The rewards of an estimate that can be certified."""
+    if estimate.prior <= 0:
+        raise InvalidArgument(
+            f"estimate must be a maximum a posteriori one (fit with method=EM(prior=1.0) or so), got prior "
+            f"{estimate.prior:g}: plain maximum likelihood overfits, and certificates around it held the truth in "
+            "about 60 cases of 100 where 90 were claimed"
+        )
+    rewards = estimate.bandit.rewards
+    if not isinstance(rewards, Categorical):
+        raise InvalidArgument("estimate must have rewards on finitely many values (bins will do), got normal ones")
+    fitted = estimate.episodes
+    same = episodes is fitted or all(
+        np.array_equal(getattr(episodes, name), getattr(fitted, name)) for name in ("actions", "rewards", "offsets")
+    )
+    if not same:
+        raise InvalidArgument(
+            f"episodes must be the log that the estimate was fitted to ({len(fitted)} episodes), got {episodes}"
+        )
+    return rewards
+
+
+def _check_plan(plan: Plan, bandit: LatentBandit) -> None:
+    check_fits(plan.policy, bandit, plan.horizon)
+    if not plan.policy.deterministic:
+        raise InvalidArgument(f"plan must have a deterministic policy, got {type(plan.policy).__name__}")
+
+
+def _check_bounds(plan: Plan, value: float) -> None:
+    slack = _ROUNDING * max(abs(value), 1.0)
+    if not plan.lower - slack <= value <= plan.upper + slack:
+        raise InvalidArgument(
+            f"plan must be a plan for estimate.bandit: it promises {plan.lower:.6g} to {plan.upper:.6g}, but its "
+            f"policy earns {value:.6g} there"
+        )
+
+
+def _interval(ends: Float[Array, "2"]) -> Interval:
+    return float(ends[0]), float(ends[1])
+
+
+def _places(*intervals: Interval) -> int:
+    """Decimals that show two digits of the shortest interval."""
+    width = max(min(high - low for low, high in intervals), 1e-6)
+    return max(1 - int(np.floor(np.log10(width))), 0)
