@@ -9,6 +9,8 @@ from lmab import LatentBandit, Learner
 
 EXAMPLES: dict[str, Callable[[LatentBandit], Learner]] = {
     "DirectMLE": lambda bandit: lmab.DirectMLE(bandit.n_contexts),
+    "EDMLE": lambda bandit: lmab.EDMLE(bandit.n_contexts),
+    "LUCRL": lambda bandit: lmab.LUCRL(bandit.n_contexts),
     "UCB": lambda bandit: lmab.UCB(),
     "HistoryUCBVI": lambda bandit: lmab.HistoryUCBVI(),
     "Genie": lambda bandit: lmab.Genie(bandit),

@@ -8,7 +8,7 @@ import numpy as np
 
 import lmab
 from lmab import LatentBandit, Policy
-from lmab.learning import HistoryPolicy
+from lmab.learning import HistoryPolicy, OptimisticPolicy
 
 Maker = Callable[[LatentBandit, int], Policy]
 
@@ -27,6 +27,7 @@ EXAMPLES: dict[str, Maker] = {
         lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2), repeats=False).policy
     ),
     "OnceExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, repeats=False).policy,
+    "OptimisticPolicy": lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means),
     "HistoryPolicy": lambda bandit, horizon: _history_policy(bandit, horizon),
 }
 

@@ -78,3 +78,28 @@ def test_reproduce_lists_and_refuses():
     assert "NAME must be" in str(unknown.exception)
     both = RUNNER.invoke(app, ["reproduce", "planning", "--quick", "--full"])
     assert "must not be given together" in str(both.exception)
+
+
+def test_learn_compares_with_the_genie_and_writes_the_policy(tmp_path):
+    import numpy as np
+
+    import lmab
+
+    truth, policy = tmp_path / "truth.lmab", tmp_path / "policy.lmab"
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.1, 0.3, 0.6]])
+    bandit.save(truth)
+    options = ["learn", str(truth), "--horizon", "4", "--contexts", "2", "--episodes", "2000"]
+    answer = json.loads(RUNNER.invoke(app, [*options, "--json", "-o", str(policy)]).output)
+    assert answer["episodes_used"] == 2000
+    assert 0.98 * answer["genie"] <= answer["value"] <= answer["genie"] * 1.01
+    assert lmab.evaluate(lmab.load(policy), bandit, horizon=4).mean == answer["value"]
+    text = RUNNER.invoke(app, [*options, "--learner", "ucb"])
+    assert "the genie's" in text.output
+    refused = RUNNER.invoke(app, [*options, "--learner", "ed-mle", "--contexts", "auto"])
+    assert "whole number" in str(refused.exception)
+    wrong = RUNNER.invoke(app, ["learn", str(policy), "--horizon", "4"])
+    assert "must hold a bandit" in str(wrong.exception)
+    gaussian = lmab.LatentBandit.gaussian([0.5, 0.5], np.eye(2) * 3)
+    gaussian.save(truth)
+    answer = json.loads(RUNNER.invoke(app, [*options, "--json"]).output)
+    assert answer["value_stderr"] > 0

@@ -15,6 +15,8 @@ from .estimation import estimate as estimate
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .instances import random_bandit as random_bandit
+from .learning import EDMLE as EDMLE
+from .learning import LUCRL as LUCRL
 from .learning import UCB as UCB
 from .learning import DirectMLE as DirectMLE
 from .learning import Exploration as Exploration

@@ -9,7 +9,7 @@ from typing import Any
 from . import files
 from .coreset import Design
 from .errors import InvalidFile, LmabError
-from .learning import HistoryPolicy, restore_run
+from .learning import HistoryPolicy, OptimisticPolicy, restore_run
 from .model import LatentBandit
 from .planning import ExactPolicy, LookaheadPolicy, OnceExactPolicy, OncePolicy, PolicyGraph, VectorPolicy
 from .policy import Policy
@@ -23,7 +23,7 @@ PLANNED: tuple[type[Policy], ...] = (
     OnceExactPolicy,
     PolicyGraph,
 )
-LEARNED: tuple[type[Policy], ...] = (HistoryPolicy,)
+LEARNED: tuple[type[Policy], ...] = (HistoryPolicy, OptimisticPolicy)
 POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED, *LEARNED)
 
 _READERS: dict[str, Callable[[files.Record], Any]] = {

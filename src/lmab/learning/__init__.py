@@ -1,10 +1,13 @@
 """Learning: Environment -> Learned, one learner per file."""
 
 from .direct_mle import DirectMLE as DirectMLE
+from .ed_mle import EDMLE as EDMLE
 from .exploration import Exploration as Exploration
 from .genie import Genie as Genie
 from .history_ucbvi import HistoryPolicy as HistoryPolicy
 from .history_ucbvi import HistoryUCBVI as HistoryUCBVI
+from .l_ucrl import LUCRL as LUCRL
+from .l_ucrl import OptimisticPolicy as OptimisticPolicy
 from .learner import Learner as Learner
 from .learner import Task as Task
 from .result import Learned as Learned

@@ -10,13 +10,15 @@ from ..files import Record
 from ..planning import QMDP, Certified, Exact, Lookahead, PointBased
 from .configuration import decode
 from .direct_mle import DirectMLE
+from .ed_mle import EDMLE
 from .genie import Genie
 from .history_ucbvi import HistoryUCBVI
+from .l_ucrl import LUCRL
 from .learner import Learner, Task
 from .run import Run, episodes_from
 from .ucb import UCB
 
-LEARNERS: tuple[type[Learner], ...] = (DirectMLE, UCB, HistoryUCBVI, Genie)
+LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, LUCRL, UCB, HistoryUCBVI, Genie)
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     maker.__name__: maker for maker in (*LEARNERS, Task, EM, Certified, Exact, Lookahead, PointBased, QMDP)

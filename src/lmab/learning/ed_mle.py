@@ -1,0 +1,94 @@
+"""EDMLE: experimental design, then maximum likelihood on the core set only (section 4 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..coreset import Design
+from ..episodes import Episodes
+from ..errors import InvalidArgument, choices
+from ..estimation import EM, estimate
+from ..model import LatentBandit
+from ..rewards import Gaussian
+from .core import as_core_arms, as_indicators, check_core_options, core_plays, explore_core, rebuild
+from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
+from .result import Campaign, Diary
+
+_LIKELIHOODS = ("indicator", "full")
+_EM = EM(restarts=8, tolerance=1e-7)
+
+
+@dataclass(frozen=True)
+class EDMLE(Learner):
+    """The paper's practical recipe: uniform play, subspace, core set, random core plays, EM on them, reconstruction.
+
+    Args:
+        n_contexts: how many contexts.
+        pairs: steps that make the second moments: "all" pairs, or the "first-two" as the paper prints it.
+        rank: dimension of the subspace: None is `n_contexts`, as in the paper; "auto" finds it in the log.
+        split: part of the episodes that plays uniformly, for the subspace; the others play the core set.
+        likelihood: "indicator", equation (log_likelihood) as printed: of a core pair (a, z), only whether arm a paid
+            z is looked at; "full": what the core arms paid.
+        method: how to fit the core set.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> environment = lmab.Simulator(lmab.random_bandit(3, 20, rng=rng), horizon=5, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.EDMLE(3), n_episodes=5000, rng=rng)
+        >>> learned["explore"].n_episodes, learned["core plays"].n_episodes
+        (4000, 1000)
+        >>> learned["design"].facts["g"] <= 2 * 3 + 1e-9
+        True
+    """
+
+    n_contexts: int
+    pairs: str = "all"
+    rank: int | str | None = None
+    split: float = 0.8
+    likelihood: str = "indicator"
+    method: EM = _EM
+
+    def __post_init__(self) -> None:
+        check_contexts(self.n_contexts)
+        check_core_options(self.pairs, self.rank, self.split)
+        if self.likelihood not in _LIKELIHOODS:
+            raise InvalidArgument(f"likelihood must be {choices(_LIKELIHOODS)}, got {self.likelihood!r}")
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        diary = Diary()
+        n_first, n_second = share_out(task.n_episodes, self.split)
+        rank = self.n_contexts if self.rank is None else self.rank
+        core = yield from explore_core(task, n_first, self.pairs, rank, diary)
+        episodes = yield from core_plays(task, core, n_second, rng, diary)
+        if task.rewards == "gaussian":
+            bandit = self._gaussian(core, episodes, rng, diary)
+        else:
+            bandit = self._categorical(task, core, episodes, rng, diary)
+        return planned_on_estimate(task, replace(bandit, arm_labels=episodes.arm_labels), diary)
+
+    def _categorical(
+        self, task: Task, core: Design, episodes: Episodes, rng: np.random.Generator, diary: Diary
+    ) -> LatentBandit:
+        if self.likelihood == "indicator":
+            log = as_indicators(core, episodes, rng)
+            fit = estimate(log, n_contexts=self.n_contexts, method=self.method, values=[0, 1], rng=rng)
+            found = fit.bandit.means.T
+        else:
+            values = np.union1d(core.values, episodes.rewards)  # type: ignore[arg-type]
+            log = as_core_arms(core, episodes)
+            fit = estimate(log, n_contexts=self.n_contexts, method=self.method, values=values, rng=rng)
+            pairs = [(core.arms.index(arm), np.searchsorted(values, value)) for arm, value in core.pairs]
+            found = np.stack([fit.bandit.rewards.probabilities[:, arm, place] for arm, place in pairs])  # type: ignore
+        note_estimate(diary, "fit", fit)
+        return LatentBandit(fit.bandit.weights, rebuild(core, found, np.array(task.values or ())))
+
+    def _gaussian(self, core: Design, episodes: Episodes, rng: np.random.Generator, diary: Diary) -> LatentBandit:
+        log = as_core_arms(core, episodes)
+        fit = estimate(log, n_contexts=self.n_contexts, method=self.method, rewards="gaussian", rng=rng)
+        note_estimate(diary, "fit", fit)
+        assert isinstance(fit.bandit.rewards, Gaussian)
+        means = fit.bandit.means @ core.reconstruction.T
+        return LatentBandit(fit.bandit.weights, Gaussian(means, fit.bandit.rewards.scale))

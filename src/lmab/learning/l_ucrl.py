@@ -1,0 +1,147 @@
+"""LUCRL: a spectral start, then optimistic play and soft counts that follow it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import belief, files
+from .._kernel.threads import Crew
+from .._shapes import Array, Bool, Float, Integer
+from ..episodes import Episodes
+from ..errors import InvalidArgument, check_array, check_count
+from ..estimation import EM, estimate, observe
+from ..model import LatentBandit
+from ..policy import BeliefPolicy, State, best_allowed
+from ..rewards import Categorical
+from ..small_policies import Uniform
+from .exploration import Exploration
+from .learner import (
+    Learner,
+    Task,
+    check_contexts,
+    check_fraction,
+    floored,
+    note_estimate,
+    planned_on_estimate,
+    share_out,
+)
+from .result import Campaign, Diary
+
+_SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clusters of the episodes' spectral features
+
+
+class OptimisticPolicy(BeliefPolicy):
+    """The arm with the highest expected reward plus bonus under the belief.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1], [0.2, 0.7]])
+        >>> OptimisticPolicy(bandit, [[0.0, 0.9], [0.0, 0.0]]).act_on([])
+        1
+    """
+
+    kind = "optimistic"
+
+    def __init__(self, bandit: LatentBandit, bonus: Any, *, horizon: int | None = None) -> None:
+        super().__init__(bandit, horizon=horizon)
+        self.bonus = check_array("bonus", bonus, ndim=2)
+        if self.bonus.shape != bandit.means.shape:
+            raise InvalidArgument(f"bonus must have shape {bandit.means.shape}, got {self.bonus.shape}")
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return best_allowed(state.memory @ (self.bandit.means + self.bonus), allowed)
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(base.kind, base.fields, {"bonus": self.bonus}, base.records)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> OptimisticPolicy:
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        return cls(bandit, record.arrays["bonus"], **record.fields)
+
+
+@dataclass(frozen=True)
+class LUCRL(Learner):
+    """L-UCRL (Kwon et al., 2021, "RL for latent MDPs: regret guarantees and a lower bound"), in rounds.
+
+    A part of the episodes explores uniformly for a spectral start. Then every round plays greedily on the belief with
+    a bonus for what a context has seldom seen, and adds its soft counts (each step counts for every context with the
+    context's posterior probability) by online EM: `sweeps` passes over all episodes, from the model so far. A round
+    is `growth` times the episodes before it.
+
+    Args:
+        n_contexts: how many contexts.
+        start: part of the episodes that explores uniformly.
+        bonus: width of the optimism, as a part of what Hoeffding's inequality gives.
+        prior: pseudo-counts per context and arm.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rank=2, rng=rng), horizon=4, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.LUCRL(2), n_episodes=2000, rng=rng)
+        >>> learned["optimistic"].reward / 1400 > learned["explore"].reward / 600
+        True
+    """
+
+    n_contexts: int
+    start: float = 0.3
+    growth: float = 0.05
+    bonus: float = 0.5
+    sweeps: int = 3
+    prior: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_contexts(self.n_contexts)
+        check_fraction("start", self.start)
+        check_count("sweeps", self.sweeps)
+        for name in ("growth", "bonus", "prior"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        n_start, _ = share_out(task.n_episodes, self.start)
+        diary = Diary()
+        uniform = Uniform(task.n_arms, horizon=task.horizon)
+        episodes = yield from diary.explore(Exploration.of_policy("explore", uniform, n_start))
+        fit = estimate(
+            episodes, n_contexts=self.n_contexts, method=_SPECTRAL, rewards=task.rewards, values=task.values, rng=rng
+        )
+        note_estimate(diary, "start", fit)
+        bandit = fit.bandit
+        while len(episodes) < task.n_episodes:
+            bandit, counts = self._sweep(task, episodes, bandit, diary)
+            n = min(max(1, int(self.growth * len(episodes))), task.n_episodes - len(episodes))
+            policy = OptimisticPolicy(bandit, self._bonus(bandit, counts, task.n_episodes), horizon=task.horizon)
+            episodes += yield from diary.explore(Exploration.of_policy("optimistic", policy, n))
+        bandit, counts = self._sweep(task, episodes, bandit, diary)
+        return planned_on_estimate(task, bandit, diary)
+
+    def _sweep(
+        self, task: Task, episodes: Episodes, bandit: LatentBandit, diary: Diary
+    ) -> tuple[LatentBandit, Float[Array, "M A"]]:
+        """The model after some passes of EM over all episodes, and how often each context saw each arm."""
+        observations = observe(episodes, rewards=task.rewards, values=task.values)
+        model = observations.pack(bandit)
+        with Crew() as crew:
+            for _ in range(self.sweeps):
+                statistics, logs = observations.expectation(model, crew)
+                model = observations.maximise(statistics, model, self.prior)
+        bandit = floored(observations.bandit(model[0], self.n_contexts))
+        responsibilities = np.repeat(belief.posterior(bandit, episodes), episodes.lengths, axis=0)
+        counts = np.stack(
+            [np.bincount(episodes.actions, column, minlength=task.n_arms) for column in responsibilities.T]
+        )
+        diary.note("soft counts", log_likelihood=float(logs[0]), least=float(counts.min()))
+        return bandit, counts
+
+    def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_episodes: int) -> Float[Array, "M A"]:
+        rewards = bandit.rewards
+        width = self.bonus * np.sqrt(np.log(counts.size * n_episodes) / (2 * np.maximum(counts, 1)))
+        if isinstance(rewards, Categorical):
+            return np.minimum(width * np.ptp(rewards.values), rewards.values.max() - rewards.means)
+        return width * rewards.scale
