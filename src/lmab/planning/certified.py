@@ -75,7 +75,7 @@ class Certified:
             if watch.expired:
                 return "time limit"
             if batch == _OPEN:
-                search.drop_dominated_arms()
+                search.drop_dominated_arms(watch)
             search.advance(tolerance)
         raise AssertionError
 

@@ -6,6 +6,8 @@ can be garbled into what a shows: whoever would play a plays the mixture, garble
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .._shapes import Array, Float, Integer
@@ -13,19 +15,27 @@ from .._shapes import Array, Float, Integer
 _ERROR = 1e-13  # of a dominance that still counts as one: solver tolerances (1e-7) must not leak into the bounds
 
 
-def undominated_arms(table: Float[Array, "D M"], means: Float[Array, "A M"]) -> Integer[Array, "K"]:
+def undominated_arms(
+    table: Float[Array, "D M"], means: Float[Array, "A M"], stop: Callable[[], bool] = lambda: False
+) -> Integer[Array, "K"]:
     """Arms to keep so that the optimal value stays the same, for every belief and horizon.
 
-    Examples:
-        >>> import numpy as np
-        >>> means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])  # arm 1: less than arms 0 and 2 mixed, tells nothing
-        >>> table = np.stack([1 - means, means], axis=1).reshape(6, 2)
-        >>> undominated_arms(table, means)
-        array([0, 2])
+        One linear program per arm; `stop` ends it early, with the arms not yet looked at kept.
+
+        Examples:
+            >>> from collections.abc import Callable
+
+    import numpy as np
+            >>> means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])  # arm 1 pays less than a mixture
+            >>> table = np.stack([1 - means, means], axis=1).reshape(6, 2)
+            >>> undominated_arms(table, means)
+            array([0, 2])
     """
     kept = list(range(len(means)))
     for arm in np.argsort(means.mean(axis=1), kind="stable").tolist():  # the weak ones first
         others = [other for other in kept if other != arm]
+        if stop():
+            break
         if others and _dominated(table.reshape(len(means), -1, table.shape[1]), means, arm, others):
             kept = others
     return np.array(kept)
@@ -34,10 +44,12 @@ def undominated_arms(table: Float[Array, "D M"], means: Float[Array, "A M"]) -> 
 def best_somewhere(means: Float[Array, "A M"]) -> Integer[Array, "K"]:
     """Arms to keep so that the best mean stays the same at every belief: all that the last step needs.
 
-    Examples:
-        >>> import numpy as np
-        >>> best_somewhere(np.array([[0.9, 0.1], [0.4, 0.4], [0.1, 0.8]]))
-        array([0, 2])
+        Examples:
+            >>> from collections.abc import Callable
+
+    import numpy as np
+            >>> best_somewhere(np.array([[0.9, 0.1], [0.4, 0.4], [0.1, 0.8]]))
+            array([0, 2])
     """
     kept = list(range(len(means)))
     for arm in np.argsort(means.mean(axis=1), kind="stable").tolist():

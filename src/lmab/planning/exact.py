@@ -146,8 +146,8 @@ def _stages(problem: Problem, watch: Watch) -> list[Float[Array, "states"]] | No
     later = np.empty(0)
     for step in range(problem.horizon - 1, -1, -1):
         values = np.empty(n_states(len(problem.table), step))
-        for block in _blocks(problem, step, table, later, values):
-            if watch.expired and block < len(values):
+        for _ in _blocks(problem, step, table, later, values):
+            if watch.expired and step > 0:
                 return None
         if step < problem.horizon - 1 or step == 0:
             kept.insert(0, values)
@@ -161,15 +161,15 @@ def _blocks(
     table: Integer[Array, "n k"],
     later: Float[Array, "next"],
     values: Float[Array, "states"],
-) -> Iterator[int]:
-    """Fill `values` block by block; yields how many are done."""
+) -> Iterator[None]:
+    """Fill `values` block by block, with a pause to look at the clock after each."""
     symbols = np.zeros(step, np.int64)
     size = max(1, _BLOCK // len(problem.weights))
     block = kernel("planning_exact").exact_block
     for start in range(0, len(values), size):
         part = values[start : start + size]
         block(problem.weights, problem.table, problem.means, table, later, symbols, part)
-        yield start + len(part)
+        yield
 
 
 def _solved(problem: Problem, watch: Watch, kept: list[Float[Array, "states"]], needed: int) -> Plan:

@@ -69,7 +69,8 @@ def lookahead_values(
         later = (remaining - 1) * (problem.corner[None] if optimistic else np.zeros_like(problem.corner)[None])
         return beliefs @ (problem.means + later).T
     if depth == 1:
-        ends = problem.corner[None] if optimistic else problem.means[problem.last_arms]
+        known = optimistic and remaining > 2  # the last step needs no optimism: its best mean is what it pays
+        ends = problem.corner[None] if known else problem.means[problem.last_arms]
         one_step = kernel("planning_lookahead").one_step_values
         return one_step(beliefs, problem.table, problem.means, (remaining - 1) * ends)
     values = beliefs @ problem.means.T

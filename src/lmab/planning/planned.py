@@ -45,4 +45,5 @@ def first_best(scores: Float[Array, "n K"], allowed: Bool[Array, "n K"] | None =
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
     top = scores.max(axis=1, keepdims=True)
-    return (scores >= top - _TIE * np.abs(top)).argmax(axis=1)
+    best = scores >= top - _TIE * np.abs(top)
+    return (best if allowed is None else best & allowed).argmax(axis=1)

@@ -13,6 +13,7 @@ from .problem import Problem
 from .result import Watch
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
+_LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
 _START = 512  # vectors and points per step at first; nodes: twice that
 
 
@@ -30,7 +31,7 @@ class Search:
             last=np.ascontiguousarray(problem.means[problem.last_arms]),
             last_names=problem.last_arms,
             corner=problem.corner,
-            keys=self._rng.integers(-(2**62), 2**62, size=len(problem.table)),
+            keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
         n_contexts, stages = len(problem.weights), problem.horizon + 1
         self.lower = Lower(
@@ -79,10 +80,12 @@ class Search:
         if reason == FULL:
             self._grow()
 
-    def drop_dominated_arms(self) -> None:
+    def drop_dominated_arms(self, watch: Watch) -> None:
         """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
         old, n_values = self.arms, self.problem.n_values
-        kept = undominated_arms(old.table, old.means)
+        if old.table.shape[0] * n_values > _LARGEST:
+            return
+        kept = undominated_arms(old.table, old.means, lambda: watch.expired)
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
         last = best_somewhere(old.last)
         table = old.table[codes]

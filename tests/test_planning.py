@@ -1,0 +1,250 @@
+"""plan: what every method must keep, and how it stops."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import oracle
+import pytest
+from planning_cases import TWO_UNIFORM_ARMS, small_bandit, two_uniform_arms
+
+import lmab
+from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead, PointBased
+from lmab.errors import InvalidArgument, TooLarge
+
+METHODS = [Certified(gap=1e-4), Exact(), PointBased(), Lookahead(), Lookahead(2), QMDP()]
+
+
+def optimum(bandit: LatentBandit, horizon: int) -> float:
+    return oracle.optimal_value(bandit.weights, bandit.rewards.probabilities, bandit.rewards.values, horizon)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("seed", range(15))
+def test_lower_is_at_most_the_policys_value_and_upper_at_least_the_optimum(method, seed):
+    bandit, horizon = small_bandit(seed)
+    plan = lmab.plan(bandit, horizon=horizon, method=method)
+    value, best = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean, optimum(bandit, horizon)
+    assert plan.lower <= value + 1e-9
+    assert value <= best + 1e-9
+    assert best <= plan.upper + 1e-9
+    assert plan.policy.horizon == plan.horizon == horizon
+    assert plan.trace[-1].lower == plan.lower
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_exact_is_brute_force(seed):
+    bandit, horizon = small_bandit(seed)
+    plan = lmab.plan(bandit, horizon=horizon, method=Exact())
+    assert plan.lower == plan.upper == pytest.approx(optimum(bandit, horizon), abs=1e-12)
+    assert lmab.evaluate(plan.policy, bandit, horizon=horizon).mean == pytest.approx(plan.lower, abs=1e-12)
+
+
+def test_certified_brackets_exact_on_a_hundred_instances():
+    rng = np.random.default_rng(7)
+    for _ in range(100):
+        n_contexts, n_arms, n_values, horizon = (int(n) for n in rng.integers([1, 2, 2, 1], [5, 7, 4, 7]))
+        probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, n_arms))
+        values = rng.normal(size=n_values)
+        bandit = LatentBandit.categorical(rng.dirichlet(np.ones(n_contexts)), probabilities, values)
+        exact = lmab.plan(bandit, horizon=horizon, method=Exact()).lower
+        plan = lmab.plan(bandit, horizon=horizon, method=Certified(gap=1e-4))
+        assert plan.status in ("certified", "optimal")
+        assert plan.upper - plan.lower <= 1e-4 * abs(plan.lower) + 1e-12
+        assert plan.lower <= exact + 1e-9
+        assert exact <= plan.upper + 1e-9
+        value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
+        assert plan.lower - 1e-9 <= value <= exact + 1e-9
+
+
+@pytest.mark.parametrize("horizon", range(1, 9))
+@pytest.mark.parametrize("method", [Exact(), Certified(gap=1e-9)], ids=repr)
+def test_two_arms_with_uniform_priors(horizon, method):
+    plan = lmab.plan(two_uniform_arms(horizon), horizon=horizon, method=method)
+    truth = float(TWO_UNIFORM_ARMS[horizon - 1])
+    assert plan.lower == pytest.approx(truth, abs=1e-9)
+    assert plan.upper == pytest.approx(truth, abs=1e-8)
+
+
+def test_feldman_symmetric_arms_make_greedy_optimal():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+    for horizon, value in ((5, 2.980355), (10, 6.1767271963)):
+        for method in (Exact(), Certified(gap=1e-9)):
+            assert lmab.plan(bandit, horizon=horizon, method=method).lower == pytest.approx(value, abs=1e-9)
+        assert lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=horizon).mean == pytest.approx(value, abs=1e-9)
+
+
+def test_without_symmetry_greedy_is_not_optimal():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    assert lmab.plan(bandit, horizon=5, method=Exact()).lower == pytest.approx(3.35771, abs=1e-9)
+    greedy = lmab.plan(bandit, horizon=5, method=QMDP()).policy
+    assert lmab.evaluate(greedy, bandit, horizon=5).mean == pytest.approx(3.0183, abs=1e-9)
+
+
+def test_an_instance_that_needs_probing():
+    means = np.random.default_rng(11).uniform(0.05, 0.95, (3, 8))
+    bandit = LatentBandit.bernoulli([0.4, 0.35, 0.25], means)
+    assert lmab.plan(bandit, horizon=4, method=Exact()).lower == pytest.approx(2.852, abs=5e-4)
+    assert lmab.plan(bandit, horizon=4).lower >= 2.852 * 0.99 - 5e-4
+    assert lmab.evaluate(lmab.plan(bandit, horizon=4, method=QMDP()).policy, bandit, horizon=4).mean == pytest.approx(
+        2.544, abs=5e-4
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_qmdp_is_greedy(seed):
+    bandit, horizon = small_bandit(seed)
+    policy = lmab.plan(bandit, horizon=horizon, method=QMDP()).policy
+    # The definition of Q-MDP: mean now, plus the best of every context afterwards.
+    means, remaining = bandit.means, horizon
+    rng = np.random.default_rng(seed)
+    state, memory = policy.start(50), np.tile(bandit.weights, (50, 1))
+    for step in range(horizon):
+        remaining = horizon - step
+        scores = memory @ means + (remaining - 1) * (memory @ means.max(axis=1))[:, None]
+        arms = policy.act(state)
+        np.testing.assert_allclose(scores[np.arange(50), arms], scores.max(axis=1), rtol=1e-9, atol=1e-15)
+        played, rewards = rng.integers(bandit.n_arms, size=50), rng.choice(bandit.rewards.values, size=50)
+        state = policy.observe(state, played, rewards)
+        memory = memory * bandit.rewards.likelihood(played, rewards)
+
+
+def test_one_arm_best_in_every_context_closes_at_once():
+    bandit = LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.5, 0.1], [0.6, 0.5, 0.2]])
+    plan = lmab.plan(bandit, horizon=30, method=Certified(gap=0.0))
+    assert (plan.status, plan.gap) == ("optimal", 0.0)
+    assert plan.lower == pytest.approx(30 * (0.3 * 0.9 + 0.7 * 0.6))
+    assert set(plan.policy.act(plan.policy.start(3)).tolist()) == {0}
+
+
+def test_contexts_of_weight_zero_do_not_matter():
+    with_ghost = LatentBandit.bernoulli([0.5, 0.0, 0.5], [[0.9, 0.5], [0.99, 0.99], [0.1, 0.6]])
+    without = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    for method in METHODS:
+        mine, theirs = (lmab.plan(bandit, horizon=5, method=method) for bandit in (with_ghost, without))
+        assert (mine.lower, mine.upper) == pytest.approx((theirs.lower, theirs.upper), abs=1e-12)
+        assert lmab.evaluate(mine.policy, with_ghost, horizon=5).mean == pytest.approx(
+            lmab.evaluate(theirs.policy, without, horizon=5).mean, abs=1e-12
+        )
+
+
+def test_deterministic_rewards_reveal_the_context():
+    # Arm c pays 1 in context c only: one play of each arm but one tells all, nothing is ever uncertain twice.
+    bandit = LatentBandit.bernoulli(np.full(4, 0.25), np.eye(4))
+    exact = lmab.plan(bandit, horizon=6, method=Exact()).lower
+    assert exact == pytest.approx(np.mean([6, 5, 4, 3]))
+    plan = lmab.plan(bandit, horizon=6, method=Certified(gap=1e-9))
+    assert (plan.lower, plan.upper) == pytest.approx((exact, exact), abs=1e-8)
+    # A reward that no context left can pay leaves the belief as it was; the policies still answer.
+    for policy in (plan.policy, lmab.plan(bandit, horizon=6, method=Exact()).policy):
+        assert 0 <= policy.act_on([(0, 1.0), (0, 0.0)]) < 4
+
+
+def test_values_near_zero_use_the_absolute_gap():
+    bandit = LatentBandit.categorical([0.5, 0.5], [[[0.1, 0.9], [0.5, 0.5]], [[0.9, 0.1], [0.5, 0.5]]], [-1.0, 1.0])
+    plan = lmab.plan(bandit, horizon=6, method=Certified(gap=0.0, absolute=0.05))
+    assert plan.status == "certified"
+    assert 0 <= plan.upper - plan.lower <= 0.05
+    assert plan.lower - 1e-9 <= lmab.plan(bandit, horizon=6, method=Exact()).lower <= plan.upper + 1e-9
+
+
+def test_same_seed_same_plan_whatever_else_the_machine_does():
+    bandit = lmab.random_bandit(6, 30, kind="hard", rng=np.random.default_rng(3))
+    quiet = lmab.plan(bandit, horizon=6)
+    busy = threading.Event()
+    load = threading.Thread(target=lambda: [sum(range(2000)) for _ in iter(busy.is_set, True)])
+    load.start()
+    try:
+        loud = lmab.plan(bandit, horizon=6)
+    finally:
+        busy.set()
+        load.join()
+    np.testing.assert_array_equal(quiet.policy.vectors, loud.policy.vectors)
+    assert (quiet.lower, quiet.upper) == (loud.lower, loud.upper)
+
+
+def test_time_limit_leaves_valid_bounds():
+    bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(0))
+    plan = lmab.plan(bandit, horizon=20, time_limit=0.3)
+    assert plan.status == "time limit"
+    assert "time limit" in plan.message
+    assert plan.trace[-1].seconds < 5  # busy machines are slow, but nobody waits a minute
+    assert plan.lower < plan.upper
+    lowers, uppers = [bounds.lower for bounds in plan.trace], [bounds.upper for bounds in plan.trace]
+    assert lowers == sorted(lowers)
+    assert uppers == sorted(uppers, reverse=True)
+
+
+def test_exact_out_of_time_falls_back_to_a_lookahead():
+    bandit = lmab.random_bandit(3, 20, rng=np.random.default_rng(0))
+    plan = lmab.plan(bandit, horizon=6, method=Exact(), time_limit=1e-6)
+    assert plan.status == "time limit"
+    exact = lmab.plan(bandit, horizon=6, method=Exact())
+    assert plan.lower <= exact.lower <= plan.upper
+    assert plan.lower <= lmab.evaluate(plan.policy, bandit, horizon=6).mean + 1e-9
+
+
+@pytest.mark.parametrize("method", [Certified(gap=1e-12), Exact()], ids=repr)
+def test_an_interrupt_returns_the_best_so_far(method):
+    lmab.plan(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), horizon=5, method=method)  # kernels loaded
+    bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(0))
+    horizon = 12 if isinstance(method, Certified) else 5
+    timer = threading.Timer(0.4, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    plan = lmab.plan(bandit, horizon=horizon, method=method)
+    timer.join()
+    assert plan.status == "interrupted"
+    assert plan.lower < plan.upper
+    assert 0 <= plan.policy.act_on([]) < 50
+
+
+def test_progress_is_told_the_bounds():
+    seen = []
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    plan = lmab.plan(bandit, horizon=5, progress=seen.append)
+    assert tuple(seen[-len(plan.trace) :]) == plan.trace
+
+
+def test_compiling_is_not_planning(tmp_path):
+    """A fresh process without cached kernels keeps a limit far below the time it takes to compile."""
+    program = """
+import lmab, numpy as np
+bandit = lmab.random_bandit(4, 20, kind="hard", rng=np.random.default_rng(0))
+plan = lmab.plan(bandit, horizon=5, time_limit=2.0)
+print(plan.status, plan.trace[-1].seconds)
+"""
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    status, seconds = out.stdout.split()
+    assert status == "certified", out.stderr
+    assert float(seconds) < 2.0
+
+
+def test_errors_name_the_argument():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    with pytest.raises(InvalidArgument, match="horizon must be an integer of at least 1, got 0"):
+        lmab.plan(bandit, horizon=0)
+    with pytest.raises(InvalidArgument, match="time_limit must be a positive number of seconds, got 0"):
+        lmab.plan(bandit, horizon=5, time_limit=0)
+    with pytest.raises(InvalidArgument, match="gap must be a number of at least 0, got -1"):
+        Certified(gap=-1)
+    with pytest.raises(InvalidArgument, match="depth must be an integer of at least 0, got -1"):
+        Lookahead(-1)
+    with pytest.raises(InvalidArgument, match="depth must keep"):
+        lmab.plan(lmab.random_bandit(3, 50, rng=np.random.default_rng(0)), horizon=9, method=Lookahead(5))
+    with pytest.raises(TooLarge, match=r"Exact would need \d+ states \(100 arm-value pairs, 20 steps\), more than"):
+        lmab.plan(lmab.random_bandit(3, 50, rng=np.random.default_rng(0)), horizon=20, method=Exact())
+
+
+def test_plans_and_methods_are_values():
+    assert Certified(gap=0.1) == Certified(gap=0.1)
+    assert dataclasses.replace(Certified(), seed=3).seed == 3
+    plan = lmab.plan(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), horizon=5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.lower = 0.0
+    assert "certified" in repr(plan)

@@ -1,0 +1,71 @@
+"""Continuous rewards: planned in bins, played with the true densities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab import LatentBandit
+from lmab.planning.binning import bin_edges, bin_probabilities
+from lmab.planning.problem import Problem
+
+
+@pytest.fixture
+def bandit():
+    # Arm 2 pays nothing and tells the context; without it both gambles look the same.
+    return LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 0.6], [0.0, 1.0, -0.6]], scale=0.7)
+
+
+def test_bins_are_equally_likely_and_sum_to_one(bandit):
+    edges = bin_edges(bandit, 8)
+    table = bin_probabilities(bandit, edges)
+    np.testing.assert_allclose(table.reshape(3, 8, 2).sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(table @ bandit.weights, 1 / 8, atol=1e-9)
+
+
+def test_codes_find_the_bin(bandit):
+    problem = Problem.of(bandit, 3, 8)
+    rng = np.random.default_rng(0)
+    contexts, arms = rng.integers(2, size=20_000), rng.integers(3, size=20_000)
+    codes = problem.codes(arms, bandit.rewards.sample(contexts, arms, rng=rng))
+    assert (codes // 8 == arms).all()
+    for context in range(2):
+        seen = np.bincount(codes[contexts == context], minlength=24) / (contexts == context).sum()
+        np.testing.assert_allclose(seen, problem.table[:, context] / 3, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    "method", [lmab.Certified(), lmab.Exact(), lmab.Lookahead(1), lmab.PointBased(), lmab.QMDP()], ids=repr
+)
+def test_lower_holds_for_the_gaussian_problem_and_upper_is_full_information(bandit, method):
+    plan = lmab.plan(bandit, horizon=4, method=method, bins=6)
+    estimate = lmab.evaluate(plan.policy, bandit, horizon=4, n_episodes=20_000, rng=np.random.default_rng(1))
+    assert plan.lower <= estimate.mean + 4 * estimate.stderr
+    assert estimate.mean <= plan.upper + 4 * estimate.stderr
+    assert plan.upper <= 4 * (bandit.weights @ bandit.means.max(axis=1)) + 1e-12
+    assert "knowing the context" in plan.message
+
+
+def test_more_bins_never_hurt_when_nested(bandit):
+    lowers = [lmab.plan(bandit, horizon=4, method=lmab.Exact(), bins=bins).lower for bins in (2, 4, 8)]
+    assert lowers == sorted(lowers)
+    fine = lmab.plan(bandit, horizon=3, method=lmab.Exact(), bins=24).lower
+    coarse = lmab.plan(bandit, horizon=3, method=lmab.Exact(), bins=8).lower
+    assert coarse > 0.99 * fine
+
+
+def test_what_was_proved_in_bins_is_in_the_message(bandit):
+    plan = lmab.plan(bandit, horizon=4)
+    assert plan.status == "certified"
+    assert "12 bins per arm" in plan.message
+    assert "does not" in plan.message
+
+
+def test_files_and_masks(bandit, tmp_path):
+    policy = lmab.plan(bandit, horizon=4).policy
+    policy.save(tmp_path / "policy.lmab")
+    again = lmab.load(tmp_path / "policy.lmab")
+    history = [(2, 0.3), (0, -0.1)]
+    assert again.act_on(history) == policy.act_on(history)
+    assert again.act_on(history, allowed=[False, False, True]) == 2

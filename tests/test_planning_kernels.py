@@ -1,0 +1,98 @@
+"""The compiled kernels of planning compute what the references say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from planning_cases import small_bandit
+
+import lmab
+from lmab._kernel.compiled import planning_exact as compiled_exact
+from lmab._kernel.compiled import planning_lookahead as compiled_lookahead
+from lmab._kernel.compiled import planning_search as compiled_search
+from lmab._kernel.reference import planning_exact as reference_exact
+from lmab._kernel.reference import planning_lookahead as reference_lookahead
+from lmab._kernel.reference import planning_search as reference_search
+from lmab.planning.exact import binomials, n_states
+from lmab.planning.problem import Problem
+from lmab.planning.result import Watch
+from lmab.planning.search import Search
+
+
+def problem(seed: int, horizon: int = 5) -> Problem:
+    bandit, _ = small_bandit(seed)
+    return Problem.of(bandit, horizon, 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exact_blocks(seed):
+    it, step = problem(seed), 3
+    table = binomials(len(it.table), it.horizon)
+    later = np.random.default_rng(seed).normal(size=n_states(len(it.table), step + 1))
+    answers = []
+    for module in (reference_exact, compiled_exact):
+        values, symbols = np.empty(n_states(len(it.table), step)), np.zeros(step, np.int64)
+        for part in np.array_split(values, 3):  # a block continues where the one before stopped
+            module.exact_block(it.weights, it.table, it.means, table, later, symbols, part)
+        answers.append(values)
+    np.testing.assert_allclose(*answers, rtol=1e-12)
+
+
+def test_ranks_count_every_multiset_once():
+    table = binomials(4, 3)
+    rows = [(i, j, k) for k in range(4) for j in range(k + 1) for i in range(j + 1)]
+    assert [reference_exact.rank(np.array(row), table) for row in rows] == list(range(n_states(4, 3)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_step_values(seed):
+    it, rng = problem(seed), np.random.default_rng(seed)
+    beliefs, vectors = rng.random((30, len(it.weights))), rng.normal(size=(7, len(it.weights)))
+    answers = [
+        m.one_step_values(beliefs, it.table, it.means, vectors) for m in (reference_lookahead, compiled_lookahead)
+    ]
+    np.testing.assert_allclose(*answers, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_both_searches_close_the_gap_around_the_optimum(seed):
+    it = problem(seed)
+    best = lmab.plan(it.bandit, horizon=it.horizon, method=lmab.Exact()).lower
+    tolerance = 1e-4 * it.scale
+    for module in (reference_search, compiled_search):
+        search = Search(it, seed=0)
+        search.warm_start(20, Watch(60.0))
+        for _ in range(200):
+            args = (search.arms, search.lower, search.upper, search.nodes, it.horizon, tolerance, 1 << 16)
+            reason = module.run_trials(*args)
+            assert search.lower_bound <= best + 1e-9
+            assert search.upper_bound >= best - 1e-9
+            if reason == reference_search.CLOSED:
+                break
+            if reason == reference_search.FULL:
+                search._grow()
+        assert reason == reference_search.CLOSED
+        assert search.upper_bound - search.lower_bound <= tolerance
+
+
+def test_the_bounds_hold_at_beliefs_the_search_never_saw():
+    """Points and vectors against the exact value at random beliefs, for every number of steps to go."""
+    bandit = lmab.random_bandit(4, 8, kind="hard", rng=np.random.default_rng(2))
+    it = Problem.of(bandit, 6, 2)
+    search = Search(it, seed=0)
+    search.warm_start(50, Watch(60.0))
+    search.advance(1e-6)
+    assert search.upper.counts[3:6].min() > 5
+    rng = np.random.default_rng(0)
+    for steps in range(2, 7):
+        for concentration in (0.05, 0.5, 5.0):
+            x = 0.3 * rng.dirichlet(np.full(4, concentration)) + 1e-12
+            best = _optimum(bandit, x, steps)
+            upper = steps * (it.corner @ x) + reference_search.sawtooth(search.upper, x, steps)
+            assert upper >= best - 1e-12
+            assert (x @ search.lower.vectors[steps, :, : search.lower.counts[steps]]).max() <= best + 1e-12
+
+
+def _optimum(bandit: lmab.LatentBandit, x: np.ndarray, steps: int) -> float:
+    there = lmab.LatentBandit.bernoulli(x / x.sum(), bandit.means)
+    return lmab.plan(there, horizon=steps, method=lmab.Exact()).lower * x.sum()

@@ -1,0 +1,101 @@
+"""Sessions that play each arm at most once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead, PointBased
+from lmab.errors import InvalidArgument, TooLarge
+
+
+def draw(seed: int) -> tuple[LatentBandit, int]:
+    rng = np.random.default_rng(seed)
+    n_contexts, n_values, horizon = (int(n) for n in rng.integers([1, 2, 1], [5, 4, 5]))
+    probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, 5))
+    return LatentBandit.categorical(
+        rng.dirichlet(np.ones(n_contexts)), probabilities, rng.normal(size=n_values)
+    ), horizon
+
+
+def optimum(bandit: LatentBandit, horizon: int) -> float:
+    """The best expected total over all policies that never play an arm twice, by plain recursion."""
+    rewards = bandit.rewards
+
+    def best(mass: np.ndarray, left: int, played: frozenset[int]) -> float:
+        if left == 0:
+            return 0.0
+        choices = []
+        for arm in set(range(bandit.n_arms)) - played:
+            after = [mass * rewards.probabilities[:, arm, z] for z in range(rewards.n_values)]
+            now = sum(part.sum() * value for part, value in zip(after, rewards.values, strict=True))
+            choices.append(now + sum(best(part, left - 1, played | {arm}) for part in after))
+        return max(choices)
+
+    return best(bandit.weights, horizon, frozenset())
+
+
+METHODS = [Certified(), Exact(), Lookahead(0), Lookahead(1), Lookahead(2), QMDP()]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("seed", range(8))
+def test_bounds_hold_for_the_constrained_problem(method, seed):
+    bandit, horizon = draw(seed)
+    plan = lmab.plan(bandit, horizon=horizon, method=method, repeats=False)
+    best = optimum(bandit, horizon)
+    value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
+    assert plan.lower - 1e-9 <= value <= best + 1e-9
+    assert best <= plan.upper + 1e-9
+    if method in (Certified(), Exact()):
+        assert (plan.status, plan.lower) == ("optimal", pytest.approx(best, abs=1e-12))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_no_arm_is_played_twice(method, rng):
+    bandit = lmab.random_bandit(4, 7, rng=rng)
+    policy = lmab.plan(bandit, horizon=7, method=method, repeats=False).policy
+    episodes = lmab.simulate(bandit, policy, n_episodes=50, horizon=7, rng=rng)
+    assert (np.sort(episodes.actions.reshape(50, 7), axis=1) == np.arange(7)).all()
+
+
+def test_large_problems_look_ahead_with_valid_bounds(rng):
+    bandit = lmab.random_bandit(5, 60, kind="hard", rng=rng)
+    plan = lmab.plan(bandit, horizon=8, repeats=False)
+    assert plan.status == "heuristic"
+    assert "without repeats" in plan.message
+    estimate = lmab.evaluate(plan.policy, bandit, horizon=8, n_episodes=500, rng=rng)
+    assert plan.lower <= estimate.mean + 4 * estimate.stderr
+    assert plan.upper < lmab.plan(bandit, horizon=8, method=QMDP()).upper  # tighter than with repeats
+    with pytest.raises(TooLarge, match="without repeats Exact would need"):
+        lmab.plan(bandit, horizon=8, method=Exact(), repeats=False)
+
+
+def test_masks_come_on_top(rng):
+    bandit = lmab.random_bandit(3, 5, rng=rng)
+    for method in (Lookahead(1), Exact()):
+        policy = lmab.plan(bandit, horizon=4, method=method, repeats=False).policy
+        first = policy.act_on([])
+        allowed = np.zeros(5, bool)
+        allowed[[first, (first + 1) % 5]] = True
+        assert policy.act_on([(first, 1.0)], allowed=allowed) == (first + 1) % 5
+        # Where only an arm already played is allowed, there is no choice.
+        assert policy.act_on([(first, 1.0)], allowed=np.arange(5) == first) == first
+
+
+def test_gaussian_sessions_without_repeats(rng):
+    bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.2, 0.5], [0.0, 0.8, 0.5]], scale=0.5)
+    for method in (Exact(), Lookahead(1)):
+        plan = lmab.plan(bandit, horizon=3, method=method, repeats=False)
+        estimate = lmab.evaluate(plan.policy, bandit, horizon=3, n_episodes=4000, rng=rng)
+        assert plan.lower - 4 * estimate.stderr <= estimate.mean <= plan.upper + 4 * estimate.stderr
+        assert plan.status == "heuristic"
+
+
+def test_errors():
+    bandit = lmab.random_bandit(3, 5, rng=np.random.default_rng(0))
+    with pytest.raises(InvalidArgument, match="horizon must be at most the 5 arms without repeats, got 6"):
+        lmab.plan(bandit, horizon=6, repeats=False)
+    with pytest.raises(InvalidArgument, match="method must be Certified, Exact, Lookahead or QMDP without repeats"):
+        lmab.plan(bandit, horizon=3, method=PointBased(), repeats=False)
