@@ -20,19 +20,31 @@ def test_every_help_ends_with_an_example(command):
     assert result.output.strip().splitlines()[-1].strip().startswith("Example: lmab")
 
 
-def test_demo_prints_a_table_and_json():
+def test_demo_learns_draws_and_says_where(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = RUNNER.invoke(app, ["demo", "--seed", "3"])
     assert text.exit_code == 0
-    assert "best fixed arm" in text.output
-    answer = json.loads(RUNNER.invoke(app, ["demo", "--seed", "3", "--json"]).output)
-    fixed, greedy, full = (row["value"] for row in answer["rows"])
-    assert fixed <= greedy <= full
-    for row in answer["rows"]:
-        assert abs(row["value"] - row["simulated"]) <= 5 * row["stderr"] + 1e-12
+    assert "DirectMLE" in text.output
+    assert str(tmp_path / "lmab-demo.png") in text.output.replace("\n", "")
+    assert (tmp_path / "lmab-demo.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_progress_bar_in_a_pipe():
-    result = subprocess.run([sys.executable, "-m", "lmab", "demo"], capture_output=True, text=True, check=True)
+def test_demo_as_json(tmp_path):
+    answer = json.loads(RUNNER.invoke(app, ["demo", "--json", "--figure", str(tmp_path / "demo.svg")]).output)
+    values = {row["name"]: row["value"] for row in answer["rows"]}
+    assert list(values) == ["best fixed arm", "UCB", "ED+MLE", "DirectMLE", "genie"]
+    assert values["UCB"] <= values["best fixed arm"] < values["ED+MLE"]
+    assert 0.98 * values["genie"] <= values["DirectMLE"]
+    optimum = answer["optimum"]
+    assert optimum["lower"] == values["genie"]
+    assert max(values.values()) <= optimum["upper"] <= 1.01 * optimum["lower"]
+    assert [row["episodes"] for row in answer["rows"]] == [0, 20_000, 20_000, 20_000, 0]
+    assert b"<svg" in (tmp_path / "demo.svg").read_bytes()
+
+
+def test_no_progress_bar_in_a_pipe(tmp_path):
+    command = [sys.executable, "-m", "lmab", "demo"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stderr == ""
 
 

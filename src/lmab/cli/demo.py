@@ -1,20 +1,28 @@
-"""`lmab demo`: what knowing the context is worth, on a bandit drawn for the occasion."""
+"""`lmab demo`: learn a bandit drawn for the occasion, and show what finding out who one is talking to is worth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from .. import evaluation, instances
+from ..errors import check_writable
+from ..learning import EDMLE, UCB, DirectMLE, Genie, Learner, learn
 from ..model import LatentBandit
+from ..planning import Certified
 from ..policy import Policy
-from ..small_policies import Greedy, Stationary
+from ..simulation import Simulator
+from ..small_policies import Stationary
 from .output import console, progress, show_json, show_table
 
-_CONTEXTS, _ARMS, _HORIZON, _SESSIONS, _BATCHES = 4, 20, 7, 200_000, 20
+_CONTEXTS, _ARMS, _HORIZON, _EPISODES = 4, 20, 7, 20_000
+_PLANNER = Certified(gap=0.003)
 
 
 @dataclass(frozen=True)
@@ -22,47 +30,94 @@ class Row:
     """One line of the table."""
 
     name: str
-    value: float  # expected reward of a session
-    simulated: float  # the same, from simulated sessions
-    stderr: float
+    value: float  # expected reward of a session, exact
+    episodes: int  # spent on learning
+    seconds: float  # of learning and planning
+    per_step: Sequence[float] = field(repr=False)
 
 
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of the bandit and of the sessions.", min=0)] = 0,
+    figure: Annotated[Path, typer.Option(help="Where to draw the rewards step by step.")] = Path("lmab-demo.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Draw a latent bandit and show what finding out who one is talking to is worth.
+    """Draw a latent bandit, let learners play 20,000 sessions with it, and compare what they came to.
 
     Example: lmab demo --seed 3
     """
-    rng = np.random.default_rng(seed)
-    bandit = instances.random_bandit(_CONTEXTS, _ARMS, rng=rng)
-    best_arm = int((bandit.weights @ bandit.means).argmax())
-    rows = [
-        _measure("best fixed arm", Stationary(best_arm), bandit, rng),
-        _measure("greedy on the true model", Greedy(bandit), bandit, rng),
-        _full_information(bandit),
-    ]
+    check_writable(figure)
+    bandit = instances.random_bandit(_CONTEXTS, _ARMS, rng=np.random.default_rng(seed))
+    _compile()
+    rows, upper = _compare(bandit, seed)
+    drawn = _draw(rows, upper, bandit, figure)
     if as_json:
-        settings = {"seed": seed, "contexts": _CONTEXTS, "arms": _ARMS, "horizon": _HORIZON, "sessions": _SESSIONS}
-        show_json({**settings, "rows": [vars(row) for row in rows]})
+        settings = {"seed": seed, "contexts": _CONTEXTS, "arms": _ARMS, "horizon": _HORIZON, "episodes": _EPISODES}
+        optimum = {"lower": rows[-1].value, "upper": upper}
+        path = str(figure) if drawn else None
+        show_json({**settings, "rows": [vars(row) for row in rows], "optimum": optimum, "figure": path})
         return
     console.print(f"[bold]A latent bandit[/]: {_CONTEXTS} hidden types, {_ARMS} arms, sessions of {_HORIZON} steps.")
-    cells = [[row.name, f"{row.value:.4f}", f"{row.simulated:.4f} ± {row.stderr:.4f}"] for row in rows]
-    show_table(f"Reward of a session (seed {seed})", ["policy", "exact", f"{_SESSIONS:,} simulated sessions"], cells)
+    cells = [
+        [row.name, f"{row.value:.4f}", f"{row.value / upper:.1%}", f"{row.episodes:,}", f"{row.seconds:.1f}"]
+        for row in rows
+    ]
+    cells.append(["optimum, between", f"{rows[-1].value:.4f}, {upper:.4f}", "100.0%", "", ""])
+    header = ["policy", "reward of a session", "of the bound", "episodes", "seconds"]
+    show_table(f"What learners make of it (seed {seed}; rewards are exact)", header, cells)
+    console.print(f"figure: {figure.resolve()}" if drawn else "no figure: pip install 'lmab[plot]'", soft_wrap=True)
 
 
-def _measure(name: str, policy: Policy, bandit: LatentBandit, rng: np.random.Generator) -> Row:
-    exact = evaluation.evaluate(policy, bandit, horizon=_HORIZON)
-    means, variances = [], []
+def _compile() -> None:
+    """Learn something tiny, so that the first run's compilation of the kernels is not taken for learning."""
     with progress() as bar:
-        for _ in bar.track(range(_BATCHES), description=name):
-            batch = evaluation.evaluate(policy, bandit, horizon=_HORIZON, n_episodes=_SESSIONS // _BATCHES, rng=rng)
-            means.append(batch.mean)
-            variances.append(batch.stderr**2)
-    return Row(name, exact.mean, float(np.mean(means)), float(np.sqrt(np.sum(variances)) / _BATCHES))
+        bar.add_task("compiling (on the first run only)", total=None)
+        rng = np.random.default_rng(0)
+        environment = Simulator(instances.random_bandit(2, _ARMS, rng=rng), horizon=_HORIZON, rng=rng)
+        learn(environment, EDMLE(2), n_episodes=200, rng=rng, planner=_PLANNER)
 
 
-def _full_information(bandit: LatentBandit) -> Row:
-    value = _HORIZON * float(bandit.weights @ bandit.means.max(axis=1))
-    return Row("full information (context known)", value, value, 0.0)
+def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float]:
+    """The rows, the genie's last, and a bound that no policy exceeds."""
+    best_arm = int((bandit.weights @ bandit.means).argmax())
+    rows = [_row("best fixed arm", Stationary(best_arm), bandit, 0, 0.0)]
+    learners: dict[str, Learner] = {
+        "UCB": UCB(),
+        "ED+MLE": EDMLE(_CONTEXTS),
+        "DirectMLE": DirectMLE(_CONTEXTS),
+        "genie": Genie(bandit),
+    }
+    upper = np.inf
+    with progress() as bar:
+        for name, learner in bar.track(learners.items(), description="learning"):
+            rng, start = np.random.default_rng([seed, len(rows)]), time.perf_counter()
+            environment = Simulator(bandit, horizon=_HORIZON, rng=rng.spawn(1)[0])
+            learned = learn(environment, learner, n_episodes=_EPISODES, rng=rng, planner=_PLANNER)
+            seconds = time.perf_counter() - start
+            rows.append(_row(name, learned.policy, bandit, learned.episodes_used, seconds))
+            upper = learned.plan.upper if learned.plan is not None else upper  # the last plan is on the truth
+    return rows, upper
+
+
+def _row(name: str, policy: Policy, bandit: LatentBandit, episodes: int, seconds: float) -> Row:
+    value = evaluation.evaluate(policy, bandit, horizon=_HORIZON)
+    return Row(name, value.mean, episodes, seconds, value.per_step.tolist())
+
+
+def _draw(rows: Sequence[Row], upper: float, bandit: LatentBandit, path: Path) -> bool:
+    """Expected reward step by step: who learns the type within a session climbs. False where nothing can draw."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    picture = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = picture.add_subplot()
+    steps = np.arange(1, _HORIZON + 1)
+    for row, style in zip(rows, ("k:", "C7.-", "C0s-", "C3o-", "k--"), strict=True):
+        axes.plot(steps, row.per_step, style, label=f"{row.name}: {row.value:.3f}", markersize=5)
+    known = float(bandit.weights @ bandit.means.max(axis=1))
+    axes.axhline(known, color="C2", linewidth=1, label=f"type known from the start: {_HORIZON * known:.3f}")
+    axes.set(xlabel="step of the session", ylabel="expected reward", xticks=steps)
+    axes.set_title(f"{_EPISODES:,} episodes of learning; no policy earns more than {upper:.3f}", fontsize=10)
+    picture.legend(title="reward of a session", loc="outside lower center", ncols=3, fontsize=8, title_fontsize=8)
+    picture.savefig(path, dpi=130)
+    return True
