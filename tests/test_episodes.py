@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import logs
 
-from lmab import Episodes
+from lmab import Episodes, ingest, logfiles
 from lmab.errors import InvalidData, InvalidFile
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -254,3 +260,101 @@ def test_order_of_rows_does_not_matter(episodes, random):
     random.shuffle(rows)
     shuffled = pa.table({name: values[rows] for name, values in data.items()})
     assert Episodes.from_frame(shuffled, **COLUMNS).with_arms(3) == episodes
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("names", ["text", "integers"])
+def test_files_are_read_in_batches(tmp_path, monkeypatch, rng, suffix, names):
+    """A file of many small batches, with dictionaries merged on the way, gives what the frame gives."""
+    n = 3000
+    ids = rng.permutation(n) // 3
+    arms, rewards = rng.integers(40, size=n) * 100 - 50, rng.integers(9, size=n) / 8
+    data = {"e": ids, "t": rng.permutation(n), "a": arms, "r": rewards}
+    if names == "text":
+        data |= {"e": [f"user {e}" for e in ids], "a": [f"item {a}" for a in arms]}
+    table = pa.table(data)
+    path = tmp_path / f"log{suffix}"
+    (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(table, path)
+    monkeypatch.setattr(logfiles, "BATCH", 64)
+    monkeypatch.setattr(logfiles, "_CSV_BLOCK", 1000)
+    monkeypatch.setattr(ingest, "_TEXTS", 100)
+    assert Episodes.read(path, **COLUMNS) == Episodes.from_frame(table, **COLUMNS)
+    bad = table.set_column(3, "r", pa.array(np.where(np.arange(n) == 2500, np.inf, 0.0)))
+    (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(bad, path)
+    with pytest.raises(InvalidData, match="column 'r' must be finite, got inf in row 2500"):
+        Episodes.read(path, **COLUMNS)
+
+
+def test_a_csv_column_that_changes_its_mind(tmp_path, monkeypatch):
+    monkeypatch.setattr(logfiles, "_CSV_BLOCK", 200)
+    path = tmp_path / "log.csv"
+    rows = [f"{k},{k % 3},{k % 2}" for k in range(200)]
+    path.write_text("\n".join(["e,a,r", *rows, "x7,tea,0.5"]))
+    episodes = Episodes.read(path, episode="e", action="a", reward="r")
+    assert len(episodes) == 201
+    assert episodes.arm_labels == ("0", "1", "2", "tea")
+    assert episodes.rewards[-1] == 0.5
+    path.write_text("\n".join(["e,a,r", *rows, "7,1,much"]))
+    with pytest.raises(InvalidFile, match="conversion error"):
+        Episodes.read(path, episode="e", action="a", reward="r")
+
+
+def test_labels_decide_what_digits_in_a_csv_are(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("e,a,r\n1,101,0\n2,205,1\n")
+    columns = {"episode": "e", "action": "a", "reward": "r"}
+    assert Episodes.read(path, **columns).arm_labels is None
+    np.testing.assert_array_equal(Episodes.read(path, **columns, arm_labels=("205", "101")).actions, [1, 0])
+    np.testing.assert_array_equal(Episodes.read(path, **columns, arm_labels=(205, 101)).actions, [1, 0])
+    with pytest.raises(InvalidData, match="unknown arm, 205, in row 1; 1 are known: 101"):
+        Episodes.read(path, **columns, arm_labels=(101,))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([b"\xff", b"a"], pa.binary()), "column 'a' cannot be used"),
+        (pa.array([[1], [2]]), "column 'a' must hold integers or text"),
+    ],
+)
+def test_strange_columns(column, message):
+    with pytest.raises(InvalidData, match=message):
+        Episodes.from_frame(pa.table({"e": [1, 2], "a": column, "r": [0, 1]}), episode="e", action="a", reward="r")
+
+
+def test_bytes_are_text_and_decimals_numbers():
+    rewards = pa.array([0.25, 1.0]).cast(pa.decimal128(5, 2))
+    table = pa.table({"e": [5, 1], "a": pa.array([b"x", b"y"]), "r": rewards})
+    episodes = Episodes.from_frame(table, episode="e", action="a", reward="r")
+    assert episodes.arm_labels == ("x", "y")
+    np.testing.assert_array_equal(episodes.rewards, [1.0, 0.25])
+
+
+@pytest.mark.parametrize("low", [-(2**31), 0, 2**63])
+def test_ids_and_steps_far_apart_sort_right(low):
+    top = low + 2**32 - 1
+    kind = pa.uint64() if low > 2**62 else pa.int64()
+    table = pa.table({"e": pa.array([top, low, top], kind), "t": [2, 1, 1], "a": [2, 0, 1], "r": [0.0, 1.0, 2.0]})
+    np.testing.assert_array_equal(Episodes.from_frame(table, **COLUMNS).actions, [0, 1, 2])
+
+
+def test_text_is_not_kept_per_step(tmp_path):
+    """2 * 10^6 steps whose session names alone are 400 MB of text, read in a process of its own."""
+    n = 2_000_000
+    steps = np.arange(n, dtype=np.int32)
+    sessions = pa.array([f"{k:09d}" + "-long" * 38 for k in range(n // 20)])
+    data = {"e": pa.DictionaryArray.from_arrays(steps // 20, sessions), "a": steps % 7, "r": steps % 2}
+    path = tmp_path / "log.parquet"
+    pyarrow.parquet.write_table(pa.table(data), path, row_group_size=n, store_schema=False)
+    program = f"""
+import lmab
+episodes = lmab.Episodes.read({str(path)!r}, episode="e", action="a", reward="r")
+status = open("/proc/self/status").read()
+print(len(episodes), status.split("VmHWM:")[1].split()[0])
+"""
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("peak memory is read from /proc")
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    size, kilobytes = map(int, out.split())
+    assert size == n // 20
+    assert kilobytes < 600_000  # about 370 MB; a table of the file alone takes 900

@@ -113,7 +113,7 @@ class Episodes:
             (('milk', 'tea'), array([1, 0, 1], dtype=int32))
         """
         columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
-        return cls(*ingest.parse(ingest.table(frame, columns), columns, arm_labels=arm_labels))
+        return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, arm_labels=arm_labels))
 
     @classmethod
     def read(

@@ -94,6 +94,11 @@ def choices(options: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " or " + quoted[-1]
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, in one line."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

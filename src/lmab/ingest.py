@@ -1,21 +1,23 @@
-"""From tables to the columns of `Episodes` and back: every check a log must pass, in one place.
+"""From batches of rows to the columns of `Episodes` and back: every check a log must pass, in one place.
 
-Whatever comes in (pandas, polars, pyarrow, Parquet, CSV) becomes a pyarrow table of the named columns first.
+Whatever comes in (pandas, polars, pyarrow, Parquet, CSV) is a stream of pyarrow record batches. Each batch becomes
+numbers at once: arms and ids given as text turn into codes of a growing dictionary, so that no text is kept twice.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import logfiles
 from ._shapes import Array, Float, Integer, Shaped
-from .errors import InvalidData, InvalidFile, check_writable
+from .errors import InvalidData
+from .logfiles import Columns
 
-Columns = Mapping[str, str | None]  # role (episode, action, reward, step, propensity) -> name of its column
 Labels = tuple[str | int, ...]
 
 
@@ -30,8 +32,8 @@ class Log(NamedTuple):
     arm_labels: Labels | None
 
 
-_METADATA = b"lmab"  # key of our note in a Parquet file's schema
 _ARM_NUMBERS = 1024  # integers below this, or below twice the number of distinct ones, are arm numbers
+_TEXTS = 1 << 20  # distinct texts collected before dictionaries are merged
 
 
 def table(frame: Any, columns: Columns) -> Any:
@@ -43,7 +45,7 @@ def table(frame: Any, columns: Columns) -> Any:
         native = nw.from_native(frame, eager_only=True)
     except TypeError:
         raise InvalidData(f"frame must be a pandas, polars or pyarrow data frame, got {type(frame).__name__}") from None
-    names = _require_columns(list(native.columns), columns)
+    names = logfiles.require_columns(list(native.columns), columns)
     arrays = []
     for name in names:
         try:
@@ -53,56 +55,65 @@ def table(frame: Any, columns: Columns) -> Any:
     return pa.table(arrays, names=names)
 
 
-def parse(data: Any, columns: Columns, *, arm_labels: Labels | None = None, n_arms: int | None = None) -> Log:
-    """The episodes of a pyarrow table with one row per step."""
-    column = {role: data.column(name) for role, name in columns.items() if name is not None}
-    if data.num_rows == 0:
-        raise InvalidData("the log must have at least one row, got none")
-    for role, values in column.items():
-        _require_present(columns[role], values)
-    rewards = _floats(columns["reward"], column["reward"], low=-np.inf, high=np.inf, text="finite")
-    propensities = None
-    if "propensity" in column:
-        propensities = _floats(
-            columns["propensity"], column["propensity"], low=np.nextafter(0, 1), high=1, text="in (0, 1]"
-        )
-    actions, labels = _arms(columns["action"], column["action"], arm_labels)
-    keys = _ids(columns["episode"], column["episode"])
-    steps = _ids(columns["step"], column["step"]) if "step" in column else None
-    order = _order(keys, steps, columns)
-    if order is not None:
-        keys, actions, rewards = keys[order], actions[order], rewards[order]
-        propensities = None if propensities is None else propensities[order]
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    size = len(labels) if labels is not None else max(n_arms or 0, int(actions.max()) + 1)
-    return Log(actions, rewards, np.append(starts, len(keys)), size, propensities, labels)
-
-
 def read(path: str | os.PathLike[str], columns: Columns, *, arm_labels: Labels | None = None) -> Log:
-    """The episodes of a Parquet or CSV file."""
-    data, note = _read_csv(path, columns) if _is_csv(path) else _read_parquet(path, columns)
-    if note is None:
-        return parse(data, columns, arm_labels=arm_labels)
-    columns = {**columns, **note["columns"]}
-    labels = arm_labels or (None if note["arm_labels"] is None else tuple(note["arm_labels"]))
-    return parse(data, columns, arm_labels=labels, n_arms=note["n_arms"])
+    """The episodes of a Parquet or CSV file, batch by batch."""
+    with logfiles.opened(path, columns) as file:
+        if file.note is None:
+            return parse(file.batches, columns, arm_labels=arm_labels, untyped=logfiles.is_csv(path))
+        noted = file.note["arm_labels"]
+        labels = arm_labels or (None if noted is None else tuple(noted))
+        return parse(file.batches, file.columns, arm_labels=labels, n_arms=file.note["n_arms"])
+
+
+def parse(
+    batches: Iterable[Any],
+    columns: Columns,
+    *,
+    arm_labels: Labels | None = None,
+    n_arms: int | None = None,
+    untyped: bool = False,
+) -> Log:
+    """The episodes of record batches with one row per step."""
+    gathered = {role: _Column(name, role, untyped=untyped) for role, name in columns.items() if name is not None}
+    gathered["action"].untyped &= arm_labels is None or isinstance(arm_labels[0], int)
+    n_rows = 0
+    for batch in batches:
+        for column in gathered.values():
+            column.add(batch.column(column.name), n_rows)
+        n_rows += batch.num_rows
+    if n_rows == 0:
+        raise InvalidData("the log must have at least one row, got none")
+    keys = gathered.pop("episode").ids()
+    steps = gathered.pop("step").ids() if "step" in gathered else None
+    order = _order(keys, steps, columns)
+    del steps
+    if order is not None:
+        keys = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    offsets = np.append(starts, n_rows)
+    del keys
+    actions, labels = gathered.pop("action").arms(arm_labels)
+    size = len(labels) if labels is not None else max(n_arms or 0, int(actions.max()) + 1)
+    actions = actions if order is None else actions[order]
+    rewards = gathered.pop("reward").numbers()
+    rewards = rewards if order is None else rewards[order]
+    propensities = gathered.pop("propensity").numbers() if "propensity" in gathered else None
+    if propensities is not None and order is not None:
+        propensities = propensities[order]
+    return Log(actions, rewards, offsets, size, propensities, labels)
 
 
 def write(path: str | os.PathLike[str], log: Log) -> None:
     """Write `log` as Parquet or CSV; a Parquet file also notes the table of labels and the number of arms."""
     import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
 
-    check_writable(path)
     lengths = np.diff(log.offsets)
-    steps = np.arange(len(log.actions)) - np.repeat(log.offsets[:-1], lengths)
     arms: Any = pa.array(log.actions)
     if log.arm_labels is not None:
         arms = pa.DictionaryArray.from_arrays(arms, pa.array(log.arm_labels)).dictionary_decode()
     data = {
         "episode": np.repeat(np.arange(len(lengths)), lengths),
-        "step": steps,
+        "step": np.arange(len(log.actions)) - np.repeat(log.offsets[:-1], lengths),
         "action": arms,
         "reward": log.rewards,
     }
@@ -110,146 +121,185 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
         data["propensity"] = log.propensities
     roles = {"step": "step"} | ({"propensity": "propensity"} if log.propensities is not None else {})
     labels = None if log.arm_labels is None else list(log.arm_labels)
-    note = {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels}
-    schema = {_METADATA: json.dumps(note).encode()}
-    temporary = f"{os.fspath(path)}.partial"
-    try:
-        if _is_csv(path):
-            pa.csv.write_csv(pa.table(data), temporary)
-        else:
-            pa.parquet.write_table(pa.table(data).replace_schema_metadata(schema), temporary)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    logfiles.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
 
 
-def _is_csv(path: str | os.PathLike[str]) -> bool:
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
-    if suffix not in (".csv", ".parquet", ".pq"):
-        raise InvalidFile(f"{os.fspath(path)}: a log must end in .parquet, .pq or .csv")
-    return suffix == ".csv"
+class _Column:
+    """One column as it comes in: numbers as they are, text as codes of a dictionary."""
 
+    def __init__(self, name: str, role: str, *, untyped: bool) -> None:
+        self.name = name
+        self.role = role
+        self.untyped = untyped  # text may stand for integers
+        self._numbers: list[Array] = []
+        self._codes: list[Array] = []  # of text, in the dictionary of the same place
+        self._texts: list[Any] = []  # dictionaries
+        self._pending = 0  # texts since the last merge
 
-def _read_parquet(path: str | os.PathLike[str], columns: Columns) -> tuple[Any, dict[str, Any] | None]:
-    import pyarrow as pa
-    import pyarrow.parquet
+    def add(self, values: Any, row: int) -> None:
+        """Take in the values of the rows from `row` on."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    try:
-        with pa.parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            note = _note(schema.metadata, columns)
-            names = _require_columns(list(schema.names), {**columns, **(note["columns"] if note else {})})
-            return file.read(columns=names), note
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise InvalidFile(f"{os.fspath(path)}: cannot be read as Parquet: {_first_line(error)}") from None
+        if values.null_count:
+            raise self._missing(row + pc.index(pc.is_null(values), True).as_py())
+        try:
+            self._add(_decoded(values), row)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            problem = str(error).splitlines()[0]
+            raise InvalidData(f"column {self.name!r} cannot be used, it holds {values.type}: {problem}") from None
 
+    def _add(self, values: Any, row: int) -> None:
+        import pyarrow as pa
 
-def _read_csv(path: str | os.PathLike[str], columns: Columns) -> tuple[Any, None]:
-    import pyarrow as pa
-    import pyarrow.csv
+        if self.role in ("reward", "propensity"):
+            self._numbers.append(self._measured(values, row))
+        elif _is_text(values.type):
+            self._collect(values.cast(pa.large_string()).dictionary_encode())
+        elif len(values) > 0:
+            self._numbers.append(self._counted(values, row))
 
-    try:
-        data = pa.csv.read_csv(path)
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise InvalidFile(f"{os.fspath(path)}: cannot be read as CSV: {_first_line(error)}") from None
-    return data.select(_require_columns(data.column_names, columns)), None
+    def _missing(self, row: int) -> InvalidData:
+        return InvalidData(f"column {self.name!r} has a missing value in row {row}")
 
+    def _measured(self, values: Any, row: int) -> Float[Array, "n"]:
+        import pyarrow as pa
 
-def _note(metadata: Mapping[bytes, bytes] | None, columns: Columns) -> dict[str, Any] | None:
-    """What `write` noted in the file, if we wrote it and the columns asked for are its own."""
-    if not metadata or _METADATA not in metadata or columns["action"] != "action":
-        return None
-    try:
-        note = json.loads(metadata[_METADATA])
-        valid = {"columns", "n_arms", "arm_labels"} <= set(note) and isinstance(note["n_arms"], int)
-    except (ValueError, TypeError):
-        return None
-    return note if valid else None
-
-
-def _require_columns(found: list[str], columns: Columns) -> list[str]:
-    names = [name for name in columns.values() if name is not None]
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise InvalidData(f"the log has no column {missing[0]!r}; its columns are {', '.join(map(repr, found))}")
-    return list(dict.fromkeys(names))
-
-
-def _require_present(name: str | None, values: Any) -> None:
-    import pyarrow.compute as pc
-
-    if values.null_count:
-        raise InvalidData(f"column {name!r} has a missing value in row {pc.index(pc.is_null(values), True).as_py()}")
-
-
-def _floats(name: str | None, values: Any, *, low: float, high: float, text: str) -> Float[Array, "S"]:
-    import pyarrow as pa
-
-    kind = values.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise InvalidData(f"column {name!r} must hold numbers, got {kind} ({values[0].as_py()!r} in row 0)")
-    numbers = values.cast(pa.float64(), safe=False).to_numpy()
-    bad = ~(np.isfinite(numbers) & (numbers >= low) & (numbers <= high))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InvalidData(f"column {name!r} must be {text}, got {numbers[row]} in row {row}")
-    return numbers
-
-
-def _arms(name: str | None, values: Any, labels: Labels | None) -> tuple[Integer[Array, "S"], Labels | None]:
-    """Arm numbers, and the table of labels where arms are not plain numbers."""
-    import pyarrow as pa
-
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.cast(kind.value_type), kind.value_type
-    if pa.types.is_integer(kind):
-        numbers = values.to_numpy()
-        if labels is None and numbers.min() >= 0:
-            top = int(numbers.max())
-            if top < _ARM_NUMBERS or top < 2 * len(np.unique(numbers)):
-                return numbers.astype(np.int32), None
-    elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_string_view(kind)):
-        raise InvalidData(f"column {name!r} must hold integers or text, got {kind} ({values[0].as_py()!r} in row 0)")
-    encoded = values.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    seen = encoded.dictionary.to_pylist()
-    known = tuple(sorted(seen)) if labels is None else labels
-    place = {label: arm for arm, label in enumerate(known)}
-    codes = encoded.indices.to_numpy()
-    unknown = [code for code, label in enumerate(seen) if label not in place]
-    if unknown:
-        row = int(np.flatnonzero(codes == unknown[0])[0])
-        raise InvalidData(f"column {name!r} names an unknown arm, {seen[unknown[0]]!r}, in row {row}")
-    return np.array([place[label] for label in seen], np.int32)[codes], known
-
-
-def _is_string_view(kind: Any) -> bool:
-    return str(kind) == "string_view"
-
-
-def _ids(name: str | None, values: Any) -> Shaped[Array, "S"]:
-    """Numbers that sort as the column does: integers and times as they are, text by its rank."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = values.type
-    if pa.types.is_temporal(kind):
-        return values.cast(pa.int64(), safe=False).to_numpy()
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        numbers: Shaped[Array, "S"] = values.to_numpy()
-        if pa.types.is_floating(kind) and np.isnan(numbers).any():
-            raise InvalidData(f"column {name!r} has a missing value in row {int(np.flatnonzero(np.isnan(numbers))[0])}")
+        kind = values.type
+        known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+        if not any(test(kind) for test in known):
+            example = f" ({values[0].as_py()!r} in row {row})" if len(values) else ""
+            raise InvalidData(f"column {self.name!r} must hold numbers, got {kind}{example}")
+        if pa.types.is_boolean(kind):
+            values = values.cast(pa.uint8())
+        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        probability = self.role == "propensity"
+        good = (numbers > 0) & (numbers <= 1) if probability else np.isfinite(numbers)
+        if not good.all():
+            bad = int((~good).argmax())
+            text = "in (0, 1]" if probability else "finite"
+            raise InvalidData(f"column {self.name!r} must be {text}, got {numbers[bad]} in row {row + bad}")
         return numbers
-    try:
-        encoded = values.combine_chunks().dictionary_encode()
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        ranks = pc.rank(encoded.dictionary, tiebreaker="dense").to_numpy().astype(np.int64)
-    except pa.ArrowException:
-        raise InvalidData(f"column {name!r} must hold integers, text or times, got {kind}") from None
-    return ranks[encoded.indices.to_numpy()]
+
+    def _counted(self, values: Any, row: int) -> Shaped[Array, "n"]:
+        """Integers, and for ids also times and other numbers."""
+        import pyarrow as pa
+
+        kind = values.type
+        integer = pa.types.is_integer(kind)
+        if self.role == "action" and not integer:
+            example = f"({values[0].as_py()!r} in row {row})"
+            raise InvalidData(f"column {self.name!r} must hold integers or text, got {kind} {example}")
+        if pa.types.is_temporal(kind):
+            values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64(), safe=False)
+        elif not (integer or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            raise InvalidData(f"column {self.name!r} must hold integers, text or times, got {kind}")
+        numbers: Shaped[Array, "n"] = values.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+            raise self._missing(row + int(np.isnan(numbers).argmax()))
+        if numbers.dtype == np.int64 and numbers.min() >= -(2**31) and numbers.max() < 2**31:
+            return numbers.astype(np.int32)
+        return numbers
+
+    def _collect(self, encoded: Any) -> None:
+        self._codes.append(encoded.indices.to_numpy())
+        self._texts.append(encoded.dictionary)
+        self._pending += len(encoded.dictionary)
+        if self._pending > max(_TEXTS, len(self._texts[0])):
+            self._merge()
+
+    def _merge(self) -> None:
+        """One sorted dictionary of all texts so far; by sorting, which needs far less memory than hashing."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = pa.concat_arrays(self._texts)
+        order = pc.sort_indices(texts).to_numpy()
+        texts = texts.take(order)
+        new = np.ones(len(texts), bool)
+        new[1:] = pc.not_equal(texts[1:], texts[:-1]).to_numpy(zero_copy_only=False)
+        place = np.empty(len(texts), np.int32)
+        place[order] = np.cumsum(new) - 1
+        starts = np.cumsum([0, *map(len, self._texts)])
+        self._codes = [place[start + codes] for start, codes in zip(starts, self._codes, strict=False)]
+        self._codes, self._texts, self._pending = [np.concatenate(self._codes)], [texts.filter(new)], 0
+
+    def _coded(self) -> tuple[Integer[Array, "S"], Any]:
+        """A code per row, and the sorted distinct texts; as integers where they were read from CSV and all are."""
+        import pyarrow as pa
+
+        self._merge()
+        distinct = self._texts[0]
+        if self.untyped:
+            with suppress(pa.ArrowInvalid):
+                distinct = distinct.cast(pa.int64())
+        return self._codes[0], distinct
+
+    def numbers(self) -> Float[Array, "S"]:
+        """The measured numbers of all rows."""
+        return np.concatenate(self._numbers)
+
+    def ids(self) -> Shaped[Array, "S"]:
+        """Numbers that sort as the column does: text by its rank."""
+        import pyarrow.compute as pc
+
+        if not self._texts:
+            return np.concatenate(self._numbers)
+        codes, distinct = self._coded()
+        return pc.rank(distinct, tiebreaker="dense").to_numpy().astype(np.int32)[codes]
+
+    def arms(self, labels: Labels | None) -> tuple[Integer[Array, "S"], Labels | None]:
+        """Arm numbers, and the table of labels where arms are not plain numbers."""
+        if self._texts:
+            codes, distinct = self._coded()
+            seen = distinct.to_pylist()
+        else:
+            values = np.concatenate(self._numbers)
+            if labels is None and _plain(values):
+                return values.astype(np.int32), None
+            numbers, codes = np.unique(values, return_inverse=True)
+            seen = numbers.tolist()
+        if labels is None and isinstance(seen[0], int) and _plain(np.array(seen)):
+            return np.array(seen, np.int32)[codes], None
+        known = tuple(sorted(seen)) if labels is None else labels
+        place = {label: arm for arm, label in enumerate(known)}
+        unknown = [code for code, label in enumerate(seen) if label not in place]
+        if unknown:
+            row = int((codes == unknown[0]).argmax())
+            raise InvalidData(
+                f"column {self.name!r} names an unknown arm, {seen[unknown[0]]!r}, in row {row}; "
+                f"{len(known)} are known: {_some(known)}"
+            )
+        return np.array([place[label] for label in seen], np.int32)[codes], known
+
+
+def _plain(numbers: Integer[Array, "n"]) -> bool:
+    """Whether integers are arm numbers, or names that happen to be integers."""
+    if numbers.min() < 0:
+        return False
+    top = int(numbers.max())
+    return top < _ARM_NUMBERS or top < 2 * len(np.unique(numbers))
+
+
+def _decoded(values: Any) -> Any:
+    """Plain values of dictionaries, text of bytes: Parquet has many ways to write the same."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type) or str(values.type) == "string_view":
+        values = values.cast(pa.string())
+    return values
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _some(labels: Labels) -> str:
+    return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 
 def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None, columns: Columns) -> Integer[Array, "S"] | None:
@@ -261,7 +311,8 @@ def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None, columns: 
     if bool((rising | (same & (steps[1:] > steps[:-1]))).all()):
         return None
     order = _sort_pairs(keys, steps)
-    twice = (keys[order[1:]] == keys[order[:-1]]) & (steps[order[1:]] == steps[order[:-1]])
+    keys, steps = keys[order], steps[order]
+    twice = (keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])
     if twice.any():
         row = int(np.maximum(order[1:], order[:-1])[twice].min())
         raise InvalidData(f"column {columns['step']!r} repeats a step of the same episode in row {row}")
@@ -274,9 +325,14 @@ def _sort_pairs(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"]) -> Integer[
         low_key, low_step = int(keys.min()), int(steps.min())
         width = int(steps.max()) - low_step + 1
         if (int(keys.max()) - low_key + 1) * width < 2**63:
-            return np.argsort((keys - low_key).astype(np.int64) * width + (steps - low_step).astype(np.int64))
+            pairs = _above(keys, low_key)
+            pairs *= width
+            pairs += _above(steps, low_step)
+            return np.argsort(pairs)
     return np.lexsort((steps, keys))
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _above(numbers: Integer[Array, "S"], low: int) -> Integer[Array, "S"]:
+    """numbers - low, which fits into 64 bits where the numbers may not."""
+    wide = numbers if numbers.dtype.itemsize == 8 else numbers.astype(np.int64)
+    return (wide - low).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import files
 from .coreset import Design
-from .errors import InvalidFile, LmabError
+from .errors import InvalidFile, first_line
 from .learning import HistoryPolicy, OptimisticPolicy, restore_run
 from .model import LatentBandit
 from .planning import ExactPolicy, LookaheadPolicy, OnceExactPolicy, OncePolicy, PolicyGraph, VectorPolicy
@@ -50,5 +50,5 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise InvalidFile(f"{os.fspath(path)}: holds a {record.kind!r}, which this lmab does not know")
     try:
         return _READERS[record.kind](record)
-    except (LmabError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise InvalidFile(f"{os.fspath(path)}: damaged: {error}") from None
+    except Exception as error:  # whatever a class makes of contents that are not its own
+        raise InvalidFile(f"{os.fspath(path)}: damaged: {first_line(error)}") from None

@@ -1,0 +1,191 @@
+"""Readers meet thousands of damaged files: they answer with an error of ours that names the file, or with a value."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lmab
+from lmab import Episodes
+from lmab.errors import LmabError
+
+MUTATIONS = 1200  # of each kind of file
+
+
+def mutate(data: bytes, rng: np.random.Generator) -> bytes:
+    """Flip, overwrite, cut, repeat, or glue in bytes that parsers care about."""
+    buffer = bytearray(data)
+    for _ in range(rng.integers(1, 4)):
+        place = int(rng.integers(len(buffer))) if buffer else 0
+        length = int(rng.integers(1, 9))
+        match rng.integers(7):
+            case 0:
+                buffer[place : place + 1] = bytes([buffer[place] ^ (1 << int(rng.integers(8)))]) if buffer else b"x"
+            case 1:
+                buffer[place : place + length] = rng.bytes(length)
+            case 2:
+                del buffer[place : place + length]
+            case 3:
+                buffer = buffer[:place]
+            case 4:
+                buffer[place:place] = buffer[place : place + 4 * length]
+            case 5:
+                buffer[place : place + 8] = b"\xff" * 8
+            case 6:
+                glue = [b",", b"\n", b'"', b"nan", b"-1", b"1e999", b"\x00", b"PAR1", b"9" * 30, b"", b"{}", b"null"]
+                buffer[place:place] = glue[int(rng.integers(len(glue)))]
+    return bytes(buffer)
+
+
+def a_table() -> pa.Table:
+    rng = np.random.default_rng(1)
+    n = 60
+    return pa.table(
+        {
+            "episode": [f"s{k // 4}" for k in range(n)],
+            "action": [["tea", "milk", "água"][k] for k in rng.integers(3, size=n)],
+            "reward": rng.integers(2, size=n).astype(float),
+            "step": np.arange(n) % 4,
+            "propensity": np.full(n, 0.25),
+        }
+    )
+
+
+def logs_of(kind: str, folder: Path) -> Path:
+    path = folder / f"original.{kind}"
+    if kind == "csv":
+        pa.csv.write_csv(a_table(), path)
+    elif kind == "parquet":
+        pa.parquet.write_table(a_table(), path, row_group_size=25)
+    else:  # with the note that our own files carry
+        columns = {name: name for name in ("episode", "action", "reward", "step", "propensity")}
+        Episodes.from_frame(a_table(), **columns).write(path)
+    return path
+
+
+def survives(read, path: Path) -> bool:
+    """True for a value, False for an error of ours; anything else is a failure."""
+    try:
+        read(path)
+    except LmabError as error:
+        message = str(error)
+    else:
+        return True
+    assert path.name in message or "column" in message or "log" in message, message
+    assert "\n" not in message
+    return False
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "pq"])
+def test_damaged_logs(tmp_path, kind):
+    original = logs_of(kind, tmp_path).read_bytes()
+    rng = np.random.default_rng(7)
+    path = tmp_path / f"damaged.{kind}"
+    read = 0
+    for _ in range(MUTATIONS):
+        path.write_bytes(mutate(original, rng))
+        read += survives(lambda p: Episodes.read(p, step="step", propensity="propensity"), path)
+    assert 0 < read < MUTATIONS  # some damage does not matter, most does
+
+
+def models(folder: Path) -> list[Path]:
+    rng = np.random.default_rng(0)
+    bandit = lmab.LatentBandit(
+        np.array([0.5, 0.5]), lmab.random_bandit(2, 4, rng=rng).rewards, arm_labels=("a", "b", "c", "d")
+    )
+    values = {
+        "bandit": bandit,
+        "gaussian": lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 2.0], [0.0, 1.0]]),
+        "greedy": lmab.Greedy(bandit, horizon=3),
+        "mucb": lmab.MUCB(bandit),
+        "sequence": lmab.FixedSequence([0, 1]),
+    }
+    for name, value in values.items():
+        value.save(folder / f"{name}.lmab")
+    return [folder / f"{name}.lmab" for name in values]
+
+
+def test_damaged_models(tmp_path):
+    originals = [path.read_bytes() for path in models(tmp_path)]
+    rng = np.random.default_rng(8)
+    path = tmp_path / "damaged.lmab"
+    read = 0
+    for k in range(MUTATIONS):
+        path.write_bytes(mutate(originals[k % len(originals)], rng))
+        read += survives(lmab.load, path)
+    assert read < MUTATIONS
+
+
+def test_models_whose_contents_lie(tmp_path):
+    """The archive is sound, its members are not: checksums cannot help here."""
+    rng = np.random.default_rng(9)
+    originals = []
+    for path in models(tmp_path):
+        with zipfile.ZipFile(path) as archive:
+            originals.append({info.filename: archive.read(info) for info in archive.infolist()})
+    path = tmp_path / "lying.lmab"
+    for k in range(MUTATIONS):
+        members = dict(originals[k % len(originals)])
+        victim = sorted(members)[int(rng.integers(len(members)))]
+        members[victim] = mutate(members[victim], rng)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+        path.write_bytes(buffer.getvalue())
+        if survives(lmab.load, path):
+            value = lmab.load(path)
+            assert isinstance(value, lmab.LatentBandit | lmab.Policy)
+
+
+CELLS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=5), st.binary(max_size=3)
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["episode", "action", "reward", "step", "propensity", ""]), max_size=6),
+    st.lists(st.lists(CELLS, min_size=6, max_size=6), max_size=5),
+)
+def test_any_csv_text(tmp_path_factory, header, rows):
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    lines = [",".join(header), *(",".join(map(str, row[: len(header)])) for row in rows)]
+    path.write_text("\n".join(lines), encoding="utf-8", errors="surrogateescape")
+    survives(lambda p: Episodes.read(p, step="step", propensity="propensity"), path)
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(0, 4).flatmap(
+        lambda n: st.fixed_dictionaries(
+            {
+                name: st.one_of(
+                    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=n, max_size=n),
+                    st.lists(st.floats(), min_size=n, max_size=n),
+                    st.lists(st.text(max_size=4), min_size=n, max_size=n),
+                    st.lists(st.one_of(st.none(), st.booleans()), min_size=n, max_size=n),
+                    st.lists(st.datetimes(), min_size=n, max_size=n),
+                    st.lists(st.lists(st.integers(0, 3), max_size=2), min_size=n, max_size=n),
+                )
+                for name in ("episode", "action", "reward", "step")
+            }
+        )
+    )
+)
+def test_any_table(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "any.parquet"
+    try:
+        pa.parquet.write_table(pa.table(data), path)
+    except (pa.ArrowException, UnicodeEncodeError):
+        return  # Parquet has no place for it
+    survives(lambda p: Episodes.read(p, step="step"), path)
