@@ -21,7 +21,7 @@ def reproduce(
     show_list: Annotated[bool, typer.Option("--list", help="List the studies and stop.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, 2 instances: minutes for all studies.")] = False,
     full: Annotated[bool, typer.Option("--full", help="All sizes, 20 instances: hours.")] = False,
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1, show_default="all cores")] = os.cpu_count() or 1,
     out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
     plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing, draw the rows that are there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
