@@ -1,26 +1,123 @@
-"""Documentation cannot drift: its code runs, and every public name is on a page."""
+"""Documentation cannot drift: its code runs, its links lead somewhere, every name, command and option is there."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 from test_public import PUBLIC
+from typer.testing import CliRunner
 
-DOCS = Path(__file__).parent.parent / "docs"
+from lmab.cli.app import app
+from lmab.cli.manual import manual
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+RUNNER = CliRunner()
+LONG = {"reproduce", "demo"}  # commands whose runs belong elsewhere: their options are checked, not their work
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of the code blocks."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
     names: dict[str, object] = {}
-    for block in blocks:  # the blocks of a page are one story
-        exec(compile(block, str(page), "exec"), names)
+    for language, block in blocks(page):  # the blocks of a page are one story
+        if language == "python":
+            exec(compile(block, str(page), "exec"), names)
+        elif language == "sh" and page.name != "cli.md":  # there the examples name the reader's own files
+            for line in re.sub(r"\\\n\s*", "", block).splitlines():
+                run(line)
+
+
+def run(line: str) -> None:
+    """Run a line of shell if it is a command of ours."""
+    words = shlex.split(line, comments=True)
+    if not words or words[0] != "lmab":
+        return
+    if words[1] in LONG:
+        parameters = typer.main.get_command(app).commands[words[1]].params
+        known = {option for parameter in parameters for option in parameter.opts}
+        assert {word for word in words[2:] if word.startswith("-")} <= known, line
+        return
+    result = RUNNER.invoke(app, words[1:])
+    assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception}"
+
+
+def test_blocks_name_their_language():
+    for page in TEXTS:
+        unnamed = [block for language, block in blocks(page) if not language]
+        assert unnamed == [], page.name
 
 
 def test_every_public_name_is_on_the_api_page():
     text = (DOCS / "api.md").read_text()
     assert [name for name in PUBLIC if f"::: lmab.{name}\n" not in text] == []
+
+
+def test_every_command_and_option_is_on_the_command_line_page():
+    page = (DOCS / "cli.md").read_text()
+    for name, command in typer.main.get_command(app).commands.items():
+        section = page.split(f"\n## lmab {name}\n")[1].split("\n## ")[0]
+        for parameter in command.params:
+            if parameter.name == "help":
+                continue
+            written = parameter.opts if parameter.opts[0].startswith("-") else [parameter.name.upper()]
+            assert [
+                option for option in written if f"`{option}`" not in section.replace("`[", "`").replace("]`", "`")
+            ] == []
+
+
+def test_the_command_line_page_is_what_the_commands_say():
+    assert (DOCS / "cli.md").read_text() == manual(), "run: python -m lmab.cli.manual > docs/cli.md"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, and the names documented on it, as links spell them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    headings = re.findall(r"^#+ +(.*)$", text, re.M)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r"^::: (\S+)$", text, re.M))
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    for target in re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text):
+        link = target[0] or target[1]
+        if re.match(r"https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        file = page if not path else page.parent / path
+        assert file.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {link}"
+
+
+def test_every_page_is_in_the_navigation():
+    listed = re.findall(r":\s*([\w/-]+\.md)\s*$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="zensical is not installed (extra docs)")
+def test_the_site_builds_without_a_warning(tmp_path):
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    shutil.copytree(DOCS, tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    build = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+    assert (tmp_path / "site" / "api" / "index.html").stat().st_size > 50_000

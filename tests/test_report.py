@@ -255,10 +255,15 @@ def test_notebooks_show_the_numbers_that_matter():
     rng = np.random.default_rng(0)
     plan = lmab.plan(BANDIT, horizon=4)
     log = lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=300, horizon=4, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2), rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
+    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=10, rng=rng)
     cases = [
         (BANDIT, ["50%, 30%, 20%", f"{(BANDIT.weights @ BANDIT.means).max():.4g} per step"]),
         (plan, [plan.status, f"{plan.lower:.6g} over 4 steps", f"{plan.upper:.6g} (gap"]),
+        (
+            certificate,
+            [f"{certificate.value[0]:.4g} to", f"{certificate.regret[1]:.4g} per session", "90% (300 episodes)"],
+        ),
         (estimate, [f"{estimate.log_likelihood:.4f} of 300 episodes", f"{estimate.bic:.2f}", estimate.message]),
     ]
     for value, texts in cases:

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import belief
 from ._kernel import kernel
+from ._notebook import card, percent
 from ._shapes import Array, Float, Integer
 from .episodes import Episodes
 from .errors import InvalidArgument, check_count, check_rng
@@ -90,6 +91,15 @@ class Certificate:
 
     def __str__(self) -> str:
         return self.sentence
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "this policy earns": "{:.4g} to {:.4g}".format(*self.value),
+            "the best earns": "{:.4g} to {:.4g}".format(*self.optimum),
+            "given away at most": f"{self.regret[1]:.4g} per session of {self.horizon} steps",
+            "each holds with": f"{percent(self.confidence)} ({self.n_episodes} episodes)",
+        }
+        return card("Certificate", rows)
 
 
 def certify(

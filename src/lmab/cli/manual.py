@@ -35,7 +35,20 @@ def _section(command: Callable[..., Any]) -> str:
     usage = " ".join(["lmab", _name(command), *(name for name, _, kind in rows if kind is ArgumentInfo), "[OPTIONS]"])
     table = ["| | |", "|---|---|", *(f"| {_code(name, kind)} | {described} |" for name, described, kind in rows)]
     return "\n".join(
-        [f"## lmab {_name(command)}", "", f"`{usage}`", "", text.strip(), "", *table, "", "```sh", example.strip(), "```", ""]
+        [
+            f"## lmab {_name(command)}",
+            "",
+            f"`{usage}`",
+            "",
+            text.strip(),
+            "",
+            *table,
+            "",
+            "```sh",
+            example.strip(),
+            "```",
+            "",
+        ]
     )
 
 
