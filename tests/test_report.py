@@ -256,7 +256,7 @@ def test_notebooks_show_the_numbers_that_matter():
     plan = lmab.plan(BANDIT, horizon=4)
     log = lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=300, horizon=4, rng=rng)
     estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
-    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=10, rng=rng)
+    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=rng)
     cases = [
         (BANDIT, ["50%, 30%, 20%", f"{(BANDIT.weights @ BANDIT.means).max():.4g} per step"]),
         (plan, [plan.status, f"{plan.lower:.6g} over 4 steps", f"{plan.upper:.6g} (gap"]),

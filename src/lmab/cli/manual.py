@@ -72,7 +72,7 @@ def _rows(command: Callable[..., Any]) -> Iterator[tuple[str, str, type]]:
 
 def _flags(name: str, kind: Any, info: OptionInfo) -> list[str]:
     # In Annotated, typer keeps the first name given where a default would stand.
-    given = [part for part in (info.default, *(info.param_decls or ())) if str(part).startswith("-")]
+    given = [str(part) for part in (info.default, *(info.param_decls or ())) if str(part).startswith("-")]
     option = name.replace("_", "-")
     return given or ([f"--{option}", f"--no-{option}"] if kind is bool else [f"--{option}"])
 
