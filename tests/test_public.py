@@ -46,6 +46,7 @@ PUBLIC = [
     "Simulator",
     "Stationary",
     "Subspace",
+    "TensorDecomposition",
     "Thompson",
     "UCB",
     "Uniform",

@@ -89,11 +89,14 @@ def subspace(
     return Subspace(np.ascontiguousarray(vectors[:, :k]), values, moments.n_arms, moments.values, noise)
 
 
-def second_moments(episodes: Episodes, *, pairs: str = "all", rewards: str | None = None) -> Moments:
+def second_moments(
+    episodes: Episodes, *, pairs: str = "all", rewards: str | None = None, values: Float[Array, "Z"] | None = None
+) -> Moments:
     """The second moments of a log: each entry a mean over the times its two arms were played together.
 
     Dividing by the plays of the pair rather than by N (the paper's estimator, which is M2 / A^2 under uniform play)
-    removes the logging policy. Pairs of arms never played together get the product of their marginals.
+    removes the logging policy. Pairs of arms never played together get the product of their marginals. `values` are
+    the (rising) reward values, where the log need not show all of them.
     """
     if pairs not in _PAIRS:
         raise InvalidArgument(f"pairs must be {choices(_PAIRS)}, got {pairs!r}")
@@ -103,7 +106,8 @@ def second_moments(episodes: Episodes, *, pairs: str = "all", rewards: str | Non
         raise InvalidArgument("episodes must have sessions of at least 2 steps: correlations need two, got 1")
     if pairs == "first-two":
         episodes = _first_steps(episodes, 2)
-    values = None if rewards == "gaussian" else distinct_values(episodes.rewards, limited=rewards is None)
+    if values is None and rewards != "gaussian":
+        values = distinct_values(episodes.rewards, limited=rewards is None)
     per_arm = 1 if values is None else len(values)
     if episodes.n_arms * per_arm > _MAX_FEATURES:
         raise InvalidArgument(f"episodes must have at most {_MAX_FEATURES} pairs, got {episodes.n_arms * per_arm}")

@@ -9,3 +9,4 @@ from .result import Method as Method
 from .result import Observer as Observer
 from .result import Progress as Progress
 from .result import Starts as Starts
+from .tensor import TensorDecomposition as TensorDecomposition
