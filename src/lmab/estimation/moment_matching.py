@@ -1,0 +1,159 @@
+"""MomentMatching: the parameters whose moments over a core set agree with the log's (Algorithm 1, steps 2 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import theory
+from .._shapes import Array, Float
+from ..coreset import Design, design
+from ..episodes import Episodes
+from ..errors import InvalidArgument, check_count
+from ..model import LatentBandit
+from ..moments import subspace
+from ..rewards import Categorical, Gaussian
+from ..tensors import Tensor, core_tensors
+from .matching import Fit, Matching
+from .observations import Observations
+from .result import CONVERGED, Estimate, Observer, Progress, Starts
+from .tensor import as_probabilities, remaining_scale
+
+_SAME = 1.01  # costs within this factor are the same solution
+_IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
+_LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
+
+
+@dataclass(frozen=True)
+class MomentMatching:
+    """Match all moments up to order min(H, 2M - 1) over a core set: equation (tensor_error_cond).
+
+    With H >= 2M - 1 this recovers the contexts; with shorter sessions it finds some contexts that no policy of H steps
+    could tell from the true ones, which is all that planning needs (Lemma 3.5). Arms must have been chosen without
+    looking at the session's own rewards.
+
+    Args:
+        design: the core set; None finds one from the same log.
+        rank: dimension of the subspace of the contexts; None: the number of contexts.
+        restarts: starts of the least-squares fit.
+        w_min: least weight of a context; None searches 1/M, 1/(2M), 1/(4M), ... as in appendix A.
+        epsilon: the accuracy for which delta_sub (how far reconstructed probabilities may leave [0, 1]) and delta_tsr
+            (what the largest residual is compared with) are computed.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]])
+        >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=20_000, horizon=3, rng=rng)
+        >>> fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(), rng=rng)
+        >>> bool(fit.bandit.distance(bandit) < 0.2)
+        True
+    """
+
+    design: Design | None = None
+    rank: int | None = None
+    restarts: int = 12
+    w_min: float | None = None
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_count("restarts", self.restarts)
+        if self.rank is not None:
+            check_count("rank", self.rank)
+        if not 0 < self.epsilon < np.inf:
+            raise InvalidArgument(f"epsilon must be a positive number, got {self.epsilon!r}")
+        if self.w_min is not None and not 0 < self.w_min < 1:
+            raise InvalidArgument(f"w_min must be in (0, 1), got {self.w_min!r}")
+
+    def fit(
+        self,
+        observations: Observations,
+        *,
+        n_contexts: int,
+        rng: np.random.Generator,
+        progress: Observer | None = None,
+    ) -> Estimate:
+        """Match the moments of the log."""
+        episodes, values = observations.episodes, getattr(observations, "values", None)
+        if episodes.horizon < 2:
+            raise InvalidArgument(f"episodes must have sessions of at least 2 steps, got {episodes.horizon}")
+        core = self._core(episodes, values, n_contexts)
+        tensors = core_tensors(episodes, core, min(episodes.horizon, 2 * n_contexts - 1))
+        task = Matching(tensors, core, n_contexts, self._slack(core, n_contexts, episodes.horizon))
+        fits = self._search(task, rng, progress)
+        best = min(fits, key=lambda one: one.cost)
+        bandit = reconstruct(best.weights, best.core, core, episodes)
+        log_likelihood = observations.log_likelihood(bandit)
+        return Estimate(
+            bandit=bandit,
+            log_likelihood=log_likelihood,
+            n_parameters=observations.n_parameters(n_contexts),
+            status=CONVERGED,
+            message=self._message(best, tensors, core, n_contexts, episodes.horizon),
+            trace=np.array([log_likelihood]),
+            starts=Starts(len(fits), len(fits), sum(one.cost <= _SAME * best.cost + 1e-12 for one in fits)),
+            prior=0.0,
+            observations=observations,
+        )
+
+    def _core(self, episodes: Episodes, values: Float[Array, "Z"] | None, n_contexts: int) -> Design:
+        if self.design is not None:
+            return self.design
+        family = "gaussian" if values is None else "categorical"
+        size = episodes.n_arms * (1 if values is None else len(values))
+        return design(subspace(episodes, rank=min(self.rank or n_contexts, size), rewards=family))
+
+    def _slack(self, core: Design, n_contexts: int, horizon: int) -> float:
+        """2 sqrt(M) delta_sub of equation (valid_param_2)."""
+        n_values = 1 if core.values is None else len(core.values)
+        delta = theory.delta_sub(n_contexts, n_values, horizon, self.epsilon, self.w_min or 1 / n_contexts)
+        return float(2 * np.sqrt(n_contexts) * delta)
+
+    def _search(self, task: Matching, rng: np.random.Generator, progress: Observer | None) -> list[Fit]:
+        """All starts at a least weight; where that is unknown, smaller ones while they lower the cost."""
+        limit = self.w_min or 1 / task.n_contexts
+        if limit * task.n_contexts > 1:
+            raise InvalidArgument(f"w_min must be at most 1/{task.n_contexts}, got {self.w_min!r}")
+        starts = [task.random_start(rng) for _ in range(self.restarts)]
+        fits: list[Fit] = []
+        while limit >= _LEAST_WEIGHT:
+            found = []
+            for number, start in enumerate(starts):
+                found.append(task.solve(start, limit))
+                best = min(one.cost for one in found)
+                if progress is not None and progress(Progress("matching", number + 1, len(starts), -best)):
+                    return fits + found
+            worse = bool(fits) and min(one.cost for one in found) > _IMPROVEMENT * min(one.cost for one in fits)
+            fits = fits if worse else found
+            if worse or self.w_min is not None or task.n_contexts == 1:
+                break
+            starts, limit = [task.restart(one) for one in sorted(fits, key=lambda one: one.cost)[:3]], limit / 2
+        return fits
+
+    def _message(
+        self, best: Fit, tensors: tuple[Tensor, ...], core: Design, n_contexts: int, horizon: int
+    ) -> str:
+        n_values = 2 if core.values is None else len(core.values)
+        delta = theory.delta_tsr(n_contexts, n_values, horizon, self.epsilon, len(core.support))
+        entries = sum(len(tensor.entries) for tensor in tensors)
+        regime = "parameters are identifiable" if theory.identifiable(n_contexts, horizon) else (
+            f"sessions of {horizon} < 2M - 1 steps do not identify parameters: trust values of policies, not contexts"
+        )
+        return (
+            f"matched {entries} moments up to order {tensors[-1].order} over {len(core.support)} core pairs; largest "
+            f"residual {best.residual:.2g} ({best.largest_error:.1f} standard errors; the theory's delta_tsr is "
+            f"{delta:.2g}); {regime}"
+        )
+
+
+def reconstruct(
+    weights: Float[Array, "M"], core: Float[Array, "n M"], design: Design, episodes: Episodes
+) -> LatentBandit:
+    """The bandit from the contexts' values on the core set: equations (transform_subspace) and (clipping_mu)."""
+    table = design.reconstruction @ core
+    if design.values is None:
+        scale = remaining_scale(episodes, weights, table)
+        return LatentBandit(weights, Gaussian(np.ascontiguousarray(table.T), scale), episodes.arm_labels)
+    probabilities = as_probabilities(table, len(design.values))
+    return LatentBandit(weights, Categorical(probabilities, design.values), episodes.arm_labels)

@@ -1,0 +1,198 @@
+"""The paper's sample sizes, accuracies and bounds as functions.
+
+Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice. Four
+slips of the print are corrected: the exponent of Lemma 3.3 is +1/(2M - 1); the second bound of equation
+(valid_param_2) has no minus sign; the second moment of uniform play divided by N is M2 / A^2; the Gaussian second
+moment must be symmetrised (the last two concern `lmab.subspace`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._shapes import Array, Float
+from .errors import InvalidArgument, check_count
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What Algorithm 1 asks for (Theorem 3.8, or B.2 for normal rewards)."""
+
+    identifiable: bool  # horizon >= 2M - 1: parameters, not only values, can be learned
+    order: int  # highest moment that is matched, min(H, 2M - 1)
+    core_size: int  # n, the number of core pairs
+    delta_sub: float  # accuracy of the subspace, equation (choice_of_delta_a)
+    delta_tsr: float  # accuracy of every moment, section 3.4
+    subspace_episodes: float  # N0 of Lemma 3.7
+    episodes_per_entry: float  # N1, for every multi-index
+    tensor_episodes: float  # N1 for all multi-indices of all orders
+    likelihood_episodes: float  # N of Lemma 4.1 to match the same moments by maximum likelihood
+    grid_size: int | None = None  # values into which normal rewards are cut (appendix B.2); None: not cut
+
+    @property
+    def total(self) -> float:
+        """Episodes of both phases."""
+        return self.subspace_episodes + self.tensor_episodes
+
+
+def identifiable(n_contexts: int, horizon: int) -> bool:
+    """Whether sessions are long enough to identify parameters: H >= 2M - 1 (section 3.2)."""
+    return horizon >= 2 * n_contexts - 1
+
+
+def core_set_size(rank: int) -> int:
+    """n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.3)."""
+    check_count("rank", rank)
+    return 16 if rank <= 2 else math.floor(4 * rank * math.log(math.log(rank)) + 16)
+
+
+def delta_sub(n_contexts: int, n_values: int, horizon: int, epsilon: float, w_min: float) -> float:
+    """How accurate the subspace must be: equation (choice_of_delta_a)."""
+    m, z, h = n_contexts, n_values, horizon
+    if identifiable(m, h):
+        return epsilon / (2 * z * m * h**2)
+    smallest = w_min + epsilon / (m * h**2 * (z * math.sqrt(2 * m)) ** h)
+    return min(math.sqrt(smallest), epsilon / (h * math.sqrt(m))) / (2 * z * math.sqrt(m) * h)
+
+
+def delta_tsr(n_contexts: int, n_values: int, horizon: int, epsilon: float, core_size: int) -> float:
+    """How accurate every moment must be: below equation (tensor_error_cond)."""
+    m, z, h = n_contexts, n_values, horizon
+    if identifiable(m, h):
+        return float((epsilon / (z * h**2 * m**3.5 * core_size)) ** (2 * m - 1))
+    return float((epsilon / h) / (z * math.sqrt(2 * m)) ** h)
+
+
+def budget(
+    n_contexts: int, n_arms: int, horizon: int, epsilon: float, *, n_values: int = 2, eta: float = 0.1,
+    w_min: float | None = None,
+) -> Budget:  # fmt: skip
+    """Episodes that Theorem 3.8 asks for to be within epsilon of the optimum with probability 1 - eta.
+
+    Examples:
+        >>> from lmab import theory
+        >>> theory.budget(2, 10, 3, epsilon=0.5).identifiable
+        True
+    """
+    weight = _check(n_contexts, n_arms, horizon, epsilon, eta, w_min)
+    check_count("n_values", n_values, minimum=2)
+    n, order = core_set_size(n_contexts), min(horizon, 2 * n_contexts - 1)
+    sub = delta_sub(n_contexts, n_values, horizon, epsilon, weight)
+    tensor = delta_tsr(n_contexts, n_values, horizon, epsilon, n)
+    return Budget(
+        identifiable(n_contexts, horizon), order, n, sub, tensor,
+        subspace_episodes=n_arms**4 * n_values**2 * math.log(n_values * n_arms / eta) / sub**4,
+        episodes_per_entry=_per_entry(order, n, tensor, eta),
+        tensor_episodes=sum(n**l * _per_entry(l, n, tensor, eta) for l in range(1, order + 1)),
+        likelihood_episodes=likelihood_episodes(n, n_contexts, horizon, tensor, eta),
+    )  # fmt: skip
+
+
+def gaussian_budget(
+    n_contexts: int, n_arms: int, horizon: int, epsilon: float, *, eta: float = 0.1, w_min: float | None = None
+) -> Budget:
+    """Episodes that Theorem B.2 asks for with unit normal rewards: products of rewards, or rewards cut on a grid."""
+    weight = _check(n_contexts, n_arms, horizon, epsilon, eta, w_min)
+    if not identifiable(n_contexts, horizon):
+        size = len(gaussian_grid(horizon, epsilon))
+        cut = budget(n_contexts, n_arms, horizon, epsilon, n_values=size + 1, eta=eta, w_min=weight)
+        return Budget(**{**vars(cut), "grid_size": size})
+    n, order = core_set_size(n_contexts), 2 * n_contexts - 1
+    sub = epsilon / (2 * n_contexts * horizon**2)
+    tensor = float((epsilon / (horizon**2 * n_contexts**3.5 * n)) ** order)
+    per_entry = [_gaussian_per_entry(l, n, tensor, eta) for l in range(1, order + 1)]
+    return Budget(
+        True, order, n, sub, tensor,
+        subspace_episodes=n_arms**4 * math.log(n_arms / eta) / sub**4,
+        episodes_per_entry=per_entry[-1],
+        tensor_episodes=sum(n ** (l + 1) * one for l, one in enumerate(per_entry)),
+        likelihood_episodes=likelihood_episodes(n, n_contexts, horizon, tensor, eta),
+    )  # fmt: skip
+
+
+def gaussian_grid(horizon: int, epsilon: float) -> Float[Array, "Z"]:
+    """The grid of appendix B.2: from -4 sqrt(log(H / epsilon)) upwards in steps of epsilon / H^2."""
+    if not 0 < epsilon < horizon:
+        raise InvalidArgument(f"epsilon must be in (0, horizon), got {epsilon!r}")
+    edge = math.sqrt(math.log(horizon / epsilon))
+    size = math.floor(8 * horizon**2 * edge / epsilon)
+    return -4 * edge + np.arange(size) * epsilon / horizon**2
+
+
+def likelihood_episodes(core_size: int, n_contexts: int, horizon: int, delta: float, eta: float) -> float:
+    """Smallest N with N >= n^min(2H+1, 4M-1) log(N / eta) / delta^2 (Lemma 4.1)."""
+    factor = core_size ** min(2 * horizon + 1, 4 * n_contexts - 1) / delta**2
+    return _solve_log(factor, eta)
+
+
+def separated_horizon(core_size: int, n_contexts: int, n_values: int, gamma: float, epsilon: float, w_min: float) -> float:
+    """Horizon from which separation gamma makes the sample size polynomial (appendix C)."""
+    return core_size * n_contexts * n_values**2 * math.log(1 / (epsilon * w_min)) / gamma**2
+
+
+def separated_episodes(core_size: int, epsilon: float, w_min: float, eta: float) -> float:
+    """Smallest N with N >= n log(N / eta) / (w_min epsilon)^2: enough under separation (appendix C)."""
+    return _solve_log(core_size / (w_min * epsilon) ** 2, eta)
+
+
+def separation(distances: Float[Array, "M M"]) -> float:
+    """gamma of Assumption C.1: the least distance between two contexts, `bandit.rewards.distances(bandit.rewards)`."""
+    apart = distances[~np.eye(len(distances), dtype=bool)]
+    return float(apart.min()) if len(apart) else math.inf
+
+
+def value_gap(horizon: int, distance: float) -> float:
+    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4)."""
+    return horizon**2 * distance
+
+
+def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
+    """Largest difference between a policy's values when moments of order H agree to delta (Lemma 3.5)."""
+    return horizon * n_values**horizon * delta
+
+
+def moments_from_core(n_contexts: int, order: int, delta: float) -> float:
+    """How well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
+    return float((2 * n_contexts) ** (order / 2) * delta)
+
+
+def distance_of_moments(n_contexts: int, core_size: int, delta: float) -> float:
+    """How close parameters are when moments up to order 2M - 1 agree to delta (Lemma 3.3, exponent corrected)."""
+    return float(n_contexts**3 * core_size * delta ** (1 / (2 * n_contexts - 1)))
+
+
+def _check(
+    n_contexts: int, n_arms: int, horizon: int, epsilon: float, eta: float, w_min: float | None
+) -> float:
+    for name, value in (("n_contexts", n_contexts), ("n_arms", n_arms), ("horizon", horizon)):
+        check_count(name, value)
+    for name, number in (("epsilon", epsilon), ("eta", eta)):
+        if not 0 < number < (horizon if name == "epsilon" else 1):
+            limit = "horizon" if name == "epsilon" else "1"
+            raise InvalidArgument(f"{name} must be in (0, {limit}), got {number!r}")
+    weight = 1 / n_contexts if w_min is None else w_min
+    if not 0 < weight <= 1 / n_contexts + 1e-12:
+        raise InvalidArgument(f"w_min must be in (0, 1/{n_contexts}], got {w_min!r}")
+    return weight
+
+
+def _per_entry(order: int, core_size: int, delta: float, eta: float) -> float:
+    return math.log(order * core_size**order / eta) / delta**2
+
+
+def _gaussian_per_entry(order: int, core_size: int, delta: float, eta: float) -> float:
+    return float((order * math.log(order * core_size**order / eta)) ** order / delta**2)
+
+
+def _solve_log(factor: float, eta: float) -> float:
+    """Smallest N >= factor * log(N / eta), by iterating upwards."""
+    n = max(factor, 1.0)
+    for _ in range(200):
+        larger = factor * math.log(max(n, 1.0) / eta)
+        if larger <= n * (1 + 1e-12):
+            break
+        n = larger
+    return n
