@@ -38,6 +38,7 @@ PUBLIC = [
     "Learner",
     "Lookahead",
     "MUCB",
+    "MomentMatching",
     "Plan",
     "PointBased",
     "Policy",

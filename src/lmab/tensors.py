@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._shapes import Array, Bool, Float, Integer
+from ._shapes import Array, Float, Integer
 from .coreset import Design
 from .episodes import Episodes
 from .errors import InvalidArgument, check_count
@@ -41,7 +41,7 @@ def core_tensors(episodes: Episodes, design: Design, order: int) -> tuple[Tensor
     An entry is the share of times that its values were paid among the times that its arms were played in different
     steps of an episode: from episodes that played core sequences, or from any log whose arms were chosen without
     looking at the session's own rewards. An arm's pairs share its plays. For designs of arms (normal rewards), the
-    mean product of the rewards.
+    mean product of the rewards. Orders that the log could not measure at all are left out.
     """
     check_count("order", order)
     arms = np.array([arm for arm, _ in design.pairs])
@@ -57,9 +57,14 @@ def core_tensors(episodes: Episodes, design: Design, order: int) -> tuple[Tensor
         )
     owner = np.searchsorted(core_arms, arms)
     if design.values is None:
-        return tuple(_products(played, rewards, owner, degree) for degree in range(1, order + 1))
-    hit = _hits(played, rewards, design, owner)
-    return tuple(_frequencies(played, hit, owner, degree) for degree in range(1, order + 1))
+        found = [_products(played, rewards, owner, degree) for degree in range(1, order + 1)]
+    else:
+        hit = _hits(played, rewards, design, owner)
+        found = [_frequencies(played, hit, owner, degree) for degree in range(1, order + 1)]
+    measured = tuple(tensor for tensor in found if len(tensor.entries))
+    if len(measured) < min(order, 2):
+        raise InvalidArgument("episodes must play arms of the core set twice in a session, got none that do")
+    return measured
 
 
 def _hits(
@@ -108,7 +113,7 @@ def _products(
     known = times > 0
     indices, times = indices[known], times[known]
     entries = sums.of(indices) / times
-    pooled = float(squares.total / plays.total)  # variances of single entries are too noisy to weight by
+    pooled = squares.total / max(plays.total, 1)  # variances of single entries are too noisy to weight by
     return Tensor(indices, entries, times, np.full(len(entries), math.sqrt(pooled)))
 
 
@@ -121,7 +126,7 @@ class _Counter:
         self._weights: list[Float[Array, "n"]] = []
 
     def add(self, rows: Integer[Array, "n l"], weights: Float[Array, "n"] | None = None) -> None:
-        inside: Bool[Array, "n"] = (rows >= 0).all(axis=1)
+        inside = np.all(rows >= 0, axis=1)
         keys = np.sort(rows[inside], axis=1) @ self._bases
         values = np.ones(len(keys)) if weights is None else weights[inside]
         distinct, group = np.unique(keys, return_inverse=True)

@@ -86,7 +86,7 @@ def budget(
         identifiable(n_contexts, horizon), order, n, sub, tensor,
         subspace_episodes=n_arms**4 * n_values**2 * math.log(n_values * n_arms / eta) / sub**4,
         episodes_per_entry=_per_entry(order, n, tensor, eta),
-        tensor_episodes=sum(n**l * _per_entry(l, n, tensor, eta) for l in range(1, order + 1)),
+        tensor_episodes=sum(n**i * _per_entry(i, n, tensor, eta) for i in range(1, order + 1)),
         likelihood_episodes=likelihood_episodes(n, n_contexts, horizon, tensor, eta),
     )  # fmt: skip
 
@@ -103,12 +103,12 @@ def gaussian_budget(
     n, order = core_set_size(n_contexts), 2 * n_contexts - 1
     sub = epsilon / (2 * n_contexts * horizon**2)
     tensor = float((epsilon / (horizon**2 * n_contexts**3.5 * n)) ** order)
-    per_entry = [_gaussian_per_entry(l, n, tensor, eta) for l in range(1, order + 1)]
+    per_entry = [_gaussian_per_entry(i, n, tensor, eta) for i in range(1, order + 1)]
     return Budget(
         True, order, n, sub, tensor,
         subspace_episodes=n_arms**4 * math.log(n_arms / eta) / sub**4,
         episodes_per_entry=per_entry[-1],
-        tensor_episodes=sum(n ** (l + 1) * one for l, one in enumerate(per_entry)),
+        tensor_episodes=sum(n**i * one for i, one in enumerate(per_entry, 1)),
         likelihood_episodes=likelihood_episodes(n, n_contexts, horizon, tensor, eta),
     )  # fmt: skip
 
@@ -128,7 +128,9 @@ def likelihood_episodes(core_size: int, n_contexts: int, horizon: int, delta: fl
     return _solve_log(factor, eta)
 
 
-def separated_horizon(core_size: int, n_contexts: int, n_values: int, gamma: float, epsilon: float, w_min: float) -> float:
+def separated_horizon(
+    core_size: int, n_contexts: int, n_values: int, gamma: float, epsilon: float, w_min: float
+) -> float:
     """Horizon from which separation gamma makes the sample size polynomial (appendix C)."""
     return core_size * n_contexts * n_values**2 * math.log(1 / (epsilon * w_min)) / gamma**2
 
@@ -164,9 +166,7 @@ def distance_of_moments(n_contexts: int, core_size: int, delta: float) -> float:
     return float(n_contexts**3 * core_size * delta ** (1 / (2 * n_contexts - 1)))
 
 
-def _check(
-    n_contexts: int, n_arms: int, horizon: int, epsilon: float, eta: float, w_min: float | None
-) -> float:
+def _check(n_contexts: int, n_arms: int, horizon: int, epsilon: float, eta: float, w_min: float | None) -> float:
     for name, value in (("n_contexts", n_contexts), ("n_arms", n_arms), ("horizon", horizon)):
         check_count(name, value)
     for name, number in (("epsilon", epsilon), ("eta", eta)):

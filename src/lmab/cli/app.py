@@ -9,7 +9,7 @@ import typer
 
 from .. import __version__
 from ..errors import LmabError
-from . import demo, learn, report, reproduce
+from . import budget, demo, learn, report, reproduce
 from .output import error
 
 app = typer.Typer(
@@ -35,7 +35,7 @@ def _options(
     pass
 
 
-for command in (demo.demo, learn.learn, report.report, reproduce.reproduce):
+for command in (budget.budget, demo.demo, learn.learn, report.report, reproduce.reproduce):
     text, example = inspect.cleandoc(command.__doc__ or "").split("Example: ")
     app.command(help=text.strip(), epilog=f"Example: {example}")(command)
 

@@ -3,6 +3,7 @@
 from .em import EM as EM
 from .fitting import estimate as estimate
 from .fitting import observe as observe
+from .moment_matching import MomentMatching as MomentMatching
 from .result import Curve as Curve
 from .result import Estimate as Estimate
 from .result import Method as Method

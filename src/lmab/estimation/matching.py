@@ -70,7 +70,7 @@ class Matching:
 
     @cached_property
     def _penalty(self) -> float:
-        """Weight of a constraint: leaving the bounds everywhere costs as much as a typical moment that is off as far."""
+        """Weight of a constraint: leaving the bounds everywhere costs as much as one moment that is off as far."""
         return float(np.median(self._scales) / np.sqrt(len(self.design.coordinates)))
 
     def random_start(self, rng: np.random.Generator) -> Float[Array, "p"]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
+from ..bins import Bins
 from ..coreset import Design, design
 from ..episodes import Episodes
 from ..errors import InvalidArgument, check_count
@@ -15,10 +16,11 @@ from ..model import LatentBandit
 from ..moments import subspace
 from ..rewards import Categorical, Gaussian
 from ..tensors import Tensor, core_tensors
+from .categorical import CategoricalObservations
 from .matching import Fit, Matching
 from .observations import Observations
+from .recovery import LEAST, finish
 from .result import CONVERGED, Estimate, Observer, Progress, Starts
-from .tensor import as_probabilities, remaining_scale
 
 _SAME = 1.01  # costs within this factor are the same solution
 _IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
@@ -40,6 +42,9 @@ class MomentMatching:
         w_min: least weight of a context; None searches 1/M, 1/(2M), 1/(4M), ... as in appendix A.
         epsilon: the accuracy for which delta_sub (how far reconstructed probabilities may leave [0, 1]) and delta_tsr
             (what the largest residual is compared with) are computed.
+        bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles, and matched as
+            categories; None: at the grid of appendix B.2, which is far finer. The estimate's `bins` say how, and its
+            bandit is one of the cut rewards.
 
     Examples:
         >>> import numpy as np, lmab
@@ -56,6 +61,7 @@ class MomentMatching:
     restarts: int = 12
     w_min: float | None = None
     epsilon: float = 0.1
+    bins: int | None = 4
 
     def __post_init__(self) -> None:
         check_count("restarts", self.restarts)
@@ -65,6 +71,8 @@ class MomentMatching:
             raise InvalidArgument(f"epsilon must be a positive number, got {self.epsilon!r}")
         if self.w_min is not None and not 0 < self.w_min < 1:
             raise InvalidArgument(f"w_min must be in (0, 1), got {self.w_min!r}")
+        if self.bins is not None:
+            check_count("bins", self.bins, minimum=2)
 
     def fit(
         self,
@@ -78,24 +86,33 @@ class MomentMatching:
         episodes, values = observations.episodes, getattr(observations, "values", None)
         if episodes.horizon < 2:
             raise InvalidArgument(f"episodes must have sessions of at least 2 steps, got {episodes.horizon}")
+        if values is None and self.design is None and not theory.identifiable(n_contexts, episodes.horizon):
+            return self._fit_cut(episodes, n_contexts, rng, progress)
         core = self._core(episodes, values, n_contexts)
         tensors = core_tensors(episodes, core, min(episodes.horizon, 2 * n_contexts - 1))
         task = Matching(tensors, core, n_contexts, self._slack(core, n_contexts, episodes.horizon))
         fits = self._search(task, rng, progress)
         best = min(fits, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, episodes)
-        log_likelihood = observations.log_likelihood(bandit)
-        return Estimate(
-            bandit=bandit,
-            log_likelihood=log_likelihood,
-            n_parameters=observations.n_parameters(n_contexts),
+        return finish(
+            observations,
+            bandit,
             status=CONVERGED,
             message=self._message(best, tensors, core, n_contexts, episodes.horizon),
-            trace=np.array([log_likelihood]),
             starts=Starts(len(fits), len(fits), sum(one.cost <= _SAME * best.cost + 1e-12 for one in fits)),
-            prior=0.0,
-            observations=observations,
         )
+
+    def _fit_cut(
+        self, episodes: Episodes, n_contexts: int, rng: np.random.Generator, progress: Observer | None
+    ) -> Estimate:
+        """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
+        if self.bins is None:
+            bins = Bins.on_grid(episodes.horizon, self.epsilon)
+        else:
+            bins = Bins.at_quantiles(episodes.rewards, self.bins)
+        cut = bins.cut(episodes)
+        observations = CategoricalObservations.encode(cut, np.unique(cut.rewards))
+        return replace(self.fit(observations, n_contexts=n_contexts, rng=rng, progress=progress), bins=bins)
 
     def _core(self, episodes: Episodes, values: Float[Array, "Z"] | None, n_contexts: int) -> Design:
         if self.design is not None:
@@ -131,15 +148,13 @@ class MomentMatching:
             starts, limit = [task.restart(one) for one in sorted(fits, key=lambda one: one.cost)[:3]], limit / 2
         return fits
 
-    def _message(
-        self, best: Fit, tensors: tuple[Tensor, ...], core: Design, n_contexts: int, horizon: int
-    ) -> str:
+    def _message(self, best: Fit, tensors: tuple[Tensor, ...], core: Design, n_contexts: int, horizon: int) -> str:
         n_values = 2 if core.values is None else len(core.values)
         delta = theory.delta_tsr(n_contexts, n_values, horizon, self.epsilon, len(core.support))
         entries = sum(len(tensor.entries) for tensor in tensors)
-        regime = "parameters are identifiable" if theory.identifiable(n_contexts, horizon) else (
-            f"sessions of {horizon} < 2M - 1 steps do not identify parameters: trust values of policies, not contexts"
-        )
+        regime = "parameters are identifiable"
+        if not theory.identifiable(n_contexts, horizon):
+            regime = f"sessions of {horizon} < 2M - 1 steps do not identify parameters: trust values, not contexts"
         return (
             f"matched {entries} moments up to order {tensors[-1].order} over {len(core.support)} core pairs; largest "
             f"residual {best.residual:.2g} ({best.largest_error:.1f} standard errors; the theory's delta_tsr is "
@@ -153,7 +168,15 @@ def reconstruct(
     """The bandit from the contexts' values on the core set: equations (transform_subspace) and (clipping_mu)."""
     table = design.reconstruction @ core
     if design.values is None:
-        scale = remaining_scale(episodes, weights, table)
+        scale = _scale(episodes, weights, table)
         return LatentBandit(weights, Gaussian(np.ascontiguousarray(table.T), scale), episodes.arm_labels)
-    probabilities = as_probabilities(table, len(design.values))
+    rows = np.clip(table.T.reshape(len(weights), -1, len(design.values)), LEAST, 1)
+    probabilities = rows / rows.sum(axis=2, keepdims=True)
     return LatentBandit(weights, Categorical(probabilities, design.values), episodes.arm_labels)
+
+
+def _scale(episodes: Episodes, weights: Float[Array, "M"], means: Float[Array, "A M"]) -> float:
+    """Standard deviation left when the contexts' means are accounted for."""
+    explained = (means**2 @ weights)[episodes.actions]
+    variance = float((episodes.rewards**2 - explained).mean())
+    return float(np.sqrt(max(variance, 1e-4 * float(episodes.rewards.var()), 1e-12)))

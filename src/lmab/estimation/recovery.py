@@ -14,7 +14,7 @@ from .gaussian import GaussianObservations
 from .observations import Observations
 from .result import Estimate, Starts
 
-_LEAST = 1e-3  # probability of a reward that a moment estimate calls impossible: a belief must survive it
+LEAST = 1e-3  # probability of a reward that a moment estimate calls impossible: a belief must survive it
 _LEAST_SCALE = 1e-6  # of the rewards' own deviation
 
 
@@ -24,19 +24,20 @@ def recover(observations: Observations, weights: Float[Array, "M"], vectors: Flo
     Probabilities are clipped and normalised over the values, and kept off 0; means of normal rewards are taken as they
     are. An arm that was never played gets the rewards of all arms together.
     """
+    labels = observations.episodes.arm_labels
     if isinstance(observations, CategoricalObservations):
-        return LatentBandit(weights, _categorical(observations, vectors))
+        return LatentBandit(weights, _categorical(observations, vectors), labels)
     assert isinstance(observations, GaussianObservations)
     means = np.where(observations.plays > 0, vectors, observations.centres)
-    return LatentBandit(weights, Gaussian(means, _scale(observations, weights, means)))
+    return LatentBandit(weights, Gaussian(means, _scale(observations, weights, means)), labels)
 
 
 def _categorical(observations: CategoricalObservations, vectors: Float[Array, "M D"]) -> Categorical:
     cells = np.clip(vectors, 0, 1).reshape(len(vectors), *observations.cells.shape)
     total = cells.sum(axis=2, keepdims=True)
-    known = (total > _LEAST) & (observations.cells.sum(axis=1) > 0)[:, None]
-    cells = np.where(known, cells / np.maximum(total, _LEAST), observations.marginals)
-    cells = np.maximum(cells, _LEAST)
+    known = (total > LEAST) & (observations.cells.sum(axis=1) > 0)[:, None]
+    cells = np.where(known, cells / np.maximum(total, LEAST), observations.marginals)
+    cells = np.maximum(cells, LEAST)
     return Categorical(cells / cells.sum(axis=2, keepdims=True), observations.values)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from .. import belief
 from .._notebook import card, percent
 from .._shapes import Array, Float
+from ..bins import Bins
 from ..episodes import Episodes
 from ..errors import InvalidArgument
 from ..model import LatentBandit
@@ -99,6 +100,7 @@ class Estimate:
     starts: Starts
     prior: float  # pseudo-counts per context and arm
     observations: Observations = field(repr=False)  # the log, as the fit saw it
+    bins: Bins | None = None  # how continuous rewards were cut before fitting; a policy of `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of contexts was chosen
 
     @property
