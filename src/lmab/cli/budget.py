@@ -32,7 +32,7 @@ def budget(
 
     Constants in O(.) are taken as 1: the theory's numbers are the order of a worst case.
 
-    Example: lmab budget --contexts 3 --arms 50 --horizon 5 --epsilon 0.1 --measure 5
+    Example: lmab budget --contexts 3 --arms 50 --horizon 5 --epsilon 0.1
     """
     asked = theory.budget(contexts, arms, horizon, epsilon, n_values=values, eta=eta, w_min=w_min)
     needed = _measure(contexts, arms, horizon, epsilon, measure, seed) if measure else None
