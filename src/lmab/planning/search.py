@@ -25,10 +25,10 @@ class Search:
         self._rng = np.random.default_rng(seed)
         self.arms = Arms(
             table=problem.table,
-            columns=np.ascontiguousarray(problem.table.T),
             means=problem.means,
             names=np.arange(problem.n_arms),
-            last=np.ascontiguousarray(problem.means[problem.last_arms]),
+            last=problem.means[problem.last_arms],
+            last_columns=np.ascontiguousarray(problem.means[problem.last_arms].T),
             last_names=problem.last_arms,
             corner=problem.corner,
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
@@ -40,7 +40,7 @@ class Search:
         self.upper = Upper(
             np.empty((stages, n_contexts, _START)), np.empty((stages, _START)), np.zeros(stages, np.int64)
         )
-        self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms)
+        self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms, len(problem.table))
         add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
@@ -91,15 +91,21 @@ class Search:
         table = old.table[codes]
         self.arms = Arms(
             table=table,
-            columns=np.ascontiguousarray(table.T),
             means=old.means[kept],
             names=old.names[kept],
             last=old.last[last],
+            last_columns=np.ascontiguousarray(old.last[last].T),
             last_names=old.last_names[last],
             corner=old.corner,
             keys=old.keys[codes],
         )
-        self.nodes = self.nodes._replace(values=np.ascontiguousarray(self.nodes.values[:, kept]))
+        nodes = self.nodes
+        self.nodes = nodes._replace(
+            values=np.ascontiguousarray(nodes.values[:, kept]),
+            shares=np.ascontiguousarray(nodes.shares[:, codes]),
+            low=np.ascontiguousarray(nodes.low[:, kept]),
+            high=np.ascontiguousarray(nodes.high[:, kept]),
+        )
 
     def sets(self) -> list[VectorSet]:
         """All plans found, as vectors and first arms, for 1 step to go, 2, ..., H."""
@@ -115,9 +121,28 @@ class Search:
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
             self._grow_lower()
         if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
-            self.upper = Upper(_doubled(self.upper.inverse), _doubled(self.upper.drops), self.upper.counts)
+            self._bury_dead_points()
+            if self.upper.counts.max() > self.upper.drops.shape[1] // 2:
+                self.upper = Upper(_doubled(self.upper.inverse), _doubled(self.upper.drops), self.upper.counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
             self.nodes = _doubled_nodes(self.nodes)
+
+    def _bury_dead_points(self) -> None:
+        """Close the gaps that points left when they fell and moved to the end; nodes look at the rest afresh."""
+        count = int(self.nodes.counts[0])
+        steps, points = self.nodes.steps[:count], self.nodes.points[:count]
+        for stage in range(len(self.upper.counts)):
+            alive = np.flatnonzero(self.upper.drops[stage, : self.upper.counts[stage]] < 0)
+            names = np.full(self.upper.counts[stage] + 1, -1)  # the last entry: for nodes without a point
+            names[alive] = np.arange(len(alive))
+            self.upper.inverse[stage, :, : len(alive)] = self.upper.inverse[stage][:, alive]
+            self.upper.drops[stage, : len(alive)] = self.upper.drops[stage, alive]
+            self.upper.counts[stage] = len(alive)
+            points[steps == stage] = names[points[steps == stage]]
+            parents = np.flatnonzero((steps == stage + 1) & (self.nodes.high[:count].max(axis=1) >= 0))
+            known = self.nodes.high[parents] >= 0
+            self.nodes.high[parents] = np.where(known, len(alive), -1)
+            self.nodes.low[parents] = np.where(known, len(alive), 0)
 
     def _grow_lower(self) -> None:
         self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)
@@ -130,23 +155,28 @@ def _doubled(array: Array) -> Array:
     return wide
 
 
-def _empty_nodes(capacity: int, n_contexts: int, n_arms: int) -> Nodes:
+def _empty_nodes(capacity: int, n_contexts: int, n_arms: int, n_codes: int) -> Nodes:
     return Nodes(
         beliefs=np.empty((capacity, n_contexts)),
         upper=np.empty(capacity),
         values=np.empty((capacity, n_arms)),
+        shares=np.empty((capacity, n_codes)),
+        low=np.empty((capacity, n_arms), np.int32),
+        high=np.empty((capacity, n_arms), np.int32),
         points=np.empty(capacity, np.int64),
         solved=np.empty(capacity, np.bool_),
         keys=np.empty(capacity, np.int64),
+        steps=np.empty(capacity, np.int64),
         slots=np.full(1 << (2 * capacity).bit_length(), -1, np.int64),  # at most half full
         counts=np.zeros(1, np.int64),
     )
 
 
 def _doubled_nodes(nodes: Nodes) -> Nodes:
-    wide = _empty_nodes(2 * len(nodes.upper), nodes.beliefs.shape[1], nodes.values.shape[1])
+    sizes = (nodes.beliefs.shape[1], nodes.values.shape[1], nodes.shares.shape[1])
+    wide = _empty_nodes(2 * len(nodes.upper), *sizes)
     count = int(nodes.counts[0])
-    for name in ("beliefs", "upper", "values", "points", "solved", "keys"):
+    for name in ("beliefs", "upper", "values", "shares", "low", "high", "points", "solved", "keys", "steps"):
         getattr(wide, name)[:count] = getattr(nodes, name)[:count]
     wide.counts[0] = count
     mask = len(wide.slots) - 1

@@ -28,10 +28,10 @@ class Arms(NamedTuple):
     """The problem: A arms in play, K of them for the last step, D = A*Z codes, M contexts."""
 
     table: Float[Array, "D M"]
-    columns: Float[Array, "M D"]
     means: Float[Array, "A M"]
     names: Integer[Array, "A"]  # what each arm is called outside
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
+    last_columns: Float[Array, "M K"]
     last_names: Integer[Array, "K"]
     corner: Float[Array, "M"]
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
@@ -59,9 +59,13 @@ class Nodes(NamedTuple):
     beliefs: Float[Array, "capacity M"]
     upper: Float[Array, "capacity"]
     values: Float[Array, "capacity A"]  # upper bounds on Q-values: they only fall
+    shares: Float[Array, "capacity D"]  # what each code's child adds to them
+    low: Integer[Array, "capacity A"]  # points from `low` to `high` are accounted for; high = -1: none ever was
+    high: Integer[Array, "capacity A"]
     points: Integer[Array, "capacity"]  # the node's sawtooth point, -1 for none
     solved: Bool[Array, "capacity"]  # its upper bound is the optimal value
     keys: Integer[Array, "capacity"]
+    steps: Integer[Array, "capacity"]  # to go
     slots: Integer[Array, "table"]  # open addressing: node by key; a power of two, -1 where free
     counts: Integer[Array, "1"]
 
@@ -241,7 +245,8 @@ def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: in
     nodes.beliefs[node] = x
     nodes.values[node] = arms.means @ x + (steps - 1) * (arms.corner @ x)
     nodes.upper[node] = steps * (arms.corner @ x)
-    nodes.points[node], nodes.solved[node], nodes.keys[node] = -1, False, key
+    nodes.high[node] = -1
+    nodes.points[node], nodes.solved[node], nodes.keys[node], nodes.steps[node] = -1, False, key, steps
     mask = len(nodes.slots) - 1
     slot = int(key) & mask
     while nodes.slots[slot] >= 0:
