@@ -201,7 +201,7 @@ class Identifiability:
 
     def names(self, arms: tuple[int, ...]) -> str:
         """What arms are called, the first few."""
-        labels = [str(arm if self.arm_labels is None else self.arm_labels[arm]) for arm in arms[:12]]
+        labels = [f"arm {arm}" if self.arm_labels is None else str(self.arm_labels[arm]) for arm in arms[:12]]
         return ", ".join(labels) + (", ..." if len(arms) > 12 else "")
 
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from ._shapes import Array, Integer
 from .episodes import Episodes
+from .policy import Policy, State
 
 _SURE = 1e-6  # p-value below which a log is called adaptive
+_CHUNK = 8192
 
 
 def fit_propensities(episodes: Episodes) -> tuple[Episodes, tuple[str, ...]]:
@@ -57,3 +59,27 @@ def _independence(episodes: Episodes, steps: Integer[Array, "S"]) -> float:
     statistic = ((observed - expected)[:, usable] ** 2 / expected[:, usable]).sum()
     freedom = usable.sum() - len(np.unique(step_of[usable]))
     return float(chi2.sf(statistic, freedom)) if freedom > 0 else 1.0
+
+
+def with_propensities(episodes: Episodes, policy: Policy) -> Episodes:
+    """The log with the probabilities that `policy`, which logged it, gave to what it played.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> log = lmab.Episodes.from_arrays([[0, 1], [0, 0]], [[1.0, 0.0], [0.0, 0.0]])
+        >>> with_propensities(log, lmab.Uniform(2)).propensities
+        array([0.5, 0.5, 0.5, 0.5])
+    """
+    chances = np.empty(episodes.n_steps)
+    for start in range(0, len(episodes), _CHUNK):
+        rows = np.arange(start, min(start + _CHUNK, len(episodes)))
+        state = policy.start(len(rows))
+        for step in range(int(episodes.lengths[rows].max())):
+            live = episodes.lengths[rows] > step
+            rows, state = rows[live], State(state.step, state.memory[live], single=False)
+            places = episodes.offsets[rows] + step
+            arms = episodes.actions[places]
+            chances[places] = policy.distribution(state, n_arms=episodes.n_arms)[np.arange(len(arms)), arms]
+            if step + 1 < (policy.horizon or np.inf):
+                state = policy.observe(state, arms, episodes.rewards[places])
+    return replace(episodes, propensities=chances)

@@ -8,8 +8,22 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+
+_on_compilation: list[Callable[[], None]] = []
+
+
+def on_compilation(callback: Callable[[], None]) -> None:
+    """Have `callback` called, once, when a kernel is compiled because this machine has not kept it from before."""
+    _on_compilation.append(callback)
+
+
+def announce_compilation() -> None:
+    """A compilation begins: tell everybody who asked."""
+    while _on_compilation:
+        _on_compilation.pop()()
 
 
 @cache

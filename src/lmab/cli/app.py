@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 
 import typer
 
 from .. import __version__
-from ..errors import LmabError
-from . import budget, demo, learn, report, reproduce
-from .output import error
+from .._kernel import on_compilation
+from ..errors import LmabError, first_line
+from . import budget, demo, evaluate, fit, learn, plan, report, reproduce, simulate
+from .output import announce_compilation, error
 
 app = typer.Typer(
     name="lmab",
@@ -35,18 +37,45 @@ def _options(
     pass
 
 
-for command in (budget.budget, demo.demo, learn.learn, report.report, reproduce.reproduce):
+COMMANDS = (
+    budget.budget,
+    demo.demo,
+    simulate.simulate,
+    fit.fit,
+    plan.plan,
+    evaluate.evaluate,
+    learn.learn,
+    report.report,
+    reproduce.reproduce,
+)
+for command in COMMANDS:
     text, example = inspect.cleandoc(command.__doc__ or "").split("Example: ")
     app.command(help=text.strip(), epilog=f"Example: {example}")(command)
 
 
 def main() -> None:
-    """Run the command line; a problem with the input becomes one line on standard error and exit code 1."""
+    """Run the command line; a problem with the input becomes one line on standard error and exit code 1.
+
+    Other exit codes: 2 for options that make no sense, 70 for a mistake of ours, 130 when stopped by Ctrl-C.
+    """
+    on_compilation(announce_compilation)
     try:
         app()
     except LmabError as problem:
         error(str(problem))
         sys.exit(1)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        sys.exit(1)
+    except OSError as problem:
+        error(str(problem))
+        sys.exit(1)
     except KeyboardInterrupt:
         error("stopped; what was finished is kept")
         sys.exit(130)
+    except Exception as problem:
+        if os.environ.get("LMAB_TRACEBACK"):
+            raise
+        what = f"{type(problem).__name__}: {first_line(problem)}"
+        error(f"this should not have happened ({what}); LMAB_TRACEBACK=1 shows where: please report it")
+        sys.exit(70)

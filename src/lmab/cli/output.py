@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from ..errors import LmabWarning
 
 console = Console()
 errors = Console(stderr=True)
@@ -17,7 +22,33 @@ errors = Console(stderr=True)
 
 def error(message: str) -> None:
     """One line on standard error."""
-    errors.print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+
+
+def say(message: str) -> None:
+    """A sentence on standard output."""
+    console.print(escape(message), highlight=False, soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """Something to know before using the result."""
+    console.print(f"[yellow]note:[/] {escape(message)}", highlight=False, soft_wrap=True)
+
+
+def announce_compilation() -> None:
+    """Say why the first run is slow; on a terminal only."""
+    if sys.stderr.isatty():
+        errors.print("compiling the kernels: this takes some seconds, on the first run only", style="dim")
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """What the library warns of, as a list, for the command to show in its own way."""
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LmabWarning)
+        yield messages
+    messages += dict.fromkeys(str(item.message) for item in caught)
 
 
 def progress() -> Progress:
@@ -32,7 +63,7 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
 
 

@@ -1,0 +1,163 @@
+"""`lmab evaluate`: an honest number for what a policy is worth, from a log or on a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .. import evaluation
+from ..certificate import Certificate, certify
+from ..episodes import Episodes
+from ..errors import InvalidArgument, TooLarge
+from ..evaluation import Evaluation
+from ..model import LatentBandit
+from ..off_policy import METHODS, LogEvidence
+from ..policy import Policy
+from ..rewards import Categorical
+from . import notes
+from .inputs import (
+    ActionColumn,
+    EpisodeColumn,
+    Json,
+    PropensityColumn,
+    RewardColumn,
+    Seed,
+    StepColumn,
+    load_log_for,
+    load_model,
+    load_policy,
+)
+from .output import note, say, show_json, show_table
+
+_SIMULATED = 100_000  # sessions, where no exact value exists
+
+
+def evaluate(
+    policy: Annotated[Path, typer.Argument(help="The policy: a file from `lmab plan`.")],
+    logs: Annotated[Path | None, typer.Option(help="Sessions the model was not fitted to, with propensities.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A model, to evaluate on and to steady the log's estimate.")
+    ] = None,
+    certified: Annotated[Path | None, typer.Option("--certify", help="The log the model was fitted to.")] = None,
+    episode: EpisodeColumn = "episode",
+    action: ActionColumn = "action",
+    reward: RewardColumn = "reward",
+    step: StepColumn = None,
+    propensity: PropensityColumn = None,
+    fit_propensities: Annotated[bool, typer.Option(help="Fit the propensities, by step, to the log itself.")] = False,
+    horizon: Annotated[int | None, typer.Option(help="Steps of a session; else the policy's.", min=1)] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals from --logs.", min=0.5, max=0.999)] = 0.95,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Say what a policy is worth: from logged sessions, on a model, or with a certificate.
+
+    Example: lmab evaluate policy.lmab --logs heldout.parquet --propensity p
+    """
+    if logs is None and model is None and certified is None:
+        raise InvalidArgument("give --logs (sessions to judge by), --model, or --certify (the log of the fit)")
+    chosen, rng = load_policy(policy), np.random.default_rng(seed)
+    columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
+    steps = _horizon(chosen, horizon)
+    bandit = None if model is None else load_model(model)
+    summary: dict[str, Any] = {"policy": str(policy), "horizon": steps}
+    if bandit is not None:
+        summary["model"] = _on_model(chosen, bandit, steps, rng, quiet=as_json)
+    if logs is not None:
+        log = load_log_for(chosen, logs, columns)
+        guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
+        evidence = evaluation.weigh(
+            chosen, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
+        )
+        summary["logs"] = _from_log(evidence, log, confidence, quiet=as_json)
+    if certified is not None:
+        log = load_log_for(chosen, certified, columns)
+        summary["certificate"] = _certificate(certify(*notes.restore(policy, chosen, log), log, rng=rng), quiet=as_json)
+    if as_json:
+        show_json(summary)
+
+
+def _horizon(policy: Policy, horizon: int | None) -> int:
+    steps = horizon or policy.horizon
+    if steps is None:
+        raise InvalidArgument("--horizon must be given: this policy has none of its own")
+    return steps
+
+
+def _on_model(
+    policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator, *, quiet: bool
+) -> dict[str, Any]:
+    value = _value(policy, bandit, horizon, rng)
+    fixed = horizon * float((bandit.weights @ bandit.means).max())
+    if not quiet:
+        how = "exactly" if value.exact else f"± {value.stderr:.4f}"
+        say(
+            f"On the model a session of {horizon} steps earns {value.mean:.4f} ({how}), the best fixed arm {fixed:.4f}."
+        )
+    return {"mean": value.mean, "stderr": value.stderr, "per_step": value.per_step.tolist(), "fixed": fixed}
+
+
+def _value(policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator) -> Evaluation:
+    exact = policy.deterministic and (isinstance(bandit.rewards, Categorical) or not policy.adaptive)
+    if exact:
+        try:
+            return evaluation.evaluate(policy, bandit, horizon=horizon)
+        except TooLarge:
+            pass
+    return evaluation.evaluate(policy, bandit, horizon=horizon, n_episodes=_SIMULATED, rng=rng)
+
+
+def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet: bool) -> dict[str, Any]:
+    values = dict(zip(METHODS, (evidence.per_decision, evidence.self_normalised, evidence.doubly_robust), strict=True))
+    logged = _logged(log, len(evidence.n_reached))
+    if not quiet:
+        rows = [
+            [name, "-", "-"]
+            if value is None
+            else [name, f"{value.mean:.4f}", "{:.4f} to {:.4f}".format(*value.interval)]
+            for name, value in values.items()
+        ]
+        rows.append(["the log's own policy", f"{logged:.4f}", ""])
+        show_table("Reward of a session", ["estimate", "value", f"{confidence:.0%} interval"], rows)
+        sizes = ", ".join(f"{size:,.0f}" for size in evidence.effective_sizes)
+        say(f"Sessions that speak for each step (effective number, of {evidence.n_reached[0]:,}): {sizes}.")
+        if not evidence.enough:
+            note("the log cannot tell by itself:")
+        for remark in evidence.notes:
+            note(remark)
+    return {
+        "estimates": {
+            name: None if value is None else {**vars(value), "per_step": value.per_step.tolist()}
+            for name, value in values.items()
+        },
+        "logged": logged,
+        "sessions": int(evidence.n_reached[0]),
+        "effective_sizes": evidence.effective_sizes.tolist(),
+        "enough": evidence.enough,
+        "notes": evidence.notes,
+    }
+
+
+def _logged(log: Episodes, horizon: int) -> float:
+    """What a session of `horizon` steps earned as it was logged."""
+    steps = np.arange(log.n_steps) - np.repeat(log.offsets[:-1], log.lengths)
+    inside = steps < horizon
+    return float((np.bincount(steps[inside], log.rewards[inside]) / np.bincount(steps[inside])).sum())
+
+
+def _certificate(certificate: Certificate, *, quiet: bool) -> dict[str, Any]:
+    if not quiet:
+        say(certificate.sentence)
+        note(certificate.note)
+    return {
+        "value": certificate.value,
+        "optimum": certificate.optimum,
+        "regret": certificate.regret,
+        "planning_gap": certificate.planning_gap,
+        "confidence": certificate.confidence,
+        "sentence": certificate.sentence,
+        "note": certificate.note,
+    }

@@ -1,0 +1,195 @@
+"""`lmab fit`: from a log to hidden types, with what the log can say about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .. import diagnostics, estimation
+from ..certificate import certify
+from ..diagnostics import Check, Identifiability
+from ..episodes import Episodes
+from ..errors import InvalidArgument, InvalidData, check_writable
+from ..estimation import EM, Estimate, Progress
+from ..planning import plan
+from ..rewards import MAX_VALUES
+from . import notes
+from .inputs import (
+    ActionColumn,
+    EpisodeColumn,
+    Json,
+    PropensityColumn,
+    RewardColumn,
+    Seed,
+    StepColumn,
+    label,
+    n_contexts,
+)
+from .output import collected_warnings, note, progress, say, show_json, show_table
+
+Family = StrEnum("Family", {name: name for name in ("categorical", "gaussian")})  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How many more sessions a stated regret takes."""
+
+    regret: float
+    bound: float  # on the regret now
+    sessions: int  # more of them
+
+
+def fit(
+    log: Annotated[Path, typer.Argument(help="The log, one row per step: .parquet, .pq or .csv.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
+    episode: EpisodeColumn = "episode",
+    action: ActionColumn = "action",
+    reward: RewardColumn = "reward",
+    step: StepColumn = None,
+    propensity: PropensityColumn = None,
+    contexts: Annotated[str, typer.Option(help="How many hidden types, or auto: what predicts best.")] = "auto",
+    rewards: Annotated[Family | None, typer.Option(help="Kind of rewards; by default, categories if few.")] = None,
+    prior: Annotated[float, typer.Option(help="Pseudo-counts per type and arm; 0: maximum likelihood.", min=0)] = 1.0,
+    restarts: Annotated[int, typer.Option(help="Starts of the search.", min=1)] = 20,
+    check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
+    regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret takes.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Find the hidden types behind a log of sessions.
+
+    Example: lmab fit logs.parquet --episode session --action item --reward click
+    """
+    check_writable(output)
+    number, rng = n_contexts(contexts), np.random.default_rng(seed)
+    episodes = Episodes.read(log, episode=episode, action=action, reward=reward, step=step, propensity=propensity)
+    _require_pairs(episodes, number, episode)
+    with collected_warnings() as remarks:
+        estimate = _estimate(episodes, number, rewards, EM(prior=prior, restarts=restarts), rng, reward)
+        notes.save_model(output, estimate)
+        checked = (
+            diagnostics.check(episodes, n_contexts=estimate.n_contexts, rewards=rewards, rng=rng) if check else None
+        )
+        known = diagnostics.identify(estimate, rng=rng)
+        wanted = None if regret is None else _wanted(estimate, regret, horizon, rng)
+    if as_json:
+        show_json(_summary(estimate, checked, known, wanted, remarks, output))
+        return
+    _show(estimate, checked, known, wanted, remarks)
+    say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(episodes)} -o policy.lmab")
+
+
+def _require_pairs(episodes: Episodes, number: int | str, column: str) -> None:
+    if number != 1 and episodes.horizon == 1:
+        raise InvalidData(
+            f"column {column!r} gives every session one step: types show only where a session has two or more; "
+            f"name the column of the session with --episode, or ask for --contexts 1"
+        )
+
+
+def _estimate(
+    episodes: Episodes, number: int | str, rewards: str | None, method: EM, rng: np.random.Generator, column: str
+) -> Estimate:
+    if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
+        raise InvalidData(
+            f"column {column!r} holds more than {MAX_VALUES} distinct rewards: say --rewards gaussian for "
+            f"measurements, or --rewards categorical for categories"
+        )
+    with progress() as bar:
+        task = bar.add_task("fitting", total=None)
+
+        def show(news: Progress) -> None:
+            description = f"fitting: {news.stage}, log-likelihood {news.log_likelihood:.1f}"
+            bar.update(task, description=description, completed=news.iteration, total=news.max_iterations)
+
+        return estimation.estimate(
+            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show
+        )  # fmt: skip
+
+
+def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> Wanted:
+    """By the certificate's bound on the regret, which falls at least with the root of the number of sessions."""
+    if regret <= 0:
+        raise InvalidArgument(f"--regret must be above 0, got {regret}")
+    made = plan(estimate.bandit, horizon=horizon or _typical(estimate.episodes))
+    bound = certify(estimate, made, estimate.episodes, rng=rng).regret[1]
+    return Wanted(regret, bound, int(np.ceil(len(estimate.episodes) * max((bound / regret) ** 2 - 1, 0))))
+
+
+def _typical(episodes: Episodes) -> int:
+    return int(np.median(episodes.lengths))
+
+
+def _summary(
+    estimate: Estimate,
+    checked: Check | None,
+    known: Identifiability,
+    wanted: Wanted | None,
+    remarks: list[str],
+    output: Path,
+) -> dict[str, Any]:
+    episodes, curve = estimate.episodes, estimate.curve
+    sizes = {"sessions": len(episodes), "steps": episodes.n_steps, "arms": episodes.n_arms}
+    return {
+        "output": str(output),
+        **sizes,
+        "contexts": estimate.n_contexts,
+        "weights": estimate.bandit.weights.tolist(),
+        "log_likelihood": estimate.log_likelihood,
+        "bic": estimate.bic,
+        "converged": estimate.converged,
+        "message": estimate.message,
+        "heldout_by_contexts": None
+        if curve is None
+        else dict(zip(curve.n_contexts, curve.log_likelihood, strict=True)),
+        "check": None if checked is None else _check_summary(checked),
+        "identifiability": {**vars(known), "sentences": known.sentences},
+        "sessions_wanted": None if wanted is None else vars(wanted),
+        "notes": remarks,
+    }
+
+
+def _check_summary(checked: Check) -> dict[str, Any]:
+    calibration = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in vars(checked.calibration).items()
+    }
+    return {
+        "verdict": checked.verdict,
+        "sessions": checked.n_episodes,
+        "log_likelihood": checked.log_likelihood,
+        "over_one_type": vars(checked.over_one_type),
+        "over_independent_arms": vars(checked.over_independent_arms),
+        "calibration": calibration,
+    }
+
+
+def _show(
+    estimate: Estimate, checked: Check | None, known: Identifiability, wanted: Wanted | None, remarks: list[str]
+) -> None:
+    episodes, bandit = estimate.episodes, estimate.bandit
+    say(f"{len(episodes):,} sessions, {episodes.n_steps:,} steps, {episodes.n_arms} arms: {estimate.status}.")
+    if estimate.curve is not None:
+        say(f"{estimate.curve}.")
+    rows: list[list[str]] = []
+    for m in np.argsort(-bandit.weights):
+        best = ", ".join(
+            f"{label(a, bandit.arm_labels)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3]
+        )
+        rows.append([f"type {len(rows) + 1}", f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}", best])
+    show_table("Hidden types", ["", "of the sessions", "average arm", "best arms (mean reward)"], rows)
+    if checked is not None:
+        say(f"Is there anything latent to learn here? {checked.verdict}")
+    for sentence in known.sentences:
+        say(sentence)
+    if wanted is not None:
+        more = f"at most about {wanted.sessions:,} more sessions like these"
+        say(f"The regret is below {wanted.bound:.4f} now; {wanted.regret:g} takes {more}.")
+    for remark in remarks:
+        note(remark)

@@ -1,0 +1,64 @@
+"""`lmab plan`: from a model to a session policy with bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import planning
+from ..errors import check_writable
+from ..planning import Certified, Plan
+from . import notes
+from .inputs import Json, label, load_model
+from .output import progress, say, show_json
+
+
+def plan(
+    model: Annotated[Path, typer.Argument(help="The model: a file from `lmab fit`.")],
+    horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
+    repeats: Annotated[bool, typer.Option(help="May a session play an arm twice?")] = True,
+    gap: Annotated[float, typer.Option(help="Stop when this close to the optimum is proved.", min=0.0)] = 0.01,
+    time_limit: Annotated[float, typer.Option(help="Most seconds; the bounds hold whenever it stops.", min=0.1)] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Plan sessions: a policy, and a proof of how close to the best one it is.
+
+    Example: lmab plan model.lmab --horizon 5 --no-repeats -o policy.lmab
+    """
+    check_writable(output)
+    bandit = load_model(model)
+    with progress() as bar:
+        task = bar.add_task("planning", total=None)
+        made = planning.plan(
+            bandit, horizon=horizon, method=Certified(gap=gap), time_limit=time_limit, repeats=repeats,
+            progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
+        )  # fmt: skip
+    notes.save_policy(output, made, notes.fit_note(model))
+    summary = _summary(made, output, repeats)
+    if as_json:
+        show_json(summary)
+        return
+    say(f"{made.message}")
+    say(f"On this model a session earns {made.lower:.4f}; no policy earns more than {made.upper:.4f}.")
+    say(f"Without looking at the session it would be {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
+    say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
+
+
+def _summary(made: Plan, output: Path, repeats: bool) -> dict[str, Any]:
+    bandit = made.policy.bandit  # type: ignore[attr-defined]  # every planned policy has its model
+    averages = sorted((bandit.weights @ bandit.means).tolist(), reverse=True)
+    fixed = made.horizon * averages[0] if repeats else sum(averages[: made.horizon])
+    return {
+        "output": str(output),
+        "horizon": made.horizon,
+        "status": made.status,
+        "message": made.message,
+        "lower": made.lower,
+        "upper": made.upper,
+        "gap": made.gap,
+        "fixed": fixed,
+        "first_arm": label(made.policy.act_on([]), bandit.arm_labels),
+    }

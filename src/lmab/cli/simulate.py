@@ -1,0 +1,72 @@
+"""`lmab simulate`: sessions of a bandit, as a log with propensities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from .. import instances, propensities, simulation
+from ..errors import InvalidArgument, check_writable
+from ..logfiles import is_csv
+from ..model import LatentBandit
+from ..policy import Policy
+from ..small_policies import Greedy, Thompson, Uniform
+from .inputs import Json, Seed, load_model, load_policy
+from .output import say, show_json
+
+_POLICIES: dict[str, Callable[[LatentBandit], Policy]] = {
+    "uniform": lambda bandit: Uniform(bandit.n_arms),
+    "greedy": Greedy,
+    "thompson": Thompson,
+}
+Kind = StrEnum("Kind", {name: name for name in ("spherical", "ordinary", "spread", "hard", "deep")})  # type: ignore[misc]
+_SPHERICAL = Kind("spherical")
+
+
+def simulate(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The log to write: .parquet, .pq or .csv.")],
+    model: Annotated[Path | None, typer.Argument(help="The bandit to play; without one, a bandit is drawn.")] = None,
+    policy: Annotated[str, typer.Option(help="Who plays: uniform, greedy, thompson, or a file.")] = "uniform",
+    episodes: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 10_000,
+    horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)] = 5,
+    kind: Annotated[Kind, typer.Option(help="Kind of the bandit drawn.")] = _SPHERICAL,
+    contexts: Annotated[int, typer.Option(help="Hidden types of the bandit drawn.", min=1)] = 4,
+    arms: Annotated[int, typer.Option(help="Arms of the bandit drawn.", min=1)] = 20,
+    save_model: Annotated[Path | None, typer.Option(help="Where to write the bandit drawn.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Play sessions and write them as a log: episode, step, action, reward, propensity.
+
+    Example: lmab simulate --arms 20 -o logs.parquet --save-model truth.lmab
+    """
+    for path in (output, save_model):
+        if path is not None:
+            check_writable(path)
+    is_csv(output)
+    rng = np.random.default_rng(seed)
+    bandit = instances.random_bandit(contexts, arms, kind=kind, rng=rng) if model is None else load_model(model)
+    player = _player(policy, bandit)
+    log = simulation.simulate(bandit, player, n_episodes=episodes, horizon=horizon, rng=rng)
+    propensities.with_propensities(log, player).write(output)
+    if save_model is not None:
+        bandit.save(save_model)
+    average = log.rewards.sum() / len(log)
+    if as_json:
+        show_json({"output": str(output), "sessions": len(log), "steps": log.n_steps, "reward": average})
+        return
+    say(f"{len(log):,} sessions of {horizon} steps by {policy} written to {output}; a session earned {average:.4f}.")
+    say(f"Next: lmab fit {output} --step step -o model.lmab")
+
+
+def _player(name: str, bandit: LatentBandit) -> Policy:
+    if name in _POLICIES:
+        return _POLICIES[name](bandit)
+    if not Path(name).exists():
+        raise InvalidArgument(f"--policy must be {', '.join(_POLICIES)} or a file, got {name!r}")
+    return load_policy(Path(name))

@@ -1,0 +1,373 @@
+"""The practitioner's path, command by command, and every bad input at the door."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+import lmab
+from lmab.cli import app as application
+from lmab.cli import output
+from lmab.cli.app import app
+
+RUNNER = CliRunner()
+COLUMNS = ["--episode", "session", "--action", "item", "--reward", "click", "--step", "t"]
+
+
+def run(*arguments: object) -> dict:
+    """The JSON of a command that must succeed."""
+    result = RUNNER.invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def text(*arguments: object) -> str:
+    result = RUNNER.invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def fails(capsys, monkeypatch, *arguments: object, code: int = 1) -> str:
+    """The one line that a failing command prints, through the same door as a user's."""
+    monkeypatch.setattr(sys, "argv", ["lmab", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        application.main()
+    shown = capsys.readouterr()
+    assert stop.value.code == code, shown
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert "Traceback" not in shown.err
+    return shown.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Logs with names of their own, a model and a policy, all made by the commands."""
+    place = tmp_path_factory.mktemp("practice")
+    run("simulate", "-o", place / "raw.parquet", "--save-model", place / "truth.lmab", "--arms", 5, "--contexts", 2,
+        "--horizon", 4, "--episodes", 3000)  # fmt: skip
+    run("simulate", place / "truth.lmab", "-o", place / "raw2.parquet", "--horizon", 4, "--episodes", 8000, "--seed", 1)
+    for source, target in (("raw", "train"), ("raw2", "heldout")):
+        raw = pyarrow.parquet.read_table(place / f"{source}.parquet").replace_schema_metadata(None)
+        items = pa.array([f"item {arm}" for arm in raw["action"].to_pylist()])
+        table = pa.table(
+            {"session": raw["episode"], "t": raw["step"], "item": items, "click": raw["reward"], "p": raw["propensity"]}
+        )
+        pyarrow.parquet.write_table(table, place / f"{target}.parquet")
+    run("fit", place / "train.parquet", *COLUMNS, "--contexts", 2, "-o", place / "model.lmab")
+    run("plan", place / "model.lmab", "--horizon", 4, "--gap", 0.001, "-o", place / "policy.lmab")
+    return place
+
+
+def test_simulate_logs_propensities_of_any_policy(tmp_path, folder):
+    for policy in ("uniform", "thompson", "greedy", folder / "policy.lmab"):
+        model = folder / ("model.lmab" if policy == folder / "policy.lmab" else "truth.lmab")
+        answer = run(
+            "simulate", model, "-o", tmp_path / "log.csv", "--policy", policy, "--horizon", 4, "--episodes", 50
+        )
+        assert answer["sessions"] == 50
+        log = lmab.Episodes.read(tmp_path / "log.csv", step="step", propensity="propensity")
+        expected = {"uniform": 0.2, "greedy": 1.0}.get(str(policy))
+        if expected is not None:
+            np.testing.assert_allclose(log.propensities, expected)
+        assert log.propensities.max() <= 1
+
+
+def test_fit_finds_the_types_and_says_what_the_log_can_tell(folder):
+    answer = run("fit", folder / "train.parquet", *COLUMNS, "-o", folder / "auto.lmab")
+    assert answer["sessions"] == 3000
+    assert answer["arms"] == 5
+    assert answer["contexts"] in (2, 3)
+    assert answer["check"]["over_one_type"]["mean"] > 0
+    assert answer["heldout_by_contexts"]["2"] > answer["heldout_by_contexts"]["1"]
+    assert answer["identifiability"]["long_enough"] in (0.0, 1.0)
+    fitted, truth = lmab.load(folder / "model.lmab"), lmab.load(folder / "truth.lmab")
+    assert fitted.arm_labels == tuple(f"item {arm}" for arm in range(5))
+    assert lmab.LatentBandit(fitted.weights, fitted.rewards).distance(truth) < 0.3
+    shown = text("fit", folder / "train.parquet", *COLUMNS, "--contexts", 2, "-o", folder / "again.lmab")
+    assert "Is there anything latent to learn here? There is" in shown
+    assert "item" in shown
+    assert f"Next: lmab plan {folder / 'again.lmab'} --horizon 4" in shown
+    assert (folder / "again.lmab").read_bytes() == (folder / "model.lmab").read_bytes()
+
+
+def test_fit_says_how_many_more_sessions(folder):
+    arguments = ("fit", folder / "train.parquet", *COLUMNS, "--contexts", 2, "--no-check", "-o", folder / "w.lmab")
+    few, many = (run(*arguments, "--regret", regret)["sessions_wanted"] for regret in (0.5, 0.001))
+    assert few["sessions"] == 0
+    assert many["sessions"] > 3000
+    assert few["bound"] == many["bound"]
+
+
+def test_plan_proves_its_bounds_and_keeps_labels(folder, tmp_path):
+    answer = run("plan", folder / "model.lmab", "--horizon", 4, "-o", tmp_path / "policy.lmab")
+    policy, model = lmab.load(tmp_path / "policy.lmab"), lmab.load(folder / "model.lmab")
+    value = lmab.evaluate(policy, model, horizon=4).mean
+    assert answer["fixed"] <= value
+    assert answer["lower"] - 1e-9 <= value <= answer["upper"] + 1e-9
+    assert answer["first_arm"] == f"item {policy.act_on([])}"
+    shown = text("plan", folder / "model.lmab", "--horizon", 4, "--no-repeats", "-o", tmp_path / "once.lmab")
+    assert "Policy written to" in shown
+    once = lmab.load(tmp_path / "once.lmab")
+    first = once.act_on([])
+    assert once.act_on([(first, 1.0)]) != first
+
+
+def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
+    logged = (
+        "--logs",
+        folder / "heldout.parquet",
+        *COLUMNS,
+        "--propensity",
+        "p",
+        "--certify",
+        folder / "train.parquet",
+    )
+    answer = run("evaluate", folder / "policy.lmab", *logged, "--model", folder / "model.lmab")
+    policy, truth = lmab.load(folder / "policy.lmab"), lmab.load(folder / "truth.lmab")
+    value = lmab.evaluate(policy, truth, horizon=4).mean
+    robust = answer["logs"]["estimates"]["doubly-robust"]
+    assert abs(robust["mean"] - value) < 5 * robust["stderr"]
+    assert robust["interval"][0] < robust["mean"] < robust["interval"][1]
+    assert answer["logs"]["logged"] == pytest.approx(4 * (truth.weights @ truth.means).mean(), abs=0.1)
+    assert answer["model"]["mean"] == lmab.evaluate(policy, lmab.load(folder / "model.lmab"), horizon=4).mean
+    low, high = answer["certificate"]["value"]
+    assert low - 0.1 < value < high + 0.1
+    shown = text("evaluate", folder / "policy.lmab", *logged)
+    assert "doubly-robust" in shown
+    assert "A session of 4 steps earns between" in shown
+
+
+def test_a_log_that_cannot_tell_says_so_plainly(folder):
+    small = pyarrow.parquet.read_table(folder / "heldout.parquet").slice(0, 400)
+    pyarrow.parquet.write_table(small, folder / "small.parquet")
+    arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "small.parquet", *COLUMNS, "--propensity", "p")
+    shown = text(*arguments)
+    assert "the log cannot tell by itself" in shown
+    assert "log sessions played by the policy itself" in shown
+    assert run(*arguments)["logs"]["enough"] is False
+
+
+def test_fitted_propensities_are_an_explicit_option(folder, capsys, monkeypatch):
+    arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "heldout.parquet", *COLUMNS)
+    assert "fit_propensities=True" in fails(capsys, monkeypatch, *arguments)
+    logged = run(*arguments, "--propensity", "p")["logs"]["estimates"]["doubly-robust"]
+    fitted = run(*arguments, "--fit-propensities")["logs"]["estimates"]["doubly-robust"]
+    assert fitted["mean"] == pytest.approx(logged["mean"], abs=3 * logged["stderr"])
+
+
+def a_log(folder, **changes) -> str:
+    """A small log with some columns replaced."""
+    data = {"session": [1, 1, 2, 2], "t": [0, 1, 0, 1], "item": ["a", "b", "a", "b"], "click": [0, 1, 1, 0]} | changes
+    path = folder / "bad.parquet"
+    pyarrow.parquet.write_table(pa.table({name: column for name, column in data.items() if column is not None}), path)
+    return str(path)
+
+
+BAD_LOGS = [
+    ({"click": None}, "the log has no column 'click'; its columns are 'session', 't', 'item'"),
+    ({"click": ["0", "1", "yes", "no"]}, "column 'click' must hold numbers, got string ('0' in row 0)"),
+    ({"click": [0.0, 1.0, float("nan"), 1.0]}, "column 'click' must be finite, got nan in row 2"),
+    ({"t": [0, 0, 0, 1]}, "column 't' repeats a step of the same episode in row 1"),
+    ({"item": [0.5, 1.0, 2.0, 3.0]}, "column 'item' must hold integers or text, got double (0.5 in row 0)"),
+    ({"session": [1, 2, 3, 4]}, "column 'session' gives every session one step"),
+    ({"session": [1, 1, None, 2]}, "column 'session' has a missing value in row 2"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_LOGS, ids=[message[:30] for _, message in BAD_LOGS])
+def test_bad_logs(tmp_path, capsys, monkeypatch, changes, message):
+    path = a_log(tmp_path, **changes)
+    shown = fails(capsys, monkeypatch, "fit", path, *COLUMNS, "-o", tmp_path / "model.lmab")
+    assert message in shown
+    assert sorted(os.listdir(tmp_path)) == ["bad.parquet"]
+
+
+def test_sessions_out_of_order_are_put_in_order(folder, tmp_path):
+    table = pyarrow.parquet.read_table(folder / "train.parquet")
+    mixed = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
+    pyarrow.parquet.write_table(mixed, tmp_path / "mixed.parquet")
+    run("fit", tmp_path / "mixed.parquet", *COLUMNS, "--contexts", 2, "-o", tmp_path / "model.lmab", "--no-check")
+    assert lmab.load(tmp_path / "model.lmab") == lmab.load(folder / "model.lmab")
+
+
+def test_many_distinct_rewards_must_be_named(tmp_path, capsys, monkeypatch):
+    n = 100_000
+    rng = np.random.default_rng(0)
+    path = a_log(tmp_path, session=np.arange(n) // 4, t=np.arange(n) % 4, item=np.arange(n) % 3, click=rng.random(n))
+    shown = fails(capsys, monkeypatch, "fit", path, *COLUMNS, "-o", tmp_path / "model.lmab")
+    assert "more than 32 distinct rewards: say --rewards gaussian" in shown
+    answer = run("fit", path, *COLUMNS, "--rewards", "gaussian", "--contexts", 2, "-o", tmp_path / "model.lmab")
+    assert answer["contexts"] == 2
+
+
+def test_unknown_arms_at_evaluation(folder, tmp_path, capsys, monkeypatch):
+    path = a_log(tmp_path, item=["item 0", "item 9", "item 0", "item 1"], p=[0.5] * 4)
+    shown = fails(
+        capsys, monkeypatch, "evaluate", folder / "policy.lmab", "--logs", path, *COLUMNS, "--propensity", "p"
+    )
+    assert "names an unknown arm, 'item 9', in row 1; 5 are known: 'item 0'" in shown
+
+
+def test_unknown_numbers_are_unknown_arms_too(tmp_path, capsys, monkeypatch):
+    lmab.Greedy(lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.6]]), horizon=2).save(tmp_path / "policy.lmab")
+    path = a_log(tmp_path, item=[0, 1, 0, 7], p=[0.5] * 4)
+    shown = fails(
+        capsys, monkeypatch, "evaluate", tmp_path / "policy.lmab", "--logs", path, *COLUMNS, "--propensity", "p"
+    )
+    assert "unknown arm, 7, in row 3" in shown
+
+
+def test_files_of_the_wrong_kind(folder, tmp_path, capsys, monkeypatch):
+    shown = fails(capsys, monkeypatch, "evaluate", folder / "model.lmab", "--model", folder / "model.lmab")
+    assert "must hold a policy, holds a model: `lmab plan" in shown
+    shown = fails(capsys, monkeypatch, "plan", folder / "policy.lmab", "--horizon", 3)
+    assert "must hold a model, holds a" in shown
+    cut = (folder / "policy.lmab").read_bytes()[:-40]
+    (tmp_path / "cut.lmab").write_bytes(cut)
+    assert "cut.lmab: not a file of lmab, or cut short" in fails(
+        capsys, monkeypatch, "evaluate", tmp_path / "cut.lmab", "--model", folder / "model.lmab"
+    )
+    (tmp_path / "cut.parquet").write_bytes((folder / "train.parquet").read_bytes()[:-40])
+    assert "cut.parquet: cannot be read as Parquet" in fails(capsys, monkeypatch, "fit", tmp_path / "cut.parquet")
+    assert "no such file" in fails(capsys, monkeypatch, "fit", tmp_path / "none.parquet")
+    assert "must end in .parquet" in fails(capsys, monkeypatch, "fit", folder / "model.lmab")
+
+
+def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("work was started")
+
+    monkeypatch.setattr(lmab.Episodes, "read", never)
+    monkeypatch.setattr("lmab.planning.plan", never)
+    monkeypatch.setattr("lmab.simulation.simulate", never)
+    for command in (
+        ["fit", folder / "train.parquet", "-o", tmp_path / "no" / "model.lmab"],
+        ["fit", folder / "train.parquet", "-o", tmp_path],
+        ["plan", folder / "model.lmab", "--horizon", 3, "-o", tmp_path / "no" / "policy.lmab"],
+        ["simulate", "-o", tmp_path / "no" / "log.parquet"],
+    ):
+        assert "cannot write here" in fails(capsys, monkeypatch, *command)
+    assert "must end in .parquet" in fails(capsys, monkeypatch, "simulate", "-o", tmp_path / "log.txt")
+
+
+def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkeypatch):
+    certify = ("--certify", folder / "train.parquet", *COLUMNS)
+    other = ("--certify", folder / "heldout.parquet", *COLUMNS)
+    assert "the log must be the one that the model was fitted to" in fails(
+        capsys, monkeypatch, "evaluate", folder / "policy.lmab", *other
+    )
+    model = lmab.load(folder / "model.lmab")
+    lmab.Greedy(model, horizon=4).save(tmp_path / "greedy.lmab")
+    assert "does not say where it came from" in fails(
+        capsys, monkeypatch, "evaluate", tmp_path / "greedy.lmab", *certify
+    )
+    run("plan", folder / "model.lmab", "--horizon", 3, "--no-repeats", "-o", tmp_path / "once.lmab")
+    assert "may repeat arms" in fails(capsys, monkeypatch, "evaluate", tmp_path / "once.lmab", *certify)
+    run(
+        "fit",
+        folder / "train.parquet",
+        *COLUMNS,
+        "--contexts",
+        2,
+        "--prior",
+        0,
+        "--no-check",
+        "-o",
+        tmp_path / "m.lmab",
+    )
+    run("plan", tmp_path / "m.lmab", "--horizon", 4, "-o", tmp_path / "p.lmab")
+    assert "maximum a posteriori" in fails(capsys, monkeypatch, "evaluate", tmp_path / "p.lmab", *certify)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "policy.lmab"], "give --logs"),
+        (["fit", "train.parquet", "--contexts", "many"], "--contexts must be a whole number of at least 1, or auto"),
+        (["fit", "train.parquet", "--contexts", "0"], "--contexts must be a whole number of at least 1, or auto"),
+        (["simulate", "-o", "x.csv", "--policy", "best"], "--policy must be uniform, greedy, thompson or a file"),
+        (["plan", "model.lmab", "--horizon", "9", "--no-repeats"], "horizon must be at most the 5 arms"),
+    ],
+)
+def test_options_that_make_no_sense(folder, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(folder)
+    assert message in fails(capsys, monkeypatch, *arguments)
+    assert not (folder / "x.csv").exists()
+
+
+def test_usage_errors_have_exit_code_two():
+    assert RUNNER.invoke(app, ["plan", "model.lmab"]).exit_code == 2
+    assert RUNNER.invoke(app, ["fit", "x.parquet", "--prior", "-1"]).exit_code == 2
+
+
+def test_a_mistake_of_ours_is_one_line_too(folder, capsys, monkeypatch):
+    def fail(*args, **kwargs):
+        raise ZeroDivisionError("[oops]\nsecond line")
+
+    monkeypatch.setattr("lmab.planning.plan", fail)
+    arguments = ("plan", folder / "model.lmab", "--horizon", 3, "-o", folder / "never.lmab")
+    shown = fails(capsys, monkeypatch, *arguments, code=70)
+    assert "this should not have happened (ZeroDivisionError: [oops])" in shown
+    assert not (folder / "never.lmab").exists()
+    monkeypatch.setenv("LMAB_TRACEBACK", "1")
+    monkeypatch.setattr(sys, "argv", ["lmab", *map(str, arguments)])
+    with pytest.raises(ZeroDivisionError):
+        application.main()
+
+
+def test_a_full_disk_leaves_the_old_file(folder, tmp_path, capsys, monkeypatch):
+    (tmp_path / "policy.lmab").write_bytes(b"old")
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lmab.files._write_record", full)
+    arguments = ("plan", folder / "model.lmab", "--horizon", 3, "-o", tmp_path / "policy.lmab")
+    assert "No space left on device" in fails(capsys, monkeypatch, *arguments)
+    assert (tmp_path / "policy.lmab").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["policy.lmab"]
+
+
+def test_the_first_compilation_is_announced_on_a_terminal_only(monkeypatch, capsys):
+    from lmab import _kernel
+
+    calls = []
+    _kernel.on_compilation(lambda: calls.append(1))
+    _kernel.announce_compilation()
+    _kernel.announce_compilation()
+    assert calls == [1]
+    output.announce_compilation()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    output.announce_compilation()
+    assert "compiling the kernels" in capsys.readouterr().err
+
+
+def test_compilation_is_noticed_and_loading_is_not(tmp_path):
+    program = """
+import numpy as np, lmab
+from lmab import _kernel
+_kernel.on_compilation(lambda: print("compiling"))
+bandit = lmab.random_bandit(2, 3, rng=np.random.default_rng(0))
+log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=50, horizon=3, rng=np.random.default_rng(0))
+lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=1), rng=np.random.default_rng(0))
+print("done")
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert outputs == [["compiling", "done"], ["done"]]
