@@ -15,11 +15,11 @@ because we know what each person would have said. Two kinds of reward:
     A   the person liked the joke: rating > 0
     B   the person liked it better than most: rating > their own median
 
-Four ways to choose the next joke, all from the same feedback:
+Ways to choose the next joke, all from the same feedback:
 
     popular   the jokes liked by most people, the same for everyone
-    types     a latent bandit fitted by `lmab.estimate`, the number of types by held-out likelihood, and a policy from
-              `lmab.plan(..., repeats=False)`
+    types     a latent bandit fitted by `lmab.estimate`, the number of types by held-out likelihood, and policies from
+              `lmab.plan(..., repeats=False)`: greedy on the belief (`QMDP`), and one step ahead (`Lookahead`)
     factors   what a practitioner would use instead: a linear-Gaussian factor model, updated during the session
     low-rank  those factors turned into a latent bandit of 256 types on a low-dimensional surface
 
@@ -105,7 +105,8 @@ def fit(feedback: Feedback, n_types: int, rng: np.random.Generator) -> lmab.Late
 def generosity(feedback: Feedback) -> lmab.LatentBandit:
     """Types that differ in how easily they laugh, and not in which joke they like best: one shift of all log-odds."""
     shifts = np.linspace(-4, 4, 17)[:, None]
-    popularity = np.log(feedback.popularity / (1 - feedback.popularity))
+    share = feedback.popularity.clip(0.01, 0.99)
+    popularity = np.log(share / (1 - share))
     base, weights = popularity.copy(), np.full(len(shifts), 1 / len(shifts))
     for _ in range(50):
         bandit = lmab.LatentBandit.bernoulli(weights, 1 / (1 + np.exp(-base - shifts)))
@@ -244,7 +245,8 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(ratings))
     train, test = np.split(ratings[order], [len(ratings) // 2])
     print(f"{len(train)} people to learn from, {len(test)} to replay; gain over popular ± paired standard error")
-    print("| reward | L | types | factors | H | popular | types | factors | low-rank |\n|---" + "|---" * 8 + "|")
+    print("| reward | L | types | factors | H | popular | greedy | lookahead | factors | low-rank |")
+    print("|---" * 10 + "|")
     notes = []
     for kind in options.rewards:
         for n_shown in options.shown:
@@ -263,10 +265,13 @@ def study(kind: str, feedback: Feedback, liked: np.ndarray, horizons: list[int],
     popular = np.argsort(-feedback.popularity, kind="stable")
     for horizon in horizons:
         base = liked[:, popular[:horizon]].sum(axis=1)
-        planned = lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(), repeats=False).policy
-        low_rank = lmab.plan(surface, horizon=horizon, method=lmab.QMDP(), repeats=False).policy
+        greedy, ahead, low_rank = (
+            lmab.plan(model, horizon=horizon, method=method, repeats=False).policy
+            for model, method in ((bandit, lmab.QMDP()), (bandit, lmab.Lookahead()), (surface, lmab.QMDP()))
+        )
         earned = [
-            replay(planned, liked, horizon),
+            replay(greedy, liked, horizon),
+            replay(ahead, liked, horizon),
             replay_factors(factors, liked, horizon),
             replay(low_rank, liked, horizon),
         ]

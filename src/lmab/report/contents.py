@@ -9,13 +9,17 @@ from importlib.metadata import version
 
 import numpy as np
 
+from ..certificate import Certificate
+from ..episodes import Episodes
 from ..errors import TooLarge
+from ..estimation import Curve
 from ..evaluation import Evaluation, evaluate
 from ..model import LatentBandit
 from ..planning import Plan, plan
 from ..planning.tree import Tree
 from ..policy import Policy
 from ..rewards import Categorical
+from .heldout import HeldOut, look
 from .tree import first_steps
 
 _SESSIONS = 100_000  # simulated where no exact value exists
@@ -49,6 +53,9 @@ class Contents:
     horizon: int
     worth: Worth
     tree: Tree | None  # the first steps; None for a policy that plays at random
+    certificate: Certificate | None
+    held_out: HeldOut | None
+    curve: Curve | None  # held-out likelihood by number of contexts
     settings: tuple[tuple[str, str], ...]
 
     @property
@@ -63,6 +70,9 @@ def gather(
     policy: Policy | Plan | None = None,
     *,
     horizon: int | None = None,
+    episodes: Episodes | None = None,
+    certificate: Certificate | None = None,
+    curve: Curve | None = None,
     time_limit: float = 20.0,
     title: str = "Session policy report",
     settings: dict[str, str] | None = None,
@@ -72,7 +82,10 @@ def gather(
     Args:
         bandit: the model.
         policy: a policy for it, a plan (whose bounds are then used), or None: one is planned.
-        horizon: steps per session; None: the policy's.
+        horizon: steps per session; None: the policy's, or 5.
+        episodes: sessions that the model was not fitted to, to check it on.
+        certificate: from `lmab.certify`, to be quoted.
+        curve: of an estimate whose number of contexts was chosen, to be drawn.
         time_limit: seconds that planning may take, where bounds or a policy are missing.
         title: of the page.
         settings: more lines for the table at the end: where the model came from and so on.
@@ -90,7 +103,18 @@ def gather(
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, lmab {version('lmab')}, NumPy {np.__version__}, "
         f"Python {platform.python_version()}",
     }
-    return Contents(title, bandit, chosen, steps, worth, first_steps(chosen, bandit, steps), tuple(lines.items()))
+    return Contents(
+        title=title,
+        bandit=bandit,
+        policy=chosen,
+        horizon=steps,
+        worth=worth,
+        tree=first_steps(chosen, bandit, steps),
+        certificate=certificate,
+        held_out=None if episodes is None else look(bandit, chosen, episodes, steps),
+        curve=curve,
+        settings=tuple(lines.items()),
+    )
 
 
 def policy_of(given: Policy | Plan) -> Policy:

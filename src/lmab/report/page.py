@@ -7,7 +7,7 @@ from importlib.resources import files as package_files
 from pathlib import Path
 
 from ..errors import check_writable
-from . import sections
+from . import checks, sections
 from .contents import Contents
 from .markup import Markup, element
 
@@ -26,7 +26,16 @@ def render(contents: Contents) -> str:
         element("title", contents.title),
         element("style", Markup(style)),
     )
-    parts = (sections.worth, sections.tree, sections.types, sections.heat_map, sections.settings)
+    parts = (
+        sections.worth,
+        checks.certificate,
+        sections.tree,
+        sections.types,
+        sections.heat_map,
+        checks.held_out,
+        checks.number_of_types,
+        sections.settings,
+    )
     body = element("body", element("main", _opening(contents), *(part(contents) for part in parts)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 

@@ -1,0 +1,113 @@
+"""The parts of the page that say how far to trust it: certificate, held-out sessions, the number of types."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .charts import Frame, line, points
+from .contents import Contents
+from .heldout import HeldOut
+from .markup import Markup, element, join
+
+_NOTHING = Markup("")
+
+
+def certificate(contents: Contents) -> Markup:
+    """What the log proves about the policy, in one sentence."""
+    found = contents.certificate
+    if found is None:
+        return _NOTHING
+    return element(
+        "section",
+        element("h2", "How sure is that"),
+        element("p", found.sentence, class_="lead"),
+        element("p", found.note, class_="soft"),
+    )
+
+
+def held_out(contents: Contents) -> Markup:
+    """Predictions against what sessions did that the model has not seen."""
+    seen = contents.held_out
+    if seen is None:
+        return _NOTHING
+    return element(
+        "section",
+        element("h2", "On sessions the model has not seen"),
+        element("p", seen.verdict, class_="lead"),
+        element("div", _calibration(seen), _memory(seen), class_="charts"),
+        _evidence(seen, contents.horizon),
+    )
+
+
+def _calibration(seen: HeldOut) -> Markup:
+    found = seen.calibration
+    ends = np.concatenate([found.predicted, found.observed - found.stderr, found.observed + found.stderr])
+    frame = Frame.around(ends, ends)
+    marks = points(frame, found.predicted.tolist(), found.observed.tolist(), found.stderr.tolist())
+    low, high = frame.x
+    note = (
+        f"Predicted reward, given the session so far, against what was paid: tenths of the steps of "
+        f"{seen.n_episodes:,} sessions, ± one standard error. Of each difference predicted between sessions, "
+        f"{found.slope:.0%} ± {found.slope_stderr:.0%} is real (100% is calibrated)."
+    )
+    chart = frame.draw("Calibration", "predicted reward", "paid", line(frame, [low, high], [low, high], "ideal"), marks)
+    return element("figure", chart, element("figcaption", note))
+
+
+def _memory(seen: HeldOut) -> Markup:
+    steps = np.arange(1.0, len(seen.gain) + 1)
+    frame = Frame.around(steps, np.concatenate([seen.gain - seen.gain_stderr, seen.gain + seen.gain_stderr, [0.0]]))
+    marks = points(frame, steps.tolist(), seen.gain.tolist(), seen.gain_stderr.tolist())
+    note = (
+        "How much better each step is predicted by a model that remembers the session than by one that does not, in "
+        "nats. It rises while the policy can still find out whom it is talking to."
+    )
+    curve = line(frame, steps.tolist(), seen.gain.tolist())
+    zero = line(frame, list(frame.x), [0.0, 0.0], "ideal")
+    chart = frame.draw("What memory is worth", "step", "nats gained", zero, curve, marks, integers=True)
+    return element("figure", chart, element("figcaption", note))
+
+
+def _evidence(seen: HeldOut, steps: int) -> Markup:
+    if seen.evidence is None:
+        text = (
+            f"A logged session of {steps} steps earned {seen.logged:.4g}. What this policy would have earned in them "
+            "cannot be said without logged propensities of sessions at least as long."
+        )
+        return element("p", text, class_="soft")
+    value = seen.evidence.doubly_robust
+    assert value is not None  # a model was given
+    low, high = value.interval
+    text = join(
+        Markup(
+            f"As logged, a session of {steps} steps earned {seen.logged:.4g}. By the logged propensities this policy "
+        ),
+        Markup("would have earned "),
+        element("strong", f"{value.mean:.4g}"),
+        Markup(f" ({low:.4g} to {high:.4g}, doubly robust, 95%)."),
+    )
+    remarks = [element("p", remark, class_="soft") for remark in seen.evidence.notes]
+    return join(element("p", text), *remarks)
+
+
+def number_of_types(contents: Contents) -> Markup:
+    """Held-out likelihood against the number of types, where it was chosen."""
+    curve = contents.curve
+    if curve is None or len(curve.n_contexts) < 2:
+        return _NOTHING
+    numbers, scores = [float(number) for number in curve.n_contexts], curve.log_likelihood
+    frame = Frame.around(np.array(numbers), np.concatenate([scores - curve.stderr, scores + curve.stderr]))
+    marks = points(frame, numbers, scores.tolist(), curve.stderr.tolist())
+    x, y = frame.at(float(curve.chosen), float(scores[curve.n_contexts.index(curve.chosen)]))
+    ring = element("circle", cx=x, cy=y, r=8, class_="chosen")
+    chart = frame.draw(
+        "Number of types", "number of types", "log-likelihood per session",
+        line(frame, numbers, scores.tolist()), marks, ring, integers=True,
+    )  # fmt: skip
+    note = (
+        f"Log-likelihood of held-out sessions; bars are standard errors of the step from one number to the next. "
+        f"Chosen: {curve.chosen}, in doubt one too many, which costs little."
+    )
+    return element(
+        "section", element("h2", "Why this many types"), element("figure", chart, element("figcaption", note))
+    )

@@ -1,0 +1,99 @@
+"""What sessions that the model was not fitted to say about it, and about the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import belief
+from .._shapes import Array, Float
+from ..diagnostics import Calibration, calibrate
+from ..episodes import Episodes
+from ..errors import InvalidArgument
+from ..evaluation import weigh
+from ..model import LatentBandit
+from ..off_policy import LogEvidence
+from ..policy import Policy
+
+_SESSIONS = 50_000  # of a larger log are looked at
+_FEWEST = 30  # sessions for which a step is shown
+_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """How well the model predicts sessions it has not seen, and what they say the policy would have earned."""
+
+    n_episodes: int
+    calibration: Calibration
+    gain: Float[Array, "T"]  # nats by which knowing the session so far improves the prediction of each step
+    gain_stderr: Float[Array, "T"]
+    total: tuple[float, float]  # the same over whole sessions, with its standard error
+    evidence: LogEvidence | None  # None where no propensities were logged
+    logged: float  # what a session of the policy's length earned as it was logged
+
+    @property
+    def verdict(self) -> str:
+        """One sentence for somebody who has to decide."""
+        mean, stderr = self.total
+        size = f"{mean:.3f} ± {stderr:.3f} nats per session"
+        if mean > 2 * stderr:
+            return f"The types are real: what a session has shown so far predicts what it does next ({size})."
+        return f"Nothing latent shows here: what a session has shown so far does not help to predict it ({size})."
+
+
+def look(bandit: LatentBandit, policy: Policy, episodes: Episodes, horizon: int) -> HeldOut:
+    """Check the model and the policy on `episodes`."""
+    if episodes.n_arms > bandit.n_arms:
+        raise InvalidArgument(f"logs must have the model's {bandit.n_arms} arms, got {episodes.n_arms}")
+    rng = np.random.default_rng(_SEED)
+    log = episodes.with_arms(bandit.n_arms) if episodes.n_arms < bandit.n_arms else episodes
+    if len(log) > _SESSIONS:
+        log = log[np.sort(rng.permutation(len(log))[:_SESSIONS])]
+    gains = memory_gains(bandit, log)
+    counts = np.isfinite(gains).sum(axis=0)
+    shown = gains[:, counts >= min(_FEWEST, len(log))]
+    sums = np.nansum(gains, axis=1)
+    evidence = None
+    if log.propensities is not None and log.horizon >= horizon:
+        evidence = weigh(policy, log, horizon=horizon, model=bandit, rng=rng)
+    return HeldOut(
+        n_episodes=len(log),
+        calibration=calibrate(bandit, log),
+        gain=np.nanmean(shown, axis=0),
+        gain_stderr=np.nanstd(shown, axis=0) / np.sqrt(counts[: shown.shape[1]]),
+        total=(float(sums.mean()), float(sums.std() / np.sqrt(len(sums)))),
+        evidence=evidence,
+        logged=_logged(log, horizon),
+    )
+
+
+def memory_gains(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N H"]:
+    """log p(reward | arm, session so far) - log p(reward | arm), for every step; NaN after a session's end.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
+        >>> memory_gains(bandit, lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])).round(3).tolist()
+        [[0.0, 0.693]]
+    """
+    actions, rewards = episodes.to_arrays()
+    gains = np.full(actions.shape, np.nan)
+    beliefs = belief.prior(bandit, len(actions))
+    for step in range(actions.shape[1]):
+        live = np.flatnonzero(actions[:, step] >= 0)
+        arms, paid = actions[live, step], rewards[live, step]
+        likelihood = bandit.rewards.evidence(arms, paid)  # up to a factor, the same for both predictions
+        now = np.einsum("nm,nm->n", belief.normalise(beliefs[live]), likelihood)
+        before = likelihood @ bandit.weights
+        gains[live, step] = np.log(np.maximum(now, 1e-12) / np.maximum(before, 1e-12))
+        beliefs[live] = belief.update(bandit, beliefs[live], arms, paid)
+    return gains
+
+
+def _logged(episodes: Episodes, horizon: int) -> float:
+    """What a session of `horizon` steps earned as it was logged, step by step."""
+    steps = np.arange(episodes.n_steps) - np.repeat(episodes.offsets[:-1], episodes.lengths)
+    inside = steps < horizon
+    return float((np.bincount(steps[inside], episodes.rewards[inside]) / np.bincount(steps[inside])).sum())

@@ -1,0 +1,89 @@
+"""The examples run, on people made up for the occasion; on the real ones where LMAB_TRUTHS names their folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RATINGS = Path(os.environ.get("LMAB_TRUTHS", "")) / "jester" / "jester1_dense_7200x100_int16.npz"
+
+
+@pytest.fixture(scope="module")
+def jester():
+    spec = importlib.util.spec_from_file_location("jester", ROOT / "examples" / "jester.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["jester"] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+def people(n: int, tastes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Ratings of n people of equally frequent types, with different generosity."""
+    types = rng.integers(len(tastes), size=n)
+    return (tastes[types] + rng.normal(size=(n, 1)) + rng.normal(size=(n, 100))).clip(-10, 10)
+
+
+def test_the_table_is_printed_from_a_csv_file(jester, tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    taste = rng.normal(size=100)
+    ratings = people(600, np.stack([taste, -taste]), rng).round(2)
+    half_rated = ratings[:5].copy()
+    half_rated[:, 7] = 99  # people who did not rate every joke are left out
+    counts = np.r_[np.full(600, 100), np.full(5, 99)]
+    np.savetxt(tmp_path / "jester.csv", np.column_stack([counts, np.vstack([ratings, half_rated])]), delimiter=",")
+    assert np.array_equal(jester.read(tmp_path / "jester.csv"), ratings)
+
+    options = ["--rewards", "A", "--shown", "20", "--horizons", "10"]
+    monkeypatch.setattr(sys, "argv", ["jester.py", str(tmp_path / "jester.csv"), *options])
+    monkeypatch.setattr(jester, "N_TYPES", (2, 3))
+    monkeypatch.setattr(jester, "N_FACTORS", (2,))
+    jester.main()
+    out = capsys.readouterr().out
+    assert out.startswith("300 people to learn from, 300 to replay")
+    row = next(line for line in out.splitlines() if line.startswith("| A | 20 | "))
+    gains = [float(gain) for gain in re.findall(r"([+-][\d.]+) ±", row)]
+    assert len(gains) == 4
+    assert min(gains) > 0.3  # what one type likes best, the other likes least
+
+
+def test_generosity_alone_is_one_type(jester):
+    rng = np.random.default_rng(1)
+    alike = people(600, np.tile(rng.normal(size=100), (2, 1)), rng)
+    feedback = jester.show(jester.rewards(alike, "A"), 10, rng)
+    n_types, note = jester.choose_types(feedback, rng)
+    assert n_types == 1, note
+
+
+def test_one_type_is_the_popular_sequence(jester):
+    rng = np.random.default_rng(2)
+    liked = jester.rewards(people(200, rng.normal(size=(1, 100)), rng), "A")
+    feedback = jester.show(liked, 10, rng)
+    bandit = jester.fit(feedback, 1, rng)
+    popular = np.argsort(-feedback.popularity, kind="stable")[:5]
+    for method in (jester.lmab.QMDP(), jester.lmab.Lookahead()):
+        policy = jester.lmab.plan(bandit, horizon=5, method=method, repeats=False).policy
+        assert np.array_equal(jester.replay(policy, liked, 5), liked[:, popular].sum(axis=1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RATINGS.exists(), reason="LMAB_TRUTHS does not name a folder with jester/")
+def test_real_people_gain_and_never_lose(jester, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["jester.py", str(RATINGS)])
+    jester.main()
+    found = {}
+    for line in capsys.readouterr().out.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 10 and cells[0] in ("A", "B"):
+            for name, cell in zip(("greedy", "lookahead"), cells[6:8], strict=True):
+                mean, stderr = (float(part) for part in cell.split("±"))
+                found[cells[0], int(cells[1]), int(cells[4]), name] = mean
+                assert mean >= -2 * stderr, line
+    for case, least in {("A", 20, 10): 0.034, ("B", 20, 10): 0.10, ("B", 50, 10): 0.19}.items():
+        assert max(found[*case, name] for name in ("greedy", "lookahead")) >= least
