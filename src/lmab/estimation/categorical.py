@@ -17,6 +17,7 @@ from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..rewards import Categorical
 from . import low_rank
+from .information import Information, categorical_information
 from .merging import merge
 from .observations import Observations, block_edges, count_parameters, equal_weights, frozen, normalised_weights, padded
 
@@ -188,6 +189,14 @@ class CategoricalObservations(Observations):
         softer = models.copy()
         softer[:, 1:] = 0.98 * models[:, 1:] + 0.02 * self.marginals.reshape(-1, 1)
         return softer
+
+    def information(self, bandit: LatentBandit, prior: float) -> Information:
+        distinct = Episodes(
+            self.codes // len(self.values), self.values[self.codes % len(self.values)], self.offsets, bandit.n_arms
+        )
+        table = self.pack(bandit)[0, 1:, : bandit.n_contexts].T.reshape(bandit.n_contexts, *self.marginals.shape)
+        log = (self.codes, self.offsets, self.multiplicity, belief.posterior(bandit, distinct))
+        return categorical_information(*log, bandit.weights, table, self.values, prior * self.marginals)
 
     def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
         probabilities = np.moveaxis(self._by_arm(model[None])[0, ..., :n_contexts], 2, 0)

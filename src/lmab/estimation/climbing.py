@@ -10,7 +10,8 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 
-_LONGEST = 256.0  # step length of an extrapolation, in units of the plain map's
+_FIRST_REACH = 16.0  # longest jump at first, in units of the plain map's; it grows while jumps succeed
+_CALM = 3  # cycles in a row that must promise little
 _ROUNDING = 1e-13  # of the objective: gains below this are noise
 
 
@@ -56,14 +57,15 @@ class Climb:
 
 @dataclass
 class _Front:
-    """Climbs still under way: a model, its objective, and the model one map ahead."""
+    """Climbs still under way: a model, its objective, the model one map ahead, and how far a jump may go."""
 
     models: Float[Array, "r K P"]
     objectives: Float[Array, "r"]
     ahead: Float[Array, "r K P"]
+    reach: Float[Array, "r"]
 
     def __getitem__(self, rows: Bool[Array, "r"]) -> _Front:
-        return _Front(self.models[rows], self.objectives[rows], self.ahead[rows])
+        return _Front(self.models[rows], self.objectives[rows], self.ahead[rows], self.reach[rows])
 
 
 def climb(
@@ -78,8 +80,9 @@ def climb(
     """Climb from every model until at most about `left` remains to be gained, or `max_maps` maps are spent.
 
     What remains is judged from the gain of a plain map and from how slowly the maps shorten (were they to shorten by
-    a factor q each, gains would shrink by q^2 and the sum of all that follow be gain / (1 - q^2)); twice in a row.
-    `observer(maps, best objective)` is told after every cycle and may answer True to stop.
+    a factor q each, gains would shrink by q^2 and the sum of all that follow be gain / (1 - q^2)). It must be little
+    several times in a row, since a jump may hide what is slowest. `observer(maps, best objective)` is told after every
+    cycle and may answer True to stop.
     """
     n_starts = len(models)
     result, objectives = models.copy(), np.full(n_starts, -np.inf)
@@ -87,62 +90,60 @@ def climb(
     traces: list[list[float]] = [[] for _ in range(n_starts)]
     stopped = False
     active = np.arange(n_starts)
-    front = _Front(models, *ascent.map(models))
-    _record(traces, active, front.objectives)
+    front = _Front(models, *ascent.map(models), np.full(n_starts, _FIRST_REACH))
+    _record(traces, active, front.objectives[:, None])
     while True:
         result[active], objectives[active] = front.models, front.objectives
-        running = (calm[active] < 2) & (n_maps[active] < max_maps)
+        running = (calm[active] < _CALM) & (n_maps[active] < max_maps)
         if not running.all():
             active, front = active[running], front[running]
         if stopped or not len(active):
             break
-        front, used, trail, remains = _cycle(ascent, front, accelerate)
-        for values in trail:
-            _record(traces, active, values)
-        n_maps[active] += used
+        front, trail, remains = _cycle(ascent, front, accelerate)
+        n_maps[active] += _record(traces, active, trail)
         enough = remains <= np.maximum(left, _ROUNDING * np.abs(front.objectives))
         calm[active] = np.where(enough, calm[active] + 1, 0)
         if observer is not None:
             stopped = observer(int(n_maps.max()), float(max(objectives.max(), front.objectives.max())))
-    return Climb(result, objectives, n_maps, calm >= 2, tuple(map(tuple, traces)), stopped)
+    return Climb(result, objectives, n_maps, calm >= _CALM, tuple(map(tuple, traces)), stopped)
 
 
-def _record(traces: list[list[float]], rows: Integer[Array, "r"], values: Float[Array, "r"]) -> None:
-    for row, value in zip(rows.tolist(), values.tolist(), strict=True):
-        traces[row].append(value)
+def _record(traces: list[list[float]], rows: Integer[Array, "r"], trail: Float[Array, "r n"]) -> Integer[Array, "r"]:
+    """Append what is not NaN to the traces; how many entries that were."""
+    made = ~np.isnan(trail)
+    for row, values, valid in zip(rows.tolist(), trail, made, strict=True):
+        traces[row].extend(values[valid].tolist())
+    return made.sum(axis=1)
 
 
-def _cycle(
-    ascent: Ascent, front: _Front, accelerate: bool
-) -> tuple[_Front, Integer[Array, "r"], tuple[Float[Array, "r"], ...], Float[Array, "r"]]:
-    """One round of the climb: the new front, maps used, objectives on the way, and what may remain to be gained.
+def _cycle(ascent: Ascent, front: _Front, accelerate: bool) -> tuple[_Front, Float[Array, "r n"], Float[Array, "r"]]:
+    """One round of the climb: the new front, the objective after each map, and what may remain to be gained.
 
     SQUAREM: two maps, a jump along the curve they suggest, and the map there; where that is worse, one more plain map.
     """
     middle, second = ascent.map(front.ahead)
-    used = np.ones(len(middle), np.int64)
-    step, trial = _extrapolate(front.models, front.ahead, second)
-    remains = (middle - front.objectives) * np.maximum(1.0, step / 2)  # 1 / (1 - q^2) is about step / 2, q near 1
+    change, bend = front.ahead - front.models, second - 2 * front.ahead + front.models
+    ratio = _ratio(change, bend)
+    remains = (middle - front.objectives) * np.maximum(1.0, ratio / 2)  # ratio is 1 / (1 - q), and q is near 1
     if not accelerate:
-        return _Front(front.ahead, middle, second), used, (middle,), remains
-    trial = ascent.repair(trial, second)
+        return _Front(front.ahead, middle, second, front.reach), middle[:, None], remains
+    step = np.clip(ratio, 1.0, front.reach)
+    stretch = step[:, None, None]
+    trial = ascent.repair(front.models + 2 * stretch * change + stretch**2 * bend, second)  # scheme S3
     objectives, ahead = ascent.map(trial)
     worse = ~(objectives >= middle)
+    trail = np.stack([middle, np.where(worse, middle, objectives), np.full(len(middle), np.nan)], axis=1)
     if worse.any():
         trial[worse] = second[worse]
         objectives[worse], ahead[worse] = ascent.map(second[worse])
-    return _Front(trial, objectives, ahead), used + 1 + worse, (middle, objectives), remains
+        trail[worse, 2] = objectives[worse]
+    reach = np.where(
+        worse, np.maximum(step / 2, _FIRST_REACH), np.where(step >= front.reach, 4 * front.reach, front.reach)
+    )
+    return _Front(trial, objectives, ahead, reach), trail, remains
 
 
-def _extrapolate(
-    start: Float[Array, "r K P"], first: Float[Array, "r K P"], second: Float[Array, "r K P"]
-) -> tuple[Float[Array, "r"], Float[Array, "r K P"]]:
-    """Scheme S3 of SQUAREM: s and start + 2 s change + s^2 bend, with s = |change| / |bend|."""
-    change = first - start
-    bend = second - first - change
-    length = np.sqrt((change**2).sum(axis=(1, 2)))
-    curvature = np.sqrt((bend**2).sum(axis=(1, 2)))
-    step = np.divide(length, curvature, out=np.ones_like(length), where=curvature > 0)
-    step = np.clip(step, 1.0, _LONGEST)
-    stretch = step[:, None, None]
-    return step, start + 2 * stretch * change + stretch**2 * bend
+def _ratio(change: Float[Array, "r K P"], bend: Float[Array, "r K P"]) -> Float[Array, "r"]:
+    """|change| / |bend|, and 1 where nothing bends."""
+    length, curvature = (np.sqrt((array**2).sum(axis=(1, 2))) for array in (change, bend))
+    return np.divide(length, curvature, out=np.ones_like(length), where=curvature > 0)

@@ -19,6 +19,7 @@ _PILOT_PER_PARAMETER = 20  # ... or more, for large models
 _SAME = 0.01  # difference of log-likelihood below which two solutions are the same
 _ROUNDS = (20, 40, 80)  # maps after which half of the starts drop out
 _LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
+_CHEAP = 10_000  # distinct episodes below which convergence is judged more strictly
 _FINISHERS = 4  # starts that always climb to the end
 _LARGE_FINISHERS = 2  # ... where the log is large
 
@@ -32,7 +33,8 @@ class EM:
 
     Args:
         restarts: how many starts; they compete in rounds, and the best climb to convergence.
-        tolerance: a climb has converged when about this much log-likelihood per episode remains to be gained.
+        tolerance: a climb has converged when about this much log-likelihood remains to be gained per distinct
+            episode; less in proportion where they are fewer than 10,000 and maps cost next to nothing.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
         prior: pseudo-observations per context and arm at the arm's marginal distribution: 0 is maximum likelihood,
@@ -135,7 +137,8 @@ class EM:
         def observe(maps: int, objective: float) -> bool:
             return progress is not None and bool(progress(Progress(stage, maps, max_maps, objective)))
 
-        left = self.tolerance * len(task.observations.episodes)
+        n_distinct = task.observations.n_distinct
+        left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
 
 

@@ -17,6 +17,7 @@ from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..rewards import Gaussian
 from . import low_rank
+from .information import Information, gaussian_information
 from .observations import Observations, block_edges, count_parameters, equal_weights, frozen, normalised_weights, padded
 
 _SHRINK = 0.02  # an extrapolation may take a weight down to this part of what it was
@@ -178,6 +179,12 @@ class GaussianObservations(Observations):
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         return models
+
+    def information(self, bandit: LatentBandit, prior: float) -> Information:
+        scale = float(self.pack(bandit)[0, -1, 0])
+        log = (self.arms, self.residuals, self.offsets, belief.posterior(bandit, self.episodes))
+        model = (bandit.weights, bandit.means - self.centres, scale)
+        return gaussian_information(*log, *model, self.known_scale is None, prior)
 
     def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
         weights = model[0, :n_contexts] / model[0, :n_contexts].sum()

@@ -16,6 +16,7 @@ from .._kernel.threads import Crew
 from .._shapes import Array, Float, Integer
 from ..episodes import Episodes
 from ..model import LatentBandit
+from .information import Information
 
 LANES = 4  # contexts the kernel works on at a time
 _BLOCK = 1 << 14  # steps that make a block worth its own statistics
@@ -88,6 +89,10 @@ class Observations(ABC):
     @abstractmethod
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         """Models of a sample, changed so that nothing in the whole log is impossible."""
+
+    @abstractmethod
+    def information(self, bandit: LatentBandit, prior: float) -> Information:
+        """The observed information about the bandit's parameters, that of the prior included."""
 
     @abstractmethod
     def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:

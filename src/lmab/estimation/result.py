@@ -16,6 +16,7 @@ from ..episodes import Episodes
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from .observations import Observations
+from .uncertainty import StandardErrors, standard_errors
 
 CONVERGED = "converged"
 ITERATION_LIMIT = "iteration limit"
@@ -143,6 +144,22 @@ class Estimate:
             "status": self.message,
         }
         return card("Estimate", rows)
+
+    def standard_errors(self) -> StandardErrors:
+        """Standard errors of the weights and means, from the observed information (outer products of the scores).
+
+        They hold for large logs and for the model as fitted: not for the choice of the number of contexts. Of a fit
+        with `rank` they are those without that constraint, so rather too large.
+
+        Examples:
+            >>> import numpy as np, lmab
+            >>> rng = np.random.default_rng(0)
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+            >>> episodes = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
+            >>> lmab.estimate(episodes, n_contexts=2, rng=rng).standard_errors().weights.round(3)
+            array([0.02, 0.02])
+        """
+        return standard_errors(self.observations.information(self.bandit, self.prior))
 
     def __repr__(self) -> str:
         return (

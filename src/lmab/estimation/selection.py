@@ -23,9 +23,10 @@ _METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
 def choose(observations: Observations, *, rng: np.random.Generator, progress: Watch | None = None) -> Curve:
     """Held-out log-likelihood for 1, 2, ... contexts, until it falls.
 
-    Whole episodes are held out, never steps. The choice is the number with the highest held-out likelihood, or the next
-    one where that does not predict worse by more than two standard errors: a context too many costs little, one too few
-    cannot be made up for. Models carry a prior of one pseudo-count, without which rare rewards would decide.
+    Whole episodes are held out, never steps. The smallest number that predicts as well as the best, up to a standard
+    error, is found; the choice is the next one, unless that predicts worse by more than two standard errors: a context
+    too many costs little, one too few cannot be made up for. Models carry a prior of one pseudo-count, without which
+    rare rewards would decide.
     """
     episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
     folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
@@ -59,12 +60,17 @@ def _score(
 
 def _curve(scores: list[Float[Array, "h"]]) -> Curve:
     means = np.array([score.mean() for score in scores])
-    steps = [after - before for before, after in pairwise(scores)]
-    gain = np.array([0.0] + [step.mean() for step in steps])
-    stderr = np.array([0.0] + [step.std() / np.sqrt(len(step)) for step in steps])
-    best = int(means.argmax())
-    more = best + 1 < len(means) and gain[best + 1] > -2 * stderr[best + 1]
-    return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, best + 1 + int(more))
+    steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
+    gain, stderr = np.array([(0.0, 0.0), *steps]).T
+    best = scores[int(means.argmax())]
+    lags = [_mean_and_error(best - score) for score in scores]
+    enough = next(i for i, (lag, error) in enumerate(lags) if lag <= error)
+    more = enough + 1 < len(means) and gain[enough + 1] > -2 * stderr[enough + 1]
+    return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, enough + 1 + int(more))
+
+
+def _mean_and_error(differences: Float[Array, "h"]) -> tuple[float, float]:
+    return float(differences.mean()), float(differences.std() / np.sqrt(len(differences)))
 
 
 def _prefixed(progress: Watch | None, n_contexts: int) -> Observer | None:

@@ -1,0 +1,235 @@
+"""EM: oracle, laws, invariances, published maxima."""
+
+from __future__ import annotations
+
+import csv
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import oracle
+import pytest
+import strategies
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lmab
+from lmab._kernel.threads import Crew
+from lmab.estimation import observe
+from lmab.estimation.climbing import climb
+from lmab.estimation.em import Likelihood
+from lmab.estimation.observations import Observations
+
+TRUTHS = os.environ.get("LMAB_TRUTHS")
+
+
+def likelihood(observations: Observations, n_contexts: int, prior: float = 0.0) -> Likelihood:
+    return Likelihood(observations, n_contexts, prior, Crew(1))
+
+
+def gaussian_log(seed: int) -> lmab.Episodes:
+    rng = np.random.default_rng(seed)
+    bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 3)), scale=0.7)
+    return lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40, horizon=4, rng=rng)
+
+
+@given(log=strategies.logs(max_episodes=8), seed=st.integers(0, 2**32 - 1))
+def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.ones(2), size=(2, 3))
+    bandit = lmab.LatentBandit.categorical([0.3, 0.7], probabilities, [0.0, 1.0])
+    data = observe(log, values=[0.0, 1.0])
+    statistics, total = data.expectation(data.pack(bandit), Crew(1))
+    joints = []
+    for episode in log:
+        history = tuple(zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True))
+        joints.append(oracle.likelihood([0.3, 0.7], probabilities, [0.0, 1.0], history))
+    joints = np.array(joints)
+    shares = joints / joints.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(total[0], np.log(joints.sum(axis=1)).sum(), rtol=1e-10)
+    np.testing.assert_allclose(statistics[0, 0, :2], shares.sum(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(lmab.belief.posterior(bandit, log), shares, rtol=1e-10)
+
+
+def test_the_statistics_are_the_gradient(rng):
+    """d log L / d log theta is the expected count (Fisher's identity), here against finite differences."""
+    bandit = lmab.random_bandit(3, 4, rng=rng)
+    data = observe(lmab.simulate(bandit, lmab.Uniform(4), n_episodes=30, horizon=5, rng=rng))
+    model = data.random_models(1, 3, rng)
+    statistics, _ = data.expectation(model, Crew(1))
+    for row, column in [(0, 0), (1, 2), (5, 1), (8, 0)]:
+        changed = np.concatenate([model, model])
+        changed[:, row, column] *= np.exp([1e-5, -1e-5])
+        _, logs = data.expectation(changed, Crew(1))
+        assert (logs[0] - logs[1]) / 2e-5 == pytest.approx(statistics[0, row, column], rel=1e-6)
+
+
+@given(
+    log=strategies.logs(max_episodes=30, max_steps=6),
+    seed=st.integers(0, 2**32 - 1),
+    n_contexts=st.integers(1, 5),
+    prior=st.sampled_from([0.0, 0.5, 3.0]),
+    accelerate=st.booleans(),
+)
+def test_the_objective_never_falls(log, seed, n_contexts, prior, accelerate):
+    data = observe(log)
+    start = data.random_models(3, n_contexts, np.random.default_rng(seed))
+    found = climb(likelihood(data, n_contexts, prior), start, left=0.0, max_maps=40, accelerate=accelerate)
+    for trace in found.traces:
+        assert (np.diff(trace) >= -1e-10 * np.abs(trace[0])).all()
+    assert [len(trace) for trace in found.traces] == found.n_maps.tolist()
+
+
+@given(seed=st.integers(0, 2**32 - 1), prior=st.sampled_from([0.0, 1.0]), scale=st.sampled_from([None, 0.5]))
+def test_the_gaussian_objective_never_falls(seed, prior, scale):
+    data = observe(gaussian_log(seed), rewards="gaussian", scale=scale)
+    start = data.random_models(2, 3, np.random.default_rng(seed))
+    for accelerate in (False, True):
+        found = climb(likelihood(data, 3, prior), start, left=0.0, max_maps=30, accelerate=accelerate)
+        for trace in found.traces:
+            assert (np.diff(trace) >= -1e-9 * np.abs(trace[0])).all()
+
+
+@given(log=strategies.logs(max_episodes=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
+def test_one_map_does_not_see_the_order_of_episodes_or_steps(log, seed):
+    rng = np.random.default_rng(seed)
+    shuffled = log[rng.permutation(len(log))]
+    order = np.concatenate([shuffled.offsets[k] + rng.permutation(n) for k, n in enumerate(shuffled.lengths)])
+    shuffled = replace(shuffled, actions=shuffled.actions[order], rewards=shuffled.rewards[order])
+    first, second = observe(log, values=[0.0, 1.0]), observe(shuffled, values=[0.0, 1.0])
+    start = first.random_models(2, 3, rng)
+    one, another = (likelihood(data, 3).map(start) for data in (first, second))
+    np.testing.assert_allclose(one[0], another[0], rtol=1e-10)
+    np.testing.assert_allclose(one[1], another[1], rtol=1e-8, atol=1e-10)
+
+
+@given(log=strategies.logs(max_episodes=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
+def test_relabelling_contexts_and_arms_relabels_the_map(log, seed):
+    rng = np.random.default_rng(seed)
+    contexts, arms = rng.permutation(3), rng.permutation(3)
+    data = observe(log, values=[0.0, 1.0])
+    start = data.random_models(1, 3, rng)
+    objective, ahead = likelihood(data, 3).map(start)
+    moved = observe(replace(log, actions=np.argsort(arms)[log.actions]), values=[0.0, 1.0])
+    renamed = moved.pack(data.bandit(start[0], 3).relabel(contexts=contexts, arms=arms))
+    other, there = likelihood(moved, 3).map(renamed)
+    np.testing.assert_allclose(other, objective, rtol=1e-10)
+    expected = data.bandit(ahead[0], 3).relabel(contexts=contexts, arms=arms)
+    np.testing.assert_allclose(moved.bandit(there[0], 3).means, expected.means, rtol=1e-8, atol=1e-10)
+
+
+@given(log=strategies.logs(max_episodes=12, max_steps=4), seed=st.integers(0, 2**32 - 1))
+def test_merging_changes_nothing(log, seed):
+    """Every episode five times over is merged, and is worth five times the log-likelihood."""
+    repeated = log + log + log + log + log
+    data, merged = observe(log, values=[0.0, 1.0]), observe(repeated, values=[0.0, 1.0])
+    assert merged.n_distinct <= len(log)
+    models = data.random_models(2, 3, np.random.default_rng(seed))
+    one, five = data.expectation(models, Crew(1)), merged.expectation(models, Crew(1))
+    np.testing.assert_allclose(five[1], 5 * one[1], rtol=1e-10)
+    np.testing.assert_allclose(five[0], 5 * one[0], rtol=1e-9, atol=1e-12)
+
+
+def test_merging_a_large_log_and_leaving_a_diverse_one(rng):
+    coin = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+    log = lmab.simulate(coin, lmab.Uniform(2), n_episodes=10_000, horizon=4, rng=rng)
+    merged = observe(log)
+    assert merged.n_distinct <= 35  # multisets of 4 codes among 4
+    assert merged.counts.sum() == 10_000
+    np.testing.assert_array_equal(merged.cells.sum(axis=1), np.bincount(log.actions))
+    diverse = lmab.simulate(lmab.random_bandit(3, 50, rng=rng), lmab.Uniform(50), n_episodes=10_000, horizon=7, rng=rng)
+    assert observe(diverse).n_distinct == 10_000
+
+
+def test_squarem_needs_half_the_maps():
+    """At most 50 maps, in the median over 20 problems, for the likelihood of 100 plain maps."""
+    needed = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        bandit = lmab.random_bandit(5, 20, rng=rng)
+        data = observe(lmab.simulate(bandit, lmab.Uniform(20), n_episodes=3000, horizon=7, rng=rng))
+        task, start = likelihood(data, 5), data.random_models(1, 5, rng)
+        plain = climb(task, start, left=-1, max_maps=100, accelerate=False).traces[0][-1]
+        fast = climb(task, start, left=-1, max_maps=100, accelerate=True).traces[0]
+        reached = np.flatnonzero(np.array(fast) >= plain)
+        needed.append(reached[0] + 1 if len(reached) else np.inf)
+    assert np.median(needed) <= 50
+
+
+def test_a_prior_pulls_towards_the_marginals(rng):
+    bandit = lmab.random_bandit(3, 10, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=300, horizon=5, rng=rng)
+    spread = []
+    for prior in (0.0, 2.0, 1e6):
+        fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior), rng=np.random.default_rng(0))
+        spread.append(np.ptp(fit.bandit.means, axis=0).mean())
+    assert spread[0] > spread[1] > spread[2]
+    assert spread[2] < 1e-3
+
+
+def test_a_context_that_dies_is_reported():
+    """One episode type only: a second context can take no episode of its own, or copy the first."""
+    log = lmab.Episodes.from_arrays(np.tile([0, 1], (50, 1)), np.tile([0.0, 1.0], (50, 1)))
+    data = observe(log)
+    model = data.pack(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]))
+    found = climb(likelihood(data, 2), model, left=1e-8, max_maps=100, accelerate=True)
+    assert data.bandit(found.models[0], 2).weights.tolist() == [1.0, 0.0]
+    from lmab.estimation.em import _estimate, _tally
+
+    assert "no episode is left in context 1" in _estimate(likelihood(data, 2), found, _tally(found, 1), None).message
+
+
+def test_em_serves_logs_of_adaptive_policies(rng):
+    """The arms below depend on the session's own rewards; the likelihood does not mind."""
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.4]])
+    logging = lmab.Thompson(lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.7, 0.2, 0.4], [0.3, 0.6, 0.5]]))
+    log = lmab.simulate(bandit, logging, n_episodes=20_000, horizon=6, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, rng=rng)
+    played = fit.bandit.means[:, :2]
+    order = np.argsort(-played[:, 0])
+    np.testing.assert_allclose(played[order], bandit.means[:, :2], atol=0.03)
+    np.testing.assert_allclose(fit.bandit.weights[order], bandit.weights, atol=0.03)
+
+
+PUBLISHED = [  # data of R's poLCA: file, arms, contexts, published maximum of the log-likelihood
+    ("carcinoma", 7, 2, -317.2568),
+    ("carcinoma", 7, 3, -293.705),
+    ("cheating", 4, 2, -440.0271),
+    ("values", 4, 1, -543.6498),
+    ("values", 4, 2, -504.4677),
+    ("values", 4, 3, -503.3011),
+    ("gss82", 4, 2, -2783.268),
+    ("gss82", 4, 3, -2754.545),
+]
+
+
+def survey(name: str, n_arms: int) -> lmab.Episodes:
+    text = (Path(TRUTHS or "") / "lca" / f"{name}.csv").read_text()
+    rows = list(csv.reader(text.splitlines()))[1:]
+    cells = np.array([[int(cell) if cell else 0 for cell in row[:n_arms]] for row in rows])
+    return lmab.Episodes.from_arrays(np.where(cells > 0, np.arange(n_arms), -1), cells.astype(float))
+
+
+@pytest.mark.skipif(TRUTHS is None, reason="LMAB_TRUTHS does not name the folder with the surveys")
+@pytest.mark.parametrize("restarts", [20, 200])
+@pytest.mark.parametrize(("name", "n_arms", "n_contexts", "maximum"), PUBLISHED)
+def test_published_maxima(name, n_arms, n_contexts, maximum, restarts):
+    method = lmab.EM(restarts=restarts)
+    fit = lmab.estimate(survey(name, n_arms), n_contexts=n_contexts, method=method, rng=np.random.default_rng(0))
+    assert fit.converged
+    assert fit.log_likelihood == pytest.approx(maximum, abs=1e-3)
+    if (name, n_contexts) == ("carcinoma", 3):
+        assert fit.bic == pytest.approx(697.1357, abs=2e-3)
+        np.testing.assert_allclose(np.sort(fit.bandit.weights), [0.1817, 0.3736, 0.4447], atol=1e-3)
+
+
+def test_two_coins_of_known_mixture():
+    """Two tosses of one coin per episode: the maximum fits the frequencies of 0, 1, 2 heads exactly."""
+    heads = np.repeat([0, 1, 2], [36, 28, 36])
+    rewards = np.stack([heads >= 1, heads == 2], axis=1).astype(float)
+    log = lmab.Episodes.from_arrays(np.zeros((100, 2), int), rewards)
+    with pytest.warns(lmab.errors.LmabWarning, match="only arm 0"):
+        fit = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    expected = 36 * np.log(0.36) + 28 * np.log(0.14) + 36 * np.log(0.36)
+    assert fit.log_likelihood == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,114 @@
+"""Models of low rank: projection, improvement, the polish of EM."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lmab
+from lmab._kernel.threads import Crew
+from lmab.estimation import low_rank, observe
+from lmab.estimation.climbing import climb
+from lmab.estimation.em import Confined, Likelihood
+
+
+def affine_rank(bandit: lmab.LatentBandit) -> int:
+    table = bandit.rewards.table if hasattr(bandit.rewards, "table") else bandit.means.T
+    return int(np.linalg.matrix_rank(table, tol=1e-7))
+
+
+def test_projection_finds_a_table_that_has_the_rank(rng):
+    bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
+    table = bandit.rewards.table
+    np.testing.assert_allclose(low_rank.project(table, bandit.weights, 3).table, table, atol=1e-12)
+    assert np.abs(low_rank.project(table, bandit.weights, 2).table - table).max() > 0.01
+
+
+@given(seed=st.integers(0, 2**32 - 1), rank=st.integers(1, 4), n_values=st.integers(2, 4))
+def test_improvement_raises_the_likelihood_and_keeps_rank_and_sums(seed, rank, n_values):
+    rng = np.random.default_rng(seed)
+    n_arms, n_contexts = 5, 5
+    table = rng.dirichlet(np.ones(n_values), size=(n_arms, n_contexts)).transpose(0, 2, 1)
+    cells = rng.gamma(1.0, size=table.shape) * 10
+    cells[0, 0] = 0.0  # arm 0 never pays its first value
+    table[0, 0] = 0.0
+    table /= table.sum(axis=1, keepdims=True)
+    flat = table.reshape(-1, n_contexts)
+    fit = low_rank.positive(low_rank.project(flat, np.full(n_contexts, 0.2), rank))
+    for _ in range(3):
+        better = low_rank.improve_categorical(fit, cells)
+        now, then = better.table.reshape(cells.shape), fit.table.reshape(cells.shape)
+        np.testing.assert_allclose(now.sum(axis=1), 1, rtol=1e-9)
+        np.testing.assert_allclose(now[0, 0], 0, atol=1e-12)
+        possible = cells > 0
+        assert (now[possible] > 0).all()
+        gain = (cells[possible] * (np.log(now[possible]) - np.log(then[possible]))).sum()
+        assert gain >= -1e-9 * cells.sum()
+        assert np.linalg.matrix_rank(better.table, tol=1e-9) <= rank
+        fit = better
+
+
+def test_improvement_of_full_rank_finds_the_frequencies(rng):
+    cells = rng.gamma(2.0, size=(4, 2, 3)) * 10
+    start = low_rank.project(rng.dirichlet(np.ones(2), size=(4, 3)).transpose(0, 2, 1).reshape(8, 3), np.ones(3) / 3, 3)
+    fit = low_rank.positive(start)
+    for _ in range(30):
+        fit = low_rank.improve_categorical(fit, cells)
+    expected = cells / cells.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(fit.table.reshape(cells.shape), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rewards", [None, "gaussian"])
+def test_the_objective_never_falls_under_a_rank(rewards, rng):
+    if rewards is None:
+        bandit = lmab.random_bandit(5, 10, rank=3, rng=rng)
+    else:
+        means = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 10))
+        bandit = lmab.LatentBandit.gaussian(np.full(5, 0.2), means, scale=0.8)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=400, horizon=5, rng=rng)
+    data = observe(log, rewards=rewards)
+    task = Confined(Likelihood(data, 5, 1.0, Crew(1)), 3, 1.0)
+    start = np.stack([data.project(model, 5, 3) for model in data.random_models(2, 5, rng)])
+    for accelerate in (False, True):
+        found = climb(task, start, left=0.0, max_maps=40, accelerate=accelerate)
+        for trace, model in zip(found.traces, found.models, strict=True):
+            assert (np.diff(trace) >= -1e-9 * np.abs(trace[0])).all()
+            assert affine_rank(data.bandit(model, 5)) <= 3
+
+
+def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
+    bandit = lmab.random_bandit(6, 20, rank=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=5000, horizon=7, rng=rng)
+    free, confined = (
+        lmab.estimate(log, n_contexts=6, method=lmab.EM(prior=1.0, rank=rank), rng=np.random.default_rng(0))
+        for rank in (None, 3)
+    )
+    assert affine_rank(confined.bandit) == 3
+    assert affine_rank(free.bandit) == 6
+    assert confined.converged
+    assert confined.log_likelihood < free.log_likelihood
+    assert confined.bandit.distance(bandit) < free.bandit.distance(bandit)
+    assert confined.n_parameters == 5 + 20 + 2 * (5 + 20 - 2)
+    assert free.n_parameters == 5 + 6 * 20
+
+
+def test_a_rank_that_does_not_bind_changes_nothing(rng):
+    bandit = lmab.random_bandit(3, 10, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=500, horizon=5, rng=rng)
+    free, loose = (
+        lmab.estimate(log, n_contexts=3, method=lmab.EM(rank=rank), rng=np.random.default_rng(0)) for rank in (None, 3)
+    )
+    assert free.bandit == loose.bandit
+    assert free.n_parameters == loose.n_parameters
+
+
+def test_gaussian_polish_has_the_rank(rng):
+    means = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 12))
+    bandit = lmab.LatentBandit.gaussian(np.full(5, 0.2), means, scale=0.5)
+    log = lmab.simulate(bandit, lmab.Uniform(12), n_episodes=2000, horizon=6, rng=rng)
+    fit = lmab.estimate(log, n_contexts=5, rewards="gaussian", method=lmab.EM(rank=3), rng=rng)
+    centred = fit.bandit.means - fit.bandit.means.mean(axis=0)
+    assert np.linalg.matrix_rank(centred, tol=1e-7) == 2
+    assert fit.bandit.rewards.scale == pytest.approx(0.5, abs=0.03)

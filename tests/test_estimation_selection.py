@@ -1,0 +1,84 @@
+"""The number of contexts by held-out likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.estimation import observe
+from lmab.estimation.selection import _curve
+
+SEPARATED = lmab.LatentBandit.bernoulli(
+    [0.3, 0.3, 0.4], [[0.9, 0.1, 0.1, 0.5], [0.1, 0.9, 0.1, 0.5], [0.1, 0.1, 0.9, 0.5]]
+)
+
+
+def test_auto_finds_separated_contexts(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=2000, horizon=8, rng=rng)
+    fit = lmab.estimate(log, n_contexts="auto", rng=rng)
+    assert fit.n_contexts in (3, 4)  # it errs high
+    curve = fit.curve
+    assert curve.n_contexts == tuple(range(1, len(curve.n_contexts) + 1))
+    assert curve.chosen == fit.n_contexts
+    assert len(curve.gain) == len(curve.stderr) == len(curve.n_contexts)
+    assert (curve.gain[1:3] > 5 * curve.stderr[1:3]).all()
+    np.testing.assert_allclose(np.diff(curve.log_likelihood), curve.gain[1:], atol=1e-12)
+    assert "chosen by held-out log-likelihood" in fit.message
+    assert len(curve.n_contexts) <= 7  # stopped early
+
+
+def test_one_context_is_seen_as_one_or_two(rng):
+    log = lmab.simulate(
+        lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]]), lmab.Uniform(2), n_episodes=1000, horizon=5, rng=rng
+    )
+    fit = lmab.estimate(log, n_contexts="auto", rng=rng)
+    assert fit.n_contexts <= 2
+    assert len(fit.curve.n_contexts) <= 4
+
+
+def test_auto_for_gaussian_rewards(rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 2.0], [2.0, 0.0]], scale=0.7)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=4, rng=rng)
+    assert lmab.estimate(log, n_contexts="auto", rewards="gaussian", rng=rng).n_contexts in (2, 3)
+
+
+def test_in_doubt_one_more():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=400)
+    better = base + 1.0 + 0.1 * rng.normal(size=400)
+    about = better - 0.005 + rng.permuted(np.repeat([-0.1, 0.1], 200))
+    worse = better - 0.05 + rng.permuted(np.repeat([-0.1, 0.1], 200))
+    assert _curve([base, better, about]).chosen == 3
+    assert _curve([base, better, worse]).chosen == 2
+    assert _curve([base, better, about, about + 0.006]).chosen == 3  # the best by chance only
+    assert _curve([base]).chosen == 1
+
+
+def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):
+    log = lmab.Episodes.from_arrays([[0, 1], [0, 1]], [[0.0, 1.0], [1.0, 0.0]])
+    data = observe(log)
+    sure = lmab.LatentBandit.bernoulli([1.0], [[0.0, 1.0]])
+    scores = data.heldout(sure)
+    assert np.isfinite(scores).all()
+    assert scores[0] > scores[1]
+
+
+def test_stopping_during_the_selection_returns_the_best_so_far(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=300, horizon=6, rng=rng)
+    seen = []
+
+    def observer(progress):
+        seen.append(progress.stage)
+        return len(seen) >= 12
+
+    fit = lmab.estimate(log, n_contexts="auto", rng=rng, progress=observer)
+    assert fit.status == "interrupted"
+    assert fit.curve is not None
+    assert any(stage.startswith("1 contexts: ") or stage.startswith("2 contexts: ") for stage in seen)
+
+
+def test_any_other_word_is_an_error(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=30, horizon=3, rng=rng)
+    with pytest.raises(ValueError, match="n_contexts must be an integer of at least 1 or 'auto', got 'automatic'"):
+        lmab.estimate(log, n_contexts="automatic", rng=rng)

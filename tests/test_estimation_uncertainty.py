@@ -1,0 +1,112 @@
+"""Standard errors against closed forms and the parametric bootstrap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+
+
+def test_one_context_has_binomial_errors(rng):
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, rng=rng)
+    errors = fit.standard_errors()
+    plays, means = np.bincount(log.actions), fit.bandit.means[0]
+    np.testing.assert_allclose(errors.means[0], np.sqrt(means * (1 - means) / plays), rtol=1e-6)
+    assert errors.weights.tolist() == [0.0]
+
+
+def test_one_gaussian_context_has_the_error_of_a_mean(rng):
+    bandit = lmab.LatentBandit.gaussian([1.0], [[0.3, 5.0]], scale=2.0)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=3000, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=2.0, rng=rng)
+    np.testing.assert_allclose(fit.standard_errors().means[0], 2 / np.sqrt(np.bincount(log.actions)), rtol=0.05)
+
+
+def test_scores_are_the_gradient_of_the_log_likelihood(rng):
+    """At any model, not only at the maximum: the information is the sum of squared numerical gradients."""
+    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0.0, 1.0, 3.0])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=25, horizon=4, rng=rng)
+    data = lmab.estimation.observe(log, values=[0.0, 1.0, 3.0])
+    matrix = data.information(bandit, 0.0).matrix
+    tables, last = bandit.rewards.probabilities, bandit.rewards.probabilities.argmax(axis=2)
+
+    def logs(weight: float, change: tuple[int, int, int] | None, size: float) -> np.ndarray:
+        changed = tables.copy()
+        if change is not None:
+            context, arm, value = change
+            changed[context, arm, value] += size
+            changed[context, arm, last[context, arm]] -= size
+        other = lmab.LatentBandit.categorical([0.4 + weight, 0.6 - weight], changed, [0.0, 1.0, 3.0])
+        return np.logaddexp.reduce(lmab.belief.log_joint(other, log), axis=1)
+
+    gradients = [(logs(1e-6, None, 0) - logs(-1e-6, None, 0)) / 2e-6]
+    for context, arm, value in np.ndindex(2, 2, 3):
+        if value != last[context, arm]:
+            change = (context, arm, value)
+            gradients.append((logs(0, change, 1e-6) - logs(0, change, -1e-6)) / 2e-6)
+    gradients = np.array(gradients)
+    np.testing.assert_allclose(matrix, gradients @ gradients.T, rtol=1e-5, atol=1e-4)
+
+
+def test_what_the_log_does_not_determine_is_infinite(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.2, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=1, rng=rng)
+    with pytest.warns(lmab.errors.LmabWarning, match="cannot be identified"):
+        fit = lmab.estimate(log, n_contexts=2, rng=rng)
+    errors = fit.standard_errors()
+    assert not np.isfinite(errors.weights).any() or not np.isfinite(errors.means).all()
+
+
+def test_boundaries_and_unplayed_arms_have_none(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.2], [0.0, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=6, rng=rng).with_arms(3)
+    fit = lmab.estimate(log, n_contexts=2, rng=rng)
+    errors = fit.standard_errors().means
+    np.testing.assert_allclose(np.sort(fit.bandit.means[:, 0]), [0, 1], atol=1e-12)
+    assert np.isnan(errors[:, [0, 2]]).all()
+    assert np.isfinite(errors[:, 1]).all()
+
+
+def test_a_prior_sharpens(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.2, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=4, rng=rng)
+    free, tight = (
+        lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior), rng=np.random.default_rng(0)).standard_errors()
+        for prior in (0.0, 50.0)
+    )
+    assert tight.means.max() < free.means.max()
+
+
+def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **family):
+    weights, means = [], []
+    size, horizon = len(fit.episodes), fit.episodes.horizon
+    for _ in range(n_draws):
+        log = lmab.simulate(fit.bandit, lmab.Uniform(3), n_episodes=size, horizon=horizon, rng=rng)
+        again = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=3), rng=rng, **family).bandit
+        same = (
+            [0, 1]
+            if np.abs(again.means - fit.bandit.means).sum() < np.abs(again.means[::-1] - fit.bandit.means).sum()
+            else [1, 0]
+        )
+        weights.append(again.weights[same])
+        means.append(again.means[same])
+    return np.std(weights, axis=0), np.std(means, axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_standard_errors_agree_with_the_parametric_bootstrap(family):
+    """300 draws: a bootstrap standard error is itself known to about 4 percent."""
+    rng = np.random.default_rng(1)
+    means = [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]]
+    make = lmab.LatentBandit.bernoulli if family == "categorical" else lmab.LatentBandit.gaussian
+    bandit = make([0.3, 0.7], means) if family == "categorical" else make([0.3, 0.7], means, 0.5)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=5, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, rewards=family, rng=rng)
+    weights, spread = _bootstrap(fit, 300, rng, rewards=family)
+    errors = fit.standard_errors()
+    np.testing.assert_allclose(errors.weights, weights, rtol=0.15)
+    np.testing.assert_allclose(errors.means, spread, rtol=0.2)
