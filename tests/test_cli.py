@@ -27,9 +27,12 @@ def test_demo_learns_draws_and_says_where(tmp_path, monkeypatch):
     assert "DirectMLE" in text.output
     assert str(tmp_path / "lmab-demo.png") in text.output.replace("\n", "")
     assert (tmp_path / "lmab-demo.png").read_bytes().startswith(b"\x89PNG")
+    assert str(tmp_path / "lmab-demo.html") in text.output.replace("\n", "")
+    assert "On sessions the model has not seen" in (tmp_path / "lmab-demo.html").read_text()
 
 
-def test_demo_as_json(tmp_path):
+def test_demo_as_json(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     answer = json.loads(RUNNER.invoke(app, ["demo", "--json", "--figure", str(tmp_path / "demo.svg")]).output)
     values = {row["name"]: row["value"] for row in answer["rows"]}
     assert list(values) == ["best fixed arm", "UCB", "ED+MLE", "DirectMLE", "genie"]

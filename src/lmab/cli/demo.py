@@ -12,16 +12,18 @@ import numpy as np
 import typer
 
 from .. import evaluation, instances
+from .. import report as reporting
 from ..errors import check_writable
-from ..learning import EDMLE, UCB, DirectMLE, Genie, Learner, learn
+from ..learning import EDMLE, UCB, DirectMLE, Genie, Learned, Learner, learn
 from ..model import LatentBandit
 from ..planning import Certified
 from ..policy import Policy
-from ..simulation import Simulator
-from ..small_policies import Stationary
+from ..simulation import Simulator, simulate
+from ..small_policies import Stationary, Uniform
 from .output import console, progress, show_json, show_table
 
 _CONTEXTS, _ARMS, _HORIZON, _EPISODES = 4, 20, 7, 20_000
+_HELD_OUT = 5_000  # sessions that the report checks the model on
 _PLANNER = Certified(gap=0.003)
 
 
@@ -39,6 +41,7 @@ class Row:
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of the bandit and of the sessions.", min=0)] = 0,
     figure: Annotated[Path, typer.Option(help="Where to draw the rewards step by step.")] = Path("lmab-demo.png"),
+    report: Annotated[Path, typer.Option(help="Where to write what DirectMLE found.")] = Path("lmab-demo.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Draw a latent bandit, let learners play 20,000 sessions with it, and compare what they came to.
@@ -46,15 +49,17 @@ def demo(
     Example: lmab demo --seed 3
     """
     check_writable(figure)
+    check_writable(report)
     bandit = instances.random_bandit(_CONTEXTS, _ARMS, rng=np.random.default_rng(seed))
     _compile()
-    rows, upper = _compare(bandit, seed)
+    rows, upper, found = _compare(bandit, seed)
     drawn = _draw(rows, upper, bandit, figure)
+    _report(found, bandit, seed, report)
     if as_json:
         settings = {"seed": seed, "contexts": _CONTEXTS, "arms": _ARMS, "horizon": _HORIZON, "episodes": _EPISODES}
         optimum = {"lower": rows[-1].value, "upper": upper}
-        path = str(figure) if drawn else None
-        show_json({**settings, "rows": [vars(row) for row in rows], "optimum": optimum, "figure": path})
+        files = {"figure": str(figure) if drawn else None, "report": str(report)}
+        show_json({**settings, "rows": [vars(row) for row in rows], "optimum": optimum, **files})
         return
     console.print(f"[bold]A latent bandit[/]: {_CONTEXTS} hidden types, {_ARMS} arms, sessions of {_HORIZON} steps.")
     cells = [
@@ -65,6 +70,7 @@ def demo(
     header = ["policy", "reward of a session", "of the bound", "episodes", "seconds"]
     show_table(f"What learners make of it (seed {seed}; rewards are exact)", header, cells)
     console.print(f"figure: {figure.resolve()}" if drawn else "no figure: pip install 'lmab[plot]'", soft_wrap=True)
+    console.print(f"report: {report.resolve()}", soft_wrap=True)
 
 
 def _compile() -> None:
@@ -76,8 +82,8 @@ def _compile() -> None:
         learn(environment, EDMLE(2), n_episodes=200, rng=rng, planner=_PLANNER)
 
 
-def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float]:
-    """The rows, the genie's last, and a bound that no policy exceeds."""
+def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned]:
+    """The rows, the genie's last, a bound that no policy exceeds, and what our own learner found."""
     best_arm = int((bandit.weights @ bandit.means).argmax())
     rows = [_row("best fixed arm", Stationary(best_arm), bandit, 0, 0.0)]
     learners: dict[str, Learner] = {
@@ -86,16 +92,26 @@ def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float]:
         "DirectMLE": DirectMLE(_CONTEXTS),
         "genie": Genie(bandit),
     }
-    upper = np.inf
+    upper, found = np.inf, dict[str, Learned]()
     with progress() as bar:
         for name, learner in bar.track(learners.items(), description="learning"):
             rng, start = np.random.default_rng([seed, len(rows)]), time.perf_counter()
             environment = Simulator(bandit, horizon=_HORIZON, rng=rng.spawn(1)[0])
-            learned = learn(environment, learner, n_episodes=_EPISODES, rng=rng, planner=_PLANNER)
+            found[name] = learned = learn(environment, learner, n_episodes=_EPISODES, rng=rng, planner=_PLANNER)
             seconds = time.perf_counter() - start
             rows.append(_row(name, learned.policy, bandit, learned.episodes_used, seconds))
             upper = learned.plan.upper if learned.plan is not None else upper  # the last plan is on the truth
-    return rows, upper
+    return rows, upper, found["DirectMLE"]
+
+
+def _report(found: Learned, bandit: LatentBandit, seed: int, path: Path) -> None:
+    """The model and policy of DirectMLE, checked on sessions that it has not seen."""
+    rng = np.random.default_rng([seed, _HELD_OUT])
+    held_out = simulate(bandit, Uniform(_ARMS), n_episodes=_HELD_OUT, horizon=_HORIZON, rng=rng)
+    settings = {"model": f"DirectMLE, {_EPISODES:,} sessions of a bandit drawn with seed {seed}"}
+    title = "What DirectMLE learned in the demonstration"
+    assert found.bandit is not None  # only learners that ignore types have none
+    reporting.write(reporting.gather(found.bandit, found.plan, episodes=held_out, title=title, settings=settings), path)
 
 
 def _row(name: str, policy: Policy, bandit: LatentBandit, episodes: int, seconds: float) -> Row:
