@@ -258,6 +258,90 @@ def test_thompson_rounds_spend_half_the_budget():
     assert learned["thompson"].reward > 1.2 * learned["explore"].reward  # it plays what seems best
 
 
+def test_direct_mle_confines_the_fit_to_the_rank_it_sees(rng):
+    bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
+    environment = lmab.Simulator(bandit, horizon=6, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(6), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    facts = learned["polish"].facts
+    assert facts["kept"]
+    assert facts["rank"] == learned["subspace"].facts["rank"] + 1
+    spread = learned.estimate.bandit.means - learned.estimate.bandit.means[0]
+    assert np.linalg.matrix_rank(spread, tol=1e-6) == facts["rank"] - 1
+    free = lmab.learn(environment, lmab.DirectMLE(6, rank=None), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    assert "polish" not in [phase.name for phase in free.diagnostics]
+
+
+def test_direct_mle_leaves_full_rank_alone(rng):
+    bandit = lmab.random_bandit(4, 12, kind="hard", rng=rng)
+    environment = lmab.Simulator(bandit, horizon=5, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(4), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    polished = [phase for phase in learned.diagnostics if phase.name == "polish"]
+    assert not any(phase.facts["kept"] for phase in polished)
+
+
+def test_the_number_of_contexts_can_be_found(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.8, 0.2], [0.2, 0.7, 0.1, 0.9]])
+    environment = lmab.Simulator(bandit, horizon=5, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE("auto"), n_episodes=1500, rng=rng)
+    assert learned.bandit.n_contexts in (2, 3)
+    best = lmab.evaluate(lmab.plan(bandit, horizon=5).policy, bandit, horizon=5).mean
+    assert lmab.evaluate(learned.policy, bandit, horizon=5).mean > 0.98 * best
+
+
+def test_edmle_reads_a_core_arm_by_pairs_or_in_full(rng):
+    environment = Recorder()
+    by_pairs = learn(lmab.EDMLE(2), environment)
+    first, second = environment.rounds
+    assert (len(first), len(second)) == (960, 240)
+    core = by_pairs["design"].facts["core_set"]
+    assert set(second.actions.tolist()) == {arm for arm, _ in core}
+    assert by_pairs["design"].facts["g"] <= 4 + 1e-9
+    for options in ({"likelihood": "full"}, {"pairs": "first-two"}, {"rank": "auto"}, {"rank": 3, "split": 0.5}):
+        learned = learn(lmab.EDMLE(2, **options), Recorder())
+        assert lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean > 2.7
+
+
+def test_core_plays_of_other_arms_are_refused():
+    run, live = new_run(lmab.EDMLE(2, rank=1), n_episodes=500), Recorder()
+    run.tell(run.ask().on(live))
+    n = run.ask().n_episodes
+    core = set(np.unique(run.ask().actions).tolist())
+    other = next(arm for arm in range(4) if arm not in core)
+    with pytest.raises(InvalidArgument, match=f"must play the core arms .* got arm {other}"):
+        run.tell(live.play(np.full((n, HORIZON), other)))
+
+
+def test_indicators_say_whether_a_pair_paid_its_value(rng):
+    from lmab.learning.core import as_indicators
+
+    features = lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0]))
+    core = lmab.design(features)  # the pairs (0, 0), (0, 1), (1, 0)
+    assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
+    log = Episodes.from_arrays(rng.integers(2, size=(500, 3)), rng.integers(2, size=(500, 3)).astype(float), n_arms=3)
+    read = as_indicators(core, log, rng)
+    arms, values = np.array(core.pairs).T
+    assert np.array_equal(arms[read.actions], log.actions)
+    assert np.array_equal(read.rewards == 1, values[read.actions] == log.rewards)
+    assert 0.4 < (read.actions[log.actions == 0] == 0).mean() < 0.6
+
+
+@pytest.mark.parametrize("name", ["EDMLE", "DirectMLE", "LUCRL"])
+def test_normal_rewards_are_learned(name, rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[2.0, 0.0, 0.5, 1.0], [0.0, 2.0, 1.0, 0.5]], scale=1.0)
+    environment = lmab.Simulator(bandit, horizon=5, rng=rng)
+    learner = learners.EXAMPLES[name](bandit)
+    learned = lmab.learn(environment, learner, n_episodes=2000, rewards="gaussian", planner=lmab.QMDP(), rng=rng)
+    assert learned.bandit.distance(bandit) < 0.25
+
+
+def test_optimism_fades_with_what_was_seen():
+    learner = lmab.LUCRL(2)
+    few, many = (learner._bonus(BANDIT, np.full((2, 4), count), 1000) for count in (200.0, 20_000.0))
+    assert (few > many).all()
+    assert np.allclose(few, 10 * many)
+    assert (BANDIT.means + learner._bonus(BANDIT, np.ones((2, 4)), 1000) <= 1).all()
+
+
 def test_beliefs_under_an_estimate_never_rule_a_context_out():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1], [0.0, 0.9]])
     environment = lmab.Simulator(bandit, horizon=3, rng=np.random.default_rng(0))

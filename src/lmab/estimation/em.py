@@ -88,6 +88,18 @@ class EM:
                 outcome = self._climb(confined, first[None], self.max_iterations, progress, "polish")
             return _estimate(task, outcome, starts, self.rank)
 
+    def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
+        """The estimate, climbed on with the contexts' reward tables confined to rank `rank`."""
+        data, n_contexts = estimate.observations, estimate.n_contexts
+        if check_count("rank", rank) >= n_contexts:
+            return estimate
+        with Crew(self.threads) as crew:
+            task = Likelihood(data, n_contexts, self.prior, crew)
+            confined = Confined(task, rank, max(self.prior, _LEAST_PRIOR))
+            first = data.project(data.pack(estimate.bandit)[0], n_contexts, rank)
+            outcome = self._climb(confined, first[None], self.max_iterations, None, "polish")
+            return _estimate(task, outcome, estimate.starts, rank)
+
     def _compete(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: Observer | None) -> Climb:
         """Short climbs from every start; after each round the worse half drops out. A large log lends a sample."""
         size = max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_contexts))

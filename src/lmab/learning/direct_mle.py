@@ -9,20 +9,27 @@ import numpy as np
 from ..episodes import Episodes
 from ..errors import check_count
 from ..estimation import EM, Estimate, estimate
+from ..moments import subspace
 from ..small_policies import Thompson, Uniform
+from .core import check_rank
 from .exploration import Exploration
 from .learner import Learner, Task, check_contexts, floored, note_estimate, planned
 from .result import Campaign, Diary
 
-_MAP = EM(restarts=8, tolerance=1e-7, prior=1.5)
+_MAP = EM(restarts=8, tolerance=1e-6, prior=1.5)
+_PAYS = 0.25  # a lower rank is kept where AIC falls by more than this part of the parameters that it saves
+_MAX_ROWS = 2000  # of the second moments, above which the rank is not looked for
 
 
 @dataclass(frozen=True)
 class DirectMLE(Learner):
-    """Explore, fit all arms at once by MAP-EM, plan with a certificate.
+    """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank where there is one, plan with a proof.
 
     Args:
         n_contexts: how many contexts, or "auto": chosen by held-out likelihood.
+        rank: of the space that the contexts' rewards span. "auto" takes one more than stands out in the second
+            moments, and polishes the fit under it where that is below `n_contexts` and clearly pays by Akaike's
+            criterion; None never does; a number always does.
         thompson_rounds: 0 explores uniformly; otherwise half of the episodes do, and the others come in this many
             rounds that draw a context from the belief under the fit so far and play its best arm.
         method: how to fit.
@@ -37,11 +44,13 @@ class DirectMLE(Learner):
     """
 
     n_contexts: int | str
+    rank: int | str | None = "auto"
     thompson_rounds: int = 0
     method: EM = _MAP
 
     def __post_init__(self) -> None:
         check_contexts(self.n_contexts, auto=True)
+        check_rank(self.rank)
         check_count("thompson_rounds", self.thompson_rounds, minimum=0)
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
@@ -52,10 +61,11 @@ class DirectMLE(Learner):
         for left in range(self.thompson_rounds, 0, -1):
             n = (task.n_episodes - len(episodes)) // left
             if n > 0:
-                fit = self._fit(task, episodes, rng, diary, "fit so far")
-                policy = Thompson(floored(fit.bandit), horizon=task.horizon)
+                bandit = self._fit(task, episodes, rng, diary, "fit so far").bandit
+                policy = Thompson(floored(bandit), horizon=task.horizon)
                 episodes += yield from diary.explore(Exploration.of_policy("thompson", policy, n))
         fit = self._fit(task, episodes, rng, diary, "fit")
+        fit = self._polish(task, fit, episodes[:n_uniform], diary)
         bandit = floored(fit.bandit)
         result = planned(task, bandit, diary)
         return diary.learned(result.policy, bandit, plan=result, estimate=fit)
@@ -66,3 +76,20 @@ class DirectMLE(Learner):
         )
         note_estimate(diary, name, fit)
         return fit
+
+    def _polish(self, task: Task, fit: Estimate, uniform: Episodes, diary: Diary) -> Estimate:
+        """The fit under a lower rank, where one is asked for or clearly pays."""
+        rank = self.rank
+        if rank == "auto":
+            if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:
+                return fit
+            space = subspace(uniform, rewards=task.rewards)
+            diary.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
+            rank = space.rank + 1
+        if not isinstance(rank, int) or rank >= fit.n_contexts:
+            return fit
+        confined = self.method.polish(fit, rank=rank)
+        gain, saved = fit.aic - confined.aic, fit.n_parameters - confined.n_parameters
+        kept = self.rank != "auto" or gain > _PAYS * saved
+        diary.note("polish", rank=rank, aic_gain=gain, parameters_saved=saved, kept=kept)
+        return confined if kept else fit
