@@ -10,6 +10,8 @@ from lmab import LatentBandit, Learner
 EXAMPLES: dict[str, Callable[[LatentBandit], Learner]] = {
     "DirectMLE": lambda bandit: lmab.DirectMLE(bandit.n_contexts),
     "EDMLE": lambda bandit: lmab.EDMLE(bandit.n_contexts),
+    "EDMoments": lambda bandit: lmab.EDMoments(bandit.n_contexts),
+    "Tensor": lambda bandit: lmab.Tensor(bandit.n_contexts),
     "LUCRL": lambda bandit: lmab.LUCRL(bandit.n_contexts),
     "UCB": lambda bandit: lmab.UCB(),
     "HistoryUCBVI": lambda bandit: lmab.HistoryUCBVI(),

@@ -325,7 +325,7 @@ def test_indicators_say_whether_a_pair_paid_its_value(rng):
     assert 0.4 < (read.actions[log.actions == 0] == 0).mean() < 0.6
 
 
-@pytest.mark.parametrize("name", ["EDMLE", "DirectMLE", "LUCRL"])
+@pytest.mark.parametrize("name", ["EDMLE", "EDMoments", "Tensor", "DirectMLE", "LUCRL"])
 def test_normal_rewards_are_learned(name, rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[2.0, 0.0, 0.5, 1.0], [0.0, 2.0, 1.0, 0.5]], scale=1.0)
     environment = lmab.Simulator(bandit, horizon=5, rng=rng)

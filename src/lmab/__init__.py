@@ -21,12 +21,14 @@ from .learning import EDMLE as EDMLE
 from .learning import LUCRL as LUCRL
 from .learning import UCB as UCB
 from .learning import DirectMLE as DirectMLE
+from .learning import EDMoments as EDMoments
 from .learning import Exploration as Exploration
 from .learning import Genie as Genie
 from .learning import HistoryUCBVI as HistoryUCBVI
 from .learning import Learned as Learned
 from .learning import Learner as Learner
 from .learning import Run as Run
+from .learning import Tensor as Tensor
 from .learning import learn as learn
 from .loading import load as load
 from .model import LatentBandit as LatentBandit

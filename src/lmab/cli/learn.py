@@ -26,6 +26,8 @@ _SIMULATED = 20_000  # sessions, where an exact value would walk too many histor
 _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
     "direct-mle": learning.DirectMLE,
     "ed-mle": lambda n_contexts: learning.EDMLE(_number(n_contexts)),
+    "ed-moments": lambda n_contexts: learning.EDMoments(_number(n_contexts)),
+    "tensor": lambda n_contexts: learning.Tensor(_number(n_contexts)),
     "l-ucrl": lambda n_contexts: learning.LUCRL(_number(n_contexts)),
     "ucb": lambda n_contexts: learning.UCB(),
     "history-ucbvi": lambda n_contexts: learning.HistoryUCBVI(),

@@ -2,6 +2,7 @@
 
 from .direct_mle import DirectMLE as DirectMLE
 from .ed_mle import EDMLE as EDMLE
+from .ed_moments import EDMoments as EDMoments
 from .exploration import Exploration as Exploration
 from .genie import Genie as Genie
 from .history_ucbvi import HistoryPolicy as HistoryPolicy
@@ -15,4 +16,5 @@ from .result import Phase as Phase
 from .run import Run as Run
 from .run import learn as learn
 from .saving import restore_run as restore_run
+from .tensor import Tensor as Tensor
 from .ucb import UCB as UCB

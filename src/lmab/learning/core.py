@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Integer
 from ..coreset import Design, design
 from ..episodes import Episodes
-from ..errors import InvalidArgument, check_count, choices
+from ..errors import InvalidArgument, LmabWarning, check_count, choices
 from ..moments import subspace
-from ..rewards import Categorical
 from ..small_policies import Uniform
 from .exploration import Exploration
 from .learner import Task, check_fraction
@@ -64,6 +65,14 @@ def core_plays(
     return (yield from diary.explore(Exploration.of_actions("core plays", arms)))
 
 
+@contextmanager
+def core_may_be_one_arm() -> Iterator[None]:
+    """A log of one arm tells little, which is worth a warning; unless that arm tells everything."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "only arm .* was ever played", LmabWarning)
+        yield
+
+
 def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) -> Episodes:
     """Plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 where a_j paid z_j.
 
@@ -93,16 +102,3 @@ def _check_core(core: Design, episodes: Episodes, n_pairs: Integer[Array, "A"]) 
         raise InvalidArgument(
             f"episodes must play the core arms {core.arms}, got arm {episodes.actions[outside[0]]} at step {outside[0]}"
         )
-
-
-def rebuild(core: Design, found: Float[Array, "n M"], values: Float[Array, "Y"]) -> Categorical:
-    """All arms from the probabilities of the core pairs: equation (clipping_mu), on at least the given values."""
-    assert core.n_arms is not None
-    assert core.values is not None
-    v = np.clip(core.reconstruction @ found, 0, 1).T.reshape(found.shape[1], core.n_arms, len(core.values))
-    total = v.sum(axis=2, keepdims=True)
-    known = np.where(total > 1e-9, v / np.maximum(total, 1e-9), 1 / len(core.values))
-    values = np.union1d(values, core.values)
-    probabilities = np.zeros((*known.shape[:2], len(values)))
-    probabilities[:, :, np.searchsorted(values, core.values)] = known
-    return Categorical(probabilities, values)

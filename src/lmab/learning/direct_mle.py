@@ -37,7 +37,7 @@ class DirectMLE(Learner):
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
-        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rank=2, rng=rng), horizon=4, rng=rng)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
         >>> learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=2000, rng=rng)
         >>> learned.plan.gap <= 0.01
         True
@@ -66,7 +66,7 @@ class DirectMLE(Learner):
                 episodes += yield from diary.explore(Exploration.of_policy("thompson", policy, n))
         fit = self._fit(task, episodes, rng, diary, "fit")
         fit = self._polish(task, fit, episodes[:n_uniform], diary)
-        bandit = floored(fit.bandit)
+        bandit = floored(fit.bandit, task.values)
         result = planned(task, bandit, diary)
         return diary.learned(result.policy, bandit, plan=result, estimate=fit)
 

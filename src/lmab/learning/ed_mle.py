@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,9 +10,10 @@ from ..coreset import Design
 from ..episodes import Episodes
 from ..errors import InvalidArgument, choices
 from ..estimation import EM, estimate
+from ..estimation.moment_matching import reconstruct
 from ..model import LatentBandit
 from ..rewards import Gaussian
-from .core import as_core_arms, as_indicators, check_core_options, core_plays, explore_core, rebuild
+from .core import as_core_arms, as_indicators, check_core_options, core_may_be_one_arm, core_plays, explore_core
 from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
 from .result import Campaign, Diary
 
@@ -63,32 +64,26 @@ class EDMLE(Learner):
         rank = self.n_contexts if self.rank is None else self.rank
         core = yield from explore_core(task, n_first, self.pairs, rank, diary)
         episodes = yield from core_plays(task, core, n_second, rng, diary)
-        if task.rewards == "gaussian":
-            bandit = self._gaussian(core, episodes, rng, diary)
-        else:
-            bandit = self._categorical(task, core, episodes, rng, diary)
-        return planned_on_estimate(task, replace(bandit, arm_labels=episodes.arm_labels), diary)
+        with core_may_be_one_arm():
+            bandit = self._fit(core, episodes, rng, diary)
+        return planned_on_estimate(task, bandit, diary)
 
-    def _categorical(
-        self, task: Task, core: Design, episodes: Episodes, rng: np.random.Generator, diary: Diary
-    ) -> LatentBandit:
-        if self.likelihood == "indicator":
+    def _fit(self, core: Design, episodes: Episodes, rng: np.random.Generator, diary: Diary) -> LatentBandit:
+        if core.values is None:
+            log = as_core_arms(core, episodes)
+            fit = estimate(log, n_contexts=self.n_contexts, method=self.method, rewards="gaussian", rng=rng)
+            rewards = Gaussian(fit.bandit.means @ core.reconstruction.T, fit.bandit.rewards.scale)  # type: ignore
+            bandit = LatentBandit(fit.bandit.weights, rewards, episodes.arm_labels)
+        elif self.likelihood == "indicator":
             log = as_indicators(core, episodes, rng)
             fit = estimate(log, n_contexts=self.n_contexts, method=self.method, values=[0, 1], rng=rng)
-            found = fit.bandit.means.T
+            bandit = reconstruct(fit.bandit.weights, fit.bandit.means.T, core, episodes)
         else:
-            values = np.union1d(core.values, episodes.rewards)  # type: ignore[arg-type]
+            values = np.union1d(core.values, episodes.rewards)
             log = as_core_arms(core, episodes)
             fit = estimate(log, n_contexts=self.n_contexts, method=self.method, values=values, rng=rng)
-            pairs = [(core.arms.index(arm), np.searchsorted(values, value)) for arm, value in core.pairs]
-            found = np.stack([fit.bandit.rewards.probabilities[:, arm, place] for arm, place in pairs])  # type: ignore
+            arms, paid = zip(*((core.arms.index(arm), value) for arm, value in core.pairs), strict=True)
+            found = fit.bandit.rewards.likelihood(np.array(arms), np.array(paid))
+            bandit = reconstruct(fit.bandit.weights, found, core, episodes)
         note_estimate(diary, "fit", fit)
-        return LatentBandit(fit.bandit.weights, rebuild(core, found, np.array(task.values or ())))
-
-    def _gaussian(self, core: Design, episodes: Episodes, rng: np.random.Generator, diary: Diary) -> LatentBandit:
-        log = as_core_arms(core, episodes)
-        fit = estimate(log, n_contexts=self.n_contexts, method=self.method, rewards="gaussian", rng=rng)
-        note_estimate(diary, "fit", fit)
-        assert isinstance(fit.bandit.rewards, Gaussian)
-        means = fit.bandit.means @ core.reconstruction.T
-        return LatentBandit(fit.bandit.weights, Gaussian(means, fit.bandit.rewards.scale))
+        return bandit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,18 +70,25 @@ def note_estimate(diary: Diary, name: str, fit: Estimate) -> None:
 
 def planned_on_estimate(task: Task, bandit: LatentBandit, diary: Diary) -> Learned:
     """What most learners end with: an estimated bandit, made safe to believe in, and a plan on it."""
-    safe = floored(bandit)
+    safe = floored(bandit, task.values)
     result = planned(task, safe, diary)
     return diary.learned(result.policy, safe, plan=result)
 
 
-def floored(bandit: LatentBandit, floor: float = FLOOR) -> LatentBandit:
-    """The bandit with no reward value less likely than `floor`: one surprise must not rule a context out for ever."""
-    if not isinstance(bandit.rewards, Categorical):
+def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> LatentBandit:
+    """The bandit with no reward value less likely than `FLOOR`: one surprise must not rule a context out for ever.
+
+    Values that are known to exist, but were never seen, join it with that probability.
+    """
+    rewards = bandit.rewards
+    if not isinstance(rewards, Categorical):
         return bandit
-    probabilities = np.maximum(bandit.rewards.probabilities, floor)
-    probabilities = probabilities / probabilities.sum(axis=2, keepdims=True)
-    return LatentBandit(bandit.weights, Categorical(probabilities, bandit.rewards.values), bandit.arm_labels)
+    known = rewards.values if values is None else np.union1d(values, rewards.values)
+    probabilities = np.zeros((*rewards.means.shape, len(known)))
+    probabilities[:, :, np.searchsorted(known, rewards.values)] = rewards.probabilities
+    probabilities = np.maximum(probabilities, FLOOR)
+    probabilities /= probabilities.sum(axis=2, keepdims=True)
+    return LatentBandit(bandit.weights, Categorical(probabilities, known), bandit.arm_labels)
 
 
 def check_contexts(n_contexts: int | str, *, auto: bool = False) -> None:

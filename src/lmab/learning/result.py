@@ -41,7 +41,7 @@ class Learned:
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
-        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rank=2, rng=rng), horizon=4, rng=rng)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
         >>> learned = lmab.learn(environment, lmab.UCB(), n_episodes=500, rng=rng)
         >>> learned
         Learned(Stationary from 500 episodes: explore 500)

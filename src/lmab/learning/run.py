@@ -29,7 +29,7 @@ class Run:
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
-        >>> live = lmab.Simulator(lmab.random_bandit(2, 5, rank=2, rng=rng), horizon=4, rng=rng)
+        >>> live = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
         >>> run = lmab.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_episodes=1000, rng=rng)
         >>> run.ask()
         Exploration(explore: 1000 episodes, Uniform)
@@ -172,7 +172,7 @@ def learn(
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
-        >>> bandit = lmab.random_bandit(3, 10, rank=3, rng=rng)
+        >>> bandit = lmab.random_bandit(3, 10, rng=rng)
         >>> environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         >>> learned = lmab.learn(environment, lmab.DirectMLE(3), n_episodes=5000, rng=rng)
         >>> genie = lmab.learn(environment, lmab.Genie(bandit), n_episodes=5000, rng=rng)

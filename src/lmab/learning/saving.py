@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..estimation import EM
+from ..estimation import EM, TensorDecomposition
 from ..files import Record
 from ..planning import QMDP, Certified, Exact, Lookahead, PointBased
 from .configuration import decode
 from .direct_mle import DirectMLE
 from .ed_mle import EDMLE
+from .ed_moments import EDMoments
 from .genie import Genie
 from .history_ucbvi import HistoryUCBVI
 from .l_ucrl import LUCRL
 from .learner import Learner, Task
 from .run import Run, episodes_from
+from .tensor import Tensor
 from .ucb import UCB
 
-LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, LUCRL, UCB, HistoryUCBVI, Genie)
+LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCRL, UCB, HistoryUCBVI, Genie)
 
+_PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: dict[str, Callable[..., Any]] = {
-    maker.__name__: maker for maker in (*LEARNERS, Task, EM, Certified, Exact, Lookahead, PointBased, QMDP)
+    maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, TensorDecomposition)
 }
 
 

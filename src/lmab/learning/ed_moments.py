@@ -1,0 +1,72 @@
+"""EDMoments: experimental design, then the method of moments on the core set (Algorithm 1 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidArgument
+from ..estimation import MomentMatching, estimate
+from ..theory import identifiable
+from .core import check_core_options, core_may_be_one_arm, core_plays, explore_core
+from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
+from .result import Campaign, Diary
+
+
+@dataclass(frozen=True)
+class EDMoments(Learner):
+    """Algorithm 1: uniform play, subspace, core set, core plays, matching of all moments they show, reconstruction.
+
+    Every order up to min(H, 2M - 1) is matched over all combinations of core pairs, so that this is for few contexts
+    or short sessions. Core plays are drawn uniformly, not sequence by sequence: the same moments, from all steps.
+
+    Args:
+        n_contexts: how many contexts.
+        pairs: steps that make the second moments: "all" pairs, or the "first-two" as the paper prints it.
+        rank: dimension of the subspace: None is `n_contexts`, as in the paper; "auto" finds it in the log.
+        split: part of the episodes that plays uniformly, for the subspace; the others play the core set.
+        restarts: starts of the least-squares fit.
+        w_min: least weight of a context; None searches for it as in appendix A.
+        epsilon: the accuracy that the paper's tolerances are computed for.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 8, rng=rng), horizon=3, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.EDMoments(2), n_episodes=4000, rng=rng)
+        >>> learned["core plays"].n_episodes
+        2000
+    """
+
+    n_contexts: int
+    pairs: str = "all"
+    rank: int | str | None = None
+    split: float = 0.5
+    restarts: int = 12
+    w_min: float | None = None
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_contexts(self.n_contexts)
+        check_core_options(self.pairs, self.rank, self.split)
+        MomentMatching(restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon)  # says what is wrong with them
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        if task.rewards == "gaussian" and not identifiable(self.n_contexts, task.horizon):
+            raise InvalidArgument(
+                f"horizon must be at least 2 * n_contexts - 1 = {2 * self.n_contexts - 1} for normal rewards, "
+                f"got {task.horizon}"
+            )
+        diary = Diary()
+        n_first, n_second = share_out(task.n_episodes, self.split)
+        rank = self.n_contexts if self.rank is None else self.rank
+        core = yield from explore_core(task, n_first, self.pairs, rank, diary)
+        episodes = yield from core_plays(task, core, n_second, rng, diary)
+        method = MomentMatching(design=core, restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon)
+        with core_may_be_one_arm():
+            fit = estimate(
+                episodes, n_contexts=self.n_contexts, method=method, rewards=task.rewards, values=core.values, rng=rng
+            )
+        note_estimate(diary, "fit", fit)
+        return planned_on_estimate(task, fit.bandit, diary)
