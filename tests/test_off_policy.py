@@ -162,7 +162,7 @@ def test_a_log_that_cannot_tell_says_so(rng):
     bandit = lmab.random_bandit(4, 50, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=5, rng=rng)
     with pytest.raises(InvalidData, match=r"the log cannot tell: from step 2 on only .* log sessions played by"):
-        lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, rng=rng)
+        lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, method="self-normalised", rng=rng)
     with pytest.warns(LmabWarning, match="there the doubly robust estimate is the model's word"):
         value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, model=bandit, rng=rng)
     assert value.effective_sizes is not None
@@ -250,3 +250,12 @@ def test_intervals_cover():
 
 
 WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=np.random.default_rng(99))
+
+
+def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
+    bandit = lmab.random_bandit(3, 30, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(30), n_episodes=50, horizon=5, rng=rng)
+    with pytest.warns(LmabWarning, match="only"):
+        value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5)
+    assert np.isfinite(value.mean)
+    assert value.notes

@@ -72,8 +72,8 @@ def evaluate(
         source: a bandit, which need not be the model the policy was made from, or a log with propensities.
         horizon: steps per session.
         n_episodes: sessions to simulate on a bandit; None asks for the exact value.
-        method: for a log, "per-decision" (unbiased), "self-normalised" (less noise; the default), or "doubly-robust"
-            (with the help of `model`; the default when there is one).
+        method: for a log, "per-decision" (unbiased), "self-normalised" (less noise), or "doubly-robust" (with the
+            help of `model`); None: the last of these that the log allows.
         model: for a log, a bandit fitted to other sessions.
         fit_propensities: for a log, take the logging policy to choose by the number of the step alone, and fit that.
         confidence: of the interval (log).
@@ -100,7 +100,7 @@ def evaluate(
             policy, source, horizon=horizon, model=model, fit_propensities=fit_propensities,
             confidence=confidence, n_bootstrap=n_bootstrap, rng=rng,
         )  # fmt: skip
-        return _from_log(evidence, method or ("self-normalised" if model is None else "doubly-robust"))
+        return _from_log(evidence, method or _steadiest(evidence))
     if method is not None or model is not None or fit_propensities:
         raise InvalidArgument("method, model and fit_propensities are for a log, got a bandit")
     return _on_bandit(policy, source, horizon, n_episodes, rng)
@@ -132,6 +132,12 @@ def weigh(
         rng=rng,
     )
     return replace(evidence, notes=evidence.notes + notes)
+
+
+def _steadiest(evidence: off_policy.LogEvidence) -> str:
+    """The method with the least noise among those that the log allows."""
+    values = (evidence.per_decision, evidence.self_normalised, evidence.doubly_robust)
+    return [name for name, value in zip(off_policy.METHODS, values, strict=True) if value is not None][-1]
 
 
 def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
