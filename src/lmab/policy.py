@@ -104,6 +104,11 @@ class Policy(ABC):
         """Write to `path`; `lmab.load` gives a policy that makes the same decisions."""
         files.write(path, self.record())
 
+    def __repr__(self) -> str:
+        arms = "any arms" if self.n_arms is None else f"{self.n_arms} arms"
+        steps = "any horizon" if self.horizon is None else f"{self.horizon} steps"
+        return f"{type(self).__name__}({arms}, {steps})"
+
     @abstractmethod
     def record(self) -> files.Record:
         """What `from_record` needs to make this policy again."""
