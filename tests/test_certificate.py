@@ -116,6 +116,25 @@ def test_the_sentence_tells_the_numbers(certificate):
     assert "no more than 3 contexts" in certificate.note
 
 
+def test_a_thin_log_is_called_thin(certificate):
+    assert not certificate.thin
+    assert "thin" not in certificate.sentence
+    thin = replace(certificate, n_steps=14 * certificate.n_parameters)
+    assert thin.thin
+    assert "the log is thin: 14 steps per parameter" in thin.sentence
+
+
+def test_sessions_without_repeats(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.8, 0.3], [0.1, 0.7, 0.3, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=3, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=3, repeats=False)
+    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    best = lmab.plan(bandit, horizon=3, repeats=False, method=lmab.Exact())
+    assert certificate.optimum[0] <= best.lower <= certificate.optimum[1]
+    assert certificate.optimum[1] < lmab.plan(bandit, horizon=3, method=lmab.Exact()).lower  # which repeats
+
+
 def test_three_values_and_sessions_of_one_step():
     rng = np.random.default_rng(2)
     bandit = lmab.LatentBandit.categorical([0.6, 0.4], rng.dirichlet(np.ones(3), size=(2, 3)), [0.0, 1.0, 3.0])
@@ -146,7 +165,7 @@ def test_one_context_and_a_dead_one():
 
 def test_refuses_plain_maximum_likelihood_and_says_why(case):
     estimate, plan, log = case
-    with pytest.raises(InvalidArgument, match=r"EM\(prior=1.0\).*got prior 0.*overfits"):
+    with pytest.raises(InvalidArgument, match=r"EM\(prior=2.0\).*got prior 0.*overfits"):
         lmab.certify(replace(estimate, prior=0.0), plan, log, rng=np.random.default_rng(0))
 
 

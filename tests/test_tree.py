@@ -20,10 +20,6 @@ def random_bandit(rng, n_contexts=3, n_arms=3, n_values=3):
     return lmab.LatentBandit.categorical(rng.dirichlet(np.ones(n_contexts)), probabilities, np.arange(n_values))
 
 
-def worth(tree, bandit):
-    return float(tree.branches(bandit.rewards.table, bandit.means.T)[0][0] @ bandit.weights)
-
-
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_a_tree_is_worth_what_its_policy_is_on_any_model(name, rng):
     bandit, other = random_bandit(rng), random_bandit(rng)
@@ -31,14 +27,14 @@ def test_a_tree_is_worth_what_its_policy_is_on_any_model(name, rng):
     tree = unroll(policy, bandit, bandit.rewards, 4)
     for model in (bandit, other):
         expected = lmab.evaluate(policy, model, horizon=4).mean
-        assert worth(tree, model) == pytest.approx(expected, rel=1e-12)
+        assert tree.value(model.weights, model.rewards) == pytest.approx(expected, rel=1e-12)
 
 
 def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_context(rng):
     bandit = random_bandit(rng, n_values=2)
     policy = lmab.plan(bandit, horizon=4).policy
     tree = unroll(policy, bandit, bandit.rewards, 4)
-    branches = tree.branches(bandit.rewards.table, bandit.means.T)
+    branches = tree.branches(bandit.rewards)
     arm = policy.act_on([])
     for z, value in enumerate(bandit.rewards.values):
         row = tree.levels[0].children[0, z]
@@ -54,15 +50,6 @@ def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_contex
             assert branches[1][row, context] == pytest.approx(expected, rel=1e-12)
 
 
-def test_many_models_side_by_side(rng):
-    bandit, other = random_bandit(rng), random_bandit(rng, n_contexts=5)
-    tree = unroll(lmab.Greedy(bandit), bandit, bandit.rewards, 3)
-    tables = np.hstack([bandit.rewards.table, other.rewards.table])
-    together = tree.branches(tables, np.hstack([bandit.means.T, other.means.T]))[0][0]
-    assert together[:3] @ bandit.weights == pytest.approx(worth(tree, bandit))
-    assert together[3:] @ other.weights == pytest.approx(worth(tree, other))
-
-
 def test_histories_with_equal_counts_are_one_and_probabilities_sum_to_one(rng):
     bandit = random_bandit(rng, n_values=2)
     tree = unroll(lmab.Stationary(1), bandit, bandit.rewards, 6)
@@ -75,7 +62,7 @@ def test_what_cannot_happen_is_left_out():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.5], [1.0, 0.2]])
     tree = unroll(lmab.Stationary(0), bandit, bandit.rewards, 5)
     assert [len(level.arms) for level in tree.levels] == [1] * 5
-    assert worth(tree, bandit) == 5
+    assert tree.value(bandit.weights, bandit.rewards) == 5
 
 
 def test_a_tree_that_grows_too_large_is_refused(rng, monkeypatch):

@@ -16,13 +16,15 @@ from .estimation import Estimate
 from .laplace import Laplace, laplace
 from .model import LatentBandit
 from .planning import Plan
+from .planning.once import OncePolicy
 from .planning.problem import Problem
 from .policy import State, best_allowed
 from .rewards import Categorical
 from .simulation import check_fits
-from .tree import Tree, unroll
+from .tree import Decisions, Tree, unroll
 
 Interval = tuple[float, float]
+THIN = 25  # steps per parameter below which certificates held less often than claimed
 _BRANCHES = 64  # branches of the plan, the likeliest of each step, that a draw may continue with
 _ROUNDING = 1e-9
 
@@ -39,7 +41,7 @@ class Certificate:
         >>> rng = np.random.default_rng(0)
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
         >>> log = lmab.simulate(truth, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
-        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=1.0), rng=rng)
+        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=rng)
         >>> certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
         >>> certificate.value[0] <= 3.35771 <= certificate.value[1]
         True
@@ -53,6 +55,7 @@ class Certificate:
     horizon: int
     n_contexts: int
     n_episodes: int
+    n_steps: int
     n_parameters: int
     n_floored: int  # directions among the parameters that the log says next to nothing about
     draws: Float[Array, "B 3"] = field(repr=False)  # on model b: the optimum, the policy; on the estimate: b's plan
@@ -63,13 +66,19 @@ class Certificate:
         places = _places(self.value, self.optimum, self.regret)
         low, high = (f"{end:.{places}f}" for end in self.value)
         best_low, best_high = (f"{end:.{places}f}" for end in self.optimum)
-        share = self.regret[1] / max(abs(self.optimum[1]), np.finfo(float).tiny)
+        share = f" ({self.regret[1] / self.optimum[1]:.1%})" if self.optimum[1] > 0 else ""
+        thin = f" But the log is thin: {self._thinness}, so that this may promise too much." if self.thin else ""
         return (
             f"A session of {self.horizon} steps earns between {low} and {high} under this policy, between {best_low} "
             f"and {best_high} under the best there is, and so this policy gives away at most "
-            f"{self.regret[1]:.{places}f} per session ({share:.1%}), each with {self.confidence:.0%} confidence; "
-            f"{self._remedy}."
+            f"{self.regret[1]:.{places}f} per session{share}, each with {self.confidence:.0%} confidence; "
+            f"{self._remedy}.{thin}"
         )
+
+    @property
+    def thin(self) -> bool:
+        """The log has so few steps per parameter that certificates were seen to fail: collect more, or fit less."""
+        return self.n_steps < THIN * self.n_parameters
 
     @property
     def note(self) -> str:
@@ -80,6 +89,10 @@ class Certificate:
             f"interval holds with {self.confidence:.0%} on average, provided that there are no more than "
             f"{self.n_contexts} contexts in truth."
         )
+
+    @property
+    def _thinness(self) -> str:
+        return f"{self.n_steps / self.n_parameters:.0f} steps per parameter of the model instead of at least {THIN}"
 
     @property
     def _remedy(self) -> str:
@@ -118,7 +131,7 @@ def certify(
     further to 1 are taken (95% to claim 90%): with those the claim held on fresh data.
 
     Args:
-        estimate: a maximum a posteriori fit, `lmab.EM(prior=1.0)` or so; with at least as many contexts as in truth.
+        estimate: a maximum a posteriori fit, best with `lmab.EM(prior=2.0)`, of at least as many contexts as in truth.
         plan: a plan for `estimate.bandit`.
         episodes: the log that `estimate` was fitted to.
         confidence: how often each of the three intervals is to hold.
@@ -130,7 +143,7 @@ def certify(
         >>> rng = np.random.default_rng(0)
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
         >>> log = lmab.simulate(truth, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
-        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=1.0), rng=rng)
+        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=rng)
         >>> plan = lmab.plan(estimate.bandit, horizon=5)
         >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
         A session of 5 steps earns between ... and ... under this policy, between ... and ... under the best there is...
@@ -165,6 +178,7 @@ def _certificate(
         horizon=plan.horizon,
         n_contexts=estimate.n_contexts,
         n_episodes=len(estimate.episodes),
+        n_steps=estimate.episodes.n_steps,
         n_parameters=posterior.n_parameters,
         n_floored=posterior.n_floored,
         draws=draws,
@@ -178,21 +192,17 @@ def _replan(
 
     And the value of the policy on the estimate.
     """
-    drawn, families = posterior.draw(n_draws, rng)
     tree = unroll(plan.policy, bandit, rewards, plan.horizon)
-    tables, means = _stacked([rewards, *families])
-    weights = np.concatenate([bandit.weights[None], drawn])
-    branches = tree.branches(tables, means)
-    values = (branches[0].reshape(weights.shape) * weights).sum(axis=1)
-    result, width = np.empty((n_draws, 3)), bandit.n_contexts
-    for k, family in enumerate(families, start=1):
-        columns = slice(k * width, (k + 1) * width)
-        model, both = LatentBandit(weights[k], family), np.r_[columns, :width]
-        policy = _Replanned(model, tree, [level[:, columns] for level in branches], plan.horizon)
-        replanned = unroll(policy, model, family, plan.horizon).branches(tables[:, both], means[:, both])
-        own, on_estimate = (replanned[0].reshape(2, width) * weights[[k, 0]]).sum(axis=1)
-        result[k - 1] = max(own, values[k]), values[k], on_estimate
-    return result, float(values[0])
+    result = []
+    for weights, family in zip(*posterior.draw(n_draws, rng), strict=True):
+        model, branches = LatentBandit(weights, family), tree.branches(family)
+        policy: Decisions = OncePolicy(model, horizon=plan.horizon)
+        if plan.repeats:
+            policy = _Replanned(model, tree, branches, plan.horizon)
+        replanned = unroll(policy, model, family, plan.horizon)
+        value = float(weights @ branches[0][0])
+        result.append((max(replanned.value(weights, family), value), value, replanned.value(bandit.weights, rewards)))
+    return np.array(result), tree.value(bandit.weights, rewards)
 
 
 class _Replanned:
@@ -225,17 +235,11 @@ class _Replanned:
         return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)
 
 
-def _stacked(families: list[Categorical]) -> tuple[Float[Array, "D K"], Float[Array, "A K"]]:
-    """The contexts of all families side by side: probabilities per code, and mean rewards."""
-    tables = np.concatenate([family.table for family in families], axis=1)
-    return tables, np.concatenate([family.means.T for family in families], axis=1)
-
-
 def _check_estimate(estimate: Estimate, episodes: Episodes) -> Categorical:
     """The rewards of an estimate that can be certified."""
     if estimate.prior <= 0:
         raise InvalidArgument(
-            f"estimate must be a maximum a posteriori one (fit with method=EM(prior=1.0) or so), got prior "
+            f"estimate must be a maximum a posteriori one (fit with method=EM(prior=2.0)), got prior "
             f"{estimate.prior:g}: plain maximum likelihood overfits, and certificates around it held the truth in "
             "about 60 cases of 100 where 90 were claimed"
         )

@@ -13,7 +13,7 @@ from .model import LatentBandit
 from .policy import State
 from .rewards import Categorical
 
-NODE_LIMIT = 50_000  # decisions of one step
+NODE_LIMIT = 200_000  # decisions of one step
 NONE = -1  # no such branch
 _NEGLIGIBLE = 1e-12  # histories less likely than this are left out
 
@@ -43,24 +43,23 @@ class Tree:
 
     levels: tuple[Level, ...]
 
-    def branches(self, table: Float[Array, "D K"], means: Float[Array, "A K"]) -> list[Float[Array, "n K"]]:
-        """What every branch earns from its decision to the end, in each of K contexts; one array per step.
-
-        Args:
-            table: row a * Z + z holds the probability of value z of arm a in every context.
-            means: the mean reward of every arm in every context.
-        """
-        found: list[Float[Array, "n K"]] = []
+    def branches(self, rewards: Categorical) -> list[Float[Array, "n M"]]:
+        """What every branch earns from its decision to the end, in each context of `rewards`; one array per step."""
+        found: list[Float[Array, "n M"]] = []
         for level in reversed(self.levels):
-            earned = means[level.arms]
-            n_values = level.children.shape[1]
-            for value in range(n_values):
+            earned = rewards.means.T[level.arms]
+            for value in range(rewards.n_values):
                 child = level.children[:, value]
                 there = np.flatnonzero(child != NONE)
                 if len(there):
-                    earned[there] += table[level.arms[there] * n_values + value] * found[-1][child[there]]
+                    codes = level.arms[there] * rewards.n_values + value
+                    earned[there] += rewards.table[codes] * found[-1][child[there]]
             found.append(earned)
         return found[::-1]
+
+    def value(self, weights: Float[Array, "M"], rewards: Categorical) -> float:
+        """What the policy earns in a session."""
+        return float(weights @ self.branches(rewards)[0][0])
 
 
 def unroll(policy: Decisions, bandit: LatentBandit, rewards: Categorical, horizon: int) -> Tree:

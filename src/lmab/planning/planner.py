@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
@@ -64,7 +65,7 @@ def plan(
     if not repeats:
         if horizon > bandit.n_arms:
             raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
-        return method.solve_once(problem, Watch(time_limit, progress))
+        return replace(method.solve_once(problem, Watch(time_limit, progress)), repeats=False)
     _warm_up(type(method))
     return method.solve(problem, Watch(time_limit, progress))
 

@@ -48,6 +48,7 @@ class Plan:
     status: str  # one of STATUSES
     message: str  # what was done and what it means, in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())
+    repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
 
     @property
     def gap(self) -> float:

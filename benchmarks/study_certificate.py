@@ -1,0 +1,137 @@
+"""How often certificates hold on fresh data: `python -m benchmarks.study_certificate [--sets 60] [--rows FILE]`.
+
+Every row of the study draws a truth and a log, fits, plans and certifies, and compares the three intervals with the
+truth. Rows go to FILE as they are done (one JSON object per line), and those already there are not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lmab
+
+PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is drawn and fitted; each of `n_sets` logs has a seed of its own, and so has a spherical truth."""
+
+    truth: str  # "probing", or "spherical M A"
+    horizon: int
+    n_episodes: int
+    prior: float = 2.0
+    more_contexts: int = 0  # fitted beyond those of the truth
+    claimed: bool = True  # the claim is about these; the others show where it ends
+
+
+CASES = [
+    *(Case("probing", 4, n) for n in (500, 2_000, 10_000)),
+    *(Case("spherical 4 20", 7, n) for n in (500, 2_000, 10_000)),
+    *(Case("spherical 5 50", 7, n) for n in (2_000, 10_000)),
+    Case("spherical 5 50", 7, 500, claimed=False),
+    Case("spherical 4 20", 7, 2_000, prior=1.0, claimed=False),
+    Case("spherical 4 20", 7, 2_000, more_contexts=2, claimed=False),
+    Case("spherical 4 20", 7, 2_000, more_contexts=-1, claimed=False),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", type=int, default=60, help="data sets per case")
+    parser.add_argument("--rows", type=Path, default=Path("certificate.jsonl"), help="where the rows are kept")
+    arguments = parser.parse_args()
+    rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
+    done = {_key(row) for row in rows}
+    for seed in range(arguments.sets):
+        for case in CASES:
+            if _key(asdict(case) | {"seed": seed}) in done:
+                continue
+            rows.append(run(case, seed))
+            with arguments.rows.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    print(table(rows))
+
+
+def run(case: Case, seed: int) -> dict[str, Any]:
+    """One data set: what the certificate said, and what is true."""
+    rng = np.random.default_rng([seed, case.n_episodes, case.horizon, *case.truth.encode()])
+    truth = PROBING if case.truth == "probing" else lmab.random_bandit(*map(int, case.truth.split()[1:]), rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_episodes=case.n_episodes, horizon=case.horizon, rng=rng)
+    n_contexts = truth.n_contexts + case.more_contexts
+    estimate = lmab.estimate(log, n_contexts=n_contexts, method=lmab.EM(prior=case.prior, threads=1), rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=case.horizon)
+    start = time.perf_counter()
+    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    seconds = time.perf_counter() - start
+    best = lmab.plan(truth, horizon=case.horizon, method=lmab.Certified(gap=0.001))
+    value = lmab.evaluate(plan.policy, truth, horizon=case.horizon).mean
+    optimum = (best.lower, best.upper)  # held only if both ends are
+    return asdict(case) | {
+        "seed": seed,
+        "value": certificate.value[0] <= value <= certificate.value[1],
+        "optimum": certificate.optimum[0] <= optimum[0] and optimum[1] <= certificate.optimum[1],
+        "regret": optimum[1] - value <= certificate.regret[1],
+        "true": [value, *optimum],
+        "said": [*certificate.value, *certificate.optimum, certificate.regret[1]],
+        "planning_gap": certificate.planning_gap,
+        "floored": certificate.n_floored / certificate.n_parameters,
+        "steps_per_parameter": log.n_steps / certificate.n_parameters,
+        "seconds": seconds,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Coverage per case and over all cases of the claim, as Markdown."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[name] for name in ("truth", "horizon", "n_episodes", "prior", "more_contexts"))].append(row)
+    lines = [
+        "| truth | H | N | fit | sets | value | optimum | regret | all three | width of value | true regret, bound | steps per parameter | seconds |",  # noqa: E501
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (truth, horizon, n_episodes, prior, more), some in groups.items():
+        fit = f"prior {prior:g}" + (f", {more:+d} contexts" if more else "")
+        lines.append(f"| {truth} | {horizon} | {n_episodes:,} | {fit} | {_cells(some)} |")
+    lines.append(f"| **all with the claim** | | | | {_cells([row for row in rows if row['claimed']])} |")
+    return "\n".join(lines)
+
+
+def _cells(rows: list[dict[str, Any]]) -> str:
+    def mean(function: Any) -> float:
+        return float(np.mean([function(row) for row in rows]))
+
+    held = [f"{mean(lambda row, name=name: row[name]):.2f}" for name in ("value", "optimum", "regret")]
+    together = mean(lambda row: row["value"] and row["optimum"] and row["regret"])
+    width = mean(lambda row: row["said"][1] - row["said"][0])
+    regret = mean(lambda row: row["true"][1] - row["true"][0])
+    bound = mean(lambda row: row["said"][4])
+    steps = mean(lambda row: row["steps_per_parameter"])
+    seconds = float(np.median([row["seconds"] for row in rows]))
+    return " | ".join(
+        [
+            str(len(rows)),
+            *held,
+            f"{together:.2f}",
+            f"{width:.2f}",
+            f"{regret:.3f}, {bound:.3f}",
+            f"{steps:.0f}",
+            f"{seconds:.2f}",
+        ]
+    )
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("truth", "horizon", "n_episodes", "prior", "more_contexts", "seed"))
+
+
+if __name__ == "__main__":
+    main()
