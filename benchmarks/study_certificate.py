@@ -41,6 +41,8 @@ CASES = [
     Case("spherical 4 20", 7, 2_000, prior=1.0, claimed=False),
     Case("spherical 4 20", 7, 2_000, more_contexts=2, claimed=False),
     Case("spherical 4 20", 7, 2_000, more_contexts=-1, claimed=False),
+    Case("probing", 4, 10_000, more_contexts=2, claimed=False),
+    Case("probing", 4, 10_000, more_contexts=-1, claimed=False),
 ]
 
 

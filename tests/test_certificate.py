@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lmab
+from lmab.certificate import _Replanned
 from lmab.errors import InvalidArgument
 from lmab.laplace import laplace
+from lmab.tree import unroll
 
 PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
 
@@ -49,6 +53,18 @@ def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
         for k, (w, f) in enumerate(zip(weights, families, strict=True))
     ]
     assert np.mean(ratios) > 0.99  # replanning is nearly optimal
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises(seed):
+    rng = np.random.default_rng(seed)
+    bandit, other = (lmab.random_bandit(3, 8, kind="hard", rng=rng) for _ in range(2))
+    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, bandit.rewards, 5)
+    for model in (bandit, other):
+        replanned = unroll(_Replanned(model, tree, tree.branches(model.rewards), 5), model, model.rewards, 5)
+        value = replanned.value(model.weights, model.rewards)
+        assert value >= tree.value(model.weights, model.rewards) - 1e-12
+        assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead()).lower - 1e-12
 
 
 def test_the_intervals_are_the_stated_quantiles(case, certificate):
@@ -207,3 +223,30 @@ def test_refuses_bad_arguments(case, changes, message):
     arguments = {"rng": np.random.default_rng(0), **changes}
     with pytest.raises(InvalidArgument, match=message):
         lmab.certify(*case, **arguments)
+
+
+@pytest.fixture
+def study(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
+    return importlib.import_module("benchmarks.study_certificate")
+
+
+def test_the_study_resumes_where_it_stopped(study, monkeypatch, tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(study, "CASES", [study.Case("probing", 4, 300)])
+    for sets in (1, 2):
+        monkeypatch.setattr("sys.argv", ["study", "--sets", str(sets), "--rows", str(rows)])
+        before = rows.read_text() if rows.exists() else ""
+        study.main()
+        assert rows.read_text().startswith(before)
+        assert len(rows.read_text().splitlines()) == sets
+    assert "| probing | 4 | 300 | prior 2 | 2 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_each_interval_holds_as_often_as_claimed(study):
+    claimed = [case for case in study.CASES if case.claimed]
+    rows = [study.run(case, seed) for seed in range(1000, 1015) for case in claimed]
+    assert len(rows) >= 100
+    for name in ("value", "optimum", "regret"):
+        assert np.mean([row[name] for row in rows]) >= 0.85

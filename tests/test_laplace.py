@@ -118,8 +118,10 @@ def test_what_the_log_says_nothing_about_is_floored_and_the_impossible_stays_imp
     approximation = laplace(bandit, bandit.rewards, episodes, prior=1.0)
     # All but the played arm's logit of value 0 against 1 in the context that is left: 9 coordinates less 1.
     assert (approximation.n_parameters, approximation.n_floored) == (9, 8)
-    weights, families = approximation.draw(50, rng)
+    weights, families = approximation.draw(400, rng)
     assert weights[:, 1].max() < 1e-9
+    unplayed = np.array([family.probabilities[0, 1] for family in families])
+    assert np.log(unplayed[:, 1] / unplayed[:, 0]).std() == pytest.approx(1, rel=0.15)
     assert max(family.probabilities[:, :, 2].max() for family in families) < 1e-9
 
 
