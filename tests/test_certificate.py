@@ -137,7 +137,8 @@ def test_a_thin_log_is_called_thin(certificate):
     assert "thin" not in certificate.sentence
     thin = replace(certificate, n_steps=14 * certificate.n_parameters)
     assert thin.thin
-    assert "the log is thin: 14 steps per parameter" in thin.sentence
+    for text in (thin.sentence, thin._repr_html_()):
+        assert "the log is thin: 14 steps per parameter" in text
 
 
 def test_sessions_without_repeats(rng):

@@ -110,7 +110,8 @@ class Certificate:
             "this policy earns": "{:.4g} to {:.4g}".format(*self.value),
             "the best earns": "{:.4g} to {:.4g}".format(*self.optimum),
             "given away at most": f"{self.regret[1]:.4g} per session of {self.horizon} steps",
-            "each holds with": f"{percent(self.confidence)} ({self.n_episodes} episodes)",
+            "each holds with": percent(self.confidence)
+            + (f", but the log is thin: {self._thinness}" if self.thin else ""),
         }
         return card("Certificate", rows)
 
