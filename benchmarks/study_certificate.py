@@ -36,8 +36,7 @@ class Case:
 CASES = [
     *(Case("probing", 4, n) for n in (500, 2_000, 10_000)),
     *(Case("spherical 4 20", 7, n) for n in (500, 2_000, 10_000)),
-    *(Case("spherical 5 50", 7, n) for n in (2_000, 10_000)),
-    Case("spherical 5 50", 7, 500, claimed=False),
+    *(Case("spherical 5 50", 7, n) for n in (500, 2_000, 10_000)),
     Case("spherical 4 20", 7, 2_000, prior=1.0, claimed=False),
     Case("spherical 4 20", 7, 2_000, more_contexts=2, claimed=False),
     Case("spherical 4 20", 7, 2_000, more_contexts=-1, claimed=False),
@@ -52,10 +51,10 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=Path("certificate.jsonl"), help="where the rows are kept")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
-    done = {_key(row) for row in rows}
+    done = {(*_case(row), row["seed"]) for row in rows}
     for seed in range(arguments.sets):
         for case in CASES:
-            if _key(asdict(case) | {"seed": seed}) in done:
+            if (*_case(asdict(case)), seed) in done:
                 continue
             rows.append(run(case, seed))
             with arguments.rows.open("a") as file:
@@ -95,15 +94,19 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Coverage per case and over all cases of the claim, as Markdown."""
     groups = defaultdict(list)
     for row in rows:
-        groups[tuple(row[name] for name in ("truth", "horizon", "n_episodes", "prior", "more_contexts"))].append(row)
+        groups[_case(row)].append(row)
     lines = [
         "| truth | H | N | fit | sets | value | optimum | regret | all three | width of value | true regret, bound | steps per parameter | seconds |",  # noqa: E501
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for (truth, horizon, n_episodes, prior, more), some in groups.items():
-        fit = f"prior {prior:g}" + (f", {more:+d} contexts" if more else "")
-        lines.append(f"| {truth} | {horizon} | {n_episodes:,} | {fit} | {_cells(some)} |")
-    lines.append(f"| **all with the claim** | | | | {_cells([row for row in rows if row['claimed']])} |")
+    claimed = []
+    for case in CASES:
+        some = groups[_case(asdict(case))]
+        claimed += some if case.claimed else []
+        fit = f"prior {case.prior:g}" + (f", {case.more_contexts:+d} contexts" if case.more_contexts else "")
+        if some:
+            lines.append(f"| {case.truth} | {case.horizon} | {case.n_episodes:,} | {fit} | {_cells(some)} |")
+    lines.append(f"| **all with the claim** | | | | {_cells(claimed)} |")
     return "\n".join(lines)
 
 
@@ -131,8 +134,8 @@ def _cells(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("truth", "horizon", "n_episodes", "prior", "more_contexts", "seed"))
+def _case(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("truth", "horizon", "n_episodes", "prior", "more_contexts"))
 
 
 if __name__ == "__main__":
