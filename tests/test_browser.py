@@ -36,8 +36,14 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     rng = np.random.default_rng(0)
     small = lmab.random_bandit(4, 20, rng=rng)
     large = lmab.random_bandit(12, 200, kind="hard", rng=rng)
-    for name, bandit, steps in (("small", small, 5), ("large", large, 7)):
-        report.write(report.gather(bandit, horizon=steps, time_limit=2.0), folder / f"{name}.html")
+    log = lmab.simulate(small, lmab.Uniform(20), n_episodes=1000, horizon=7, rng=rng)
+    estimate = lmab.estimate(log, n_contexts="auto", method=lmab.EM(prior=1.0, restarts=4), rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=5)
+    certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
+    held = lmab.simulate(small, lmab.Uniform(20), n_episodes=1000, horizon=7, rng=rng)
+    everything = report.gather(estimate.bandit, plan, episodes=held, certificate=certificate, curve=estimate.curve)
+    report.write(everything, folder / "small.html")
+    report.write(report.gather(large, horizon=7, time_limit=2.0), folder / "large.html")
     return {name: folder / f"{name}.html" for name in ("small", "large")}
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import lmab
-from lmab import report
+from lmab import diagnostics, report
 from lmab._notebook import percent
 from lmab.belief import log_joint
 from lmab.cli.app import app
-from lmab.errors import InvalidFile
+from lmab.errors import InvalidFile, LmabWarning
 from lmab.report import charts, heldout, markup, plots, sections, tree
 from lmab.report.heldout import memory_gains
 
@@ -189,10 +189,11 @@ def test_held_out_sessions_judge_model_and_policy(story):
     assert f"Chosen: {estimate.n_contexts}," in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
     assert seen.gain[0] == pytest.approx(0, abs=1e-12)  # before the first step there is nothing to remember
-    truth = lmab.evaluate(plan.policy, BANDIT, horizon=4).mean
-    low, high = seen.evidence.doubly_robust.interval
-    assert low <= truth <= high
-    assert f"{seen.evidence.doubly_robust.mean:.4g}" in page.text
+    with pytest.warns(LmabWarning, match="sessions do what the policy would do"):  # the page says so, too
+        robust = lmab.evaluate(plan.policy, held, horizon=4, method="doubly-robust", model=estimate.bandit)
+    assert "sessions do what the policy would do" in page.text
+    assert seen.evidence.doubly_robust.mean == pytest.approx(robust.mean)
+    assert f"{robust.mean:.4g} (" in page.text
     assert seen.logged == pytest.approx(held.rewards.reshape(-1, 5)[:, :4].mean(axis=0).sum())
 
 
@@ -326,6 +327,17 @@ def test_plots_draw_on_the_axes_given():
          4 * BANDIT.weights @ BANDIT.means.max(axis=1)]
     )  # fmt: skip
     assert drawn[2].lines[0].get_ydata()[-1] == plan.upper
+    plt.close(figure)
+
+
+def test_plots_of_checks_draw_what_was_found(story):
+    estimate, _, _, held = story
+    calibration = diagnostics.calibrate(estimate.bandit, held)
+    figure, axes = plt.subplots(2)
+    assert report.plot_calibration(calibration, ax=axes[0]) is axes[0]
+    assert np.array_equal(axes[0].lines[1].get_xdata(), calibration.predicted)
+    assert report.plot_curve(estimate.curve, ax=axes[1]) is axes[1]
+    assert axes[1].lines[-1].get_xdata()[0] == estimate.n_contexts
     plt.close(figure)
 
 

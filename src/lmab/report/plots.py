@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostics import Calibration
 from ..errors import LmabError
+from ..estimation import Curve
 from ..model import LatentBandit
 from ..planning import Plan
 from .contents import measure
@@ -78,6 +80,46 @@ def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
     ax.fill_between(seconds, lower, upper, step="post", alpha=0.15)
     ax.set(xlabel="seconds", ylabel=f"reward of {plan.horizon} steps")
     ax.legend()
+    return ax
+
+
+def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
+    """Predicted reward, given the session so far, against what was paid; on the dashed line is calibrated.
+
+    Examples:
+        >>> import numpy as np, lmab, lmab.report
+        >>> from lmab import diagnostics
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=5, rng=np.random.default_rng(0))
+        >>> lmab.report.plot_calibration(diagnostics.calibrate(bandit, log)).get_ylabel()
+        'paid'
+    """
+    ax = _axes(ax, (4, 4))
+    low = min(calibration.predicted.min(), calibration.observed.min())
+    high = max(calibration.predicted.max(), calibration.observed.max())
+    ax.plot([low, high], [low, high], "k--", linewidth=1)
+    ax.errorbar(calibration.predicted, calibration.observed, yerr=calibration.stderr, fmt="o")
+    ax.set(xlabel="predicted reward", ylabel="paid")
+    return ax
+
+
+def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
+    """Held-out log-likelihood against the number of contexts, the chosen one ringed.
+
+    Examples:
+        >>> import numpy as np, lmab, lmab.report
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=5, rng=rng)
+        >>> estimate = lmab.estimate(log, n_contexts="auto", rng=rng)
+        >>> lmab.report.plot_curve(estimate.curve).get_xlabel()
+        'number of contexts'
+    """
+    ax = _axes(ax, (5, 3))
+    ax.errorbar(curve.n_contexts, curve.log_likelihood, yerr=curve.stderr, fmt="o-")
+    chosen = curve.log_likelihood[curve.n_contexts.index(curve.chosen)]
+    ax.plot(curve.chosen, chosen, "o", markersize=14, markerfacecolor="none", color="k")
+    ax.set(xlabel="number of contexts", ylabel="held-out log-likelihood", xticks=curve.n_contexts)
     return ax
 
 
