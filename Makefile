@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check slow docs bench clean
+.PHONY: demo test check slow docs bench manual browser clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -25,6 +25,13 @@ bench: $(VENV)/.installed-bench    ## speed beside the peers, printed
 
 docs: $(VENV)/.installed-docs      ## the documentation site, in site/
 	$(BIN)/zensical build --strict --clean
+
+manual: $(VENV)/.installed-dev     ## docs/cli.md, from the commands themselves
+	$(BIN)/python -m lmab.cli.manual > docs/cli.md
+
+browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## the report in headless Chromium, with screenshots
+	mkdir -p build/screenshots
+	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -n 0 tests/test_browser.py
 
 clean:
 	rm -rf $(VENV) site
