@@ -33,7 +33,8 @@ def _section(command: Callable[..., Any]) -> str:
     text, example = inspect.cleandoc(command.__doc__ or "").split("Example: ")
     rows = list(_rows(command))
     usage = " ".join(["lmab", _name(command), *(name for name, _, kind in rows if kind is ArgumentInfo), "[OPTIONS]"])
-    table = ["| argument, option | meaning |", "|---|---|", *(f"| {_code(name, kind)} | {described} |" for name, described, kind in rows)]
+    lines = [f"| {_code(name, kind)} | {described} |" for name, described, kind in rows]
+    table = ["| argument, option | meaning |", "|---|---|", *lines]
     return "\n".join(
         [
             f"## lmab {_name(command)}",
