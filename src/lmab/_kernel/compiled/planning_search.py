@@ -17,6 +17,7 @@ NEWS = 0.02  # a point that falls by this fraction of the tolerated error is new
 LOW = -1e300
 
 fast = njit(cache=True, fastmath=FAST, error_model="numpy")
+plain = njit(cache=True, error_model="numpy")  # short sums over contexts: vectors would only cost compile time
 part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its only caller
 
 
@@ -383,7 +384,7 @@ def _add_node(arms, nodes, x, key, steps):
     return node
 
 
-@fast
+@plain
 def _child(x, likelihood, child):
     """child = x * likelihood; returns its sum."""
     mass = 0.0
@@ -393,7 +394,7 @@ def _child(x, likelihood, child):
     return mass
 
 
-@fast
+@plain
 def _dot(left, right):
     total = 0.0
     for m in range(len(left)):
@@ -401,7 +402,7 @@ def _dot(left, right):
     return total
 
 
-@fast
+@plain
 def _sum(x):
     total = 0.0
     for m in range(len(x)):
