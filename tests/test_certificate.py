@@ -141,6 +141,17 @@ def test_a_thin_log_is_called_thin(certificate):
         assert "the log is thin: 14 steps per parameter" in text
 
 
+def test_arms_never_played_are_mentioned(case, certificate):
+    log = case[2]
+    assert certificate.n_unplayed == 0
+    assert "never played" not in certificate.sentence
+    wide = lmab.Episodes(np.minimum(log.actions, 5), log.rewards, log.offsets, n_arms=8)
+    estimate = lmab.estimate(wide, n_contexts=2, method=lmab.EM(prior=2.0, restarts=2), rng=np.random.default_rng(0))
+    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=np.random.default_rng(0))
+    assert missing.n_unplayed == 2
+    assert "2 arms were never played" in missing.sentence
+
+
 def test_sessions_without_repeats(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.8, 0.3], [0.1, 0.7, 0.3, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=3, rng=rng)

@@ -56,6 +56,7 @@ class Certificate:
     n_contexts: int
     n_episodes: int
     n_steps: int
+    n_unplayed: int  # arms that the log never plays
     n_parameters: int
     n_floored: int  # directions among the parameters that the log says next to nothing about
     draws: Float[Array, "B 3"] = field(repr=False)  # on model b: the optimum, the policy; on the estimate: b's plan
@@ -67,12 +68,11 @@ class Certificate:
         low, high = (f"{end:.{places}f}" for end in self.value)
         best_low, best_high = (f"{end:.{places}f}" for end in self.optimum)
         share = f" ({self.regret[1] / self.optimum[1]:.1%})" if self.optimum[1] > 0 else ""
-        thin = f" But the log is thin: {self._thinness}, so that this may promise too much." if self.thin else ""
         return (
             f"A session of {self.horizon} steps earns between {low} and {high} under this policy, between {best_low} "
             f"and {best_high} under the best there is, and so this policy gives away at most "
             f"{self.regret[1]:.{places}f} per session{share}, each with {self.confidence:.0%} confidence; "
-            f"{self._remedy}.{thin}"
+            f"{self._remedy}.{self._caution}"
         )
 
     @property
@@ -88,6 +88,14 @@ class Certificate:
             f"to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. Each "
             f"interval holds with {self.confidence:.0%} on average, provided that there are no more than "
             f"{self.n_contexts} contexts in truth."
+        )
+
+    @property
+    def _caution(self) -> str:
+        thin = f" But the log is thin: {self._thinness}, so that this may promise too much." if self.thin else ""
+        arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
+        return thin + (
+            f" And {arms} never played: nothing here covers what the log never tried." if self.n_unplayed else ""
         )
 
     @property
@@ -180,6 +188,7 @@ def _certificate(
         n_contexts=estimate.n_contexts,
         n_episodes=len(estimate.episodes),
         n_steps=estimate.episodes.n_steps,
+        n_unplayed=estimate.bandit.n_arms - len(np.unique(estimate.episodes.actions)),
         n_parameters=posterior.n_parameters,
         n_floored=posterior.n_floored,
         draws=draws,
