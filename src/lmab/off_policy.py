@@ -64,6 +64,13 @@ class LogEvidence:
         """Whether the log alone can tell."""
         return bool(self.effective_sizes[-1] >= ENOUGH)
 
+    @property
+    def default(self) -> str:
+        """The method of choice, given what there is."""
+        if self.doubly_robust is not None:
+            return METHODS[2]
+        return METHODS[1] if self.self_normalised is not None else METHODS[0]
+
     def by(self, method: str) -> LogValue:
         """The estimate of that name; raises where it does not exist, saying what would help."""
         values = dict(zip(METHODS, (self.per_decision, self.self_normalised, self.doubly_robust), strict=True))

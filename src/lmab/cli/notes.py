@@ -47,7 +47,7 @@ def save_policy(path: str | os.PathLike[str], plan: Plan, fitted: Mapping[str, A
     record = plan.policy.record()
     upper = plan.upper if np.isfinite(plan.upper) else None
     bounds = {"horizon": plan.horizon, "lower": plan.lower, "upper": upper, "status": plan.status}
-    note = files.Record(_PLAN, {**bounds, "message": plan.message, _FIT: fitted})
+    note = files.Record(_PLAN, {**bounds, "repeats": plan.repeats, "message": plan.message, _FIT: fitted})
     files.write(path, replace(record, records={**record.records, _PLAN: note}))
 
 
@@ -57,10 +57,11 @@ def restore(path: str | os.PathLike[str], policy: Policy, episodes: Episodes) ->
     fitted = None if note is None else note.fields.get(_FIT)
     if note is None or fitted is None or not isinstance(policy, BeliefPolicy):
         raise InvalidFile(f"{os.fspath(path)}: does not say where it came from: make it with `lmab fit`, `lmab plan`")
-    if policy.kind.startswith("once"):
-        raise InvalidArgument("policy must be for sessions that may repeat arms to be certified, got one without")
-    bounds = note.fields
-    plan = Plan(policy, bounds["horizon"], bounds["lower"], bounds["upper"], bounds["status"], bounds["message"])
+    known = note.fields
+    upper = np.inf if known["upper"] is None else known["upper"]
+    plan = Plan(
+        policy, known["horizon"], known["lower"], upper, known["status"], known["message"], repeats=known["repeats"]
+    )
     return _estimate(policy, episodes, fitted), plan
 
 
