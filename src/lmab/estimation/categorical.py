@@ -59,6 +59,10 @@ class CategoricalObservations(Observations):
     def n_distinct(self) -> int:  # type: ignore[override]
         return len(self.offsets) - 1
 
+    @property
+    def n_features(self) -> int:
+        return self.episodes.n_arms * len(self.values)
+
     @cached_property
     def multiplicity(self) -> Float[Array, "n"]:
         return self.counts if len(self.counts) else np.ones(self.n_distinct)

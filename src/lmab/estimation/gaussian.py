@@ -53,6 +53,10 @@ class GaussianObservations(Observations):
     def n_distinct(self) -> int:  # type: ignore[override]
         return len(self.offsets) - 1
 
+    @property
+    def n_features(self) -> int:
+        return self.episodes.n_arms
+
     @cached_property
     def multiplicity(self) -> Float[Array, "n"]:
         return np.ones(self.n_distinct)

@@ -71,6 +71,11 @@ class Observations(ABC):
 
     @property
     @abstractmethod
+    def n_features(self) -> int:
+        """Columns of `design`: D."""
+
+    @property
+    @abstractmethod
     def multiplicity(self) -> Float[Array, "n"]:
         """How many episodes each distinct one stands for."""
 

@@ -1,4 +1,4 @@
-"""Where EM starts from: clusters of spectral features, and random models."""
+"""Where EM starts from: tensor decomposition, clusters of spectral features, and random models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from .observations import Observations
+from .tensor import TensorDecomposition
 
 _DENSE = 400  # features up to which the eigenvectors come from a full decomposition
 _MAX_DIMENSIONS = 12
@@ -13,14 +14,23 @@ _LLOYD = 20
 
 
 def draw_starts(data: Observations, n_contexts: int, n_starts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
-    """Half of the starts from k-means++ on the episodes' spectral features, the others random."""
-    n_clustered = (n_starts + 1) // 2 if n_contexts > 1 and data.n_distinct > n_contexts else 0
-    starts = [data.random_models(n_starts - n_clustered, n_contexts, rng)]
+    """A tensor decomposition where the log allows one, k-means++ on spectral features, and random models."""
+    starts = _tensor_start(data, n_contexts, rng) if n_contexts > 1 and n_starts > 2 else []
+    n_clustered = (n_starts - len(starts) + 1) // 2 if n_contexts > 1 and data.n_distinct > n_contexts else 0
     if n_clustered:
         features = spectral_features(data, min(n_contexts - 1, _MAX_DIMENSIONS))
         labels = [cluster(features, data.multiplicity, n_contexts, rng) for _ in range(n_clustered)]
         starts += [data.clustered_model(one, n_contexts) for one in labels]
-    return np.concatenate(starts)
+    return np.concatenate([*starts, data.random_models(n_starts - len(starts), n_contexts, rng)])
+
+
+def _tensor_start(data: Observations, n_contexts: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
+    """One model, or none where there are too few steps or too many features."""
+    n_features = data.n_features
+    if data.episodes.horizon < 3 or not n_contexts <= n_features <= _DENSE:
+        return []
+    bandit = TensorDecomposition(restarts=10).fit(data, n_contexts=n_contexts, rng=rng).bandit
+    return [data.soften(data.pack(bandit))]
 
 
 def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N k"]:
