@@ -1,7 +1,7 @@
 """A log encoded for one reward family: all that maximum likelihood needs to know about the rewards.
 
 A batch of R models is one array (R, K, P): row 0 holds the weights, the other rows what the family needs, in P columns
-(M contexts, padded with contexts of weight 0 to a multiple of 4). One array, so that models can be added, subtracted
+(M contexts, padded with contexts of weight 0 to a multiple of 8). One array, so that models can be added, subtracted
 and extrapolated whatever the family.
 """
 
@@ -18,7 +18,7 @@ from ..episodes import Episodes
 from ..model import LatentBandit
 from .information import Information
 
-LANES = 4  # contexts the kernel works on at a time
+LANES = 8  # contexts the kernel works on at a time
 _BLOCK = 1 << 14  # steps that make a block worth its own statistics
 _MAX_BLOCKS = 64
 

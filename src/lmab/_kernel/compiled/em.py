@@ -1,6 +1,6 @@
 """The expectation step of EM in Numba: one fused pass over the steps, in the linear domain.
 
-Contexts are worked on four at a time, in local variables, so that they stay in one vector register. A product of
+Contexts are worked on eight at a time, in local variables that fill vector registers. A product of
 probabilities only falls, so underflow shows in its final sum: such episodes, and long ones, are done again (or at
 once) with logarithms, taken only when the product has become small. Signed indices would be tested for being negative
 at every access: hence the unsigned ones.
@@ -9,11 +9,31 @@ at every access: hence the unsigned ones.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import config, njit
+from numba.core import event
 
 _SMALL = 1e-100  # products below this go to the logarithms
 _LONG = 192  # steps of an episode that starts with logarithms
-_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
+_U0, _U1, _U4, _U8 = (np.uint64(i) for i in (0, 1, 4, 8))
+
+
+class _StraightLine(event.Listener):
+    """While this module is compiled, LLVM may vectorise straight-line code, which Numba leaves off by default."""
+
+    def __init__(self):
+        self._before = []
+
+    def on_start(self, event):
+        if event.data["dispatcher"].py_func.__module__ == __name__:
+            self._before.append(config.SLP_VECTORIZE)
+            config.SLP_VECTORIZE = 1
+
+    def on_end(self, event):
+        if event.data["dispatcher"].py_func.__module__ == __name__:
+            config.SLP_VECTORIZE = self._before.pop()
+
+
+event.register("numba:compile", _StraightLine())
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -36,26 +56,22 @@ def _block(codes, offsets, counts, table, statistics, low, high):
         begin, end = np.uint64(offsets[episode]), np.uint64(offsets[episode + _U1])
         mass = 0.0
         if end - begin <= _LONG:
-            for j in range(_U0, width, _U4):
-                p0, p1, p2, p3 = table[_U0, j], table[_U0, j + _U1], table[_U0, j + _U2], table[_U0, j + _U3]
+            for j in range(_U0, width, _U8):
+                row = table[_U0, j:]
+                p0, p1, p2, p3, p4, p5, p6, p7 = row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]
                 for t in range(begin, end):
-                    row = np.uint64(codes[t]) + _U1
-                    p0 *= table[row, j]
-                    p1 *= table[row, j + _U1]
-                    p2 *= table[row, j + _U2]
-                    p3 *= table[row, j + _U3]
-                share[j], share[j + _U1], share[j + _U2], share[j + _U3] = p0, p1, p2, p3
-                mass += (p0 + p2) + (p1 + p3)
+                    row = table[np.uint64(codes[t]) + _U1, j:]
+                    p0, p1, p2, p3 = p0 * row[0], p1 * row[1], p2 * row[2], p3 * row[3]
+                    p4, p5, p6, p7 = p4 * row[4], p5 * row[5], p6 * row[6], p7 * row[7]
+                row = share[j:]
+                row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7] = p0, p1, p2, p3, p4, p5, p6, p7
+                mass += ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
         scale = counts[episode] if merged else 1.0
         if mass < _SMALL:
-            for j in range(width):
-                share[j] = _log_product(codes, begin, end, table, j)
-            top = share.max()
-            if top == -np.inf:
-                total = -np.inf
+            mass, logarithm = _with_logarithms(codes, begin, end, table, share)
+            total += scale * logarithm
+            if mass == 0:
                 continue
-            mass = _exponentials(share, top)
-            total += scale * (top + np.log(mass))
         elif merged:
             total += scale * np.log(mass)
         else:
@@ -64,21 +80,30 @@ def _block(codes, offsets, counts, table, statistics, low, high):
                 total += np.log(product)
                 product = 1.0
         scale /= mass
-        for j in range(_U0, width, _U4):
-            p0, p1, p2, p3 = share[j], share[j + _U1], share[j + _U2], share[j + _U3]
-            p0, p1, p2, p3 = p0 * scale, p1 * scale, p2 * scale, p3 * scale
-            _add(statistics, _U0, j, p0, p1, p2, p3)
+        for j in range(_U0, width, _U8):
+            row = share[j:]
+            p0, p1, p2, p3 = row[0] * scale, row[1] * scale, row[2] * scale, row[3] * scale
+            p4, p5, p6, p7 = row[4] * scale, row[5] * scale, row[6] * scale, row[7] * scale
+            row = statistics[_U0, j:]
+            row[0], row[1], row[2], row[3] = row[0] + p0, row[1] + p1, row[2] + p2, row[3] + p3
+            row[4], row[5], row[6], row[7] = row[4] + p4, row[5] + p5, row[6] + p6, row[7] + p7
             for t in range(begin, end):
-                _add(statistics, np.uint64(codes[t]) + _U1, j, p0, p1, p2, p3)
+                row = statistics[np.uint64(codes[t]) + _U1, j:]
+                row[0], row[1], row[2], row[3] = row[0] + p0, row[1] + p1, row[2] + p2, row[3] + p3
+                row[4], row[5], row[6], row[7] = row[4] + p4, row[5] + p5, row[6] + p6, row[7] + p7
     return total + np.log(product)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _add(statistics, row, j, p0, p1, p2, p3):
-    statistics[row, j] += p0
-    statistics[row, j + _U1] += p1
-    statistics[row, j + _U2] += p2
-    statistics[row, j + _U3] += p3
+@njit(cache=True, nogil=True, error_model="numpy")
+def _with_logarithms(codes, begin, end, table, share):
+    """Shares of the contexts up to a factor, their sum, and the log-likelihood; (0, -inf) for the impossible."""
+    for j in range(len(share)):
+        share[j] = _log_product(codes, begin, end, table, np.uint64(j))
+    top = share.max()
+    if top == -np.inf:
+        return 0.0, -np.inf
+    mass = _exponentials(share, len(share), top)
+    return mass, top + np.log(mass)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -98,10 +123,10 @@ def _log_product(codes, begin, end, table, j):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _exponentials(share, top):
-    """Replace each entry by exp(entry - top); return their sum."""
+def _exponentials(share, n, top):
+    """Replace each of the first n entries by exp(entry - top); return their sum."""
     mass = 0.0
-    for j in range(len(share)):
+    for j in range(n):
         share[j] = np.exp(share[j] - top)
         mass += share[j]
     return mass
@@ -120,42 +145,43 @@ def gaussian(arms, rewards, offsets, edges, tables, statistics, logs, first, las
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _gaussian_block(arms, rewards, offsets, table, statistics, low, high):
-    width, n_arms = np.uint64(table.shape[1]), np.uint64(table.shape[0] - 2)
+    n_contexts, n_arms = np.flatnonzero(table[0])[-1] + 1, np.uint64(table.shape[0] - 2)  # the others are padding
+    width = np.uint64((n_contexts + 3) // 4 * 4)
     deviation = table[n_arms + _U1, _U0]
-    precision = -0.5 / deviation**2
-    weights = np.log(table[0])
-    share = np.empty(table.shape[1])
+    precision, weights = -0.5 / deviation**2, np.log(table[0])
+    share = np.zeros(table.shape[1])
     total = 0.0
     for episode in range(np.uint64(low), np.uint64(high)):
         begin, end = np.uint64(offsets[episode]), np.uint64(offsets[episode + _U1])
+        top = -np.inf
         for j in range(_U0, width, _U4):
             s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
             for t in range(begin, end):
-                row, x = np.uint64(arms[t]) + _U1, rewards[t]
-                d0, d1, d2, d3 = (
-                    x - table[row, j],
-                    x - table[row, j + _U1],
-                    x - table[row, j + _U2],
-                    x - table[row, j + _U3],
-                )
+                row, x = table[np.uint64(arms[t]) + _U1, j:], rewards[t]
+                d0, d1, d2, d3 = x - row[0], x - row[1], x - row[2], x - row[3]
                 s0, s1, s2, s3 = s0 + d0 * d0, s1 + d1 * d1, s2 + d2 * d2, s3 + d3 * d3
-            share[j], share[j + _U1], share[j + _U2], share[j + _U3] = s0, s1, s2, s3
-        for j in range(width):
+            row = share[j:]
+            row[0], row[1], row[2], row[3] = s0, s1, s2, s3
+        for j in range(n_contexts):
             share[j] = weights[j] + precision * share[j]
-        top = share.max()
+            top = max(top, share[j])
         if not top > -np.inf:
             total = -np.inf
             continue
-        mass = _exponentials(share, top)
+        share[n_contexts:] = 0.0
+        mass = _exponentials(share, n_contexts, top)
         total += top + np.log(mass)
         scale = 1.0 / mass
         for j in range(_U0, width, _U4):
-            p0, p1, p2, p3 = share[j], share[j + _U1], share[j + _U2], share[j + _U3]
-            p0, p1, p2, p3 = p0 * scale, p1 * scale, p2 * scale, p3 * scale
-            _add(statistics, _U0, j, p0, p1, p2, p3)
+            row = share[j:]
+            p0, p1, p2, p3 = row[0] * scale, row[1] * scale, row[2] * scale, row[3] * scale
+            row = statistics[_U0, j:]
+            row[0], row[1], row[2], row[3] = row[0] + p0, row[1] + p1, row[2] + p2, row[3] + p3
             for t in range(begin, end):
-                row, x = np.uint64(arms[t]) + _U1, rewards[t]
-                _add(statistics, row, j, p0, p1, p2, p3)
-                _add(statistics, row + n_arms, j, p0 * x, p1 * x, p2 * x, p3 * x)
+                arm, x = np.uint64(arms[t]) + _U1, rewards[t]
+                row = statistics[arm, j:]
+                row[0], row[1], row[2], row[3] = row[0] + p0, row[1] + p1, row[2] + p2, row[3] + p3
+                row = statistics[arm + n_arms, j:]
+                row[0], row[1], row[2], row[3] = row[0] + p0 * x, row[1] + p1 * x, row[2] + p2 * x, row[3] + p3 * x
     steps = offsets[high] - offsets[low]
     return total - steps * np.log(deviation * np.sqrt(2 * np.pi))

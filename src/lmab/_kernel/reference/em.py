@@ -3,7 +3,7 @@
 Episodes come as flat columns with `offsets`; `edges` cuts them into B blocks. Task k = r * B + b is block b under
 model r; tasks `first` to `last` - 1 are done, each writing its own slice of `statistics` and `logs`, so that tasks may
 run in any order or on any number of threads and give the same bits. Models hold contexts in P columns, M padded with
-contexts of weight 0 to a multiple of 4.
+contexts of weight 0 to a multiple of 8.
 
 An episode that is impossible under a model makes that block's log-likelihood -inf and adds nothing to the statistics.
 """
