@@ -71,6 +71,25 @@ def test_two_arms_with_uniform_priors(horizon, method):
     assert plan.upper == pytest.approx(truth, abs=1e-8)
 
 
+def beta_bernoulli(horizon: int) -> float:
+    """Two arms with uniform priors by the classical recursion over successes and failures, nothing shared with us."""
+    value = np.zeros((horizon + 1, horizon + 1, horizon + 1))  # [plays of arm 0, its successes, successes of arm 1]
+    for played in range(horizon - 1, -1, -1):
+        first, wins, others = np.ogrid[: horizon + 1, : horizon + 1, : horizon + 1]
+        p, q = (wins + 1) / (first + 2), (others + 1) / np.maximum(played - first + 2, 1)
+        won, lost, other_won = (np.roll(value, -1, axis=axes) for axes in ((0, 1), 0, 2))
+        left = p * (1 + won) + (1 - p) * lost
+        right = q * (1 + other_won) + (1 - q) * value
+        value = np.maximum(left, right)
+    return float(value[0, 0, 0])
+
+
+@pytest.mark.parametrize("horizon", [8, 25, 60])
+def test_two_uniform_arms_over_long_sessions(horizon):
+    plan = lmab.plan(two_uniform_arms(horizon), horizon=horizon, method=Exact())
+    assert plan.lower == pytest.approx(beta_bernoulli(horizon), rel=1e-11)
+
+
 def test_feldman_symmetric_arms_make_greedy_optimal():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
     for horizon, value in ((5, 2.980355), (10, 6.1767271963)):
@@ -154,13 +173,14 @@ def test_values_near_zero_use_the_absolute_gap():
 
 
 def test_same_seed_same_plan_whatever_else_the_machine_does():
-    bandit = lmab.random_bandit(6, 30, kind="hard", rng=np.random.default_rng(3))
-    quiet = lmab.plan(bandit, horizon=6)
+    bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(3))
+    quiet = lmab.plan(bandit, horizon=10, method=Certified(gap=0.02))
+    assert len(quiet.trace) > 30  # long enough to drop dominated arms on the way
     busy = threading.Event()
     load = threading.Thread(target=lambda: [sum(range(2000)) for _ in iter(busy.is_set, True)])
     load.start()
     try:
-        loud = lmab.plan(bandit, horizon=6)
+        loud = lmab.plan(bandit, horizon=10, method=Certified(gap=0.02))
     finally:
         busy.set()
         load.join()

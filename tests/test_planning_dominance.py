@@ -8,6 +8,9 @@ import pytest
 import lmab
 from lmab.planning.dominance import best_somewhere, undominated_arms
 from lmab.planning.problem import Problem
+from lmab.planning.result import Watch
+from lmab.planning.search import Search
+from lmab.planning.vectors import vector_policy
 
 
 def _value(bandit: lmab.LatentBandit, arms: np.ndarray, horizon: int) -> float:
@@ -75,6 +78,24 @@ def test_stopping_keeps_the_rest():
     means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])
     table = np.stack([1 - means, means], axis=1).reshape(6, 2)
     assert undominated_arms(table, means, lambda: True).tolist() == [0, 1, 2]
+
+
+def test_solver_tolerance_is_no_dominance():
+    """Arms that differ by less than a solver notices, but do differ, both stay."""
+    means = np.array([[0.6, 0.4], [0.6 + 1e-8, 0.4 + 1e-8]])
+    table = np.stack([1 - means, means], axis=1).reshape(4, 2)
+    assert undominated_arms(table, means).tolist() == [0, 1]
+
+
+def test_vectors_name_the_arms_of_the_bandit_after_arms_were_dropped():
+    bandit = lmab.random_bandit(4, 20, kind="hard", rng=np.random.default_rng(0))
+    search = Search(Problem.of(bandit, 5, 2), seed=0)
+    search.drop_dominated_arms(Watch(60.0))
+    assert len(search.arms.means) < 20
+    search.advance(1e-3)
+    policy = vector_policy(search.problem, search.sets())
+    assert search.lower_bound > 3
+    assert lmab.evaluate(policy, bandit, horizon=5).mean >= search.lower_bound - 1e-9
 
 
 def test_a_search_that_drops_arms_ends_at_the_same_optimum():

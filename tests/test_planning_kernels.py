@@ -13,6 +13,7 @@ from lmab._kernel.compiled import planning_search as compiled_search
 from lmab._kernel.reference import planning_exact as reference_exact
 from lmab._kernel.reference import planning_lookahead as reference_lookahead
 from lmab._kernel.reference import planning_search as reference_search
+from lmab.planning import search as search_module
 from lmab.planning.exact import binomials, n_states
 from lmab.planning.problem import Problem
 from lmab.planning.result import Watch
@@ -91,6 +92,25 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
             upper = steps * (it.corner @ x) + reference_search.sawtooth(search.upper, x, steps)
             assert upper >= best - 1e-12
             assert (x @ search.lower.vectors[steps, :, : search.lower.counts[steps]]).max() <= best + 1e-12
+
+
+def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkeypatch):
+    monkeypatch.setattr(search_module, "_START", 16)
+    bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))
+    it = Problem.of(bandit, 6, 2)
+    search = Search(it, seed=0)
+    for _ in range(60):
+        search.advance(1e-6)
+    nodes, upper = search.nodes, search.upper
+    assert upper.drops.shape[1] > 16
+    owners = np.flatnonzero(nodes.points[: nodes.counts[0]] >= 0)
+    assert len(owners) > 50
+    for node in owners.tolist():
+        steps, point, x = nodes.steps[node], nodes.points[node], nodes.beliefs[node]
+        np.testing.assert_allclose(1 / upper.inverse[steps, :, point], x / x.sum(), rtol=1e-9)
+        plane = steps * (it.corner @ x)
+        assert plane + upper.drops[steps, point] * x.sum() >= nodes.upper[node] - 1e-12
+    assert search.lower_bound <= _optimum(bandit, bandit.weights, 6) + 1e-9 <= search.upper_bound + 2e-9
 
 
 def _optimum(bandit: lmab.LatentBandit, x: np.ndarray, steps: int) -> float:
