@@ -25,15 +25,15 @@ def _nothing(setting, bandit, instance):
 
 GENIE, FAST, SLOW = (Method(name, name, _nothing, name != "genie") for name in ("genie", "direct-mle", "ed-mle"))
 SETTINGS = tuple(Setting("spherical", 5, 50, 7, n) for n in (1000, 10_000, 100_000))
+FRACTION, LOST = Panel("fraction", "Fraction"), Panel("value_gap", "Lost", log=True)
 STUDY = Study(
     "toy",
     "A toy",
     "n_episodes",
     "episodes",
-    (Panel("fraction", "Fraction"), Panel("value_gap", "Lost", log=True)),
+    (FRACTION, LOST, Panel("distance", "Distance", budget=0)),
     {"quick": (Cell(SETTINGS, (GENIE, FAST, SLOW)),)},
     log=True,
-    table=("fraction", "distance"),
 )
 
 
@@ -124,19 +124,19 @@ def test_the_compressed_table_gives_the_same_rows_and_bytes(tmp_path):
 
 
 def test_points_are_paired_with_the_genie_of_the_same_instance():
-    found = {(point.method, point.x): point for point in points(STUDY, toy_rows(), "fraction")}
+    found = {(point.method, point.x): point for point in points(STUDY, toy_rows(), FRACTION)}
     assert found["direct-mle", 10_000].mean == pytest.approx(0.95)
     assert found["direct-mle", 10_000].stderr == pytest.approx(0, abs=1e-12)
     assert found["genie", 1000].mean == found["genie", 100_000].mean == 1.0
     assert {point.n_instances for point in found.values()} == {2}
-    lost = {(point.method, point.x): point.mean for point in points(STUDY, toy_rows(), "value_gap")}
+    lost = {(point.method, point.x): point.mean for point in points(STUDY, toy_rows(), LOST)}
     assert lost["ed-mle", 1000] == pytest.approx(0.2 * 1.5 / 7)
 
 
 def test_standard_errors_are_over_instances():
     rows = [found for found in toy_rows() if found.method != "genie"]
     genies = [row(Trial.of(SETTINGS[0], i, GENIE), value=1.0) for i in range(2)]
-    point = next(p for p in points(STUDY, [*rows, *genies], "fraction") if (p.method, p.x) == ("direct-mle", 1000))
+    point = next(p for p in points(STUDY, [*rows, *genies], FRACTION) if (p.method, p.x) == ("direct-mle", 1000))
     assert point.mean == pytest.approx((0.9 + 1.8) / 2)
     assert point.stderr == pytest.approx(0.45)
 
@@ -166,11 +166,12 @@ def test_failed_rows_and_rows_of_other_studies_are_left_out():
 
 
 def test_tables_have_a_line_per_method_and_a_column_per_place():
-    fraction, distance = tables(STUDY, toy_rows())
+    fraction, _, distance = tables(STUDY, toy_rows())
     assert fraction.header == ["episodes", "1,000", "10,000", "100,000"]
     assert fraction.cells[1] == ["direct-mle", "0.9000 ± 0.0000", "0.9500 ± 0.0000", "1.0000 ± 0.0000"]
-    assert fraction.title == "V / V genie, certified planner (2 instances)"
+    assert fraction.title == "Fraction: V / V genie, certified planner (2 instances)"
     assert [line[0] for line in distance.cells] == ["direct-mle", "ed-mle"]
+    assert distance.header == ["episodes", "1,000"]  # the smallest budget only
 
 
 def test_figures_come_from_rows_alone_and_say_how_many_instances(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._shapes import Array, Float
 from .store import Row
-from .study import Study
+from .study import Panel, Study
 
 REFERENCE = "genie"
 OPTIMUM = "plan-certified"  # its upper bound is what planners are measured by
@@ -108,22 +108,21 @@ def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
     return [(row, value) for row, value in pairs if value is not None]
 
 
-def points(study: Study, rows: Sequence[Row], measure: str) -> list[Point]:
+def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
     """Mean and standard error over instances for every method and place on the axis."""
     budgets = sorted({row.n_episodes for row in rows if row.n_episodes})
+    if panel.budget is not None and budgets:
+        budgets = [budgets[panel.budget]]
     groups: dict[tuple[str, str, float | str], list[float]] = {}
-    for row, value in measured(rows, measure):
+    for row, value in measured(rows, panel.measure):
+        if row.n_episodes not in (0, *budgets):
+            continue
         split = str(getattr(row, study.split)) if study.split else ""
-        for x in _places(study, row, budgets):
+        # A row that needs no episodes belongs to every budget.
+        everywhere = study.axis == "n_episodes" and row.n_episodes == 0
+        for x in budgets if everywhere else [getattr(row, study.axis)]:
             groups.setdefault((row.method, split, x), []).append(value)
     return [Point(*key, *mean_and_error(values), len(values)) for key, values in groups.items()]
-
-
-def _places(study: Study, row: Row, budgets: Sequence[int]) -> Sequence[float | str]:
-    """Where on the axis a row belongs: one that needs no episodes belongs to every budget."""
-    if study.axis == "n_episodes" and row.n_episodes == 0:
-        return budgets
-    return [getattr(row, study.axis)]
 
 
 def in_order(values: Iterable[Any]) -> list[Any]:

@@ -62,7 +62,7 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
     figure = Figure(figsize=(4.6 * columns, 3.3 * lines + 0.9), layout="constrained")
     counts = set()
     for index, panel in enumerate(study.panels):
-        found = points(study, rows, panel.measure)
+        found = points(study, rows, panel)
         counts |= {point.n_instances for point in found}
         _draw_panel(figure.add_subplot(lines, columns, index + 1), study, panel, found)
     figure.suptitle(f"{study.title}\n{_instances(counts)}", fontsize=10)

@@ -2,15 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .methods import (
     BEST_FIXED_ARM,
+    DIRECT_MLE,
+    GENIE,
     PLAN_CERTIFIED,
     PLAN_LOOKAHEAD,
     PLAN_POINT_BASED,
     PLAN_QMDP,
+    UCB1,
 )
 from .setting import Setting
 from .study import Cell, Panel, Study
+
+PAPER = (UCB1, DIRECT_MLE, GENIE)
+
+# Both planners, the paper's first; rewards as the paper draws them, and shares of the genie, which compare in pairs.
+_BOTH_PLANNERS = (
+    Panel("per_step_qmdp", "Q-MDP, as in the paper"),
+    Panel("per_step", "Certified planner"),
+    Panel("fraction_qmdp", "Q-MDP, against the genie with Q-MDP"),
+    Panel("fraction", "Certified planner, against the certified genie"),
+)
+
+
+def _horizons(n_contexts: int, n_arms: int, n_episodes: int, horizons: Sequence[int]) -> tuple[Setting, ...]:
+    return tuple(Setting("spherical", n_contexts, n_arms, horizon, n_episodes) for horizon in horizons)
+
+
+def _budgets(budgets: Sequence[int]) -> tuple[Setting, ...]:
+    return tuple(Setting("spherical", 5, 50, 7, n) for n in budgets)
+
+
+FIG2A = Study(
+    name="fig2a",
+    title="Figure 2, left: M = 4, A = 20, N = 50,000",
+    axis="horizon",
+    axis_label="horizon H",
+    panels=_BOTH_PLANNERS,
+    cells={
+        "quick": (Cell(_horizons(4, 20, 5_000, (2, 5)), PAPER),),
+        "standard": (Cell(_horizons(4, 20, 50_000, (2, 3, 5, 7, 10, 20)), PAPER),),
+        "full": (Cell(_horizons(4, 20, 50_000, (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20)), PAPER),),
+    },
+)
+
+FIG2B = Study(
+    name="fig2b",
+    title="Figure 2, right: M = 7, A = 50, N = 100,000",
+    axis="horizon",
+    axis_label="horizon H",
+    panels=_BOTH_PLANNERS,
+    cells={
+        "quick": (Cell(_horizons(7, 50, 10_000, (3, 7)), PAPER),),
+        "standard": (Cell(_horizons(7, 50, 100_000, (2, 4, 7, 12, 20)), PAPER),),
+        "full": (Cell(_horizons(7, 50, 100_000, (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20)), PAPER),),
+    },
+)
+
+FIG3A = Study(
+    name="fig3a",
+    title="Figure 3, left: A = 50, H = 7, N = 50,000",
+    axis="n_contexts",
+    axis_label="contexts M",
+    panels=_BOTH_PLANNERS,
+    cells={
+        size: (Cell(tuple(Setting("spherical", m, 50, 7, n) for m in contexts), PAPER),)
+        for size, n, contexts in (
+            ("quick", 10_000, (4, 8)),
+            ("standard", 50_000, (3, 4, 5, 7, 10)),
+            ("full", 50_000, (3, 4, 5, 6, 7, 8, 9, 10)),
+        )
+    },
+)
+
+FIG3B = Study(
+    name="fig3b",
+    title="Figure 3, right: M = 5, A = 50, H = 7",
+    axis="n_episodes",
+    axis_label="episodes N",
+    log=True,
+    panels=_BOTH_PLANNERS,
+    cells={
+        "quick": (Cell(_budgets((2_000, 10_000)), PAPER),),
+        "standard": (Cell(_budgets((2_000, 5_000, 10_000, 50_000, 200_000)), PAPER),),
+        "full": (Cell(_budgets((2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)), PAPER),),
+    },
+)
+
+IDENTIFIABILITY = Study(
+    name="identifiability",
+    title="Contexts on a line, M = 3, A = 8: below and above H = 2M - 1 = 5",
+    axis="n_episodes",
+    axis_label="episodes N",
+    log=True,
+    split="horizon",
+    split_label="H = {}",
+    panels=(Panel("distance", "Parameters", log=True), Panel("value_gap", "Value lost")),
+    cells={
+        size: (
+            Cell(tuple(Setting("line", 3, 8, h, n) for h in horizons for n in budgets), (DIRECT_MLE,)),
+            Cell(tuple(Setting("line", 3, 8, h) for h in horizons), (GENIE,)),
+        )
+        for size, horizons, budgets in (
+            ("quick", (2, 5), (1_000, 10_000)),
+            ("standard", (2, 3, 4, 5, 8), (1_000, 3_000, 10_000, 30_000, 100_000)),
+            ("full", (2, 3, 4, 5, 6, 8), (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)),
+        )
+    },
+)
+
+SEPARATION = Study(
+    name="separation",
+    title="Separated contexts (appendix C): M = 3, A = 20",
+    axis="horizon",
+    axis_label="horizon H",
+    log=True,
+    split="separation",
+    split_label="gamma = {}",
+    panels=(
+        Panel("distance", "Parameters, the smaller N", log=True, budget=0),
+        Panel("distance", "Parameters, the larger N", log=True, budget=-1),
+    ),
+    cells={
+        size: (
+            Cell(tuple(Setting("separated", 3, 20, h, n, g) for g in gaps for h in horizons for n in budgets),
+                 (DIRECT_MLE,)),
+            Cell(tuple(Setting("separated", 3, 20, h, 0, g) for g in gaps for h in horizons), (GENIE,)),
+        )
+        for size, gaps, horizons, budgets in (
+            ("quick", (0.4, 1.2), (4, 16), (1_000, 4_000)),
+            ("standard", (0.2, 0.4, 0.8, 1.2), (2, 4, 8, 16, 32), (1_000, 10_000)),
+            ("full", (0.1, 0.2, 0.4, 0.8, 1.2), (2, 4, 8, 16, 32, 64), (1_000, 10_000, 100_000)),
+        )
+    },
+)  # fmt: skip
 
 PLANNING = Study(
     name="planning",
@@ -30,7 +158,23 @@ PLANNING = Study(
         )
         for size, sizes in {"quick": (4, 20, 5), "standard": (7, 50, 7), "full": (7, 50, 7)}.items()
     },
-    table=("of_optimum", "seconds_planning"),
 )
 
-STUDIES = (PLANNING,)
+ARMS = Study(
+    name="arms",
+    title="Who scales with the arms: M = 5, H = 7, N fixed",
+    axis="n_arms",
+    axis_label="arms A",
+    log=True,
+    panels=(*_BOTH_PLANNERS[2:], Panel("seconds_learning", "Time to learn", log=True)),
+    cells={
+        size: (Cell(tuple(Setting("spherical", 5, a, 7, n) for a in arms), PAPER),)
+        for size, n, arms in (
+            ("quick", 5_000, (10, 100)),
+            ("standard", 20_000, (10, 30, 100, 300, 1_000)),
+            ("full", 20_000, (10, 20, 50, 100, 200, 500, 1_000, 30, 300)),
+        )
+    },
+)
+
+STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, IDENTIFIABILITY, SEPARATION, PLANNING, ARMS)

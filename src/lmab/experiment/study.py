@@ -29,6 +29,7 @@ class Panel:
     measure: str
     title: str
     log: bool = False  # vertical axis
+    budget: int | None = None  # only the smallest (0) or largest (-1) number of episodes; None: all
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,6 @@ class Study:
     split: str = ""  # a second column: one line for each of its values and each method
     split_label: str = ""  # how a line names it, e.g. "H = {}"
     log: bool = False  # horizontal axis
-    table: tuple[str, ...] = ()  # measures of the printed table
 
     def trials(self, size: str) -> list[Trial]:
         """All trials at a size."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .analysis import MEASURES, in_order, points
 from .store import Row
-from .study import Study
+from .study import Panel, Study
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Table:
 
 
 def tables(study: Study, rows: Sequence[Row]) -> list[Table]:
-    """Mean ± standard error over instances, for each measure of the study that has values."""
-    made = (_table(study, rows, measure) for measure in study.table)
+    """Mean ± standard error over instances, a table for each panel that has values."""
+    made = (_table(study, rows, panel) for panel in study.panels)
     return [table for table in made if table.cells]
 
 
-def _table(study: Study, rows: Sequence[Row], measure: str) -> Table:
-    found = {(point.method, point.split, point.x): point for point in points(study, rows, measure)}
+def _table(study: Study, rows: Sequence[Row], panel: Panel) -> Table:
+    found = {(point.method, point.split, point.x): point for point in points(study, rows, panel)}
     places, splits = in_order({key[2] for key in found}), in_order({key[1] for key in found})
     cells = []
     for split in splits:
@@ -38,7 +38,7 @@ def _table(study: Study, rows: Sequence[Row], measure: str) -> Table:
                 cells.append([name, *texts])
     counts = {point.n_instances for point in found.values()}
     instances = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else "".join(map(str, counts))
-    title = f"{MEASURES[measure][0]} ({instances} instances)"
+    title = f"{panel.title}: {MEASURES[panel.measure][0]} ({instances} instances)"
     return Table(title, [study.axis_label, *(heading(place) for place in places)], cells)
 
 
