@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check slow docs bench manual browser clean
+.PHONY: demo test check slow docs bench manual browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -32,6 +32,13 @@ manual: $(VENV)/.installed-dev     ## docs/cli.md, from the commands themselves
 browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## the report in headless Chromium, with screenshots
 	mkdir -p build/screenshots
 	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -n 0 tests/test_browser.py
+
+reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows in results/
+	$(BIN)/lmab reproduce all --plot-only --out results
+	mkdir -p docs/figures docs/reproduction
+	cp results/reproduction.md docs/reproduction.md
+	cp results/figures/*.svg docs/figures/
+	cp results/rows.csv.gz docs/reproduction/rows.csv.gz
 
 clean:
 	rm -rf $(VENV) site

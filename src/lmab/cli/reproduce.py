@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument, choices
-from ..experiment import STUDIES, Store, Study, draw, pending, run_all, tables, wanted, write_table
+from ..experiment import STUDIES, Store, Study, draw, page, pending, run_all, tables, wanted, write_table
 from .output import console, progress, show_json, show_table
 
 _NAMES = [study.name for study in STUDIES]
@@ -88,6 +88,7 @@ def _show(studies: Sequence[Study], size: str, store: Store, as_json: bool) -> N
         if not as_json:
             _print_study(study, answer)
     write_table(rows, store.folder / "rows.csv.gz")
+    (store.folder / "reproduction.md").write_text(page(rows, size))
     if as_json:
         show_json(answers)
 

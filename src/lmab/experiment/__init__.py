@@ -1,6 +1,7 @@
 """The paper's studies, and ours, as data: run, store, resume, analyse, draw."""
 
 from .analysis import wanted as wanted
+from .page import page as page
 from .plots import draw as draw
 from .runner import pending as pending
 from .runner import run_all as run_all

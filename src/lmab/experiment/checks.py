@@ -1,0 +1,249 @@
+"""Checks: what rows say about a claim, with the numbers; None while rows are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .analysis import episodes_needed, instance_of, mean_and_error, measured
+from .store import Row
+
+MLE_BASED = {"ed-mle": "ED+MLE", "l-ucrl": "L-UCRL", "direct-mle": "DirectMLE"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the rows say about a claim."""
+
+    holds: bool
+    text: str  # with the numbers
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over instances."""
+
+    mean: float
+    stderr: float
+    n_instances: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.stderr:.4f}"
+
+
+class Evidence:
+    """The rows of one study, asked for means."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+
+    def values(self, measure: str, method: str, **where: Any) -> dict[tuple[Any, ...], float]:
+        """Value by instance (and budget), for rows whose columns are as given."""
+        pairs = measured(self.rows, measure)
+        return {
+            (*instance_of(row), row.n_episodes): value
+            for row, value in pairs
+            if row.method == method and all(getattr(row, name) == wanted for name, wanted in where.items())
+        }
+
+    def mean(self, measure: str, method: str, **where: Any) -> Mean | None:
+        values = list(self.values(measure, method, **where).values())
+        return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
+
+    def difference(self, measure: str, method: str, other: str, **where: Any) -> Mean | None:
+        """Paired: `method` minus `other`."""
+        ours, theirs = self.values(measure, method, **where), self.values(measure, other, **where)
+        values = [ours[key] - theirs[key] for key in ours if key in theirs]
+        return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
+
+    def places(self, column: str) -> list[Any]:
+        """The values of a column, in order, among rows that learned."""
+        return sorted({getattr(row, column) for row in self.rows if row.n_episodes})
+
+
+Check = Callable[[Evidence], Finding | None]
+
+
+def at_least(measure: str, limits: Mapping[tuple[str, str], float], **where: Any) -> Check:
+    """Every (method, label) has at least its limit."""
+
+    def check(evidence: Evidence) -> Finding | None:
+        found = {key: evidence.mean(measure, key[0], **where) for key in limits}
+        if any(mean is None for mean in found.values()):
+            return None
+        text = "; ".join(f"{label} {found[name, label]} (asked: {limit:g})" for (name, label), limit in limits.items())
+        return Finding(all(found[key].mean >= limit for key, limit in limits.items()), text)  # type: ignore[union-attr]
+
+    return check
+
+
+def rises_with_horizon(evidence: Evidence) -> Finding | None:
+    horizons = evidence.places("horizon")
+    methods = {**MLE_BASED, "tensor": "tensor"}
+    if len(horizons) < 2:
+        return None
+    texts, rises = [], []
+    for name, label in methods.items():
+        ends = [evidence.mean("per_step_qmdp", name, horizon=horizon) for horizon in (horizons[0], horizons[-1])]
+        if ends[0] is None or ends[1] is None:
+            return None
+        rises.append(ends[1].mean > ends[0].mean)
+        texts.append(f"{label} {ends[0].mean:.3f} to {ends[1].mean:.3f}")
+    ucb = [evidence.mean("per_step_qmdp", "ucb", horizon=horizon) for horizon in (horizons[0], horizons[-1])]
+    if ucb[0] is not None and ucb[1] is not None:
+        texts.append(f"UCB {ucb[0].mean:.3f} to {ucb[1].mean:.3f}")
+    return Finding(all(rises), f"reward per step from H = {horizons[0]} to {horizons[-1]}: " + ", ".join(texts))
+
+
+def tensor_is_close(evidence: Evidence) -> Finding | None:
+    found = evidence.difference("fraction_qmdp", "ed-mle", "tensor", horizon=7)
+    tensor = evidence.mean("fraction_qmdp", "tensor", horizon=7)
+    if found is None or tensor is None:
+        return None
+    return Finding(tensor.mean >= 0.95, f"tensor at H = 7: {tensor} of the genie; ED+MLE minus tensor {found}")
+
+
+def tensor_falls_behind(**where: Any) -> Check:
+    def check(evidence: Evidence) -> Finding | None:
+        texts, holds = [], []
+        for measure, planner in (("fraction", "certified"), ("fraction_qmdp", "Q-MDP")):
+            for name in ("ed-mle", "l-ucrl"):
+                found = evidence.difference(measure, name, "tensor", **where)
+                if found is None:
+                    return None
+                holds.append(found.mean > 2 * found.stderr)
+                texts.append(f"{MLE_BASED[name]} minus tensor {found} ({planner})")
+        return Finding(all(holds), "; ".join(texts))
+
+    return check
+
+
+def ed_beats_tensor(evidence: Evidence) -> Finding | None:
+    found = evidence.difference("fraction", "ed-mle", "tensor", horizon=7)
+    return None if found is None else Finding(found.mean > 0.05, f"ED+MLE minus tensor: {found}")
+
+
+def lucrl_is_near(evidence: Evidence) -> Finding | None:
+    found = evidence.difference("fraction", "direct-mle", "l-ucrl", horizon=7)
+    return None if found is None else Finding(found.mean < 0.03, f"DirectMLE minus L-UCRL: {found}")
+
+
+def tensor_falls_with_contexts(evidence: Evidence) -> Finding | None:
+    contexts = evidence.places("n_contexts")
+    ends = {
+        name: [evidence.mean("fraction_qmdp", name, n_contexts=m) for m in (4, contexts[-1] if contexts else 0)]
+        for name in ("tensor", "ed-mle")
+    }
+    if any(mean is None for pair in ends.values() for mean in pair):
+        return None
+    falls = {name: pair[0].mean - pair[1].mean for name, pair in ends.items()}  # type: ignore[union-attr]
+    text = "; ".join(f"{name} {pair[0]} at M = 4, {pair[1]} at M = {contexts[-1]}" for name, pair in ends.items())
+    return Finding(falls["tensor"] > 0.05 and falls["tensor"] > 2 * falls["ed-mle"], text)
+
+
+def approaches_the_genie(evidence: Evidence) -> Finding | None:
+    budgets = evidence.places("n_episodes")
+    texts, holds = [], []
+    for name in ("ed-mle", "l-ucrl"):
+        ends = [evidence.mean("fraction_qmdp", name, n_episodes=n) for n in (budgets[:1] + budgets[-1:])]
+        if len(ends) < 2 or ends[0] is None or ends[1] is None:
+            return None
+        holds.append(ends[1].mean > ends[0].mean and ends[1].mean >= 0.97)
+        texts.append(f"{MLE_BASED[name]} {ends[0]} at N = {budgets[0]:,}, {ends[1]} at {budgets[-1]:,}")
+    return Finding(all(holds), "; ".join(texts))
+
+
+def fewer_episodes(evidence: Evidence) -> Finding | None:
+    literal, direct = (episodes_needed(evidence.rows, name, 0.97) for name in ("ed-mle-literal", "direct-mle"))
+    if literal is None or direct is None or direct.n_episodes == float("inf"):
+        return None
+    most = max(row.n_episodes for row in evidence.rows if row.method == "ed-mle-literal")
+    reached = literal.n_episodes < float("inf")
+    ratio = (literal.n_episodes if reached else most) / direct.n_episodes
+    text = f"{'' if reached else 'more than '}{ratio:.0f} times: the literal recipe needs " + (
+        f"{literal.n_episodes:,.0f}" if reached else f"more than {most:,}"
+    )
+    return Finding(ratio >= 15, text + f", DirectMLE {direct.n_episodes:,.0f}")
+
+
+def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:
+    budgets, texts, falls = evidence.places("n_episodes"), [], {}
+    for horizon in evidence.places("horizon"):
+        ends = [
+            evidence.mean("distance", "direct-mle", horizon=horizon, n_episodes=n) for n in budgets[:1] + budgets[-1:]
+        ]
+        if len(ends) < 2 or ends[0] is None or ends[1] is None:
+            return None
+        falls[horizon] = ends[0].mean / ends[1].mean
+        texts.append(f"H = {horizon}: {ends[0].mean:.3f} to {ends[1].mean:.3f}")
+    below, above = [falls[h] for h in falls if h < 4], [falls[h] for h in falls if h >= 5]
+    if not below or not above:
+        return None
+    text = f"distance from N = {budgets[0]:,} to {budgets[-1]:,}: " + ", ".join(texts)
+    return Finding(max(below) < 0.5 * min(above), text)
+
+
+def values_do_not(evidence: Evidence) -> Finding | None:
+    budgets = evidence.places("n_episodes")
+    if not budgets:
+        return None
+    lost = {
+        h: evidence.mean("value_gap", "direct-mle", horizon=h, n_episodes=budgets[-1])
+        for h in evidence.places("horizon")
+    }
+    if any(mean is None for mean in lost.values()):
+        return None
+    text = f"value lost per step at N = {budgets[-1]:,}: " + ", ".join(f"H = {h}: {mean}" for h, mean in lost.items())
+    return Finding(all(mean.mean < 0.005 for mean in lost.values()), text)  # type: ignore[union-attr]
+
+
+def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
+    budgets, gaps, horizons = (evidence.places(column) for column in ("n_episodes", "separation", "horizon"))
+    if len(budgets) < 2:
+        return None
+    texts, rates = [], {}
+    for gap, horizon in ((gaps[-1], horizons[-1]), (gaps[0], horizons[0])):
+        ends = [
+            evidence.mean("distance", "direct-mle", separation=gap, horizon=horizon, n_episodes=n) for n in budgets[:2]
+        ]
+        if ends[0] is None or ends[1] is None:
+            return None
+        rates[gap] = ends[0].mean / ends[1].mean
+        texts.append(
+            f"gamma = {gap:g}, H = {horizon}: {ends[0].mean:.3f} to {ends[1].mean:.3f}, a factor {rates[gap]:.2f}"
+        )
+    parametric = (budgets[1] / budgets[0]) ** 0.5
+    text = (
+        f"distance from N = {budgets[0]:,} to {budgets[1]:,} (parametric rate: a factor {parametric:.2f}): "
+        + "; ".join(texts)
+    )
+    return Finding(rates[gaps[-1]] > 0.75 * parametric and rates[gaps[0]] < 0.75 * parametric, text)
+
+
+def greedy_does_not_probe(evidence: Evidence) -> Finding | None:
+    texts, holds = [], []
+    for kind, least_loss in (("ordinary", None), ("spread", None), ("hard", 0.25), ("deep", None)):
+        qmdp, certified = (evidence.mean("of_optimum", f"plan-{name}", kind=kind) for name in ("qmdp", "certified"))
+        if qmdp is None or certified is None:
+            return None
+        holds.append(certified.mean >= 0.985 and (least_loss is None or qmdp.mean <= 1 - least_loss))
+        texts.append(f"{kind}: Q-MDP {qmdp}, certified {certified}")
+    return Finding(all(holds), "; ".join(texts))
+
+
+def who_scales(evidence: Evidence) -> Finding | None:
+    arms = evidence.places("n_arms")
+    if len(arms) < 2:
+        return None
+    texts, direct = [], []
+    for n in (arms[0], arms[-1]):
+        found = {
+            label: evidence.mean("fraction", name, n_arms=n)
+            for name, label in {**MLE_BASED, "tensor": "tensor"}.items()
+        }
+        if any(mean is None for mean in found.values()):
+            return None
+        direct.append(found["DirectMLE"].mean - max(m.mean for label, m in found.items() if label != "DirectMLE"))  # type: ignore[union-attr]
+        texts.append(f"A = {n:,}: " + ", ".join(f"{label} {mean}" for label, mean in found.items()))
+    return Finding(direct[-1] > 0, "; ".join(texts))
