@@ -17,6 +17,7 @@ from .study import Panel, Study
 _COLOURS = {
     "genie": "#000000",
     "direct-mle": "#D55E00",
+    "direct-mle-fit": "#D55E00",
     "ed-mle": "#0072B2",
     "ed-mle-literal": "#56B4E9",
     "ed-moments": "#F0E442",

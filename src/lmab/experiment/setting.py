@@ -74,7 +74,7 @@ def separated(n_contexts: int, n_arms: int, separation: float, rng: np.random.Ge
 class Measurement:
     """What one trial found; None where it does not apply."""
 
-    value: float  # expected reward of a session on the true bandit, certified planner (or the method's own policy)
+    value: float | None  # expected reward of a session on the true bandit, certified planner (or the method's policy)
     value_qmdp: float | None = None  # the same with the paper's planner
     stderr: float = 0.0  # of `value`; 0 when exact
     lower: float | None = None  # proved by the planner, on the model that it planned for

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from .methods import (
     BEST_FIXED_ARM,
     DIRECT_MLE,
+    DIRECT_MLE_FIT,
+    ED_MLE,
+    ED_MLE_LITERAL,
     GENIE,
+    L_UCRL,
     PLAN_CERTIFIED,
     PLAN_LOOKAHEAD,
     PLAN_POINT_BASED,
@@ -17,7 +21,7 @@ from .methods import (
 from .setting import Setting
 from .study import Cell, Panel, Study
 
-PAPER = (UCB1, DIRECT_MLE, GENIE)
+PAPER = (UCB1, L_UCRL, ED_MLE, DIRECT_MLE, GENIE)
 
 # Both planners, the paper's first; rewards as the paper draws them, and shares of the genie, which compare in pairs.
 _BOTH_PLANNERS = (
@@ -44,7 +48,7 @@ FIG2A = Study(
     panels=_BOTH_PLANNERS,
     cells={
         "quick": (Cell(_horizons(4, 20, 5_000, (2, 5)), PAPER),),
-        "standard": (Cell(_horizons(4, 20, 50_000, (2, 3, 5, 7, 10, 20)), PAPER),),
+        "standard": (Cell(_horizons(4, 20, 50_000, (2, 3, 5, 10, 20)), PAPER),),
         "full": (Cell(_horizons(4, 20, 50_000, (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20)), PAPER),),
     },
 )
@@ -72,7 +76,7 @@ FIG3A = Study(
         size: (Cell(tuple(Setting("spherical", m, 50, 7, n) for m in contexts), PAPER),)
         for size, n, contexts in (
             ("quick", 10_000, (4, 8)),
-            ("standard", 50_000, (3, 4, 5, 7, 10)),
+            ("standard", 50_000, (3, 4, 7, 10)),
             ("full", 50_000, (3, 4, 5, 6, 7, 8, 9, 10)),
         )
     },
@@ -87,8 +91,29 @@ FIG3B = Study(
     panels=_BOTH_PLANNERS,
     cells={
         "quick": (Cell(_budgets((2_000, 10_000)), PAPER),),
-        "standard": (Cell(_budgets((2_000, 5_000, 10_000, 50_000, 200_000)), PAPER),),
+        "standard": (Cell(_budgets((2_000, 10_000, 50_000, 200_000)), PAPER),),
         "full": (Cell(_budgets((2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)), PAPER),),
+    },
+)
+
+EPISODES = Study(
+    name="episodes",
+    title="Episodes needed: M = 5, A = 50, H = 7",
+    axis="n_episodes",
+    axis_label="episodes N",
+    log=True,
+    panels=_BOTH_PLANNERS[2:],
+    cells={
+        size: (
+            Cell(_budgets(budgets), (ED_MLE_LITERAL, ED_MLE)),
+            Cell(_budgets([n for n in budgets if n <= 50_000]), (DIRECT_MLE,)),
+            Cell(_budgets((0,)), (GENIE,)),
+        )
+        for size, budgets in (
+            ("quick", (1_000, 4_000, 16_000)),
+            ("standard", (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000)),
+            ("full", (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)),
+        )
     },
 )
 
@@ -128,9 +153,10 @@ SEPARATION = Study(
     ),
     cells={
         size: (
-            Cell(tuple(Setting("separated", 3, 20, h, n, g) for g in gaps for h in horizons for n in budgets),
-                 (DIRECT_MLE,)),
-            Cell(tuple(Setting("separated", 3, 20, h, 0, g) for g in gaps for h in horizons), (GENIE,)),
+            Cell(
+                tuple(Setting("separated", 3, 20, h, n, g) for g in gaps for h in horizons for n in budgets),
+                (DIRECT_MLE_FIT,),
+            ),
         )
         for size, gaps, horizons, budgets in (
             ("quick", (0.4, 1.2), (4, 16), (1_000, 4_000)),
@@ -138,7 +164,7 @@ SEPARATION = Study(
             ("full", (0.1, 0.2, 0.4, 0.8, 1.2), (2, 4, 8, 16, 32, 64), (1_000, 10_000, 100_000)),
         )
     },
-)  # fmt: skip
+)
 
 PLANNING = Study(
     name="planning",
@@ -171,10 +197,10 @@ ARMS = Study(
         size: (Cell(tuple(Setting("spherical", 5, a, 7, n) for a in arms), PAPER),)
         for size, n, arms in (
             ("quick", 5_000, (10, 100)),
-            ("standard", 20_000, (10, 30, 100, 300, 1_000)),
-            ("full", 20_000, (10, 20, 50, 100, 200, 500, 1_000, 30, 300)),
+            ("standard", 20_000, (10, 100, 1_000)),
+            ("full", 20_000, (10, 20, 50, 100, 200, 500, 1_000)),
         )
     },
 )
 
-STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, IDENTIFIABILITY, SEPARATION, PLANNING, ARMS)
+STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, EPISODES, IDENTIFIABILITY, SEPARATION, PLANNING, ARMS)

@@ -1,0 +1,247 @@
+"""What a user would pick instead, on the same logs: value of the resulting policy, exact.
+
+Peers (extra `peers`): MABWiser, contextualbandits and Vowpal Wabbit predict the next reward from the session so far
+(an intercept, the step, how often each arm was played and what it paid); StepMix fits the same mixture as we do, and
+msdm's point-based value iteration plans on it. What is not installed is reported in one line.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+import lmab
+from lmab.policy import BeliefPolicy, State, best_allowed
+
+BUDGETS = (300, 1_000, 5_000, 20_000)
+N_LOGS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bandit and the length of its sessions."""
+
+    name: str
+    bandit: lmab.LatentBandit
+    horizon: int
+
+
+Fit = Callable[[lmab.Episodes, Case, int], lmab.Policy]
+
+
+def cases() -> list[Case]:
+    probing = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
+    drawn = {kind: lmab.random_bandit(4, 20, kind=kind, rng=np.random.default_rng(0)) for kind in ("spherical", "hard")}
+    return [Case("probing", probing, 4), *(Case(kind, bandit, 5) for kind, bandit in drawn.items())]
+
+
+class SessionFeatures(lmab.Policy):
+    """Acts by a peer's prediction from the session so far; memory: plays and sums of rewards per arm."""
+
+    kind = "session-features"
+
+    def __init__(self, n_arms: int, predict: Callable[[Any], Any]) -> None:
+        self.n_arms, self.horizon, self._predict = n_arms, None, predict
+
+    def _initial_memory(self) -> Any:
+        return np.zeros(2 * self.n_arms)
+
+    def _remember(self, state: State, arms: Any, rewards: Any) -> Any:
+        memory, rows = state.memory.copy(), np.arange(len(arms))
+        memory[rows, arms] += 1
+        memory[rows, self.n_arms + arms] += rewards
+        return memory
+
+    def _choose(self, state: State, allowed: Any, rng: Any) -> Any:
+        intercept_and_step = np.tile([1.0, state.step], (len(state.memory), 1))
+        return np.asarray(self._predict(np.hstack([intercept_and_step, state.memory])), np.int64)
+
+    def record(self) -> Any:
+        raise NotImplementedError("lives in this benchmark only")
+
+    from_record = record  # type: ignore[assignment]
+
+
+def features(log: lmab.Episodes) -> Any:
+    """What `SessionFeatures` shows a peer, for every step of a log: (S, 2 + 2A)."""
+    horizon = int(log.lengths[0])
+    actions, rewards = (column.reshape(-1, horizon) for column in (log.actions, log.rewards))
+    shown, rows = np.zeros((len(actions), horizon, 2 + 2 * log.n_arms)), np.arange(len(actions))
+    shown[:, :, 0], shown[:, :, 1] = 1.0, np.arange(horizon)
+    for step in range(1, horizon):
+        shown[:, step, 2:] = shown[:, step - 1, 2:]
+        shown[rows, step, 2 + actions[:, step - 1]] += 1
+        shown[rows, step, 2 + log.n_arms + actions[:, step - 1]] += rewards[:, step - 1]
+    return shown.reshape(-1, 2 + 2 * log.n_arms)
+
+
+def mabwiser(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+    from mabwiser.mab import MAB, LearningPolicy
+
+    model = MAB(list(range(log.n_arms)), LearningPolicy.LinGreedy(epsilon=0.0), seed=seed)
+    model.fit(log.actions.tolist(), log.rewards.tolist(), features(log))
+    return SessionFeatures(log.n_arms, lambda shown: np.atleast_1d(model.predict(shown)))
+
+
+def contextualbandits(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+    from contextualbandits.online import SeparateClassifiers
+    from sklearn.linear_model import LogisticRegression
+
+    model = SeparateClassifiers(LogisticRegression(max_iter=300), nchoices=log.n_arms, random_state=seed)
+    model.fit(features(log), log.actions, log.rewards)
+    return SessionFeatures(log.n_arms, lambda shown: model.decision_function(shown).argmax(axis=1))
+
+
+def vowpal_wabbit(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+    from vowpalwabbit import Workspace
+
+    def text(row: Any) -> str:
+        return "| " + " ".join(
+            f"f{index}:{row[index]:g}" for index in np.flatnonzero(row[1:]) + 1
+        )  # the intercept is its own
+
+    model = Workspace(f"--cb {log.n_arms} --quiet --random_seed {seed}")
+    shown = [text(row) for row in features(log)]
+    for _ in range(3):  # passes
+        for arm, reward, line in zip(log.actions, log.rewards, shown, strict=True):
+            model.learn(f"{arm + 1}:{-reward:g}:{1 / log.n_arms:g} {line}")
+    return SessionFeatures(log.n_arms, lambda rows: np.array([model.predict(text(row)) for row in rows]) - 1)
+
+
+def stepmix(log: lmab.Episodes, case: Case, seed: int) -> lmab.LatentBandit:
+    """The mixture that StepMix fits to the first play of each arm in each session."""
+    from stepmix.stepmix import StepMix
+
+    wide = np.full((len(log), log.n_arms), np.nan)
+    sessions = np.repeat(np.arange(len(log)), log.lengths)
+    wide[sessions[::-1], log.actions[::-1]] = log.rewards[::-1]  # in reverse: the first play stays
+    n_contexts = case.bandit.n_contexts
+    model = StepMix(n_contexts, measurement="binary_nan", n_init=2, random_state=seed, progress_bar=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(wide)
+    found = model.get_parameters()
+    means = np.clip(np.asarray(found["measurement"]["pis"]), 1e-3, 1 - 1e-3)
+    return lmab.LatentBandit.bernoulli(np.asarray(found["weights"]), means.reshape(n_contexts, -1))
+
+
+class StagedVectors(BeliefPolicy):
+    """One-step lookahead on the alpha vectors that a peer found for each number of steps left."""
+
+    kind = "staged-vectors"
+
+    def __init__(self, bandit: lmab.LatentBandit, vectors: list[Any]) -> None:
+        super().__init__(bandit, horizon=len(vectors))
+        self.vectors = vectors  # [steps left] (n, M)
+
+    def _choose(self, state: State, allowed: Any, rng: Any) -> Any:
+        values = state.memory @ self.bandit.means
+        table = self.bandit.rewards.table
+        for code in range(len(table)):
+            later = (state.memory * table[code]) @ self.vectors[len(self.vectors) - 1 - state.step].T
+            values[:, code // self.bandit.rewards.n_values] += later.max(axis=1)
+        return best_allowed(values, allowed)
+
+
+def stepmix_msdm(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+    from msdm.algorithms.pointbasedvalueiteration import expand_beliefs, point_based_value_iteration
+
+    bandit = stepmix(log, case, seed)
+    n_contexts, n_arms = bandit.means.shape
+    likelihood = bandit.rewards.probabilities  # (M, A, Z)
+    pomdp = SimpleNamespace(
+        transition_matrix=np.tile(np.eye(n_contexts)[:, None, :], (1, n_arms, 1)),
+        observation_matrix=likelihood.transpose(1, 0, 2),
+        state_action_reward_matrix=bandit.means,
+        absorbing_state_vec=np.zeros(n_contexts),
+        action_list=range(n_arms),
+        state_list=range(n_contexts),
+        observation_list=range(likelihood.shape[2]),
+        discount_rate=1.0,
+    )
+    beliefs = bandit.weights[None]
+    while len(beliefs) < 300:
+        beliefs = expand_beliefs(pomdp, beliefs)
+    vectors = [np.zeros((1, n_contexts))]
+    for left in range(1, case.horizon):
+        found = point_based_value_iteration(pomdp, beliefs, value_convergence_epsilon=0.0, horizon=left)
+        vectors.append(found["alpha_vectors"])
+    return StagedVectors(bandit, vectors)
+
+
+def stepmix_lmab(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+    return lmab.plan(stepmix(log, case, seed), horizon=case.horizon, time_limit=10.0).policy
+
+
+def ours(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+    run = lmab.Run(
+        lmab.DirectMLE(case.bandit.n_contexts),
+        n_arms=log.n_arms,
+        horizon=case.horizon,
+        n_episodes=len(log),
+        rng=np.random.default_rng(seed),
+        time_limit=10.0,
+    )
+    run.tell(log)
+    return run.learned.policy
+
+
+METHODS: dict[str, Fit] = {
+    "MABWiser LinGreedy": mabwiser,
+    "contextualbandits": contextualbandits,
+    "Vowpal Wabbit --cb": vowpal_wabbit,
+    "StepMix + msdm": stepmix_msdm,
+    "StepMix + our plan": stepmix_lmab,
+    "DirectMLE + certified": ours,
+}
+
+
+def measure(fit: Fit, case: Case, n_episodes: int) -> tuple[float, float, float]:
+    """Mean value over the logs, its standard error, and seconds per log."""
+    values, start = [], time.perf_counter()
+    for seed in range(N_LOGS):
+        rng = np.random.default_rng((n_episodes, seed))
+        uniform = lmab.Uniform(case.bandit.n_arms)
+        log = lmab.simulate(case.bandit, uniform, n_episodes=n_episodes, horizon=case.horizon, rng=rng)
+        policy = fit(log, case, seed)
+        values.append(lmab.evaluate(policy, case.bandit, horizon=case.horizon).mean)
+    seconds = (time.perf_counter() - start) / N_LOGS
+    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(N_LOGS)), seconds
+
+
+def references(case: Case) -> str:
+    best = lmab.plan(case.bandit, horizon=case.horizon, time_limit=20.0)
+    greedy = lmab.evaluate(lmab.Greedy(case.bandit), case.bandit, horizon=case.horizon).mean
+    fixed = case.horizon * float((case.bandit.weights @ case.bandit.means).max())
+    return f"optimum {best.lower:.3f} to {best.upper:.3f}, greedy on the truth {greedy:.3f}, best fixed arm {fixed:.3f}"
+
+
+def main() -> None:
+    missing = {}
+    for case in cases():
+        n_contexts, n_arms = case.bandit.means.shape
+        print(f"\n**{case.name}**, M={n_contexts}, A={n_arms}, H={case.horizon}: {references(case)}\n")
+        print("| value ± s.e. (seconds) | " + " | ".join(f"N = {n:,}" for n in BUDGETS) + " |")
+        print("|---" * (1 + len(BUDGETS)) + "|")
+        for name, fit in METHODS.items():
+            cells = []
+            try:
+                for n in BUDGETS:
+                    value, error, seconds = measure(fit, case, n)
+                    cells.append(f"{value:.3f} ± {error:.3f} ({seconds:.1f})")
+            except ImportError as problem:
+                missing[name] = str(problem)
+                continue
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    for name, problem in missing.items():
+        print(f"\n{name}: not installed here ({problem})")
+
+
+if __name__ == "__main__":
+    main()
