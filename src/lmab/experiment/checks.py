@@ -57,9 +57,10 @@ class Evidence:
         values = [ours[key] - theirs[key] for key in ours if key in theirs]
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
-    def places(self, column: str) -> list[Any]:
-        """The values of a column, in order, among rows that learned."""
-        return sorted({getattr(row, column) for row in self.rows if row.n_episodes})
+    def places(self, column: str, method: str | None = None) -> list[Any]:
+        """The values of a column, in order, among rows that learned (by `method`)."""
+        rows = [row for row in self.rows if row.n_episodes and method in (None, row.method)]
+        return sorted({getattr(row, column) for row in rows})
 
 
 Check = Callable[[Evidence], Finding | None]
@@ -79,21 +80,16 @@ def at_least(measure: str, limits: Mapping[tuple[str, str], float], **where: Any
 
 
 def rises_with_horizon(evidence: Evidence) -> Finding | None:
-    horizons = evidence.places("horizon")
-    methods = {**MLE_BASED, "tensor": "tensor"}
-    if len(horizons) < 2:
-        return None
+    """From each method's shortest horizon to the longest."""
     texts, rises = [], []
-    for name, label in methods.items():
-        ends = [evidence.mean("per_step_qmdp", name, horizon=horizon) for horizon in (horizons[0], horizons[-1])]
-        if ends[0] is None or ends[1] is None:
+    for name, label in {**MLE_BASED, "tensor": "tensor", "ucb": "UCB"}.items():
+        horizons = evidence.places("horizon", method=name)
+        ends = [evidence.mean("per_step_qmdp", name, horizon=horizon) for horizon in horizons[:1] + horizons[-1:]]
+        if len(ends) < 2 or ends[0] is None or ends[1] is None:
             return None
-        rises.append(ends[1].mean > ends[0].mean)
-        texts.append(f"{label} {ends[0].mean:.3f} to {ends[1].mean:.3f}")
-    ucb = [evidence.mean("per_step_qmdp", "ucb", horizon=horizon) for horizon in (horizons[0], horizons[-1])]
-    if ucb[0] is not None and ucb[1] is not None:
-        texts.append(f"UCB {ucb[0].mean:.3f} to {ucb[1].mean:.3f}")
-    return Finding(all(rises), f"reward per step from H = {horizons[0]} to {horizons[-1]}: " + ", ".join(texts))
+        rises.append(name == "ucb" or ends[1].mean > ends[0].mean)
+        texts.append(f"{label} {ends[0].mean:.3f} at H = {horizons[0]} to {ends[1].mean:.3f} at H = {horizons[-1]}")
+    return Finding(all(rises), "reward per step: " + ", ".join(texts))
 
 
 def tensor_is_close(evidence: Evidence) -> Finding | None:
