@@ -17,7 +17,7 @@ _NAMES = [study.name for study in STUDIES]
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(_NAMES)}, or all.")] = "",
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help=f"{', '.join(_NAMES)}, or all.")] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the studies and stop.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, 2 instances: minutes for all studies.")] = False,
     full: Annotated[bool, typer.Option("--full", help="All sizes, 20 instances: hours.")] = False,
@@ -35,7 +35,7 @@ def reproduce(
     if show_list:
         show_json(_listed()) if as_json else show_table("Studies", ["name", "title", "trials"], _listing())
         return
-    studies, size = _chosen(name), _size(quick, full)
+    studies, size = _chosen(names or []), _size(quick, full)
     store = Store(out)
     if not plot_only:
         _run(studies, size, store, jobs or os.cpu_count() or 1)
@@ -50,11 +50,11 @@ def _listing() -> list[list[str]]:
     return [[s.name, s.title, " / ".join(str(len(s.trials(size))) for size in s.cells)] for s in STUDIES]
 
 
-def _chosen(name: str) -> list[Study]:
-    found = [study for study in STUDIES if name in (study.name, "all")]
-    if not found:
-        raise InvalidArgument(f"NAME must be {choices([*_NAMES, 'all'])}, got {name!r}")
-    return found
+def _chosen(names: Sequence[str]) -> list[Study]:
+    unknown = [name for name in names if name not in (*_NAMES, "all")]
+    if unknown or not names:
+        raise InvalidArgument(f"NAME must be {choices([*_NAMES, 'all'])}, got {unknown[0] if unknown else 'none'!r}")
+    return [study for study in STUDIES if study.name in names or "all" in names]
 
 
 def _size(quick: bool, full: bool) -> str:
