@@ -19,7 +19,16 @@ from ..rewards import Categorical
 from . import low_rank
 from .information import Information, categorical_information
 from .merging import merge
-from .observations import Observations, block_edges, count_parameters, equal_weights, frozen, normalised_weights, padded
+from .observations import (
+    Observations,
+    block_edges,
+    count_parameters,
+    equal_weights,
+    frozen,
+    normalised_weights,
+    padded,
+    tally,
+)
 
 _CHUNK = 1 << 18  # steps encoded at once
 _NEGLIGIBLE = 1e-150  # a probability below this is zero: it would only slow the arithmetic down
@@ -70,9 +79,11 @@ class CategoricalObservations(Observations):
     @cached_property
     def cells(self) -> Float[Array, "A Z"]:
         """How often each arm paid each value."""
-        steps = np.repeat(self.counts, np.diff(self.offsets)) if len(self.counts) else None
-        size = self.episodes.n_arms * len(self.values)
-        cells = np.bincount(self.codes, steps, minlength=size).astype(np.float64)
+        if len(self.counts):
+            steps = np.repeat(self.counts, np.diff(self.offsets))
+            cells = np.bincount(self.codes, steps, minlength=self.n_features)
+        else:
+            cells = tally(self.codes, self.n_features)
         return cells.reshape(self.episodes.n_arms, len(self.values))
 
     @cached_property

@@ -10,7 +10,7 @@ from .._kernel.threads import Crew
 from .._shapes import Array, Float, Integer
 from ..errors import InvalidArgument, check_count
 from .climbing import Climb, climb
-from .observations import Observations
+from .observations import Observations, tally
 from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
 from .starts import draw_starts
 
@@ -231,7 +231,7 @@ def _message(status: str, n_maps: int, starts: Starts, observations: Observation
     dead = np.flatnonzero(weights * len(observations.episodes) < 0.5)
     if len(dead):
         parts.append(f"no episode is left in context {_listing(dead)}: fewer contexts fit as well")
-    never = np.flatnonzero(np.bincount(observations.episodes.actions, minlength=observations.episodes.n_arms) == 0)
+    never = np.flatnonzero(tally(observations.episodes.actions, observations.episodes.n_arms) == 0)
     if len(never):
         parts.append(f"never played, so given the average rewards of all arms: arm {_listing(never)}")
     return "; ".join(parts)

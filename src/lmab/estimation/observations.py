@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from .._kernel.threads import Crew
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Float, Integer, Shaped
 from ..episodes import Episodes
 from ..model import LatentBandit
 from .information import Information
 
 LANES = 8  # contexts the kernel works on at a time
-_BLOCK = 1 << 14  # steps that make a block worth its own statistics
+_BLOCK = 1 << 15  # steps that make a block worth its own statistics
 _MAX_BLOCKS = 64
+_PIECE = 1 << 20
 
 
 class Observations(ABC):
@@ -151,6 +152,12 @@ def block_edges(offsets: Integer[Array, "N1"], n_bytes: int, statistics_bytes: i
     n_blocks = max(min(n_steps // _BLOCK, n_bytes // (2 * statistics_bytes), _MAX_BLOCKS), 1)
     cuts = np.searchsorted(offsets, np.arange(1, n_blocks) * (n_steps / n_blocks))
     return np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).astype(np.int64)
+
+
+def tally(numbers: Shaped[Array, "S"], size: int) -> Float[Array, "n"]:
+    """How often each of 0 to size - 1 occurs; in pieces, since counting needs wide integers."""
+    pieces = range(0, len(numbers), _PIECE)
+    return sum((np.bincount(numbers[i : i + _PIECE], minlength=size) for i in pieces), np.zeros(size))
 
 
 def frozen(array: Array) -> Array:

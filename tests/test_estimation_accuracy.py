@@ -1,0 +1,57 @@
+"""What a fit is worth: the value of planning on it, as a part of planning on the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+
+
+def worth(n_contexts: int, n_episodes: int, method: lmab.EM, n_instances: int) -> float:
+    """Mean over spherical instances with 50 arms and 7 steps; both policies look one step ahead, values are exact."""
+    ratios = []
+    for seed in range(n_instances):
+        rng = np.random.default_rng([seed, n_contexts, n_episodes])
+        bandit = lmab.random_bandit(n_contexts, 50, rank=4, kind="spherical", rng=rng)
+        log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=n_episodes, horizon=7, rng=rng)
+        fit = lmab.estimate(log, n_contexts=n_contexts, method=method, rng=rng)
+        learned, genie = (
+            lmab.evaluate(lmab.plan(model, horizon=7, method=lmab.Lookahead()).policy, bandit, horizon=7).mean
+            for model in (fit.bandit, bandit)
+        )
+        ratios.append(learned / genie)
+    return float(np.mean(ratios))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_contexts", "n_episodes", "method", "least"),
+    [
+        (5, 2_000, lmab.EM(prior=2.0), 0.945),
+        (5, 10_000, lmab.EM(prior=2.0), 0.98),
+        (7, 100_000, lmab.EM(prior=1.0, rank=4), 0.993),
+    ],
+)
+def test_planning_on_the_fit_is_nearly_planning_on_the_truth(n_contexts, n_episodes, method, least):
+    value = worth(n_contexts, n_episodes, method, n_instances=20)
+    print(f"{n_contexts} contexts, {n_episodes} episodes: {value:.4f} of the genie's value")
+    assert value >= least
+
+
+def test_planning_on_a_small_fit_beats_the_best_arm(rng):
+    """The same on one small instance, to keep the study above honest between its runs."""
+    bandit = lmab.random_bandit(3, 12, rank=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(12), n_episodes=3000, horizon=6, rng=rng)
+    fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=1.0), rng=rng)
+    best = lmab.Stationary(int((bandit.weights @ bandit.means).argmax()))
+    learned, genie, alone = (
+        lmab.evaluate(policy, bandit, horizon=6).mean
+        for policy in (
+            lmab.plan(fit.bandit, horizon=6, method=lmab.Lookahead()).policy,
+            lmab.plan(bandit, horizon=6, method=lmab.Lookahead()).policy,
+            best,
+        )
+    )
+    assert learned >= 0.97 * genie
+    assert learned > alone
