@@ -331,6 +331,19 @@ def test_a_mistake_of_ours_is_one_line_too(folder, capsys, monkeypatch):
         application.main()
 
 
+def test_ctrl_c_has_its_own_exit_code_and_leaves_nothing(folder, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lmab.estimation.estimate", stop)
+    arguments = ["lmab", "fit", str(folder / "train.parquet"), *COLUMNS, "-o", str(tmp_path / "model.lmab")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as stopped:
+        application.main()
+    assert stopped.value.code == 130
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_full_disk_leaves_the_old_file(folder, tmp_path, capsys, monkeypatch):
     (tmp_path / "policy.lmab").write_bytes(b"old")
 

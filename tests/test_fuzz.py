@@ -80,7 +80,7 @@ def survives(read, path: Path) -> bool:
         message = str(error)
     else:
         return True
-    assert path.name in message or "column" in message or "log" in message, message
+    assert path.name in message or " must " in message or "column" in message or "log" in message, message
     assert "\n" not in message
     return False
 
@@ -108,6 +108,11 @@ def models(folder: Path) -> list[Path]:
         "greedy": lmab.Greedy(bandit, horizon=3),
         "mucb": lmab.MUCB(bandit),
         "sequence": lmab.FixedSequence([0, 1]),
+        "planned": lmab.plan(bandit, horizon=3, method=lmab.PointBased()).policy,
+        "exact": lmab.plan(bandit, horizon=3, method=lmab.Exact()).policy,
+        "once": lmab.plan(bandit, horizon=3, repeats=False).policy,
+        "graph": lmab.plan(bandit, horizon=3, method=lmab.Exact()).policy.graph(),
+        "design": lmab.design(rng.standard_normal((6, 2))),
     }
     for name, value in values.items():
         value.save(folder / f"{name}.lmab")
@@ -123,6 +128,14 @@ def test_damaged_models(tmp_path):
         path.write_bytes(mutate(originals[k % len(originals)], rng))
         read += survives(lmab.load, path)
     assert read < MUTATIONS
+
+
+def plays(policy: lmab.Policy) -> None:
+    """A whole session, as a user would play it."""
+    state = policy.start()
+    for _ in range(min(policy.horizon or 3, 10)):
+        arm = policy.act(state)
+        state = policy.observe(state, arm, 1.0)
 
 
 def test_models_whose_contents_lie(tmp_path):
@@ -144,7 +157,9 @@ def test_models_whose_contents_lie(tmp_path):
         path.write_bytes(buffer.getvalue())
         if survives(lmab.load, path):
             value = lmab.load(path)
-            assert isinstance(value, lmab.LatentBandit | lmab.Policy)
+            assert isinstance(value, lmab.LatentBandit | lmab.Policy | lmab.Design)
+            if isinstance(value, lmab.Policy):
+                survives(lambda p, policy=value: plays(policy), path)
 
 
 CELLS = st.one_of(
