@@ -107,8 +107,9 @@ def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rn
     n_contexts = check_count("n_contexts", n_contexts)
     if len(episodes) < 10:
         raise InvalidArgument(f"episodes must be at least 10 to hold some out, got {len(episodes)}")
+    episodes = _sample(episodes, rng)
     observations = observe(episodes, rewards=rewards)
-    rows = rng.permutation(len(episodes))[:_SESSIONS]
+    rows = rng.permutation(len(episodes))
     n_held = max(round(_HELD_OUT * len(rows)), 1)
     test, train = np.sort(rows[:n_held]), np.sort(rows[n_held:])
     seen, held = observations.subset(train), observations.subset(test)
@@ -225,10 +226,15 @@ def identify(estimate: Estimate, *, rng: np.random.Generator) -> Identifiability
 
 def _core(episodes: Episodes, categorical: bool, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
-    if len(episodes) > _SESSIONS:
-        episodes = episodes[np.sort(rng.permutation(len(episodes))[:_SESSIONS])]
     try:
-        space = subspace(episodes, rewards="categorical" if categorical else "gaussian")
+        space = subspace(_sample(episodes, rng), rewards="categorical" if categorical else "gaussian")
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
         return None, ()
+
+
+def _sample(episodes: Episodes, rng: np.random.Generator) -> Episodes:
+    """Some of the sessions of a large log."""
+    if len(episodes) <= _SESSIONS:
+        return episodes
+    return episodes[np.sort(rng.permutation(len(episodes))[:_SESSIONS])]
