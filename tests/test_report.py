@@ -19,7 +19,7 @@ from lmab import diagnostics, report
 from lmab._notebook import percent
 from lmab.belief import log_joint
 from lmab.cli.app import app
-from lmab.errors import InvalidFile, LmabWarning
+from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.report import charts, heldout, markup, plots, sections, tree
 from lmab.report.heldout import memory_gains
 
@@ -143,6 +143,14 @@ def test_every_kind_of_bandit_has_a_report(bandit):
     assert worth.upper <= worth.known + 1e-9
     widths = [float(w) for _, _, v in page.attributes for w in re.findall(r"width:(-?[\d.]+)%", v or "")]
     assert all(0 <= width <= 100 for width in widths)
+
+
+def test_a_policy_for_another_bandit_is_refused():
+    other = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
+    with pytest.raises(InvalidArgument, match="policy must be for 8 arms, got one for 2"):
+        report.gather(BANDIT, lmab.Greedy(other))
+    with pytest.raises(InvalidArgument, match="horizon must be at most the policy's 3, got 4"):
+        report.gather(BANDIT, lmab.Greedy(BANDIT, horizon=3), horizon=4)
 
 
 def test_a_random_policy_is_simulated():

@@ -19,6 +19,7 @@ from ..planning import Plan, plan
 from ..planning.tree import Tree
 from ..policy import Policy
 from ..rewards import Categorical
+from ..simulation import check_fits
 from .heldout import HeldOut, look
 from .tree import first_steps
 
@@ -91,7 +92,9 @@ def gather(
         settings: more lines for the table at the end: where the model came from and so on.
     """
     steps = horizon or getattr(policy, "horizon", None) or 5
-    repeats = not policy_of(policy).kind.startswith("once") if policy is not None else True
+    if policy is not None:
+        check_fits(policy_of(policy), bandit, steps)
+    repeats = policy is None or not policy_of(policy).kind.startswith("once")
     made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
     chosen = made.policy if policy is None else policy_of(policy)
     worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
