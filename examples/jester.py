@@ -18,10 +18,11 @@ because we know what each person would have said. Two kinds of reward:
 Ways to choose the next joke, all from the same feedback:
 
     popular   the jokes liked by most people, the same for everyone
-    types     a latent bandit fitted by `lmab.estimate`, the number of types by held-out likelihood, and policies from
-              `lmab.plan(..., repeats=False)`: greedy on the belief (`QMDP`), and one step ahead (`Lookahead`)
+    types     a latent bandit fitted by `lmab.estimate`: 2 to 8 free types, or up to 32 confined to a low rank,
+              whichever held-out likelihood prefers; policies from `lmab.plan(..., repeats=False)`: greedy on the
+              belief (`QMDP`), and one step ahead (`Lookahead`)
     factors   what a practitioner would use instead: a linear-Gaussian factor model, updated during the session
-    low-rank  those factors turned into a latent bandit of 256 types on a low-dimensional surface
+    256 types those factors turned into a latent bandit: 256 types on the surface that they span
 
 Some people like every joke: types that differ by that alone predict well, but change nobody's best joke. So free types
 have to predict held-out people better than types that differ in generosity alone; otherwise the answer is `popular`.
@@ -42,10 +43,13 @@ import lmab
 from lmab.belief import log_joint, posterior
 
 N_JOKES, UNRATED = 100, 99.0
-N_TYPES = (2, 3, 4, 6, 8, 12, 16, 24)  # tried until held-out likelihood falls
+FREE = [(n_types, lmab.EM(restarts=4, prior=10.0, tolerance=1e-6)) for n_types in (2, 3, 4, 6, 8)]
+CONFINED = [  # more types than the data could tell apart, on a surface of few dimensions
+    (n_types, lmab.EM(restarts=3, prior=2.0, rank=rank, tolerance=1e-6))
+    for n_types, rank in ((16, 3), (16, 4), (32, 5), (32, 6))
+]
 N_FACTORS = (1, 2, 3, 4, 5)
 FOLDS = 5
-PRIOR = 10.0  # pseudo-observations of each joke's popularity in each type
 LOW_RANK_TYPES = 256
 
 
@@ -97,8 +101,7 @@ def show(liked: np.ndarray, n_shown: int, rng: np.random.Generator) -> Feedback:
 # ---------------------------------------------------------------------------------------------------------- the types
 
 
-def fit(feedback: Feedback, n_types: int, rng: np.random.Generator) -> lmab.LatentBandit:
-    method = lmab.EM(restarts=5, prior=PRIOR, tolerance=1e-7)
+def fit(feedback: Feedback, n_types: int, method: lmab.EM, rng: np.random.Generator) -> lmab.LatentBandit:
     return lmab.estimate(feedback.episodes, n_contexts=n_types, method=method, values=[0.0, 1.0], rng=rng).bandit
 
 
@@ -126,19 +129,28 @@ def held_out(learn: Callable[[Feedback], lmab.LatentBandit], feedback: Feedback)
     return scores
 
 
-def choose_types(feedback: Feedback, rng: np.random.Generator) -> tuple[int, str]:
-    """The number of types that predicts held-out people best; 1 unless it beats generosity alone by two s.e."""
+def choose_types(feedback: Feedback, rng: np.random.Generator) -> tuple[int, lmab.EM, str]:
+    """The model of types that predicts held-out people best; one type unless it beats generosity by two s.e."""
+    one_type = (1, FREE[0][1])
     null = held_out(generosity, feedback)
-    one = held_out(lambda part: fit(part, 1, rng), feedback)
+    one = held_out(lambda part: fit(part, *one_type, rng), feedback)
     simplest = null if null.mean() > one.mean() else one
-    best, gain, stderr = 1, -np.inf, 0.0
-    for n_types in N_TYPES:
-        more = held_out(lambda part, n=n_types: fit(part, n, rng), feedback) - simplest
-        if more.mean() <= gain:
-            break
-        best, gain, stderr = n_types, more.mean(), more.std() / np.sqrt(len(more))
-    note = f"{best} types predict a held-out person better by {gain:+.4f} ± {stderr:.4f}"
-    return (best if gain > 2 * stderr else 1), note
+    best, gain, stderr = one_type, -np.inf, 0.0
+    for family in (FREE, CONFINED):
+        last = -np.inf
+        for model in family:
+            more = held_out(lambda part, model=model: fit(part, *model, rng), feedback) - simplest
+            if more.mean() > gain:
+                best, gain, stderr = model, more.mean(), more.std() / np.sqrt(len(more))
+            if more.mean() <= last:  # larger ones of this family will not do better
+                break
+            last = more.mean()
+    note = f"{describe(*best)} predict a held-out person better by {gain:+.4f} ± {stderr:.4f}"
+    return *(best if gain > 2 * stderr else one_type), note
+
+
+def describe(n_types: int, method: lmab.EM) -> str:
+    return f"{n_types} types" + (f" of rank {method.rank}" if method.rank else "") if n_types > 1 else "one type"
 
 
 # -------------------------------------------------------------------------------------------------------- the factors
@@ -245,7 +257,7 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(ratings))
     train, test = np.split(ratings[order], [len(ratings) // 2])
     print(f"{len(train)} people to learn from, {len(test)} to replay; gain over popular ± paired standard error")
-    print("| reward | L | types | factors | H | popular | greedy | lookahead | factors | low-rank |")
+    print("| reward | L | types | factors | H | popular | greedy | lookahead | factors | 256 types |")
     print("|---" * 10 + "|")
     notes = []
     for kind in options.rewards:
@@ -259,8 +271,8 @@ def main() -> None:
 
 def study(kind: str, feedback: Feedback, liked: np.ndarray, horizons: list[int], rng: np.random.Generator) -> str:
     """One line of the table per horizon."""
-    n_types, note = choose_types(feedback, rng)
-    bandit, factors = fit(feedback, n_types, rng), choose_factors(feedback, rng)
+    n_types, method, note = choose_types(feedback, rng)
+    bandit, factors = fit(feedback, n_types, method, rng), choose_factors(feedback, rng)
     surface = low_rank_types(factors)
     popular = np.argsort(-feedback.popularity, kind="stable")
     for horizon in horizons:
@@ -277,7 +289,8 @@ def study(kind: str, feedback: Feedback, liked: np.ndarray, horizons: list[int],
         ]
         gains = [one - base for one in earned]
         cells = [f"{gain.mean():+.3f} ± {gain.std() / np.sqrt(len(gain)):.3f}" for gain in gains]
-        head = f"{kind} | {feedback.jokes.shape[1]} | {n_types} | {factors.loadings.shape[1]} | {horizon}"
+        models = f"{describe(n_types, method)} | {factors.loadings.shape[1]}"
+        head = f"{kind} | {feedback.jokes.shape[1]} | {models} | {horizon}"
         print(f"| {head} | {base.mean():.3f} | {' | '.join(cells)} |", flush=True)
     return note
 

@@ -42,7 +42,8 @@ def test_the_table_is_printed_from_a_csv_file(jester, tmp_path, capsys, monkeypa
 
     options = ["--rewards", "A", "--shown", "20", "--horizons", "10"]
     monkeypatch.setattr(sys, "argv", ["jester.py", str(tmp_path / "jester.csv"), *options])
-    monkeypatch.setattr(jester, "N_TYPES", (2, 3))
+    monkeypatch.setattr(jester, "FREE", jester.FREE[:2])
+    monkeypatch.setattr(jester, "CONFINED", jester.CONFINED[:1])
     monkeypatch.setattr(jester, "N_FACTORS", (2,))
     jester.main()
     out = capsys.readouterr().out
@@ -57,7 +58,7 @@ def test_generosity_alone_is_one_type(jester):
     rng = np.random.default_rng(1)
     alike = people(600, np.tile(rng.normal(size=100), (2, 1)), rng)
     feedback = jester.show(jester.rewards(alike, "A"), 10, rng)
-    n_types, note = jester.choose_types(feedback, rng)
+    n_types, _, note = jester.choose_types(feedback, rng)
     assert n_types == 1, note
 
 
@@ -65,7 +66,7 @@ def test_one_type_is_the_popular_sequence(jester):
     rng = np.random.default_rng(2)
     liked = jester.rewards(people(200, rng.normal(size=(1, 100)), rng), "A")
     feedback = jester.show(liked, 10, rng)
-    bandit = jester.fit(feedback, 1, rng)
+    bandit = jester.fit(feedback, 1, jester.FREE[0][1], rng)
     popular = np.argsort(-feedback.popularity, kind="stable")[:5]
     for method in (jester.lmab.QMDP(), jester.lmab.Lookahead()):
         policy = jester.lmab.plan(bandit, horizon=5, method=method, repeats=False).policy
