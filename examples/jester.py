@@ -45,8 +45,7 @@ from lmab.belief import log_joint, posterior
 N_JOKES, UNRATED = 100, 99.0
 FREE = [(n_types, lmab.EM(restarts=4, prior=10.0, tolerance=1e-6)) for n_types in (2, 4, 8)]
 CONFINED = [  # more types than the data could tell apart, on a surface of few dimensions
-    (n_types, lmab.EM(restarts=3, prior=2.0, rank=rank, tolerance=1e-6))
-    for n_types, rank in ((16, 3), (32, 5))
+    (n_types, lmab.EM(restarts=3, prior=2.0, rank=rank, tolerance=1e-6)) for n_types, rank in ((16, 3), (32, 5))
 ]
 N_FACTORS = (1, 2, 3, 4, 5)
 FOLDS = 3

@@ -149,6 +149,8 @@ def test_a_policy_for_another_bandit_is_refused():
     other = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
     with pytest.raises(InvalidArgument, match="policy must be for 8 arms, got one for 2"):
         report.gather(BANDIT, lmab.Greedy(other))
+    with pytest.raises(InvalidArgument, match="horizon must be the plan's, 3, for its bounds to hold, got 2"):
+        report.gather(BANDIT, lmab.plan(BANDIT, horizon=3), horizon=2)
     with pytest.raises(InvalidArgument, match="horizon must be at most the policy's 3, got 4"):
         report.gather(BANDIT, lmab.Greedy(BANDIT, horizon=3), horizon=4)
 
@@ -158,6 +160,14 @@ def test_a_random_policy_is_simulated():
     assert contents.horizon == 3
     assert contents.worth.policy.stderr > 0
     assert "simulated sessions" in dict(contents.settings)["value of the policy"]
+
+
+def test_a_policy_worse_than_one_arm_is_called_that():
+    contents = report.gather(BANDIT, lmab.FixedSequence([6, 6, 6]))
+    text = report.render(contents)
+    assert contents.worth.policy.mean < contents.worth.fixed
+    assert 'class="bad"' in text
+    assert "of what there is to gain" not in text
 
 
 def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):

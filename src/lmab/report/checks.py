@@ -86,7 +86,7 @@ def _evidence(seen: HeldOut, steps: int) -> Markup:
         element("strong", f"{value.mean:.4g}"),
         Markup(f" ({low:.4g} to {high:.4g}, doubly robust, 95%)."),
     )
-    remarks = [element("p", remark, class_="soft") for remark in seen.evidence.notes]
+    remarks = [element("p", f"{note[:1].upper()}{note[1:]}.", class_="soft") for note in seen.evidence.notes]
     return join(element("p", text), *remarks)
 
 

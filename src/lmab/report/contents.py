@@ -11,7 +11,7 @@ import numpy as np
 
 from ..certificate import Certificate
 from ..episodes import Episodes
-from ..errors import TooLarge
+from ..errors import InvalidArgument, TooLarge
 from ..estimation import Curve
 from ..evaluation import Evaluation, evaluate
 from ..model import LatentBandit
@@ -94,6 +94,8 @@ def gather(
     steps = horizon or getattr(policy, "horizon", None) or 5
     if policy is not None:
         check_fits(policy_of(policy), bandit, steps)
+    if isinstance(policy, Plan) and steps != policy.horizon:
+        raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
     repeats = policy is None or not policy_of(policy).kind.startswith("once")
     made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
     chosen = made.policy if policy is None else policy_of(policy)

@@ -52,7 +52,7 @@ def _sentence(values: Worth, what: str, fixed: str, steps: int) -> Markup:
         element("strong", f"{values.policy.mean:.4g}{share}", class_="good" if gain >= 0 else "bad"),
         Markup(f" by finding out, within {steps} steps, whom it is talking to; no policy can earn more than "),
         element("strong", f"{values.upper:.4g}"),
-        Markup(f". That is at least {percent(values.captured)} of what there is to gain."),
+        Markup(f". That is at least {percent(values.captured)} of what there is to gain." if gain >= 0 else "."),
     )
 
 
