@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def test_exact_moments_give_the_exact_model(rng):
     tensors = core_tensors(log, core, 3)
     truth = bandit.rewards.table[core.support]
     exact = tuple(
-        type(t)(t.indices, truth[t.indices].prod(axis=1) @ bandit.weights, t.plays, t.spread) for t in tensors
+        type(t)(t.indices, truth[t.indices].prod(axis=1) @ bandit.weights, t.plays, t.stderr) for t in tensors
     )
     task = Matching(exact, core, 2, slack=1.0)
     fits = [task.solve(task.random_start(rng), 0.01) for _ in range(6)]
@@ -80,6 +81,39 @@ def test_the_message_tells_regime_and_residual(rng):
     assert "largest residual" in fit.message
     assert "delta_tsr" in fit.message
     assert "do not identify parameters" in fit.message
+
+
+def test_values_that_only_the_core_plays_pay_are_allowed_for(rng):
+    _, core, log, _ = phases(2, 5, 3, 500, seed=4)
+    rewards = log.rewards.copy()
+    rewards[0] = 7.0
+    odd = replace(log, rewards=rewards)
+    fit = lmab.estimate(odd, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    assert fit.bandit.rewards.values.tolist() == [0, 1, 7]
+    assert np.isfinite(fit.log_likelihood)
+
+
+def test_action_events_serve_as_well_as_pairs():
+    """Remark A.1: a core set of events, three values, Algorithm 1 end to end."""
+    rng = np.random.default_rng(5)
+    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), size=(2, 6)), [0, 0.5, 1])
+    environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
+    log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)
+        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    assert fit.distance(bandit) < 0.15
+
+
+def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
+    _, core, log, _ = phases(2, 5, 3, 500, seed=4)
+    method = lmab.MomentMatching(design=core, restarts=5)
+    assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "converged"
+    stopped = lmab.estimate(log, n_contexts=2, method=method, rng=rng, progress=lambda _: True)
+    assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
+    monkeypatch.setattr("lmab.estimation.matching._MAX_EVALUATIONS", 2)
+    assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "iteration limit"
 
 
 def test_weights_keep_their_least_value(rng):

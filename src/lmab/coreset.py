@@ -54,6 +54,16 @@ class Design:
         return self.coordinates @ (self.coordinates[self.support] * self.rho[:, None]).T
 
     @property
+    def onto_pairs(self) -> Float[Array, "P n"]:
+        """The rows of `reconstruction` that rebuild a context: one per (arm, value), or per arm."""
+        if self.events != "events" or self.values is None:
+            return self.reconstruction
+        single = [place for place, mask in enumerate(_subsets(len(self.values))) if sum(mask) == 1]
+        per_arm = 2 ** len(self.values) - 1
+        rows = self.reconstruction.reshape(-1, per_arm, len(self.support))[:, single[::-1]]
+        return rows.reshape(-1, len(self.support))
+
+    @property
     def pairs(self) -> list[tuple[int, Any]]:
         """The chosen (arm, value), or (arm, set of values) for events, or (arm, None) where rows are arms."""
         if self.n_arms is None:
@@ -103,7 +113,7 @@ class Design:
 
 
 def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "pairs") -> Design:
-    """Choose a small core set from which everything in the subspace can be told (Theorem 2.3, Corollary 3.2).
+    """Choose a small core set from which everything in the subspace can be told (Theorem 2.4, Corollary 3.2).
 
     Args:
         subspace: a `Subspace`, or a (D, k) feature matrix.

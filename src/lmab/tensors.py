@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ._shapes import Array, Float, Integer
+from ._kernel import kernel
+from ._shapes import Array, Bool, Float, Integer
 from .coreset import Design
 from .episodes import Episodes
 from .errors import InvalidArgument, check_count
 
-_MAX_ENTRIES = 2_000_000
+_MAX_ENTRIES = 200_000
+_LEAST_EPISODES = 5.0  # behind a mean product of rewards: fewer cannot tell their own spread
+
+Pairs = list[tuple[int, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,17 +28,12 @@ class Tensor:
 
     indices: Integer[Array, "R l"]  # positions in the core set
     entries: Float[Array, "R"]  # estimates of sum_m w_m prod_j nu_m(i_j)
-    plays: Float[Array, "R"]  # sets of l steps of an episode that each was measured on
-    spread: Float[Array, "R"]  # standard deviation of one measurement
+    plays: Float[Array, "R"]  # ways to pick l steps of an episode, in order, that each was measured on
+    stderr: Float[Array, "R"]  # with the episodes as the independent measurements
 
     @property
     def order(self) -> int:
         return int(self.indices.shape[1])
-
-    @property
-    def stderr(self) -> Float[Array, "R"]:
-        """Standard errors, as if measurements were independent."""
-        return self.spread / np.sqrt(self.plays)
 
 
 def core_tensors(episodes: Episodes, design: Design, order: int) -> tuple[Tensor, ...]:
@@ -41,123 +42,92 @@ def core_tensors(episodes: Episodes, design: Design, order: int) -> tuple[Tensor
     An entry is the share of times that its values were paid among the times that its arms were played in different
     steps of an episode: from episodes that played core sequences, or from any log whose arms were chosen without
     looking at the session's own rewards. An arm's pairs share its plays. For designs of arms (normal rewards), the
-    mean product of the rewards. Orders that the log could not measure at all are left out.
+    mean product of the rewards. Orders that the log could not measure at all are left out. The cost per episode is
+    the number of entries, however long the episode.
     """
     check_count("order", order)
-    arms = np.array([arm for arm, _ in design.pairs])
-    position = np.full(episodes.n_arms, -1)
-    core_arms = np.unique(arms)
-    position[core_arms] = np.arange(len(core_arms))
-    actions, rewards = episodes.to_arrays()
-    played = np.where(actions >= 0, position[actions], -1)  # column of core_arms, or -1
-    if math.comb(len(arms) + order - 1, order) > _MAX_ENTRIES:
+    pairs = design.pairs
+    size = sum(math.comb(len(pairs) + degree - 1, degree) for degree in range(1, order + 1))
+    if size > _MAX_ENTRIES:
         raise InvalidArgument(
-            f"order must be smaller for a core set of {len(arms)}: {math.comb(len(arms) + order - 1, order)} moments, "
-            f"more than {_MAX_ENTRIES}; got {order}"
+            f"order must be smaller for a core set of {len(pairs)}: {size} moments, more than {_MAX_ENTRIES}, "
+            f"got {order}"
         )
-    owner = np.searchsorted(core_arms, arms)
-    if design.values is None:
-        found = [_products(played, rewards, owner, degree) for degree in range(1, order + 1)]
-    else:
-        hit = _hits(played, rewards, design, owner)
-        found = [_frequencies(played, hit, owner, degree) for degree in range(1, order + 1)]
+    arms = sorted({arm for arm, _ in pairs})
+    position = np.full(max(episodes.n_arms, arms[-1] + 1), -1)
+    position[arms] = np.arange(len(arms))
+    groups = position[episodes.actions]
+    slots, observed = _observed(episodes, groups, pairs, arms, design.values)
+    indices = [_multi_indices(pairs, degree) for degree in range(1, order + 1)]
+    products, ways = _positions(indices, [arms.index(arm) for arm, _ in pairs], len(arms), order)
+    arguments = (groups, observed, episodes.offsets, slots, len(pairs), order, products, ways)
+    sums = kernel("moments").core_sums(*arguments)  # one pass over the log for all orders
+    parts = np.split(sums, np.cumsum([len(own) for own in indices])[:-1])
+    bounded = design.values is not None
+    found = [_ratios(own, part, bounded=bounded) for own, part in zip(indices, parts, strict=True)]
     measured = tuple(tensor for tensor in found if len(tensor.entries))
     if len(measured) < min(order, 2):
         raise InvalidArgument("episodes must play arms of the core set twice in a session, got none that do")
     return measured
 
 
-def _hits(
-    played: Integer[Array, "N H"], rewards: Float[Array, "N H"], design: Design, owner: Integer[Array, "n"]
-) -> Integer[Array, "N H"]:
-    """Which pair of the core set each step hit, -1 where its arm paid a value that is in no core pair."""
-    if any(isinstance(value, frozenset) for _, value in design.pairs):
-        raise InvalidArgument("design must be of 'pairs' or 'arms' here, got one of events")
-    hit = np.full(played.shape, -1)
-    for index, (_, value) in enumerate(design.pairs):
-        hit[(played == owner[index]) & (rewards == value)] = index
-    return hit
+def _observed(
+    episodes: Episodes, groups: Integer[Array, "S"], pairs: Pairs, arms: list[int], values: Float[Array, "Z"] | None
+) -> tuple[Integer[Array, "G W"], Float[Array, "S W"]]:
+    """The pairs of each core arm, and what every step says about those of its arm: 1 or 0, or the reward."""
+    members = [[slot for slot, (arm, _) in enumerate(pairs) if arm == core] for core in arms]
+    width = max(len(own) for own in members)
+    slots = np.array([own + [-1] * (width - len(own)) for own in members], dtype=np.int64)
+    if values is None:
+        return slots, episodes.rewards[:, None].copy()
+    hit = np.zeros((len(arms), len(values) + 1, width))  # the last row: any other reward
+    for group, own in enumerate(members):
+        for column, slot in enumerate(own):
+            event = pairs[slot][1] if isinstance(pairs[slot][1], frozenset) else {pairs[slot][1]}
+            hit[group, :-1, column] = [value in event for value in values.tolist()]
+    place = np.minimum(np.searchsorted(values, episodes.rewards), len(values) - 1)
+    place = np.where(values[place] == episodes.rewards, place, len(values))
+    return slots, hit[groups, place]
 
 
-def _frequencies(
-    played: Integer[Array, "N H"], hit: Integer[Array, "N H"], owner: Integer[Array, "n"], degree: int
-) -> Tensor:
-    """Counts of hits over counts of plays, by sorted multi-index; orderings of one arm's values are shared out."""
-    plays = _Counter(degree, int(owner.max()) + 1)
-    hits = _Counter(degree, len(owner))
-    for steps in itertools.combinations(range(played.shape[1]), degree):
-        plays.add(played[:, steps])
-        hits.add(hit[:, steps])
-    indices = _multi_indices(len(owner), degree)
-    times = plays.of(np.sort(owner[indices], axis=1))
-    known = times > 0
-    indices, times = indices[known], times[known]
-    entries = hits.of(indices) / times / _orderings(indices, owner)
-    floor = 0.5 / times  # an entry seen never or always is not known without error
-    spread = np.sqrt(np.clip(entries * (1 - entries), floor, None))
-    return Tensor(indices, entries, times, spread)
+def _multi_indices(pairs: Pairs, degree: int) -> Integer[Array, "R l"]:
+    """Non-decreasing multi-indices; none that joins events of one arm that overlap, since one step could be both."""
+    clash = {
+        (i, j)
+        for i, j in itertools.combinations(range(len(pairs)), 2)
+        if pairs[i][0] == pairs[j][0] and isinstance(pairs[i][1], frozenset) and pairs[i][1] & pairs[j][1]
+    }
+    every = itertools.combinations_with_replacement(range(len(pairs)), degree)
+    rows = [index for index in every if not clash or clash.isdisjoint(itertools.combinations(sorted(set(index)), 2))]
+    return np.array(rows, dtype=np.int64).reshape(-1, degree)
 
 
-def _products(
-    played: Integer[Array, "N H"], rewards: Float[Array, "N H"], owner: Integer[Array, "n"], degree: int
-) -> Tensor:
-    """Mean products of rewards, by sorted multi-index of arms."""
-    plays, sums, squares = (_Counter(degree, len(owner)) for _ in range(3))
-    for steps in itertools.combinations(range(played.shape[1]), degree):
-        product = rewards[:, steps].prod(axis=1)
-        plays.add(played[:, steps])
-        sums.add(played[:, steps], product)
-        squares.add(played[:, steps], product**2)
-    indices = _multi_indices(len(owner), degree)
-    times = plays.of(indices)
-    known = times > 0
-    indices, times = indices[known], times[known]
-    entries = sums.of(indices) / times
-    pooled = squares.total / max(plays.total, 1)  # variances of single entries are too noisy to weight by
-    return Tensor(indices, entries, times, np.full(len(entries), math.sqrt(pooled)))
+def _positions(
+    indices: list[Integer[Array, "_ _"]], owner: list[int], n_groups: int, order: int
+) -> tuple[Integer[Array, "R L"], Integer[Array, "R L"]]:
+    """Where the factors of each entry stand in the kernel's tables of products and of counts."""
+    stride = order + 1
+    rows = [row for own in indices for row in own.tolist()]
+    products = np.full((len(rows), order), len(owner) * stride)
+    ways = np.full((len(rows), order), n_groups * stride)
+    for number, row in enumerate(rows):
+        for place, (slot, times) in enumerate(Counter(row).items()):
+            products[number, place] = slot * stride + times
+        for place, (group, times) in enumerate(Counter(owner[slot] for slot in row).items()):
+            ways[number, place] = group * stride + times
+    return products, ways
 
 
-class _Counter:
-    """Sums by sorted multi-index of a degree over a small alphabet; rows with a -1 do not count."""
-
-    def __init__(self, degree: int, size: int) -> None:
-        self._bases = np.int64(size) ** np.arange(degree, dtype=np.int64)[::-1]
-        self._keys: list[Integer[Array, "n"]] = []
-        self._weights: list[Float[Array, "n"]] = []
-
-    def add(self, rows: Integer[Array, "n l"], weights: Float[Array, "n"] | None = None) -> None:
-        inside = np.all(rows >= 0, axis=1)
-        keys = np.sort(rows[inside], axis=1) @ self._bases
-        values = np.ones(len(keys)) if weights is None else weights[inside]
-        distinct, group = np.unique(keys, return_inverse=True)
-        self._keys.append(distinct)
-        self._weights.append(np.bincount(group, values, minlength=len(distinct)))
-
-    @property
-    def total(self) -> float:
-        return float(sum(weights.sum() for weights in self._weights))
-
-    def of(self, indices: Integer[Array, "R l"]) -> Float[Array, "R"]:
-        """The sums at the given multi-indices."""
-        keys, group = np.unique(np.concatenate(self._keys), return_inverse=True)
-        sums = np.bincount(group, np.concatenate(self._weights), minlength=len(keys))
-        wanted = indices @ self._bases
-        place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        return np.where(keys[place] == wanted, sums[place], 0.0) if len(keys) else np.zeros(len(wanted))
-
-
-def _multi_indices(size: int, degree: int) -> Integer[Array, "R l"]:
-    return np.array(list(itertools.combinations_with_replacement(range(size), degree)), dtype=np.int64)
-
-
-def _orderings(indices: Integer[Array, "R l"], owner: Integer[Array, "n"]) -> Float[Array, "R"]:
-    """In how many ways the steps of each arm can have paid an index's values: a product of multinomials."""
-    ways = np.ones(len(indices))
-    arms = owner[indices]
-    same_arm, same_pair = np.ones(len(indices)), np.ones(len(indices))
-    for column in range(1, indices.shape[1]):
-        # Indices are sorted and pairs of an arm are neighbours, so runs are what they must be.
-        same_arm = np.where(arms[:, column] == arms[:, column - 1], same_arm + 1, 1)
-        same_pair = np.where(indices[:, column] == indices[:, column - 1], same_pair + 1, 1)
-        ways *= same_arm / same_pair
-    return ways
+def _ratios(indices: Integer[Array, "R l"], sums: Float[Array, "R 5"], *, bounded: bool) -> Tensor:
+    """Entries as ratios of sums over episodes, with the standard error of such a ratio."""
+    keep = sums[:, 1] > 0
+    indices, (x, y, xx, xy, yy) = indices[keep], sums[keep].T
+    ratio, effective = x / y, y**2 / yy  # the number of episodes, had they all counted alike
+    variance = np.maximum(xx - 2 * ratio * xy + ratio**2 * yy, 0) / y**2
+    enough: Bool[Array, "R"] = effective > 0
+    if bounded:  # an entry seen never or always is not known without error
+        variance = np.maximum(variance, 0.5 / effective**2)
+    else:
+        enough = effective >= _LEAST_EPISODES
+        variance = np.maximum(variance, np.finfo(float).tiny)
+    return Tensor(indices[enough], ratio[enough], y[enough], np.sqrt(variance[enough]))

@@ -1,9 +1,9 @@
 """The paper's sample sizes, accuracies and bounds as functions.
 
-Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice. Four
-slips of the print are corrected: the exponent of Lemma 3.3 is +1/(2M - 1); the second bound of equation
-(valid_param_2) has no minus sign; the second moment of uniform play divided by N is M2 / A^2; the Gaussian second
-moment must be symmetrised (the last two concern `lmab.subspace`).
+Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice; those that
+leave the numeric range are infinite. Four slips of the print are corrected: the exponent of Lemma 3.3 is +1/(2M - 1);
+the second bound of equation (valid_param_2) has no minus sign; the second moment of uniform play divided by N is
+M2 / A^2; the Gaussian second moment must be symmetrised (the last two concern `lmab.subspace`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def identifiable(n_contexts: int, horizon: int) -> bool:
 
 
 def core_set_size(rank: int) -> int:
-    """n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.3)."""
+    """n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.4)."""
     check_count("rank", rank)
     return 16 if rank <= 2 else math.floor(4 * rank * math.log(math.log(rank)) + 16)
 
@@ -54,7 +54,7 @@ def delta_sub(n_contexts: int, n_values: int, horizon: int, epsilon: float, w_mi
     m, z, h = n_contexts, n_values, horizon
     if identifiable(m, h):
         return epsilon / (2 * z * m * h**2)
-    smallest = w_min + epsilon / (m * h**2 * (z * math.sqrt(2 * m)) ** h)
+    smallest = w_min + epsilon / (m * h**2) * _power(z * math.sqrt(2 * m), -h)
     return min(math.sqrt(smallest), epsilon / (h * math.sqrt(m))) / (2 * z * math.sqrt(m) * h)
 
 
@@ -62,8 +62,8 @@ def delta_tsr(n_contexts: int, n_values: int, horizon: int, epsilon: float, core
     """How accurate every moment must be: below equation (tensor_error_cond)."""
     m, z, h = n_contexts, n_values, horizon
     if identifiable(m, h):
-        return float((epsilon / (z * h**2 * m**3.5 * core_size)) ** (2 * m - 1))
-    return float((epsilon / h) / (z * math.sqrt(2 * m)) ** h)
+        return _power(epsilon / (z * h**2 * m**3.5 * core_size), 2 * m - 1)
+    return epsilon / h * _power(z * math.sqrt(2 * m), -h)
 
 
 def budget(
@@ -84,9 +84,9 @@ def budget(
     tensor = delta_tsr(n_contexts, n_values, horizon, epsilon, n)
     return Budget(
         identifiable(n_contexts, horizon), order, n, sub, tensor,
-        subspace_episodes=n_arms**4 * n_values**2 * math.log(n_values * n_arms / eta) / sub**4,
+        subspace_episodes=n_arms**4 * n_values**2 * math.log(n_values * n_arms / eta) * _power(sub, -4),
         episodes_per_entry=_per_entry(order, n, tensor, eta),
-        tensor_episodes=sum(n**i * _per_entry(i, n, tensor, eta) for i in range(1, order + 1)),
+        tensor_episodes=sum(_power(n, i) * _per_entry(i, n, tensor, eta) for i in range(1, order + 1)),
         likelihood_episodes=likelihood_episodes(n, n_contexts, horizon, tensor, eta),
     )  # fmt: skip
 
@@ -97,34 +97,31 @@ def gaussian_budget(
     """Episodes that Theorem B.2 asks for with unit normal rewards: products of rewards, or rewards cut on a grid."""
     weight = _check(n_contexts, n_arms, horizon, epsilon, eta, w_min)
     if not identifiable(n_contexts, horizon):
-        size = len(gaussian_grid(horizon, epsilon))
+        size = _grid(horizon, epsilon)[1]
         cut = budget(n_contexts, n_arms, horizon, epsilon, n_values=size + 1, eta=eta, w_min=weight)
         return Budget(**{**vars(cut), "grid_size": size})
     n, order = core_set_size(n_contexts), 2 * n_contexts - 1
     sub = epsilon / (2 * n_contexts * horizon**2)
-    tensor = float((epsilon / (horizon**2 * n_contexts**3.5 * n)) ** order)
+    tensor = _power(epsilon / (horizon**2 * n_contexts**3.5 * n), order)
     per_entry = [_gaussian_per_entry(i, n, tensor, eta) for i in range(1, order + 1)]
     return Budget(
         True, order, n, sub, tensor,
-        subspace_episodes=n_arms**4 * math.log(n_arms / eta) / sub**4,
+        subspace_episodes=n_arms**4 * math.log(n_arms / eta) * _power(sub, -4),
         episodes_per_entry=per_entry[-1],
-        tensor_episodes=sum(n**i * one for i, one in enumerate(per_entry, 1)),
+        tensor_episodes=sum(_power(n, i) * one for i, one in enumerate(per_entry, 1)),
         likelihood_episodes=likelihood_episodes(n, n_contexts, horizon, tensor, eta),
     )  # fmt: skip
 
 
 def gaussian_grid(horizon: int, epsilon: float) -> Float[Array, "Z"]:
     """The grid of appendix B.2: from -4 sqrt(log(H / epsilon)) upwards in steps of epsilon / H^2."""
-    if not 0 < epsilon < horizon:
-        raise InvalidArgument(f"epsilon must be in (0, horizon), got {epsilon!r}")
-    edge = math.sqrt(math.log(horizon / epsilon))
-    size = math.floor(8 * horizon**2 * edge / epsilon)
-    return -4 * edge + np.arange(size) * epsilon / horizon**2
+    start, size = _grid(horizon, epsilon)
+    return start + np.arange(size) * epsilon / horizon**2
 
 
 def likelihood_episodes(core_size: int, n_contexts: int, horizon: int, delta: float, eta: float) -> float:
     """Smallest N with N >= n^min(2H+1, 4M-1) log(N / eta) / delta^2 (Lemma 4.1)."""
-    factor = core_size ** min(2 * horizon + 1, 4 * n_contexts - 1) / delta**2
+    factor = _power(core_size, min(2 * horizon + 1, 4 * n_contexts - 1)) * _power(delta, -2)
     return _solve_log(factor, eta)
 
 
@@ -146,6 +143,29 @@ def separation(distances: Float[Array, "M M"]) -> float:
     return float(apart.min()) if len(apart) else math.inf
 
 
+def core_separation(n_contexts: int, n_values: int, gamma: float) -> float:
+    """How far apart, on some core pair, two contexts must be that gamma separates (appendix C)."""
+    return gamma / (n_values * math.sqrt(2 * n_contexts))
+
+
+def reconstruction_error(rank: int, off_subspace: float, noise: float) -> float:
+    """Largest error of a vector rebuilt from its core entries (Proposition 2.5).
+
+    The vector is within `off_subspace` of the subspace, and its core entries are known to within `noise`.
+    """
+    return off_subspace + (off_subspace + noise) * math.sqrt(2 * rank)
+
+
+def model_distance(n_contexts: int, n_values: int, core_distance: float) -> float:
+    """Largest L1 distance over arms of two contexts whose core pairs differ by that much (Corollary 3.2)."""
+    return 2 * n_values * math.sqrt(2 * n_contexts) * core_distance
+
+
+def off_subspace(moment_error: float, weight: float) -> float:
+    """Distance of a context of that weight from the leading subspace of second moments with that error (Lemma 3.7)."""
+    return math.sqrt(2 * moment_error / weight)
+
+
 def value_gap(horizon: int, distance: float) -> float:
     """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4)."""
     return horizon**2 * distance
@@ -153,17 +173,17 @@ def value_gap(horizon: int, distance: float) -> float:
 
 def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
     """Largest difference between a policy's values when moments of order H agree to delta (Lemma 3.5)."""
-    return horizon * n_values**horizon * delta
+    return horizon * _power(n_values, horizon) * delta
 
 
 def moments_from_core(n_contexts: int, order: int, delta: float) -> float:
     """How well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
-    return float((2 * n_contexts) ** (order / 2) * delta)
+    return _power(2 * n_contexts, order / 2) * delta
 
 
 def distance_of_moments(n_contexts: int, core_size: int, delta: float) -> float:
     """How close parameters are when moments up to order 2M - 1 agree to delta (Lemma 3.3, exponent corrected)."""
-    return float(n_contexts**3 * core_size * delta ** (1 / (2 * n_contexts - 1)))
+    return n_contexts**3 * core_size * _power(delta, 1 / (2 * n_contexts - 1))
 
 
 def _check(n_contexts: int, n_arms: int, horizon: int, epsilon: float, eta: float, w_min: float | None) -> float:
@@ -179,17 +199,40 @@ def _check(n_contexts: int, n_arms: int, horizon: int, epsilon: float, eta: floa
     return weight
 
 
+def _grid(horizon: int, epsilon: float) -> tuple[float, int]:
+    """Where the grid of appendix B.2 starts, and how many points it has."""
+    if not 0 < epsilon < horizon:
+        raise InvalidArgument(f"epsilon must be in (0, horizon), got {epsilon!r}")
+    edge = math.sqrt(math.log(horizon / epsilon))
+    return -4 * edge, math.floor(8 * horizon**2 * edge / epsilon)
+
+
+def _power(base: float, exponent: float) -> float:
+    """base ** exponent, infinite where it leaves the numeric range."""
+    try:
+        return float(base) ** exponent
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
+
+
+def _log_entries(order: int, core_size: int, eta: float) -> float:
+    """log(l n^l / eta)."""
+    return math.log(order / eta) + order * math.log(core_size)
+
+
 def _per_entry(order: int, core_size: int, delta: float, eta: float) -> float:
-    return math.log(order * core_size**order / eta) / delta**2
+    return _log_entries(order, core_size, eta) * _power(delta, -2)
 
 
 def _gaussian_per_entry(order: int, core_size: int, delta: float, eta: float) -> float:
-    return float((order * math.log(order * core_size**order / eta)) ** order / delta**2)
+    return _power(order * _log_entries(order, core_size, eta), order) * _power(delta, -2)
 
 
 def _solve_log(factor: float, eta: float) -> float:
     """Smallest N >= factor * log(N / eta), by iterating upwards."""
     n = max(factor, 1.0)
+    if math.isinf(n):
+        return n
     for _ in range(200):
         larger = factor * math.log(max(n, 1.0) / eta)
         if larger <= n * (1 + 1e-12):

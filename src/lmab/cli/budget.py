@@ -8,6 +8,7 @@ import numpy as np
 import typer
 
 from .. import evaluation, instances, planning, simulation, theory
+from ..errors import InvalidArgument
 from ..estimation import EM, estimate
 from ..planning import Certified
 from ..small_policies import Uniform
@@ -24,6 +25,8 @@ def budget(
     values: Annotated[int, typer.Option(help="Values that a reward can take, Z.", min=2)] = 2,
     eta: Annotated[float, typer.Option(help="Probability of failure.")] = 0.1,
     w_min: Annotated[float | None, typer.Option(help="Least weight of a type [default: 1/M].")] = None,
+    gaussian: Annotated[bool, typer.Option("--gaussian", help="Rewards are normal (Theorem B.2); no values.")] = False,
+    gamma: Annotated[float | None, typer.Option(help="Also: every two types differ by this much on an arm.")] = None,
     measure: Annotated[int, typer.Option(help="Also measure on this many random bandits.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="Seed of those bandits.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
@@ -34,14 +37,19 @@ def budget(
 
     Example: lmab budget --contexts 3 --arms 50 --horizon 5 --epsilon 0.1
     """
-    asked = theory.budget(contexts, arms, horizon, epsilon, n_values=values, eta=eta, w_min=w_min)
+    if gaussian:
+        asked = theory.gaussian_budget(contexts, arms, horizon, epsilon, eta=eta, w_min=w_min)
+    else:
+        asked = theory.budget(contexts, arms, horizon, epsilon, n_values=values, eta=eta, w_min=w_min)
+    apart = None if gamma is None else _separated(asked, contexts, values, epsilon, gamma, w_min or 1 / contexts, eta)
     needed = _measure(contexts, arms, horizon, epsilon, measure, seed) if measure else None
     if as_json:
-        show_json({**vars(asked), "total": asked.total, "measured": needed})
+        numbers = {**vars(asked), "total": asked.total, **(apart or {}), "measured": needed}
+        show_json({name: None if number in (np.inf, -np.inf) else number for name, number in numbers.items()})
         return
     regime = "H >= 2M - 1: types can be identified" if asked.identifiable else "H < 2M - 1: values can, types cannot"
     show_table(f"{contexts} types, {arms} arms, {horizon} steps, epsilon {epsilon:g} ({regime})",
-               ["what", "number"], _rows(asked))  # fmt: skip
+               ["what", "number"], _rows(asked, apart))  # fmt: skip
     console.print("Constants in O(.) are taken as 1.")
     if needed is None:
         console.print("Add --measure 5 to see what practice needs (maximum likelihood on uniform exploration).")
@@ -50,18 +58,42 @@ def budget(
         console.print(f"In practice: {found} sessions (DirectMLE's recipe, mean over {measure} random bandits).")
 
 
-def _rows(asked: theory.Budget) -> list[list[str]]:
-    return [
-        ["core pairs n (Theorem 2.3)", str(asked.core_size)],
-        ["accuracy of the subspace, delta_sub", f"{asked.delta_sub:.3g}"],
-        ["sessions for the subspace, N0 (Lemma 3.7)", f"{asked.subspace_episodes:.3g}"],
-        ["highest moment matched", str(asked.order)],
-        ["accuracy of a moment, delta_tsr", f"{asked.delta_tsr:.3g}"],
-        ["sessions per moment, N1", f"{asked.episodes_per_entry:.3g}"],
-        ["sessions for all moments", f"{asked.tensor_episodes:.3g}"],
-        ["total (Theorem 3.8)", f"{asked.total:.3g}"],
-        ["by maximum likelihood (Lemma 4.1)", f"{asked.likelihood_episodes:.3g}"],
+def _separated(
+    asked: theory.Budget, contexts: int, values: int, epsilon: float, gamma: float, w_min: float, eta: float
+) -> dict[str, float]:
+    if not gamma > 0:
+        raise InvalidArgument(f"--gamma must be positive, got {gamma}")
+    return {
+        "separated_horizon": theory.separated_horizon(asked.core_size, contexts, values, gamma, epsilon, w_min),
+        "separated_episodes": theory.separated_episodes(asked.core_size, epsilon, w_min, eta),
+    }
+
+
+def _rows(asked: theory.Budget, apart: dict[str, float] | None) -> list[list[str]]:
+    rows: list[tuple[str, float | None]] = [
+        ("core pairs n (Theorem 2.4)", asked.core_size),
+        ("values that normal rewards are cut into", asked.grid_size),
+        ("accuracy of the subspace, delta_sub", asked.delta_sub),
+        ("sessions for the subspace, N0 (Lemma 3.7)", asked.subspace_episodes),
+        ("highest moment matched", asked.order),
+        ("accuracy of a moment, delta_tsr", asked.delta_tsr),
+        ("sessions per moment, N1", asked.episodes_per_entry),
+        ("sessions for all moments", asked.tensor_episodes),
+        ("total (Theorem 3.8; B.2 for normal rewards)", asked.total),
+        ("by maximum likelihood (Lemma 4.1)", asked.likelihood_episodes),
     ]
+    if apart is not None:
+        rows += [
+            ("steps from which types are told apart in a session (Lemma C.2)", apart["separated_horizon"]),
+            ("sessions that then suffice", apart["separated_episodes"]),
+        ]
+    return [[name, _text(number)] for name, number in rows if number is not None]
+
+
+def _text(number: float) -> str:
+    if isinstance(number, int):
+        return f"{number:,}"
+    return "more than 1e308" if number == np.inf else f"{number:.3g}"
 
 
 def _measure(contexts: int, arms: int, horizon: int, epsilon: float, n_bandits: int, seed: int) -> int | None:

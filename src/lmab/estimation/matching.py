@@ -26,6 +26,7 @@ class Fit:
     residual: float  # the largest one, not weighted
     largest_error: float  # the largest one in standard errors
     point: Float[Array, "p"]
+    converged: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,10 @@ class Matching:
     @property
     def n_core(self) -> int:
         return len(self.design.support)
+
+    @cached_property
+    def _transform(self) -> Float[Array, "D n"]:
+        return self.design.onto_pairs
 
     @cached_property
     def _scales(self) -> Float[Array, "R"]:
@@ -71,7 +76,7 @@ class Matching:
     @cached_property
     def _penalty(self) -> float:
         """Weight of a constraint: leaving the bounds everywhere costs as much as one moment that is off as far."""
-        return float(np.median(self._scales) / np.sqrt(len(self.design.coordinates)))
+        return float(np.median(self._scales) / np.sqrt(len(self._transform)))
 
     def random_start(self, rng: np.random.Generator) -> Float[Array, "p"]:
         low, high = self._bounds
@@ -104,7 +109,9 @@ class Matching:
         weights, core = self.unpack(answer.x, w_min)
         errors = np.abs(self._moments(weights, core) - self._measured)
         weighted = errors * self._scales
-        return Fit(weights, core, float(answer.cost), float(errors.max()), float(weighted.max()), answer.x)
+        return Fit(
+            weights, core, float(answer.cost), float(errors.max()), float(weighted.max()), answer.x, answer.status > 0
+        )
 
     def unpack(self, point: Float[Array, "p"], w_min: float) -> tuple[Float[Array, "M"], Float[Array, "n M"]]:
         """Weights of at least `w_min`, and core values."""
@@ -139,7 +146,7 @@ class Matching:
         """How far reconstructed entries, and sums over an arm's values, leave their bounds, and on which side."""
         if self.design.values is None:
             return np.zeros(0), np.zeros(0)
-        table = self.design.reconstruction @ core
+        table = self._transform @ core
         sums = table.reshape(-1, len(self.design.values), self.n_contexts).sum(axis=1)
         distance = np.concatenate([(table - 0.5).ravel(), (sums - 1).ravel()])
         limit = np.concatenate([np.full(table.size, 0.5 + self.slack),
@@ -151,7 +158,7 @@ class Matching:
         active = self._violations(core)[1]
         if not len(active):
             return np.zeros((0, core.size))
-        transform = self.design.reconstruction
+        transform = self._transform
         assert self.design.values is not None
         sums = transform.reshape(-1, len(self.design.values), self.n_core).sum(axis=1)
         rows = np.concatenate([transform, sums])  # (D + A, n)

@@ -20,7 +20,7 @@ from .categorical import CategoricalObservations
 from .matching import Fit, Matching
 from .observations import Observations
 from .recovery import LEAST, finish
-from .result import CONVERGED, Estimate, Observer, Progress, Starts
+from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts, Watch
 
 _SAME = 1.01  # costs within this factor are the same solution
 _IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
@@ -94,10 +94,11 @@ class MomentMatching:
         fits = self._search(task, rng, progress)
         best = min(fits, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, episodes)
+        stopped = isinstance(progress, Watch) and progress.stopped
         return finish(
             observations,
             bandit,
-            status=CONVERGED,
+            status=INTERRUPTED if stopped else CONVERGED if best.converged else ITERATION_LIMIT,
             message=self._message(best, tensors, core, n_contexts, episodes.horizon),
             starts=Starts(len(fits), len(fits), sum(one.cost <= _SAME * best.cost + 1e-12 for one in fits)),
         )
@@ -166,13 +167,15 @@ def reconstruct(
     weights: Float[Array, "M"], core: Float[Array, "n M"], design: Design, episodes: Episodes
 ) -> LatentBandit:
     """The bandit from the contexts' values on the core set: equations (transform_subspace) and (clipping_mu)."""
-    table = design.reconstruction @ core
+    table = design.onto_pairs @ core
     if design.values is None:
         scale = _scale(episodes, weights, table)
         return LatentBandit(weights, Gaussian(np.ascontiguousarray(table.T), scale), episodes.arm_labels)
-    rows = np.clip(table.T.reshape(len(weights), -1, len(design.values)), LEAST, 1)
-    probabilities = rows / rows.sum(axis=2, keepdims=True)
-    return LatentBandit(weights, Categorical(probabilities, design.values), episodes.arm_labels)
+    values = np.union1d(design.values, np.unique(episodes.rewards))  # core plays may pay what exploration never saw
+    rows = np.full((len(weights), len(table) // len(design.values), len(values)), LEAST)
+    known = np.clip(table.T.reshape(*rows.shape[:2], -1), LEAST, 1)
+    rows[:, :, np.searchsorted(values, design.values)] = known
+    return LatentBandit(weights, Categorical(rows / rows.sum(axis=2, keepdims=True), values), episodes.arm_labels)
 
 
 def _scale(episodes: Episodes, weights: Float[Array, "M"], means: Float[Array, "A M"]) -> float:

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from lmab import theory
+from lmab.cli.app import app
+
+RUNNER = CliRunner()
+CASE = ["budget", "--contexts", "3", "--arms", "50", "--horizon", "5", "--epsilon", "0.1"]
+
+
+def answer(*options: str) -> dict:
+    result = RUNNER.invoke(app, [*CASE, *options, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_the_table_names_its_sources_and_its_constants():
+    text = RUNNER.invoke(app, CASE).output
+    for words in ("Theorem 3.8", "Lemma 3.7", "Lemma 4.1", "delta_sub", "delta_tsr", "N0", "N1", "taken as 1"):
+        assert words in text
+
+
+def test_json_holds_the_numbers_of_the_theory():
+    numbers, asked = answer(), theory.budget(3, 50, 5, 0.1)
+    assert numbers["total"] == asked.total
+    assert numbers["delta_tsr"] == asked.delta_tsr
+    assert "separated_horizon" not in numbers
+
+
+def test_normal_rewards_and_separation():
+    assert answer("--gaussian")["total"] == theory.gaussian_budget(3, 50, 5, 0.1).total
+    apart = answer("--gamma", "0.5")
+    assert apart["separated_episodes"] == theory.separated_episodes(apart["core_size"], 0.1, 1 / 3, 0.1)
+    refused = RUNNER.invoke(app, [*CASE, "--gamma", "0"])
+    assert "gamma must be positive" in str(refused.exception)
+
+
+def test_numbers_beyond_range_are_said_to_be_so():
+    large = ["budget", "--contexts", "12", "--arms", "50", "--horizon", "30"]
+    assert "more than 1e308" in RUNNER.invoke(app, large).output
+    assert json.loads(RUNNER.invoke(app, [*large, "--json"]).output)["total"] is None
+
+
+def test_practice_is_measured():
+    """A few hundred sessions where the theory asks for 1e18 and more."""
+    small = [
+        "budget",
+        "--contexts",
+        "2",
+        "--arms",
+        "4",
+        "--horizon",
+        "2",
+        "--epsilon",
+        "0.3",
+        "--measure",
+        "2",
+        "--json",
+    ]
+    numbers = json.loads(RUNNER.invoke(app, small).output)
+    assert 100 <= numbers["measured"] <= 3000 < 1e6 < numbers["total"]
