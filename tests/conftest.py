@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from pathlib import Path
+
+# Before NumPy comes in: workers that share two cores must not each start two threads for every small matrix.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 import hypothesis
 import jaxtyping
