@@ -261,6 +261,7 @@ def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, mo
     for command in (
         ["fit", folder / "train.parquet", "-o", tmp_path / "no" / "model.lmab"],
         ["fit", folder / "train.parquet", "-o", tmp_path],
+        ["fit", folder / "train.parquet", "-o", "/proc/model.lmab"],
         ["plan", folder / "model.lmab", "--horizon", 3, "-o", tmp_path / "no" / "policy.lmab"],
         ["simulate", "-o", tmp_path / "no" / "log.parquet"],
     ):

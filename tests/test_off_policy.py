@@ -215,7 +215,7 @@ def _bare(log: Episodes) -> Episodes:
         ({"method": "doubly-robust"}, "model must be given"),
         ({"confidence": 1.5}, "confidence must be between"),
         ({"n_episodes": 5}, "n_episodes must be None for a log"),
-        ({"policy": lmab.Uniform(3)}, "policy must be for 2 arms"),
+        ({"policy": lmab.Uniform(1)}, "policy must be for 2 arms"),
         ({"model": LatentBandit.bernoulli([1.0], [[0.5]])}, "model must have 2 arms|policy must be for 1 arms"),
         ({"n_bootstrap": 3}, "n_bootstrap must be"),
     ],
@@ -229,6 +229,12 @@ def test_bad_arguments(change, message):
 def test_options_of_a_log_are_refused_for_a_bandit():
     with pytest.raises(InvalidArgument, match="are for a log"):
         lmab.evaluate(lmab.Greedy(TRUTH), TRUTH, horizon=2, method="per-decision")
+
+
+def test_arms_that_the_log_happens_not_to_play():
+    wide = LatentBandit.bernoulli([0.5, 0.5], [[0.75, 0.25, 0.1], [0.25, 0.5, 0.1]])
+    value = lmab.evaluate(lmab.Greedy(wide), balanced_log(2), horizon=2, model=wide)
+    assert value.mean == pytest.approx(lmab.evaluate(lmab.Greedy(TRUTH), TRUTH, horizon=2).mean)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,8 +85,14 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise InvalidFile(f"{os.fspath(path)}: cannot write here: the folder {folder} does not exist")
-    if os.path.isdir(path) or not os.access(folder, os.W_OK):
-        raise InvalidFile(f"{os.fspath(path)}: cannot write here: not a file in a writable folder")
+    if os.path.isdir(path):
+        raise InvalidFile(f"{os.fspath(path)}: cannot write here: this is a folder")
+    try:
+        handle, probe = tempfile.mkstemp(dir=folder, prefix=".lmab-")
+    except OSError as error:
+        raise InvalidFile(f"{os.fspath(path)}: cannot write here: {error.strerror}") from None
+    os.close(handle)
+    os.unlink(probe)
 
 
 def choices(options: Sequence[str]) -> str:

@@ -113,6 +113,7 @@ def weigh(
         raise InvalidArgument(f"confidence must be between 0 and 1, got {confidence!r}")
     if rng is not None:
         check_rng(rng, "the bootstrap is random")
+    episodes = _widened(episodes, policy.n_arms)
     _check_log(policy, episodes, horizon, model)
     sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
     squares, followed = np.zeros(horizon), np.zeros(horizon, np.int64)
@@ -152,6 +153,13 @@ def estimates(total: Float[Array, "*n 4 H"]) -> Float[Array, "3 *n H"]:
                 total[..., _ROBUST, :] / total[..., _REACHED, :],
             ]
         )
+
+
+def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
+    """A log that happens not to play the last of the policy's arms still has them."""
+    if n_arms is None or n_arms <= episodes.n_arms or episodes.arm_labels is not None:
+        return episodes
+    return episodes.with_arms(n_arms)
 
 
 def _check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
