@@ -159,6 +159,14 @@ def test_equal_rewards_warn():
     assert estimate.log_likelihood == 0.0
 
 
+def test_equal_normal_rewards_have_no_scale():
+    episodes = lmab.Episodes.from_arrays(np.tile([0, 1], (10, 1)), np.ones((10, 2)))
+    with pytest.raises(InvalidArgument, match="scale must be given where no arm's rewards ever differ"):
+        fit(episodes, rewards="gaussian")
+    with pytest.warns(LmabWarning, match="every reward is 1"):
+        assert fit(episodes, rewards="gaussian", scale=0.5).bandit.rewards.scale == 0.5
+
+
 def test_episodes_of_one_step_warn(rng):
     episodes = lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=100, horizon=1, rng=rng)
     with pytest.warns(LmabWarning, match="weights of the contexts cannot be identified"):

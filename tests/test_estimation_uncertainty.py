@@ -78,6 +78,8 @@ def test_a_prior_sharpens(rng):
         for prior in (0.0, 50.0)
     )
     assert tight.means.max() < free.means.max()
+    assert free.weights[0] == pytest.approx(free.weights[1])  # they sum to 1
+    assert free.weights[0] > np.sqrt(0.5 * 0.5 / 300)  # the contexts of the episodes are not even seen
 
 
 def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **family):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import oracle
 import pytest
@@ -177,3 +180,22 @@ def test_gaussian_likelihood_equals_the_density(rng):
 
     total = 0.3 * density(0.4, 0.0) * density(1.1, 2.0) + 0.7 * density(0.4, 1.0) * density(1.1, -1.0)
     np.testing.assert_allclose(logs[0], np.log(total), rtol=1e-12)
+
+
+def test_compilation_leaves_numbas_settings_alone():
+    """The kernel is compiled with a vectoriser that Numba leaves off: for itself only."""
+    program = """
+import os, tempfile
+os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp()
+import numpy as np
+from numba import config
+before = config.SLP_VECTORIZE
+from lmab._kernel.compiled import em
+models = np.full((1, 3, 8), 0.125)
+logs = np.empty((1, 1))
+arguments = (np.zeros(1, np.uint8), np.array([0, 1]), np.empty(0), np.array([0, 1]), models)
+em.categorical(*arguments, np.empty((1, 1, 3, 8)), logs, 0, 1)
+assert em.categorical.stats.cache_misses, "nothing was compiled"
+assert config.SLP_VECTORIZE == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -78,7 +78,12 @@ def observe(
             raise InvalidArgument("values must be None for gaussian rewards, got some")
         if scale is not None and not (isinstance(scale, int | float) and 0 < scale < np.inf):
             raise InvalidArgument(f"scale must be a positive number or None, got {scale!r}")
-        return GaussianObservations.encode(episodes, None if scale is None else float(scale))
+        observations = GaussianObservations.encode(episodes, None if scale is None else float(scale))
+        if scale is None and observations.spread == 0:
+            raise InvalidArgument(
+                "scale must be given where no arm's rewards ever differ: there is none to estimate, got None"
+            )
+        return observations
     if scale is not None:
         raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
     if values is not None:
