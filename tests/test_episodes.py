@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import logs
 
-from lmab import Episodes, ingest, logfiles
+from lmab import Episodes, columns, logfiles
 from lmab.errors import InvalidData, InvalidFile
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -277,7 +277,7 @@ def test_files_are_read_in_batches(tmp_path, monkeypatch, rng, suffix, names):
     (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(table, path)
     monkeypatch.setattr(logfiles, "BATCH", 64)
     monkeypatch.setattr(logfiles, "_CSV_BLOCK", 1000)
-    monkeypatch.setattr(ingest, "_TEXTS", 100)
+    monkeypatch.setattr(columns, "_TEXTS", 100)
     assert Episodes.read(path, **COLUMNS) == Episodes.from_frame(table, **COLUMNS)
     bad = table.set_column(3, "r", pa.array(np.where(np.arange(n) == 2500, np.inf, 0.0)))
     (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(bad, path)

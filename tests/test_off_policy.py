@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab import Episodes, LatentBandit, evaluation, off_policy
+from lmab import Episodes, LatentBandit, evaluation, importance, off_policy
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 
 WEIGHTS = [Fraction(1, 2), Fraction(1, 2)]
@@ -113,7 +113,7 @@ def test_folding_sessions_into_groups_changes_no_estimate(monkeypatch, rng):
     log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=3000, horizon=3, rng=rng)
     whole = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
     monkeypatch.setattr(off_policy, "_GROUPS", 500)
-    monkeypatch.setattr(off_policy, "_CHUNK", 300)
+    monkeypatch.setattr(importance, "CHUNK", 300)
     folded = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
     for method in off_policy.METHODS:
         np.testing.assert_allclose(folded.by(method).per_step, whole.by(method).per_step, atol=1e-12)

@@ -14,27 +14,24 @@ logs are folded into a few thousand groups of sessions first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
-from . import belief
-from ._shapes import Array, Bool, Float, Integer, Shaped
+from . import importance
+from ._shapes import Array, Float, Integer
 from .episodes import Episodes
 from .errors import InvalidArgument, InvalidData, check_count, check_rng
+from .importance import REACHED, REWARD, ROBUST, WEIGHT
 from .model import LatentBandit
-from .policy import Policy, State
+from .policy import Policy
 
 METHODS = ("per-decision", "self-normalised", "doubly-robust")
 ENOUGH = 30.0  # effective sessions below which a step counts as unknown
-_GROUPS = 10_000  # units of the jackknife and the bootstrap
-_CHUNK = 8192  # sessions looked at together; at most _GROUPS
+_GROUPS = 10_000  # units of the jackknife and the bootstrap; at least a chunk of sessions
 _REPLICATES_AT_ONCE = 100
 _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true propensities
-_REWARD, _WEIGHT, _ROBUST, _REACHED = range(4)  # what is summed for each step
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +114,10 @@ def weigh(
     _check_log(policy, episodes, horizon, model)
     sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
     squares, followed = np.zeros(horizon), np.zeros(horizon, np.int64)
-    for rows, part in _contributions(policy, episodes, horizon, model, outlook):
+    for rows, part in importance.contributions(policy, episodes, horizon, model, outlook):
         sums[rows % len(sums)] += part
-        squares += (part[:, _WEIGHT] ** 2).sum(axis=0)
-        followed += (part[:, _WEIGHT] > 0).sum(axis=0)
+        squares += (part[:, WEIGHT] ** 2).sum(axis=0)
+        followed += (part[:, WEIGHT] > 0).sum(axis=0)
     total = sums.sum(axis=0)
     per_step = estimates(total)
     errors, intervals = _uncertainty(sums, per_step, confidence, n_bootstrap, rng)
@@ -128,9 +125,9 @@ def weigh(
         LogValue(float(steps.sum()), error, interval, steps)
         for steps, error, interval in zip(per_step, errors, intervals, strict=True)
     ]
-    followed_twice = np.count_nonzero(sums[:, _WEIGHT, -1]) > 1
-    sizes = np.divide(total[_WEIGHT] ** 2, squares, out=np.zeros(horizon), where=squares > 0)
-    reached = total[_REACHED].astype(np.int64)
+    followed_twice = np.count_nonzero(sums[:, WEIGHT, -1]) > 1
+    sizes = np.divide(total[WEIGHT] ** 2, squares, out=np.zeros(horizon), where=squares > 0)
+    reached = total[REACHED].astype(np.int64)
     notes = _notes(sums, sizes, followed, reached, model is not None)
     return LogEvidence(
         values[0],
@@ -148,9 +145,9 @@ def estimates(total: Float[Array, "*n 4 H"]) -> Float[Array, "3 *n H"]:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.stack(
             [
-                total[..., _REWARD, :] / total[..., _REACHED, :],
-                total[..., _REWARD, :] / total[..., _WEIGHT, :],
-                total[..., _ROBUST, :] / total[..., _REACHED, :],
+                total[..., REWARD, :] / total[..., REACHED, :],
+                total[..., REWARD, :] / total[..., WEIGHT, :],
+                total[..., ROBUST, :] / total[..., REACHED, :],
             ]
         )
 
@@ -178,90 +175,6 @@ def _check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBa
         raise InvalidArgument(f"horizon must be at most the log's longest session ({episodes.horizon}), got {horizon}")
     if len(episodes) < 2:
         raise InvalidArgument("episodes must hold at least two sessions, got one")
-
-
-def _contributions(
-    policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
-) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n 4 H"]]]:
-    """Chunk by chunk: rows of sessions, and what each adds to the sums."""
-    for start in range(0, len(episodes), _CHUNK):
-        rows = np.arange(start, min(start + _CHUNK, len(episodes)))
-        part = np.zeros((len(rows), 4, horizon))
-        part[:, _REACHED] = np.arange(horizon) < episodes.lengths[rows, None]
-        _follow(policy, episodes, rows, part, model, outlook)
-        part[:, _ROBUST] = (part[:, _ROBUST] + part[:, _REWARD]) * part[:, _REACHED]
-        yield rows, part
-
-
-def _follow(
-    policy: Policy,
-    episodes: Episodes,
-    rows: Integer[Array, "n"],
-    part: Float[Array, "n 4 H"],
-    model: LatentBandit | None,
-    outlook: Float[Array, "H M"] | None,
-) -> None:
-    """Fill in weights, weighted rewards and control variates; sessions are left where the policy would not go on."""
-    assert episodes.propensities is not None
-    state, live, weights = policy.start(len(rows)), np.arange(len(rows)), np.ones(len(rows))
-    beliefs = np.empty((len(rows), 0)) if model is None else belief.prior(model, len(rows))
-    for step in range(part.shape[2]):
-        state, live, weights, beliefs = _keep(part[live, _REACHED, step] > 0, state, live, weights, beliefs)
-        if len(live) == 0:
-            return
-        places = episodes.offsets[rows[live]] + step
-        arms, rewards = episodes.actions[places], episodes.rewards[places]
-        decision = _decide(policy, state, episodes.n_arms)
-        after = weights * _of(decision, arms) / episodes.propensities[places]
-        part[live, _WEIGHT, step], part[live, _REWARD, step] = after, after * rewards
-        if model is not None and outlook is not None:
-            part[live, _ROBUST, step:] += _control(model, outlook[step:], beliefs, decision, arms, weights, after)
-        kept = _keep(after > 0, state, live, after, beliefs, arms, rewards)
-        state, live, weights, beliefs, arms, rewards = kept
-        if step + 1 < part.shape[2] and len(live):
-            state = policy.observe(state, arms, rewards)
-            beliefs = beliefs if model is None else belief.update(model, beliefs, arms, rewards)
-
-
-def _control(
-    model: LatentBandit,
-    outlook: Float[Array, "left M"],
-    beliefs: Float[Array, "n M"],
-    decision: Shaped[Array, "n *A"],
-    arms: Integer[Array, "n"],
-    before: Float[Array, "n"],
-    after: Float[Array, "n"],
-) -> Float[Array, "n left"]:
-    """Control variates of the step and the later ones: what the model predicts for the policy less for the log.
-
-    Of this step's reward it predicts the arm's mean under the belief, of a later step's the policy's mean in each
-    context. Their expectation is zero given the session so far, whatever the model says.
-    """
-    beliefs = belief.normalise(beliefs)
-    means, everyone = beliefs @ model.means, np.arange(len(arms))
-    ahead = means[everyone, decision] if decision.ndim == 1 else np.einsum("na,na->n", decision, means)
-    control = (before - after)[:, None] * (beliefs @ outlook.T)
-    control[:, 0] = before * ahead - after * means[everyone, arms]
-    return control
-
-
-def _keep(mask: Bool[Array, "n"], state: State, *columns: Array) -> Any:
-    """The sessions of `mask`."""
-    if mask.all():
-        return (state, *columns)
-    return (State(state.step, state.memory[mask], single=False), *(column[mask] for column in columns))
-
-
-def _decide(policy: Policy, state: State, n_arms: int) -> Shaped[Array, "n *A"]:
-    """The arm of each session where the policy is deterministic, else the probabilities of all arms."""
-    if policy.deterministic:
-        return np.asarray(policy.act(state))
-    return policy.distribution(state, n_arms=n_arms)
-
-
-def _of(decision: Shaped[Array, "n *A"], arms: Integer[Array, "n"]) -> Float[Array, "n"]:
-    """Probability of `arms` under a decision."""
-    return (decision == arms).astype(np.float64) if decision.ndim == 1 else decision[np.arange(len(arms)), arms]
 
 
 def _uncertainty(
@@ -338,7 +251,7 @@ def _notes(
 
 def _misfit(sums: Float[Array, "G 4 H"], sizes: Float[Array, "H"]) -> tuple[int, float] | None:
     """The first step whose weights do not average 1, as those of true propensities do."""
-    weights, reached = sums[:, _WEIGHT], sums[:, _REACHED]
+    weights, reached = sums[:, WEIGHT], sums[:, REACHED]
     average = weights.sum(axis=0) / reached.sum(axis=0)
     deviation = weights - average * reached
     error = np.sqrt((deviation**2).sum(axis=0)) / reached.sum(axis=0)
