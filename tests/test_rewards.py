@@ -7,7 +7,7 @@ from strategies import bandits
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.rewards import Categorical, Gaussian
+from lmab.rewards import Categorical, Gaussian, restore
 
 
 def test_categorical_sample_has_the_right_frequencies(rng):
@@ -82,3 +82,17 @@ def test_bad_input(make, message):
 def test_relabel_wants_a_permutation():
     with pytest.raises(ValueError, match="contexts must be a permutation"):
         lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.1], [0.2]]).relabel(contexts=[0, 0])
+
+
+def test_cut_rewards_take_any_reward():
+    family = Categorical([[[0.2, 0.3, 0.5]]], [-1.0, 0.0, 2.0], [-0.4, 1.0])
+    assert family.encode(np.array([-9.0, -0.5, -0.4, 0.9, 1.0, 7.0])).tolist() == [0, 0, 1, 1, 2, 2]
+    again = restore(family.record())
+    assert again.edges.tolist() == [-0.4, 1.0]
+    assert family.relabel(arms=[0]).edges is not None
+
+
+@pytest.mark.parametrize(("values", "edges"), [([0, 1, 2], [0.5]), ([0, 1, 2], [1.5, 0.5]), ([2, 1, 0], [0.5, 1.5])])
+def test_edges_must_rise_between_rising_values(values, edges):
+    with pytest.raises(ValueError, match="edges must rise, one between any two rising values"):
+        Categorical([[[0.2, 0.3, 0.5]]], values, edges)

@@ -126,7 +126,7 @@ class LatentBandit:
         return (
             np.array_equal(self.weights, other.weights)
             and self.arm_labels == other.arm_labels
-            and (mine.kind, mine.fields) == (theirs.kind, theirs.fields)
+            and (mine.kind, mine.fields, mine.arrays.keys()) == (theirs.kind, theirs.fields, theirs.arrays.keys())
             and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
         )
 

@@ -50,6 +50,7 @@ class Categorical:
 
     probabilities: Float[Array, "M A Z"]  # P(value z | context m, arm a): the paper's mu_m(a, z)
     values: Float[Array, "Z"]  # distinct rewards
+    edges: Float[Array, "E"] | None = None  # where continuous rewards were cut: those between two edges are one value
 
     def __post_init__(self) -> None:
         probabilities = check_distribution("probabilities", check_array("probabilities", self.probabilities, ndim=3))
@@ -62,6 +63,11 @@ class Categorical:
             )
         object.__setattr__(self, "probabilities", probabilities)
         object.__setattr__(self, "values", values)
+        if self.edges is not None and len(values) > 1:
+            edges = check_array("edges", self.edges, ndim=1)
+            if len(edges) != len(values) - 1 or (np.diff(edges) <= 0).any() or (np.diff(values) <= 0).any():
+                raise InvalidArgument(f"edges must rise, one between any two rising values, got {edges.tolist()}")
+            object.__setattr__(self, "edges", edges)
 
     @classmethod
     def bernoulli(cls, means: Any) -> Categorical:
@@ -104,7 +110,9 @@ class Categorical:
         return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
 
     def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
-        """Index of each reward among `values`; a reward that is none of them raises."""
+        """Index of each reward among `values`; a reward that is none of them raises, unless `edges` place it."""
+        if self.edges is not None:
+            return np.searchsorted(self.edges, rewards, side="right")
         order = np.argsort(self.values)
         place = np.minimum(np.searchsorted(self.values[order], rewards), self.n_values - 1)
         index = order[place]
@@ -155,10 +163,11 @@ class Categorical:
 
     def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Categorical:
         """Context i of the result is context `contexts[i]` of this one; the same for arms."""
-        return Categorical(_take(self.probabilities, contexts, arms), self.values)
+        return Categorical(_take(self.probabilities, contexts, arms), self.values, self.edges)
 
     def record(self) -> Record:
-        return Record("categorical", arrays={"probabilities": self.probabilities, "values": self.values})
+        arrays = {"probabilities": self.probabilities, "values": self.values}
+        return Record("categorical", arrays=arrays if self.edges is None else {**arrays, "edges": self.edges})
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +254,7 @@ def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array
 def restore(record: Record) -> Categorical | Gaussian:
     """The family that `record` describes."""
     if record.kind == "categorical":
-        return Categorical(record.arrays["probabilities"], record.arrays["values"])
+        return Categorical(record.arrays["probabilities"], record.arrays["values"], record.arrays.get("edges"))
     if record.kind == "gaussian":
         return Gaussian(record.arrays["means"], float.fromhex(record.fields["scale"]))
     raise InvalidArgument(f"rewards must be 'categorical' or 'gaussian', got {record.kind!r}")

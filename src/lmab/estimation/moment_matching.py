@@ -43,8 +43,8 @@ class MomentMatching:
         epsilon: the accuracy for which delta_sub (how far reconstructed probabilities may leave [0, 1]) and delta_tsr
             (what the largest residual is compared with) are computed.
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles, and matched as
-            categories; None: at the grid of appendix B.2, which is far finer. The estimate's `bins` say how, and its
-            bandit is one of the cut rewards.
+            categories; None: at the grid of appendix B.2, which is far finer. The estimate's `bins` say how; its
+            bandit has the cut rewards, and policies planned on it cut the rewards that they observe.
 
     Examples:
         >>> import numpy as np, lmab
@@ -112,8 +112,11 @@ class MomentMatching:
         else:
             bins = Bins.at_quantiles(episodes.rewards, self.bins)
         cut = bins.cut(episodes)
-        observations = CategoricalObservations.encode(cut, np.unique(cut.rewards))
-        return replace(self.fit(observations, n_contexts=n_contexts, rng=rng, progress=progress), bins=bins)
+        values = np.unique(cut.rewards)
+        fit = self.fit(CategoricalObservations.encode(cut, values), n_contexts=n_contexts, rng=rng, progress=progress)
+        assert isinstance(fit.bandit.rewards, Categorical)
+        edges = bins.edges[np.searchsorted(bins.values, values[1:]) - 1]  # bins that no reward fell into are gone
+        return replace(fit, bandit=replace(fit.bandit, rewards=replace(fit.bandit.rewards, edges=edges)), bins=bins)
 
     def _core(self, episodes: Episodes, values: Float[Array, "Z"] | None, n_contexts: int) -> Design:
         if self.design is not None:
