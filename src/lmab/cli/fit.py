@@ -30,7 +30,7 @@ from .inputs import (
     label,
     n_contexts,
 )
-from .output import collected_warnings, note, progress, say, show_json, show_table
+from .output import collected_warnings, interruptible, note, progress, say, show_json, show_table
 
 Family = StrEnum("Family", {name: name for name in ("categorical", "gaussian")})  # type: ignore[misc]
 
@@ -101,12 +101,13 @@ def _estimate(
             f"column {column!r} holds more than {MAX_VALUES} distinct rewards: say --rewards gaussian for "
             f"measurements, or --rewards categorical for categories"
         )
-    with progress() as bar:
+    with progress() as bar, interruptible() as asked_to_stop:
         task = bar.add_task("fitting", total=None)
 
-        def show(news: Progress) -> None:
+        def show(news: Progress) -> bool:
             description = f"fitting: {news.stage}, log-likelihood {news.log_likelihood:.1f}"
             bar.update(task, description=description, completed=news.iteration, total=news.max_iterations)
+            return asked_to_stop()
 
         return estimation.estimate(
             episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show
