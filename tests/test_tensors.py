@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,19 +77,37 @@ def test_all_orders_agree_with_loops_on_sessions_of_any_length(rng):
                 assert entry == pytest.approx(total / times)
 
 
-def test_events_of_one_arm_that_overlap_are_not_joined(rng):
-    probabilities = rng.dirichlet(np.ones(3), size=(2, 2))
-    bandit = lmab.LatentBandit.categorical([0.4, 0.6], probabilities, [0, 1, 2])
+def event_core(bandit, design):
+    """Probability of each core event in each context."""
+    places = [(arm, np.searchsorted(bandit.rewards.values, sorted(event))) for arm, event in design.pairs]
+    return np.array([bandit.rewards.probabilities[:, arm, place].sum(axis=1) for arm, place in places])
+
+
+@pytest.fixture
+def event_case(rng):
+    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0, 1, 2])
     space = Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 2, bandit.rewards.values)
-    design = lmab.design(space, events="events")
-    core = np.array(
-        [[probabilities[m, arm, [int(v) for v in event]].sum() for m in range(2)] for arm, event in design.pairs]
-    )
-    np.testing.assert_allclose(design.onto_pairs @ core, bandit.rewards.table, atol=1e-9)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=100_000, horizon=3, rng=rng)
+    return bandit, lmab.design(space, events="events"), log
+
+
+def test_remark_a_1_contexts_are_rebuilt_from_events(event_case):
+    bandit, design, _ = event_case
+    np.testing.assert_allclose(design.onto_pairs @ event_core(bandit, design), bandit.rewards.table, atol=1e-9)
+
+
+def test_events_of_one_arm_that_overlap_are_not_joined(event_case):
+    bandit, found, log = event_case
+    rows = np.array([0, 2, 5, 9])
+    design = replace(found, support=rows, rho=np.full(4, 0.25))
+    assert design.pairs == [(0, {2}), (0, {1, 2}), (0, {0, 1}), (1, {1, 2})]
+    core = event_core(bandit, design)
     for tensor in core_tensors(log, design, 3):
         truth = core[tensor.indices].prod(axis=1) @ bandit.weights
         assert (np.abs(tensor.entries - truth) < 5 * tensor.stderr).all()
+        joined = {tuple(sorted(set(row))) for row in tensor.indices.tolist()}
+        assert all(not {0, 1} <= set(own) and not {1, 2} <= set(own) for own in joined)
+    assert (0, 2, 3) in joined
 
 
 def test_standard_errors_are_those_of_repeated_logs(rng):
