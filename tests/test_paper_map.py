@@ -1,0 +1,65 @@
+"""The paper map names functions and tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lmab
+import lmab.bins
+import lmab.estimation.moment_matching
+import lmab.moments
+import lmab.tensors
+import lmab.theory
+from lmab.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "docs" / "paper-map.md").read_text().splitlines()
+    if line.startswith("|") and not line.startswith(("|---", "| paper"))
+]
+COMMANDS = {command.callback.__name__ for command in app.registered_commands}
+
+
+def resolve(name: str) -> object:
+    value: object = lmab
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
+def test_names_exist(row):
+    assert len(row) == 3
+    named = re.findall(r"`([^`]+)`", row[1])
+    assert named
+    for name in named:
+        if name.startswith("lmab "):
+            assert name.split()[1] in COMMANDS
+        else:
+            resolve(name.split("(")[0])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
+def test_tests_exist(row):
+    named = re.findall(r"`([^`]+)`", row[2])
+    assert named
+    for name in named:
+        file, _, test = name.partition("::")
+        text = (ROOT / "tests" / file).read_text()
+        assert not test or re.search(rf"^def {re.escape(test.removesuffix('...'))}", text, re.M), name
+
+
+def test_every_statement_has_its_row():
+    """Numbered statements of the paper that are about computation."""
+    text = "\n".join(row[0] for row in ROWS)
+    for statement in (
+        "Definition 2.1", "Assumption 2.2", "Definition 2.3", "Theorem 2.4", "Proposition 2.5", "Lemma 3.1",
+        "Corollary 3.2", "Lemma 3.3", "Proposition 3.4", "Lemma 3.5", "Proposition 3.6", "Lemma 3.7", "Theorem 3.8",
+        "Algorithm 1", "Lemma 4.1", "Remark A.1", "Lemma A.4", "Assumption B.1", "Theorem B.2", "Lemma B.5",
+        "Assumption C.1", "Lemma C.2",
+    ):  # fmt: skip
+        assert statement in text, statement
