@@ -233,6 +233,20 @@ def test_history_ucbvi_refuses_what_is_too_large():
         new_run(lmab.HistoryUCBVI(), n_arms=20, horizon=5)
 
 
+def test_history_ucbvi_hopes_while_it_plays_and_not_after():
+    from lmab.learning.history_ucbvi import _Tree
+    from lmab.learning.learner import Task
+
+    tree = _Tree.for_task(Task(2, 2, 10, values=(-1.0, 3.0)))
+    tree.count(Episodes.from_arrays([[0, 1]], [[3.0, -1.0]], n_arms=2))
+    playing, after = tree.scores(0.1, 10), tree.scores(None, 10)
+    assert playing[0][0, 1] == 6.0  # never played: the most that two steps can pay
+    assert after[0][0, 1] == -2.0
+    assert after[1].shape == (4, 2)
+    assert after[1][1, 1] == -1.0  # after (arm 0, value 3) arm 1 paid -1
+    assert after[0][0, 0] == 2.0  # 3, then -1 whatever is played
+
+
 def test_history_ucbvi_finds_the_optimum(rng):
     import oracle
 
@@ -271,12 +285,27 @@ def test_direct_mle_confines_the_fit_to_the_rank_it_sees(rng):
     assert "polish" not in [phase.name for phase in free.diagnostics]
 
 
-def test_direct_mle_leaves_full_rank_alone(rng):
-    bandit = lmab.random_bandit(4, 12, kind="hard", rng=rng)
-    environment = lmab.Simulator(bandit, horizon=5, rng=rng)
-    learned = lmab.learn(environment, lmab.DirectMLE(4), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
-    polished = [phase for phase in learned.diagnostics if phase.name == "polish"]
-    assert not any(phase.facts["kept"] for phase in polished)
+def test_direct_mle_leaves_alone_what_the_spectrum_does_not_rule_out():
+    # Seven contexts of full rank; the weak ones do not stand out from the noise, but push its eigenvalues up.
+    rng = np.random.default_rng(7004)
+    bandit = lmab.random_bandit(7, 30, kind="hard", rng=rng)
+    environment = lmab.Simulator(bandit, horizon=4, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(7), n_episodes=6000, planner=lmab.QMDP(), rng=rng)
+    assert learned["subspace"].facts["rank"] < 6
+    assert learned["subspace"].facts["skew"] > 1.1
+    assert "polish" not in [phase.name for phase in learned.diagnostics]
+
+
+def test_direct_mle_drops_a_polish_that_does_not_pay(monkeypatch, rng):
+    from lmab.learning import direct_mle
+
+    monkeypatch.setattr(direct_mle, "_SYMMETRY", np.inf)
+    bandit = lmab.random_bandit(7, 20, kind="hard", rng=rng)
+    environment = lmab.Simulator(bandit, horizon=6, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(7), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    assert not learned["polish"].facts["kept"]
+    means = learned.estimate.bandit.means
+    assert np.linalg.matrix_rank(means - means[0], tol=1e-6) == 6
 
 
 def test_the_number_of_contexts_can_be_found(rng):
@@ -342,11 +371,16 @@ def test_optimism_fades_with_what_was_seen():
     assert (BANDIT.means + learner._bonus(BANDIT, np.ones((2, 4)), 1000) <= 1).all()
 
 
-def test_beliefs_under_an_estimate_never_rule_a_context_out():
-    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1], [0.0, 0.9]])
+@pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
+def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1, 0.5], [0.0, 0.9, 0.5]])
     environment = lmab.Simulator(bandit, horizon=3, rng=np.random.default_rng(0))
-    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=500, rng=np.random.default_rng(0))
-    assert learned.bandit.rewards.probabilities.min() > 0.9e-3
+    learner = learners.EXAMPLES[name](bandit)
+    learned = lmab.learn(environment, learner, n_episodes=3000, values=[0, 1, 7], rng=np.random.default_rng(0))
+    probabilities = learned.bandit.rewards.probabilities
+    assert probabilities.shape[2] == 3  # the value never seen is possible, too
+    assert probabilities.min() > 0.9e-3
+    assert probabilities.max() > 0.99
 
 
 def test_values_too_rare_to_be_seen_can_be_named():

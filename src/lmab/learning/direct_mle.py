@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._shapes import Array, Float
 from ..episodes import Episodes
 from ..errors import check_count
 from ..estimation import EM, Estimate, estimate
@@ -18,7 +19,8 @@ from .result import Campaign, Diary
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior=1.5)
 _PAYS = 0.25  # a lower rank is kept where AIC falls by more than this part of the parameters that it saves
-_MAX_ROWS = 2000  # of the second moments, above which the rank is not looked for
+_SYMMETRY = 1.08  # noise in the second moments has eigenvalues as far above zero as below, up to this factor
+_MAX_ROWS = 1000  # of the second moments, above which the rank is not looked for
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class DirectMLE(Learner):
     Args:
         n_contexts: how many contexts, or "auto": chosen by held-out likelihood.
         rank: of the space that the contexts' rewards span. "auto" takes one more than stands out in the second
-            moments, and polishes the fit under it where that is below `n_contexts` and clearly pays by Akaike's
-            criterion; None never does; a number always does.
+            moments, and polishes the fit under it where that is below `n_contexts`, the other eigenvalues look like
+            noise (as far above zero as below), and it clearly pays by Akaike's criterion; None never does; a number
+            always does.
         thompson_rounds: 0 explores uniformly; otherwise half of the episodes do, and the others come in this many
             rounds that draw a context from the belief under the fit so far and play its best arm.
         method: how to fit.
@@ -84,8 +87,9 @@ class DirectMLE(Learner):
             if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:
                 return fit
             space = subspace(uniform, rewards=task.rewards)
-            diary.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
-            rank = space.rank + 1
+            skew = _skew(space.eigenvalues, space.rank, fit.n_contexts)
+            diary.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise, skew=skew)
+            rank = space.rank + 1 if skew <= _SYMMETRY else None
         if not isinstance(rank, int) or rank >= fit.n_contexts:
             return fit
         confined = self.method.polish(fit, rank=rank)
@@ -93,3 +97,13 @@ class DirectMLE(Learner):
         kept = self.rank != "auto" or gain > _PAYS * saved
         diary.note("polish", rank=rank, aic_gain=gain, parameters_saved=saved, kept=kept)
         return confined if kept else fit
+
+
+def _skew(eigenvalues: Float[Array, "E"], rank: int, n_contexts: int) -> float:
+    """How much the eigenvalues between `rank` and `n_contexts` outweigh the lowest ones; infinite where none is left.
+
+    Moments that are too weak to stand out one by one still push all of these up.
+    """
+    n = min(n_contexts, len(eigenvalues)) - rank
+    below = -float(eigenvalues[-n:].sum()) if n > 0 else 0.0
+    return float(eigenvalues[rank : rank + n].sum()) / below if below > 0 else np.inf
