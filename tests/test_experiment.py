@@ -172,6 +172,7 @@ def test_tables_have_a_line_per_method_and_a_column_per_place():
     assert fraction.title == "Fraction: V / V genie, certified planner (2 instances)"
     assert [line[0] for line in distance.cells] == ["direct-mle", "ed-mle"]
     assert distance.header == ["episodes", "1,000"]  # the smallest budget only
+    assert distance.title == "Distance, N = 1,000: distance to the true model (2 instances)"
 
 
 def test_figures_come_from_rows_alone_and_say_how_many_instances(tmp_path):

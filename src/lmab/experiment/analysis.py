@@ -57,7 +57,7 @@ def _fraction(column: str) -> Measure:
 def _value_gap(row: Row, references: Mapping[Key, Row]) -> float | None:
     """What is lost per step against the genie; the plans are near-optimal only, so that it may be slightly negative."""
     reference = references.get(instance_of(row))
-    if reference is None or row.value is None or reference.value is None:
+    if reference is None or row is reference or row.value is None or reference.value is None:
         return None
     return (reference.value - row.value) / row.horizon
 
@@ -73,6 +73,10 @@ def _column(name: str) -> Measure:
     return lambda row, references: getattr(row, name)
 
 
+def _distance(row: Row, references: Mapping[Key, Row]) -> float | None:
+    return row.distance if row.n_episodes else None  # who learns nothing has nothing to be wrong about
+
+
 def _seconds(row: Row, references: Mapping[Key, Row]) -> float | None:
     if row.seconds_learning is None or row.seconds_planning is None:
         return None
@@ -84,7 +88,7 @@ MEASURES: Mapping[str, tuple[str, Measure, str]] = {  # name: label, how, refere
     "per_step_qmdp": ("reward per step, Q-MDP", _per_step("value_qmdp"), REFERENCE),
     "fraction": ("V / V genie, certified planner", _fraction("value"), REFERENCE),
     "fraction_qmdp": ("V / V genie, Q-MDP", _fraction("value_qmdp"), REFERENCE),
-    "distance": ("distance to the true model", _column("distance"), REFERENCE),
+    "distance": ("distance to the true model", _distance, REFERENCE),
     "value_gap": ("value lost per step", _value_gap, REFERENCE),
     "of_optimum": ("V / upper bound on the optimum", _of_optimum, OPTIMUM),
     "seconds": ("seconds", _seconds, REFERENCE),
@@ -108,11 +112,21 @@ def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
     return [(row, value) for row, value in pairs if value is not None]
 
 
+def budgets_of(rows: Sequence[Row], panel: Panel) -> list[int]:
+    """The numbers of episodes that a panel shows."""
+    budgets = sorted({row.n_episodes for row in rows if row.n_episodes})
+    return budgets if panel.budget is None or not budgets else [budgets[panel.budget]]
+
+
+def title_of(rows: Sequence[Row], panel: Panel) -> str:
+    """The title of a panel, with its number of episodes where it shows one of several."""
+    budgets = [] if panel.budget is None else budgets_of(rows, panel)
+    return panel.title + "".join(f", N = {budget:,}" for budget in budgets)
+
+
 def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
     """Mean and standard error over instances for every method and place on the axis."""
-    budgets = sorted({row.n_episodes for row in rows if row.n_episodes})
-    if panel.budget is not None and budgets:
-        budgets = [budgets[panel.budget]]
+    budgets = budgets_of(rows, panel)
     groups: dict[tuple[str, str, float | str], list[float]] = {}
     for row, value in measured(rows, panel.measure):
         if row.n_episodes not in (0, *budgets):

@@ -85,7 +85,7 @@ def rises_with_horizon(evidence: Evidence) -> Finding | None:
     for name, label in {**MLE_BASED, "tensor": "tensor", "ucb": "UCB"}.items():
         horizons = evidence.places("horizon", method=name)
         ends = [evidence.mean("per_step_qmdp", name, horizon=horizon) for horizon in horizons[:1] + horizons[-1:]]
-        if len(ends) < 2 or ends[0] is None or ends[1] is None:
+        if len(horizons) < 2 or ends[0] is None or ends[1] is None:
             return None
         rises.append(name == "ucb" or ends[1].mean > ends[0].mean)
         texts.append(f"{label} {ends[0].mean:.3f} at H = {horizons[0]} to {ends[1].mean:.3f} at H = {horizons[-1]}")
@@ -154,13 +154,15 @@ def fewer_episodes(evidence: Evidence) -> Finding | None:
     literal, direct = (episodes_needed(evidence.rows, name, 0.97) for name in ("ed-mle-literal", "direct-mle"))
     if literal is None or direct is None or direct.n_episodes == float("inf"):
         return None
-    most = max(row.n_episodes for row in evidence.rows if row.method == "ed-mle-literal")
-    reached = literal.n_episodes < float("inf")
-    ratio = (literal.n_episodes if reached else most) / direct.n_episodes
-    text = f"{'' if reached else 'more than '}{ratio:.0f} times: the literal recipe needs " + (
-        f"{literal.n_episodes:,.0f}" if reached else f"more than {most:,}"
+    budgets = [row.n_episodes for row in evidence.rows if row.method == "ed-mle-literal"]
+    reached, at_once = literal.n_episodes < float("inf"), direct.n_episodes <= min(budgets)
+    ratio = (literal.n_episodes if reached else max(budgets)) / direct.n_episodes
+    text = (
+        f"{'' if reached and not at_once else 'at least '}{ratio:.0f} times: the literal recipe needs "
+        f"{literal.n_episodes if reached else max(budgets):,.0f}{'' if reached else ' or more'}, "
+        f"DirectMLE {direct.n_episodes:,.0f}{' or fewer' if at_once else ''}"
     )
-    return Finding(ratio >= 15, text + f", DirectMLE {direct.n_episodes:,.0f}")
+    return Finding(ratio >= 15, text)
 
 
 def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import MEASURES, Point, in_order, points
+from .analysis import MEASURES, Point, in_order, points, title_of
 from .store import Row
 from .study import Panel, Study
 
@@ -65,7 +65,9 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
     for index, panel in enumerate(study.panels):
         found = points(study, rows, panel)
         counts |= {point.n_instances for point in found}
-        _draw_panel(figure.add_subplot(lines, columns, index + 1), study, panel, found)
+        axes = figure.add_subplot(lines, columns, index + 1)
+        axes.set_title(title_of(rows, panel), fontsize=9)
+        _draw_panel(axes, study, panel, found)
     figure.suptitle(f"{study.title}\n{_instances(counts)}", fontsize=10)
     handles = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -86,6 +88,9 @@ def _instances(counts: set[int]) -> str:
 
 
 def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+    from matplotlib import colormaps
+
+    viridis = colormaps["viridis"]
     places = in_order({point.x for point in found})
     categorical = bool(places) and isinstance(places[0], str)
     splits = in_order({point.split for point in found})
@@ -99,13 +104,14 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 continue
             shift = 0.08 * (number - (len(methods) - 1) / 2) if categorical else 0.0
             where = [places.index(point.x) + shift if categorical else point.x for point in line]
-            label = method.label + (f", {study.split_label.format(split)}" if study.split else "")
+            label = ", ".join(_names(study, method.label, split, len(methods)))
+            shade = style / max(len(splits) - 1, 1)
             axes.errorbar(
                 where,
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
-                color=_COLOURS[method.name],
+                color=viridis(0.85 * shade) if study.split and len(methods) == 1 else _COLOURS[method.name],
                 linestyle="none" if categorical else _DASHES[style % len(_DASHES)],
                 marker=_MARKERS[style % len(_MARKERS)] if study.split else "o",
                 markersize=3.5,
@@ -115,10 +121,15 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
     _label_axes(axes, study, panel, places, categorical)
 
 
+def _names(study: Study, method: str, split: str, n_methods: int) -> list[str]:
+    """What a line is called: its method where there are several, and its place in the second column."""
+    named = [method] if n_methods > 1 or not study.split else []
+    return [*named, study.split_label.format(split)] if study.split else named
+
+
 def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], categorical: bool) -> None:
     from matplotlib.ticker import FixedLocator, NullFormatter
 
-    axes.set_title(panel.title, fontsize=9)
     axes.set_ylabel(MEASURES[panel.measure][0])
     axes.set_xlabel(study.axis_label)
     if categorical:

@@ -10,6 +10,7 @@ from .methods import (
     DIRECT_MLE_FIT,
     ED_MLE,
     ED_MLE_LITERAL,
+    ED_MOMENTS,
     GENIE,
     L_UCRL,
     PLAN_CERTIFIED,
@@ -132,13 +133,13 @@ IDENTIFIABILITY = Study(
     panels=(Panel("distance", "Parameters", log=True), Panel("value_gap", "Value lost")),
     cells={
         size: (
-            Cell(tuple(Setting("line", 3, 8, h, n) for h in horizons for n in budgets), (DIRECT_MLE,)),
+            Cell(tuple(Setting("line", 3, 8, h, n) for h in horizons for n in budgets), methods),
             Cell(tuple(Setting("line", 3, 8, h) for h in horizons), (GENIE,)),
         )
-        for size, horizons, budgets in (
-            ("quick", (2, 5), (1_000, 10_000)),
-            ("standard", (2, 3, 5, 8), (1_000, 10_000, 100_000)),
-            ("full", (2, 3, 4, 5, 6, 8), (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)),
+        for size, methods, horizons, budgets in (
+            ("quick", (DIRECT_MLE, ED_MOMENTS), (2, 5), (1_000, 10_000)),
+            ("standard", (DIRECT_MLE,), (2, 3, 5, 8), (1_000, 10_000, 100_000)),
+            ("full", (DIRECT_MLE, ED_MOMENTS), (2, 3, 4, 5, 6, 8), (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
         )
     },
 )
@@ -152,8 +153,8 @@ SEPARATION = Study(
     split="separation",
     split_label="gamma = {}",
     panels=(
-        Panel("distance", "Parameters, the smaller N", log=True, budget=0),
-        Panel("distance", "Parameters, the larger N", log=True, budget=-1),
+        Panel("distance", "Parameters", log=True, budget=0),
+        Panel("distance", "Parameters", log=True, budget=-1),
     ),
     cells={
         size: (

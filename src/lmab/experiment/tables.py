@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .analysis import MEASURES, in_order, points
+from .analysis import MEASURES, in_order, points, title_of
 from .store import Row
 from .study import Panel, Study
 
@@ -38,7 +38,7 @@ def _table(study: Study, rows: Sequence[Row], panel: Panel) -> Table:
                 cells.append([name, *texts])
     counts = {point.n_instances for point in found.values()}
     instances = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else "".join(map(str, counts))
-    title = f"{panel.title}: {MEASURES[panel.measure][0]} ({instances} instances)"
+    title = f"{title_of(rows, panel)}: {MEASURES[panel.measure][0]} ({instances} instances)"
     return Table(title, [study.axis_label, *(heading(place) for place in places)], cells)
 
 
