@@ -146,7 +146,7 @@ import time, numpy as np
 from lmab._kernel import kernel
 start, worked = time.perf_counter(), time.process_time()
 em = kernel("em")
-offsets, edges, models = np.array([0, 1]), np.array([0, 1]), np.full((1, 3, 4), 0.25)
+offsets, edges, models = np.array([0, 1]), np.array([0, 1]), np.full((1, 3, 8), 0.125)
 offsets.flags.writeable = False
 steps, empty = np.zeros(1), np.empty(0)
 steps.flags.writeable = empty.flags.writeable = False
@@ -154,10 +154,10 @@ logs = np.empty((1, 1))
 for dtype in (np.uint8, np.uint16, np.uint32):
     codes = np.zeros(1, dtype)
     codes.flags.writeable = False
-    em.categorical(codes, offsets, empty, edges, models, np.empty((1, 1, 3, 4)), logs, 0, 1)
+    em.categorical(codes, offsets, empty, edges, models, np.empty((1, 1, 3, 8)), logs, 0, 1)
 codes = np.zeros(1, np.uint8)
 codes.flags.writeable = False
-em.gaussian(codes, steps, offsets, edges, models, np.empty((1, 1, 3, 4)), logs, 0, 1)
+em.gaussian(codes, steps, offsets, edges, models, np.empty((1, 1, 3, 8)), logs, 0, 1)
 print(f"{time.perf_counter() - start:.2f} s on the clock, {time.process_time() - worked:.2f} s of work "
       "(codes of 8, 16 and 32 bits, and normal rewards)")
 """

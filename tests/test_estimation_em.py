@@ -157,6 +157,20 @@ def test_squarem_needs_half_the_maps():
     assert np.median(needed) <= 50
 
 
+def test_one_start_takes_exactly_the_maps_it_is_given(rng):
+    bandit = lmab.random_bandit(4, 10, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=2000, horizon=5, rng=rng)
+    ends = []
+    for accelerate in (False, True):
+        method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate)
+        fit = lmab.estimate(log, n_contexts=4, method=method, rng=np.random.default_rng(0))
+        assert len(fit.trace) == 100
+        assert str(fit.starts) == "1 of 1 starts reached the best solution"
+        ends.append(fit.trace)
+    assert ends[0][0] == ends[1][0]
+    assert ends[1][49] >= ends[0][-1]
+
+
 def test_a_prior_pulls_towards_the_marginals(rng):
     bandit = lmab.random_bandit(3, 10, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=300, horizon=5, rng=rng)

@@ -11,6 +11,7 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer
 
 _FIRST_REACH = 16.0  # longest jump at first, in units of the plain map's; it grows while jumps succeed
+_CYCLE = 3  # most maps of a cycle of SQUAREM
 _CALM = 3  # cycles in a row that must promise little
 _ROUNDING = 1e-13  # of the objective: gains below this are noise
 
@@ -99,7 +100,8 @@ def climb(
             active, front = active[running], front[running]
         if stopped or not len(active):
             break
-        front, trail, remains = _cycle(ascent, front, accelerate)
+        room = n_maps[active].max() + _CYCLE <= max_maps
+        front, trail, remains = _cycle(ascent, front, accelerate and room)
         n_maps[active] += _record(traces, active, trail)
         enough = remains <= np.maximum(left, _ROUNDING * np.abs(front.objectives))
         calm[active] = np.where(enough, calm[active] + 1, 0)

@@ -80,12 +80,10 @@ class EM:
         with Crew(self.threads) as crew:
             task = Likelihood(observations, n_contexts, self.prior, crew)
             n_starts = self.restarts if n_contexts > 1 else 1
-            outcome = self._finish(task, self._compete(task, n_starts, rng, progress), progress)
+            outcome = self._search(task, n_starts, rng, progress)
             starts = _tally(outcome, n_starts)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
-                confined = Confined(task, self.rank, max(self.prior, _LEAST_PRIOR))
-                first = observations.project(outcome.models[outcome.order()[0]], n_contexts, self.rank)
-                outcome = self._climb(confined, first[None], self.max_iterations, progress, "polish")
+                outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             return _estimate(task, outcome, starts, self.rank)
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
@@ -95,46 +93,65 @@ class EM:
             return estimate
         with Crew(self.threads) as crew:
             task = Likelihood(data, n_contexts, self.prior, crew)
-            confined = Confined(task, rank, max(self.prior, _LEAST_PRIOR))
-            first = data.project(data.pack(estimate.bandit)[0], n_contexts, rank)
-            outcome = self._climb(confined, first[None], self.max_iterations, None, "polish")
+            outcome = self._confine(task, data.pack(estimate.bandit)[0], rank, None)
             return _estimate(task, outcome, estimate.starts, rank)
 
-    def _compete(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: Observer | None) -> Climb:
-        """Short climbs from every start; after each round the worse half drops out. A large log lends a sample."""
-        size = max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_contexts))
-        if task.observations.n_distinct <= 2 * size or n_starts == 1:
-            return self._rounds(task, draw_starts(task.observations, task.n_contexts, n_starts, rng), _ROUNDS, progress)
-        sample = np.sort(rng.permutation(len(task.observations.episodes))[:size])
-        pilot = replace(task, observations=task.observations.subset(sample))
-        models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
-        found = self._rounds(pilot, models, _ROUNDS, progress)
-        if found.stopped:
-            return replace(self._climb(task, task.observations.soften(found.models[:1]), 1, None, ""), stopped=True)
-        return self._rounds(task, task.observations.soften(found.models), _ROUNDS[:1], progress, _LARGE_FINISHERS)
+    def _confine(self, task: Likelihood, model: Float[Array, "K P"], rank: int, progress: Observer | None) -> Climb:
+        confined = Confined(task, rank, max(self.prior, _LEAST_PRIOR))
+        first = task.observations.project(model, task.n_contexts, rank)
+        return self._climb(confined, first[None], self.max_iterations, progress, "polish")
 
-    def _rounds(
+    def _search(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: Observer | None) -> Climb:
+        """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
+        data = task.observations
+        size = max(_PILOT, _PILOT_PER_PARAMETER * data.n_parameters(task.n_contexts))
+        if data.n_distinct <= 2 * size:
+            models = draw_starts(data, task.n_contexts, n_starts, rng)
+            return self._finish(task, models, _FINISHERS, _ROUNDS, progress)
+        sample = np.sort(rng.permutation(len(data.episodes))[:size])
+        pilot = replace(task, observations=data.subset(sample))
+        models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
+        found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
+        models = data.soften(models if found is None else found.models)
+        if found is not None and found.stopped:
+            return replace(self._climb(task, models[:1], 1, None, ""), stopped=True)
+        return self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
+
+    def _finish(
         self,
         task: Likelihood,
         models: Float[Array, "R K P"],
+        n_finishers: int,
         rounds: tuple[int, ...],
         progress: Observer | None,
-        least: int = _FINISHERS,
     ) -> Climb:
-        way = self._climb(task, models, rounds[0], progress, "starts")
-        way = way.pick(way.order()[: max(len(models) // 2, least)])
-        for maps in rounds[1:]:
-            if way.stopped or len(way.models) <= least:
-                break
-            more = self._climb(task, way.models, maps, progress, "starts").after(way)
-            way = more.pick(more.order()[: max(len(way.models) // 2, least)])
-        return way
-
-    def _finish(self, task: Likelihood, way: Climb, progress: Observer | None) -> Climb:
-        if way.stopped:
+        """Compete, then climb to the end."""
+        way = self._compete(task, models, n_finishers, rounds, progress)
+        if way is None:
+            return self._climb(task, models, self.max_iterations, progress, "climb")
+        limit = self.max_iterations - int(way.n_maps.max())
+        if way.stopped or limit <= 0:
             return way
-        limit = self.max_iterations - int(way.n_maps.min())
-        return self._climb(task, way.models, limit, progress, "climb").after(way) if limit > 0 else way
+        return self._climb(task, way.models, limit, progress, "climb").after(way)
+
+    def _compete(
+        self,
+        task: Likelihood,
+        models: Float[Array, "R K P"],
+        n_finishers: int,
+        rounds: tuple[int, ...],
+        progress: Observer | None,
+    ) -> Climb | None:
+        """Short climbs, after each of which the worse half drops out; none where there are no more than finish."""
+        way: Climb | None = None
+        for maps in rounds:
+            if len(models) <= n_finishers or (way is not None and way.stopped):
+                break
+            more = self._climb(task, models, maps, progress, "starts")
+            more = more if way is None else more.after(way)
+            way = more.pick(more.order()[: max(len(models) // 2, n_finishers)])
+            models = way.models
+        return way
 
     def _climb(
         self,
