@@ -16,7 +16,7 @@ _PAIRS = ("all", "first-two")
 _FAMILIES = ("categorical", "gaussian")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
 _DENSE = 1000  # features up to which all eigenvalues are computed
-_LEADING = 40  # eigenvalues computed beyond that
+_LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
 _CHUNK = 1 << 18  # episodes whose pairs are counted at once
 
 
@@ -84,7 +84,7 @@ def subspace(
         noise = _noise(episodes, pairs, rewards)
     elif check_count("rank", rank) > size:
         raise InvalidArgument(f"rank must be at most the number of rows ({size}), got {rank}")
-    values, vectors = _leading(moments.second, rank or 1)
+    values, vectors = _leading(moments.second, rank or 0)
     k = rank or max(1, int((values > noise).sum()))
     return Subspace(np.ascontiguousarray(vectors[:, :k]), values, moments.n_arms, moments.values, noise)
 
@@ -118,10 +118,12 @@ def second_moments(
         features, weights = episodes.actions * np.int64(per_arm) + place, np.ones(episodes.n_steps)
     sums = _pair_sums(episodes, features, weights, episodes.n_arms * per_arm)
     plays = _pair_sums(episodes, np.asarray(episodes.actions, np.int64), np.ones(episodes.n_steps), episodes.n_arms)
-    marginal = _marginal(episodes, features, weights, per_arm)
-    wide = plays if per_arm == 1 else np.repeat(np.repeat(plays, per_arm, axis=0), per_arm, axis=1)
-    second = np.where(wide > 0, sums / np.maximum(wide, 1), np.outer(marginal, marginal))
-    return Moments(second, plays, values)
+    marginal = _marginal(episodes, features, weights, per_arm).reshape(-1, per_arm)
+    second = sums.reshape(episodes.n_arms, per_arm, episodes.n_arms, per_arm)  # in place: D x D is large
+    second /= np.maximum(plays, 1)[:, None, :, None]
+    one, other = np.nonzero(plays == 0)
+    second[one, :, other, :] = marginal[one][:, :, None] * marginal[other][:, None, :]
+    return Moments(sums, plays, values)
 
 
 def _pair_sums(
@@ -168,7 +170,7 @@ def _noise(episodes: Episodes, pairs: str, rewards: str | None) -> float:
         if any(len(distinct_values(half.rewards, limited=False)) < len(values) for half in halves):
             return 0.0
     first, second = (second_moments(half, pairs=pairs, rewards=rewards).second for half in halves)
-    return float(np.abs(_leading((first - second) / 2, 1, absolute=True)[0]).max())
+    return float(np.abs(_leading((first - second) / 2, 0, absolute=True)[0]).max())
 
 
 def _leading(matrix: Float[Array, "D D"], rank: int, *, absolute: bool = False) -> tuple[Any, Any]:
@@ -178,7 +180,7 @@ def _leading(matrix: Float[Array, "D D"], rank: int, *, absolute: bool = False) 
     else:
         from scipy.sparse.linalg import eigsh
 
-        which, number = ("LM", 1) if absolute else ("LA", max(rank, _LEADING))
+        which, number = ("LM", 1) if absolute else ("LA", rank or _LEADING)
         values, vectors = eigsh(matrix, k=number, which=which, v0=np.ones(len(matrix)))
     order = np.argsort(-values)
     return values[order], vectors[:, order]
