@@ -179,6 +179,13 @@ def test_wrong_propensities_are_noticed(rng):
         lmab.evaluate(lmab.Greedy(TRUTH), lie, horizon=2)
 
 
+def test_arms_that_the_log_never_plays_are_noticed(rng):
+    log = lmab.simulate(TRUTH, lmab.Stationary(0), n_episodes=2000, horizon=2, rng=rng)
+    log = Episodes(log.actions, log.rewards, log.offsets, 2, np.ones(log.n_steps))
+    with pytest.warns(LmabWarning, match=r"average 0\.500 instead of 1: the log never plays arms"):
+        lmab.evaluate(lmab.Uniform(2), log, horizon=2)
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_fitted_propensities_reproduce_logged_ones_without_noise(seed):
     """On a balanced uniform log the fitted propensities are the true ones."""

@@ -237,9 +237,10 @@ def _notes(
     wrong = _misfit(sums, sizes)
     if wrong is not None:
         step, average = wrong
+        never = "the log never plays arms that the policy would play, or " if average < 1 else ""
         notes.append(
-            f"the importance weights of step {step + 1} average {average:.3f} instead of 1: the propensities are not "
-            f"those of the policy that logged these sessions"
+            f"the importance weights of step {step + 1} average {average:.3f} instead of 1: {never}the propensities "
+            f"are not those of the policy that logged these sessions"
         )
     if reached[-1] < reached[0]:
         notes.append(
