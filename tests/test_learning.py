@@ -387,3 +387,19 @@ def test_values_too_rare_to_be_seen_can_be_named():
     environment = Recorder()
     learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=np.random.default_rng(0))
     assert learned.policy.act_on([(0, 5.0)]) in range(4)
+
+
+def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
+    """Appendix B.2: 2 steps do not identify 2 contexts, yet the policy earns what the best one does."""
+    rng = np.random.default_rng(0)
+    bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1.5, -1.5, 0.2, 0.0], [-1.5, 1.5, 0.2, 0.0]])
+    environment = lmab.Simulator(bandit, horizon=2, rng=rng)
+    learned = lmab.learn(environment, lmab.EDMoments(2), n_episodes=30_000, rng=rng, rewards="gaussian")
+    learned.policy.save(tmp_path / "policy.lmab")
+    policy = lmab.load(tmp_path / "policy.lmab")
+    value, best, fixed = (
+        lmab.evaluate(one, bandit, horizon=2, n_episodes=50_000, rng=np.random.default_rng(1)).mean
+        for one in (policy, lmab.plan(bandit, horizon=2).policy, lmab.Stationary(0))
+    )
+    assert value > best - 0.05
+    assert value > fixed + 0.3

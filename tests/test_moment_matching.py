@@ -135,7 +135,7 @@ def test_short_sessions_with_normal_rewards_are_cut(rng):
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=5000, horizon=2, rng=rng)
     fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     assert fit.bins is not None
-    assert fit.bandit.rewards.n_values == 4
+    assert fit.bandit.rewards.n_values == 8
     np.testing.assert_allclose(fit.bandit.weights @ fit.bandit.means, bandit.weights @ bandit.means, atol=0.15)
 
 

@@ -61,7 +61,7 @@ class MomentMatching:
     restarts: int = 12
     w_min: float | None = None
     epsilon: float = 0.1
-    bins: int | None = 4
+    bins: int | None = 8
 
     def __post_init__(self) -> None:
         check_count("restarts", self.restarts)

@@ -43,13 +43,23 @@ def explore_core(
     task: Task, n_episodes: int, pairs: str, rank: int | str, diary: Diary
 ) -> Generator[Exploration, Episodes, Design]:
     """Uniform play, the subspace of its second moments, and the core set of that (steps 1 and 2 of Algorithm 1)."""
+    episodes = yield from uniform_plays(task, n_episodes, diary)
+    return core_set(episodes, task.rewards, pairs, rank, diary)
+
+
+def uniform_plays(task: Task, n_episodes: int, diary: Diary) -> Generator[Exploration, Episodes, Episodes]:
+    """Sessions of uniformly random arms."""
     if task.horizon < 2:
         raise InvalidArgument(f"horizon must be at least 2 to see which rewards go together, got {task.horizon}")
     uniform = Uniform(task.n_arms, horizon=task.horizon)
-    episodes = yield from diary.explore(Exploration.of_policy("explore", uniform, n_episodes))
-    size = task.n_arms if task.rewards == "gaussian" else task.n_arms * len(np.unique(episodes.rewards))
+    return (yield from diary.explore(Exploration.of_policy("explore", uniform, n_episodes)))
+
+
+def core_set(episodes: Episodes, rewards: str | None, pairs: str, rank: int | str, diary: Diary) -> Design:
+    """The subspace of the second moments, and the core set of that."""
+    size = episodes.n_arms * (1 if rewards == "gaussian" else len(np.unique(episodes.rewards)))
     k = None if isinstance(rank, str) else min(rank, size)
-    space = subspace(episodes, rank=k, pairs=pairs, rewards=task.rewards)
+    space = subspace(episodes, rank=k, pairs=pairs, rewards=rewards)
     diary.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
     core = design(space)
     diary.note("design", core_set=core.pairs, rho=core.rho, g=core.g)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import InvalidArgument
+from ..bins import Bins
+from ..coreset import Design
+from ..episodes import Episodes
 from ..estimation import MomentMatching, estimate
+from ..model import LatentBandit
+from ..rewards import Categorical
 from ..theory import identifiable
-from .core import check_core_options, core_may_be_one_arm, core_plays, explore_core
+from .core import check_core_options, core_may_be_one_arm, core_plays, core_set, uniform_plays
 from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
 from .result import Campaign, Diary
 
@@ -29,6 +33,8 @@ class EDMoments(Learner):
         restarts: starts of the least-squares fit.
         w_min: least weight of a context; None searches for it as in appendix A.
         epsilon: the accuracy that the paper's tolerances are computed for.
+        bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2); the
+            policy then cuts the rewards that it observes.
 
     Examples:
         >>> import numpy as np, lmab
@@ -46,27 +52,38 @@ class EDMoments(Learner):
     restarts: int = 12
     w_min: float | None = None
     epsilon: float = 0.1
+    bins: int = 8
 
     def __post_init__(self) -> None:
         check_contexts(self.n_contexts)
         check_core_options(self.pairs, self.rank, self.split)
-        MomentMatching(restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon)  # says what is wrong with them
+        MomentMatching(
+            restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon, bins=self.bins
+        )  # says what is wrong with them
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        if task.rewards == "gaussian" and not identifiable(self.n_contexts, task.horizon):
-            raise InvalidArgument(
-                f"horizon must be at least 2 * n_contexts - 1 = {2 * self.n_contexts - 1} for normal rewards, "
-                f"got {task.horizon}"
-            )
         diary = Diary()
         n_first, n_second = share_out(task.n_episodes, self.split)
-        rank = self.n_contexts if self.rank is None else self.rank
-        core = yield from explore_core(task, n_first, self.pairs, rank, diary)
-        episodes = yield from core_plays(task, core, n_second, rng, diary)
+        exploration = yield from uniform_plays(task, n_first, diary)
+        family, bins = task.rewards, None
+        if family == "gaussian" and not identifiable(self.n_contexts, task.horizon):
+            family, bins = "categorical", Bins.at_quantiles(exploration.rewards, self.bins)
+            exploration = bins.cut(exploration)
+        core = core_set(exploration, family, self.pairs, self.n_contexts if self.rank is None else self.rank, diary)
+        plays = yield from core_plays(task, core, n_second, rng, diary)
+        bandit = self._match(plays if bins is None else bins.cut(plays), core, family, rng, diary)
+        if bins is not None:
+            assert isinstance(bandit.rewards, Categorical)
+            bandit = replace(bandit, rewards=replace(bandit.rewards, edges=bins.edges))
+        return planned_on_estimate(task, bandit, diary)
+
+    def _match(
+        self, plays: Episodes, core: Design, family: str | None, rng: np.random.Generator, diary: Diary
+    ) -> LatentBandit:
         method = MomentMatching(design=core, restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon)
         with core_may_be_one_arm():
             fit = estimate(
-                episodes, n_contexts=self.n_contexts, method=method, rewards=task.rewards, values=core.values, rng=rng
+                plays, n_contexts=self.n_contexts, method=method, rewards=family, values=core.values, rng=rng
             )
         note_estimate(diary, "fit", fit)
-        return planned_on_estimate(task, fit.bandit, diary)
+        return fit.bandit

@@ -88,7 +88,7 @@ def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> Late
     probabilities[:, :, np.searchsorted(known, rewards.values)] = rewards.probabilities
     probabilities = np.maximum(probabilities, FLOOR)
     probabilities /= probabilities.sum(axis=2, keepdims=True)
-    return LatentBandit(bandit.weights, Categorical(probabilities, known), bandit.arm_labels)
+    return LatentBandit(bandit.weights, Categorical(probabilities, known, rewards.edges), bandit.arm_labels)
 
 
 def check_contexts(n_contexts: int | str, *, auto: bool = False) -> None:
