@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -25,6 +26,19 @@ def test_once_asks_twice_ends():
         with pytest.raises(KeyboardInterrupt):
             interrupt()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_are_left_alone():
+    answers = []
+
+    def work() -> None:
+        with interruptible() as asked:
+            answers.append(asked())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert answers == [False]
 
 
 def test_an_interrupted_fit_returns_the_best_so_far(rng):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,6 +64,9 @@ def progress() -> Progress:
 def interruptible() -> Iterator[Callable[[], bool]]:
     """Ctrl-C asks what runs here to stop with the best so far (the yielded function says so); twice, it ends it."""
     asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # only the main thread hears of Ctrl-C
+        yield lambda: False
+        return
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked:
