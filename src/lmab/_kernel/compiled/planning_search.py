@@ -28,22 +28,16 @@ def run_trials(arms, lower, upper, nodes, horizon, tolerance, work):
     n_values = arms.table.shape[0] // n_arms
     fresh = np.zeros(n_arms, np.bool_)
     favourites = np.zeros(horizon + 1, np.int64)  # the best arm of the last node with so many steps to go
-    children, scratch = np.empty((n_values, n_contexts)), np.empty(max(BLOCK, len(arms.last)))
+    children, planes = np.empty((n_values, n_contexts)), np.empty(n_values)
+    scratch = np.empty(max(BLOCK, len(arms.last)))
     path = np.zeros(horizon + 1, np.int64)
     spent = np.zeros(1, np.int64)
-    while True:
-        lowest, _ = _best_vector(lower, nodes.beliefs[0], horizon, scratch)
-        if nodes.upper[0] - lowest <= tolerance:
-            return CLOSED
-        if not _room(lower, upper, nodes, horizon, n_values):
-            return FULL
-        if spent[0] >= work:
-            return MORE
-        depth, down = 0, True
+    while _room(lower, upper, nodes, horizon, n_values):
+        depth, down, lowest = 0, True, LOW
         while depth >= 0:
             node, steps = path[depth], horizon - depth
             known = nodes.solved[node]
-            arm = _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, scratch, spent)
+            arm = _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent)
             if down:
                 child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerance, children, scratch, spent)
                 down = child >= 0
@@ -52,8 +46,13 @@ def run_trials(arms, lower, upper, nodes, horizon, tolerance, work):
                 path[depth] = child
             else:
                 _tighten_upper(arms, upper, nodes, node, arm, steps, known, tolerance, children, scratch)
-                _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent)
+                lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent)
                 depth -= 1
+        if nodes.upper[0] - lowest <= tolerance:
+            return CLOSED
+        if spent[0] >= work:
+            return MORE
+    return FULL
 
 
 @part
@@ -66,7 +65,7 @@ def _room(lower, upper, nodes, horizon, n_values):
 
 
 @part
-def _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, scratch, spent):
+def _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent):
     """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
     values = nodes.values[node]
     arm = _argmax(values)
@@ -75,7 +74,7 @@ def _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, scrat
             fresh[other] = False
         arm, best = favourites[steps], LOW
         while not fresh[arm]:
-            value = _arm_value(arms, upper, nodes, node, arm, steps - 1, best, children, scratch, spent)
+            value = _arm_value(arms, upper, nodes, node, arm, steps - 1, best, children, planes, scratch, spent)
             values[arm] = min(values[arm], value)
             best = max(best, values[arm])
             fresh[arm] = True
@@ -87,7 +86,7 @@ def _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, scrat
 
 
 @part
-def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, scratch, spent):
+def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, planes, scratch, spent):
     """An upper bound on the arm's Q-value, `steps` to go after it; as soon as it is below `enough` it will do.
 
     The node remembers every code's share in it and which points, from `low` to `high`, these already know.
@@ -101,8 +100,9 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, scratch, 
         mass = _child(x, arms.table[arm * n_values + z], children[z])
         for m in range(n_contexts):
             children[z, m] = max(children[z, m], mass / CAP)
+        planes[z] = steps * _dot(arms.corner, children[z])
         if high < 0:
-            shares[z] = steps * _dot(arms.corner, children[z])
+            shares[z] = planes[z]
         if steps > 2:
             known = _find(nodes, nodes.keys[node] + arms.keys[arm * n_values + z], children[z])
             if known >= 0:
@@ -122,7 +122,7 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, scratch, 
         value = mean
         for z in range(n_values):
             drop = _sawtooth(upper.inverse[steps], upper.drops[steps], start, stop, children[z], scratch)
-            shares[z] = min(shares[z], steps * _dot(arms.corner, children[z]) + drop)
+            shares[z] = min(shares[z], planes[z] + drop)
             value += shares[z]
         spent[0] += (stop - start) * n_contexts * n_values
     nodes.low[node, arm], nodes.high[node, arm] = low, high
@@ -264,7 +264,7 @@ def _add_point(upper, steps, x, mass, drop):
 
 @part
 def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent):
-    """Back up `arm` at the node; keep the vector, and those of its leaves, if it gains."""
+    """Back up `arm` at the node; keep the vector, and those of its leaves, if it gains. Returns the lower bound."""
     x, n_values, n_contexts = nodes.beliefs[node], children.shape[0], children.shape[1]
     later, firsts = np.empty((n_values, n_contexts)), np.empty(n_values, np.int64)
     vector = np.empty(n_contexts)
@@ -283,11 +283,14 @@ def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scra
             vector[m] += likelihood[m] * later[z, m]
     spent[0] += children.size * lower.counts[steps]
     current, _ = _best_vector(lower, x, steps, scratch)
-    if _dot(vector, x) > current + KEEP * tolerance * _sum(x):
+    value = _dot(vector, x)
+    if value > current + KEEP * tolerance * _sum(x):
         if steps == 3:
             for z in range(n_values):
                 _append(lower, steps - 1, firsts[z], later[z])
         _append(lower, steps, arms.names[arm], vector)
+        current = value
+    return current
 
 
 @part

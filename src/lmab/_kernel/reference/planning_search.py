@@ -73,13 +73,7 @@ class Nodes(NamedTuple):
 def run_trials(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float, work: int) -> int:
     """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
     spent = 0
-    while True:
-        if gap(lower, nodes, horizon) <= tolerance:
-            return CLOSED
-        if not room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
-            return FULL
-        if spent >= work:
-            return MORE
+    while room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
         path = _descend(arms, lower, upper, nodes, horizon, tolerance)
         for depth in range(len(path) - 1, -1, -1):
             node, steps = path[depth], horizon - depth
@@ -88,6 +82,11 @@ def run_trials(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: in
             _tighten_upper(arms, upper, nodes, node, steps, tolerance)
             _raise_lower(arms, lower, nodes, node, steps, tolerance)
         spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table.size
+        if gap(lower, nodes, horizon) <= tolerance:
+            return CLOSED
+        if spent >= work:
+            return MORE
+    return FULL
 
 
 def gap(lower: Lower, nodes: Nodes, horizon: int) -> float:
