@@ -33,7 +33,7 @@ class Arms(NamedTuple):
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
     last_columns: Float[Array, "M K"]
     last_names: Integer[Array, "K"]
-    corner: Float[Array, "M"]
+    corner: Float[Array, "M"]  # the best mean of every context
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
 
 
