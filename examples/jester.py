@@ -124,6 +124,7 @@ def held_out(learn: Callable[[Feedback], lmab.LatentBandit], feedback: Feedback)
     scores = np.empty(len(feedback.jokes))
     for fold in np.array_split(np.random.default_rng(0).permutation(len(scores)), FOLDS):
         bandit = learn(feedback[np.setdiff1d(np.arange(len(scores)), fold)])
+        bandit = lmab.LatentBandit.bernoulli(bandit.weights, bandit.means.clip(0.001, 0.999))  # nothing is impossible
         scores[fold] = np.logaddexp.reduce(log_joint(bandit, feedback[fold].episodes), axis=1)
     return scores
 

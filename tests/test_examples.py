@@ -60,6 +60,7 @@ def test_generosity_alone_is_one_type(jester):
     feedback = jester.show(jester.rewards(alike, "A"), 10, rng)
     n_types, _, note = jester.choose_types(feedback, rng)
     assert n_types == 1, note
+    assert re.search(r"predict a held-out person better by -0\.\d", note)
 
 
 def test_one_type_is_the_popular_sequence(jester):
