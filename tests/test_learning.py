@@ -228,6 +228,19 @@ def test_ucb_plays_every_arm_first():
     assert np.array_equal(np.unique(run.ask().actions), np.arange(10))
 
 
+def test_what_cannot_be_learned_is_refused_before_anything_is_played():
+    for learner, options, message in (
+        (lmab.HistoryUCBVI(), {"rewards": "gaussian"}, "rewards must be categorical"),
+        (lmab.Tensor(2), {"horizon": 2}, "horizon must be at least 3"),
+        (lmab.EDMLE(2), {"horizon": 1}, "horizon must be at least 2"),
+        (lmab.EDMoments(2), {"horizon": 1}, "horizon must be at least 2"),
+        (lmab.EDMLE(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
+        (lmab.LUCRL(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
+    ):
+        with pytest.raises(InvalidArgument, match=message):
+            new_run(learner, **options)
+
+
 def test_history_ucbvi_refuses_what_is_too_large():
     with pytest.raises(TooLarge, match=r"1\.05e\+08 histories"):
         new_run(lmab.HistoryUCBVI(), n_arms=20, horizon=5)

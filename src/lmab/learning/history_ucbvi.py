@@ -114,6 +114,8 @@ class _Tree:
 
     @classmethod
     def for_task(cls, task: Task) -> _Tree:
+        if task.rewards == "gaussian":
+            raise InvalidArgument("rewards must be categorical: HistoryUCBVI counts histories, got 'gaussian'")
         values = np.array((0.0, 1.0) if task.values is None else task.values)
         sizes = [(task.n_arms * len(values)) ** (step + 1) for step in range(task.horizon)]
         if sum(sizes) > LIMIT:
