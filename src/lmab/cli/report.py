@@ -46,7 +46,7 @@ def report(
 ) -> None:
     """Write a report: the types, what personalisation is worth, the policy's first steps, how well the model predicts.
 
-    Example: lmab report model.lmab policy.lmab --logs heldout.parquet -o report.html
+    Example: lmab report model.lmab policy.lmab --logs heldout.parquet
     """
     check_writable(output)
     columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
