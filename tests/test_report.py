@@ -370,7 +370,7 @@ def test_notebooks_show_the_numbers_that_matter():
         (plan, [plan.status, f"{plan.lower:.6g} over 4 steps", f"{plan.upper:.6g} (gap"]),
         (
             certificate,
-            [f"{certificate.value[0]:.4g} to", f"{certificate.regret[1]:.4g} per session", "90% (300 episodes)"],
+            [f"{certificate.value[0]:.4g} to", f"{certificate.regret[1]:.4g} per session", "each holds with90%"],
         ),
         (estimate, [f"{estimate.log_likelihood:.4f} of 300 episodes", f"{estimate.bic:.2f}", estimate.message]),
     ]
