@@ -57,7 +57,8 @@ def test_more_bins_never_hurt_when_nested(bandit):
 
 def test_what_was_proved_in_bins_is_in_the_message(bandit):
     plan = lmab.plan(bandit, horizon=4)
-    assert plan.status == "certified"
+    assert plan.status == "heuristic"  # the asked gap is proved for the bins only
+    assert plan.gap > 0.01
     assert "12 bins per arm" in plan.message
     assert "does not" in plan.message
 
