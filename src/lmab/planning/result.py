@@ -47,7 +47,7 @@ class Plan:
     upper: float
     status: str  # one of STATUSES
     message: str  # what was done and what it means, in a sentence or two
-    trace: tuple[Bounds, ...] = field(repr=False, default=())
+    trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
 
     @property
