@@ -65,6 +65,26 @@ def test_a_killed_run_resumes_and_loses_at_most_what_was_in_flight(tmp_path, job
     assert store.path.read_text().count("\n") == N_TRIALS
 
 
+def test_ctrl_c_does_not_wait_for_what_is_in_flight(tmp_path):
+    store = Store(tmp_path)
+    program = [sys.executable, str(TESTS / "slow_trials.py"), str(tmp_path), "30", "2"]
+    victim = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(TESTS)}, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(started(tmp_path)) == 2)
+    victim.send_signal(signal.SIGINT)
+    assert victim.wait(timeout=15) != 0
+    wait_until(lambda: not any(alive(process) for _, process in started(tmp_path)), 15)
+    assert store.rows() == []
+
+
+def test_a_dead_worker_is_reported(tmp_path):
+    program = [sys.executable, str(TESTS / "slow_trials.py"), str(tmp_path), "30", "2"]
+    victim = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(TESTS)}, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: len(started(tmp_path)) == 2)
+    os.kill(started(tmp_path)[0][1], signal.SIGKILL)
+    _, errors = victim.communicate(timeout=30)
+    assert "WorkerDied: a worker process was killed; run the same command again" in errors
+
+
 def test_rows_do_not_depend_on_the_number_of_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     values = []

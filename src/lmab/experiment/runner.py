@@ -73,6 +73,10 @@ def _performed(trials: Sequence[Trial], jobs: int) -> Iterator[Row]:
             yield from _in_order_of_completion(pool, trials, 2 * jobs)
         except BrokenProcessPool:
             raise WorkerDied("a worker process was killed; run the same command again to go on from here") from None
+        except BaseException:  # Ctrl-C among them: what is in flight is lost in any case, so do not wait for it
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

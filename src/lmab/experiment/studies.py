@@ -138,7 +138,7 @@ IDENTIFIABILITY = Study(
         )
         for size, methods, horizons, budgets in (
             ("quick", (DIRECT_MLE, ED_MOMENTS), (2, 5), (1_000, 10_000)),
-            ("standard", (DIRECT_MLE,), (2, 3, 5, 8), (1_000, 10_000, 100_000)),
+            ("standard", (DIRECT_MLE, ED_MOMENTS), (2, 3, 5, 8), (1_000, 10_000, 100_000)),
             ("full", (DIRECT_MLE, ED_MOMENTS), (2, 3, 4, 5, 6, 8), (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
         )
     },
