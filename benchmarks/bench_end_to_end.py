@@ -21,7 +21,7 @@ from lmab.policy import BeliefPolicy, State, best_allowed
 
 BUDGETS = (300, 1_000, 5_000, 20_000)
 N_LOGS = 3
-PATIENCE = 60.0  # seconds per log; a method that took longer is not given a larger log
+PATIENCE = 20.0  # seconds per log; a method that took longer is not given a larger log
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def vowpal_wabbit(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
 
     model = Workspace(f"--cb {log.n_arms} --quiet --random_seed {seed}")
     shown = [text(row) for row in features(log)]
-    for _ in range(3):  # passes
+    for _ in range(2):  # passes
         for arm, reward, line in zip(log.actions, log.rewards, shown, strict=True):
             model.learn(f"{arm + 1}:{-reward:g}:{1 / log.n_arms:g} {line}")
     return SessionFeatures(log.n_arms, lambda rows: np.array([model.predict(text(row)) for row in rows]) - 1)
@@ -133,7 +133,7 @@ def _stepmix(StepMix: Any, log: lmab.Episodes, case: Case, seed: int) -> lmab.La
     sessions = np.repeat(np.arange(len(log)), log.lengths)
     wide[sessions[::-1], log.actions[::-1]] = log.rewards[::-1]  # in reverse: the first play stays
     n_contexts = case.bandit.n_contexts
-    model = StepMix(n_contexts, measurement="binary_nan", n_init=2, random_state=seed, progress_bar=0)
+    model = StepMix(n_contexts, measurement="binary_nan", n_init=2, max_iter=300, random_state=seed, progress_bar=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(wide)

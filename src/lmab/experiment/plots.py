@@ -20,7 +20,7 @@ _COLOURS = {
     "direct-mle-fit": "#D55E00",
     "ed-mle": "#0072B2",
     "ed-mle-literal": "#56B4E9",
-    "ed-moments": "#F0E442",
+    "ed-moments": "#E69F00",
     "l-ucrl": "#009E73",
     "tensor": "#CC79A7",
     "ucb": "#999999",
