@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 
 import benchmarks
 
+for pool in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(pool, "1")  # linear algebra on one core: benchmarks import NumPy after this
 available = sorted(module.name.removeprefix("bench_") for module in pkgutil.iter_modules(benchmarks.__path__)
                    if module.name.startswith("bench_"))  # fmt: skip
 for name in sys.argv[1:] or available:
