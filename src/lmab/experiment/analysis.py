@@ -77,6 +77,10 @@ def _distance(row: Row, references: Mapping[Key, Row]) -> float | None:
     return row.distance if row.n_episodes else None  # who learns nothing has nothing to be wrong about
 
 
+def _learning(row: Row, references: Mapping[Key, Row]) -> float | None:
+    return row.seconds_learning if row.n_episodes else None
+
+
 def _seconds(row: Row, references: Mapping[Key, Row]) -> float | None:
     if row.seconds_learning is None or row.seconds_planning is None:
         return None
@@ -92,7 +96,7 @@ MEASURES: Mapping[str, tuple[str, Measure, str]] = {  # name: label, how, refere
     "value_gap": ("value lost per step", _value_gap, REFERENCE),
     "of_optimum": ("V / upper bound on the optimum", _of_optimum, OPTIMUM),
     "seconds": ("seconds", _seconds, REFERENCE),
-    "seconds_learning": ("seconds to learn", _column("seconds_learning"), REFERENCE),
+    "seconds_learning": ("seconds to learn", _learning, REFERENCE),
     "seconds_planning": ("seconds to plan", _column("seconds_planning"), OPTIMUM),
 }
 
@@ -122,6 +126,12 @@ def title_of(rows: Sequence[Row], panel: Panel) -> str:
     """The title of a panel, with its number of episodes where it shows one of several."""
     budgets = [] if panel.budget is None else budgets_of(rows, panel)
     return panel.title + "".join(f", N = {budget:,}" for budget in budgets)
+
+
+def heading_of(study: Study, rows: Sequence[Row]) -> str:
+    """The title of a study, with its number of episodes where there is only one."""
+    budgets = {row.n_episodes for row in rows if row.n_episodes}
+    return study.title + (f", N = {budgets.pop():,}" if len(budgets) == 1 and study.axis != "n_episodes" else "")
 
 
 def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:

@@ -232,17 +232,16 @@ def greedy_does_not_probe(evidence: Evidence) -> Finding | None:
 
 
 def who_scales(evidence: Evidence) -> Finding | None:
+    """DirectMLE is ahead of each other learner, in pairs, by more than two standard errors."""
     arms = evidence.places("n_arms")
-    if len(arms) < 2:
+    direct = evidence.mean("fraction", "direct-mle", n_arms=arms[-1]) if arms else None
+    if direct is None:
         return None
-    texts, direct = [], []
-    for n in (arms[0], arms[-1]):
-        found = {
-            label: evidence.mean("fraction", name, n_arms=n)
-            for name, label in {**MLE_BASED, "tensor": "tensor"}.items()
-        }
-        if any(mean is None for mean in found.values()):
+    texts, ahead = [f"A = {arms[-1]:,}: DirectMLE {direct} of the genie"], []
+    for name, label in {"ed-mle": "ED+MLE", "l-ucrl": "L-UCRL", "tensor": "tensor", "ucb": "UCB"}.items():
+        found = evidence.difference("fraction", "direct-mle", name, n_arms=arms[-1])
+        if found is None:
             return None
-        direct.append(found["DirectMLE"].mean - max(m.mean for label, m in found.items() if label != "DirectMLE"))  # type: ignore[union-attr]
-        texts.append(f"A = {n:,}: " + ", ".join(f"{label} {mean}" for label, mean in found.items()))
-    return Finding(direct[-1] > 0, "; ".join(texts))
+        ahead.append(found.mean > 2 * found.stderr)
+        texts.append(f"minus {label} {found}")
+    return Finding(all(ahead), ", ".join(texts))

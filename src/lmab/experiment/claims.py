@@ -121,5 +121,12 @@ CLAIMS = (
         "Q-MDP never pays for information: it loses a quarter and more on hard instances; certified plans lose 1%.",
         greedy_does_not_probe,
     ),
-    Claim("arms", OURS, "At the most arms DirectMLE is ahead of all others.", who_scales),
+    Claim(
+        "arms",
+        OURS,
+        "At the most arms DirectMLE is ahead of all others, by more than two standard errors.",
+        who_scales,
+        why="With 1,000 arms 20,000 episodes play each arm 140 times: too few for any learner, and plans stopped "
+        "after 3 s are further from the optimum than at fewer arms. The means differ by less than their errors.",
+    ),
 )

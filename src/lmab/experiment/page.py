@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .analysis import episodes_needed, wanted
+from .analysis import episodes_needed, heading_of, wanted
 from .checks import Evidence
 from .claims import CLAIMS, PAPER, Claim
 from .store import Row
@@ -80,7 +80,7 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
 
 def _section(study: Study, rows: Sequence[Row], size: str) -> str:
     missing = len({trial.id for trial in study.trials(size)}) - len(rows)
-    parts = [f"## {study.name}", "", f"{study.title}. {_instances(rows)} instances.", ""]
+    parts = [f"## {study.name}", "", f"{heading_of(study, rows)}. {_instances(rows)} instances.", ""]
     if missing:
         parts += [f"{missing} of {missing + len(rows)} trials are missing.", ""]
     if rows:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import MEASURES, Point, in_order, points, title_of
+from .analysis import MEASURES, Point, heading_of, in_order, points, title_of
 from .store import Row
 from .study import Panel, Study
 
@@ -68,7 +68,7 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
         axes = figure.add_subplot(lines, columns, index + 1)
         axes.set_title(title_of(rows, panel), fontsize=9)
         _draw_panel(axes, study, panel, found)
-    figure.suptitle(f"{study.title}\n{_instances(counts)}", fontsize=10)
+    figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}", fontsize=10)
     handles = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }

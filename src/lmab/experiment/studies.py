@@ -47,7 +47,7 @@ def _budgets(budgets: Sequence[int]) -> tuple[Setting, ...]:
 
 FIG2A = Study(
     name="fig2a",
-    title="Figure 2, left: M = 4, A = 20, N = 50,000",
+    title="Figure 2, left: M = 4, A = 20",
     axis="horizon",
     axis_label="horizon H",
     panels=_BOTH_PLANNERS,
@@ -60,7 +60,7 @@ FIG2A = Study(
 
 FIG2B = Study(
     name="fig2b",
-    title="Figure 2, right: M = 7, A = 50, N = 100,000",
+    title="Figure 2, right: M = 7, A = 50",
     axis="horizon",
     axis_label="horizon H",
     panels=_BOTH_PLANNERS,
@@ -73,7 +73,7 @@ FIG2B = Study(
 
 FIG3A = Study(
     name="fig3a",
-    title="Figure 3, left: A = 50, H = 7, N = 50,000",
+    title="Figure 3, left: A = 50, H = 7",
     axis="n_contexts",
     axis_label="contexts M",
     panels=_BOTH_PLANNERS,
@@ -193,7 +193,7 @@ PLANNING = Study(
 
 ARMS = Study(
     name="arms",
-    title="Who scales with the arms: M = 5, H = 7, N fixed",
+    title="Who scales with the arms: M = 5, H = 7",
     axis="n_arms",
     axis_label="arms A",
     log=True,
