@@ -65,6 +65,26 @@ def test_the_statistics_are_the_gradient(rng):
         assert (logs[0] - logs[1]) / 2e-5 == pytest.approx(statistics[0, row, column], rel=1e-6)
 
 
+@given(log=strategies.logs(max_episodes=6), seed=st.integers(0, 2**32 - 1))
+def test_the_gradient_equals_enumeration(log, seed):
+    """Counts over parameters are the derivatives that the product rule gives, term by term."""
+    rng = np.random.default_rng(seed)
+    weights, probabilities = np.array([0.3, 0.7]), rng.dirichlet(np.ones(2), size=(2, 3))
+    data = observe(log, values=[0.0, 1.0])
+    statistics, _ = data.expectation(data.pack(lmab.LatentBandit.categorical(weights, probabilities, [0, 1])), Crew(1))
+    by_weight, by_probability = np.zeros(2), np.zeros((2, 3, 2))
+    for episode in log:
+        steps = [(arm, int(reward)) for arm, reward in zip(episode.actions, episode.rewards, strict=True)]
+        products = np.array([[probabilities[m, arm, z] for arm, z in steps] for m in range(2)])
+        total = weights @ products.prod(axis=1)
+        by_weight += products.prod(axis=1) / total
+        for t, (arm, z) in enumerate(steps):
+            by_probability[:, arm, z] += weights * np.delete(products, t, axis=1).prod(axis=1) / total
+    np.testing.assert_allclose(statistics[0, 0, :2] / weights, by_weight, rtol=1e-10)
+    counts = statistics[0, 1:7, :2].T.reshape(2, 3, 2)
+    np.testing.assert_allclose(counts / probabilities, by_probability, rtol=1e-10, atol=1e-300)
+
+
 @given(
     log=strategies.logs(max_episodes=30, max_steps=6),
     seed=st.integers(0, 2**32 - 1),
