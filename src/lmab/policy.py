@@ -147,7 +147,7 @@ class Policy(ABC):
         return mask
 
 
-def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Integer[Array, "n"]:
+def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
     """The allowed arm with the highest score; the lowest number among equals.
 
     Scores within rounding of each other are equal, so that a decision does not hang on the order of a sum.
@@ -155,7 +155,8 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
     top = scores.max(axis=1, keepdims=True)
-    return (scores >= top - _ROUNDING * np.abs(top)).argmax(axis=1)
+    best = scores >= top - _ROUNDING * np.abs(top)
+    return (best if allowed is None else best & allowed).argmax(axis=1)
 
 
 class BeliefPolicy(Policy):

@@ -9,23 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from .. import belief, files
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, TooLarge, check_count
-from ..model import LatentBandit
-from ..policy import State
+from ..errors import TooLarge, check_count
+from ..policy import State, best_allowed
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
 from .once_exact import plan_once_exactly
-from .planned import PlannedPolicy, first_best
 from .problem import Problem
 from .result import Plan, Watch
+from .table import TablePolicy
 
 _BLOCK = 1 << 24  # context-states handled between two looks at the clock
 _CHUNK = 1 << 20
 
 
-class ExactPolicy(PlannedPolicy):
+class ExactPolicy(TablePolicy):
     """The optimal policy as a table: the value of every count of observations but those before the last step.
 
     The memory of a session is its belief, then the sorted codes of what it saw.
@@ -39,16 +37,8 @@ class ExactPolicy(PlannedPolicy):
 
     kind = "exact"
 
-    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = 12) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
-        self._binomials = binomials(len(self._problem.table), horizon)
-        sizes = [n_states(len(self._problem.table), step) for step in range(max(horizon - 1, 0))]
-        if len(values) != sum(sizes):
-            raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
-        self._values = values
-        self._starts = np.cumsum([0, *sizes])
+    def _sizes(self) -> list[int]:
+        return [n_states(len(self._problem.table), step) for step in range(max(self.horizon - 1, 0))]
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """The optimal Q-values, times the probability of what the session saw."""
@@ -57,8 +47,9 @@ class ExactPolicy(PlannedPolicy):
         if remaining <= 2:
             return lookahead_values(self._problem, beliefs, remaining, 1)
         gains = beliefs @ self._problem.means.T
-        seen = state.memory[:, self.bandit.n_contexts : self.bandit.n_contexts + state.step].astype(np.int64)
+        seen = self._seen(state)
         n_codes = len(self._problem.table)
+        choose = binomials(n_codes, self.horizon)
         block = max(1, _CHUNK // n_codes)
         for start in range(0, len(seen), block):
             part = seen[start : start + block]
@@ -67,36 +58,13 @@ class ExactPolicy(PlannedPolicy):
             children[:, :, -1] = np.arange(n_codes)
             children.sort(axis=2)
             places = np.arange(state.step + 1)
-            ranks = self._binomials[children + places, places + 1].sum(axis=2)
+            ranks = choose[children + places, places + 1].sum(axis=2)
             later = self._values[self._starts[state.step + 1] + ranks]
             gains[start : start + block] += later.reshape(len(part), self._problem.n_arms, -1).sum(axis=2)
         return gains
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return first_best(self.action_values(state), allowed)
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        return np.concatenate([self.bandit.weights, np.full(self.horizon, np.inf)])
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        codes = self._problem.codes(arms, rewards)
-        memory, width = state.memory.copy(), self.bandit.n_contexts
-        # No rescaling: beliefs and the table's values are on one scale, the probability of what was seen.
-        likelihood = self._problem.spread(self._problem.table[codes])
-        memory[:, :width] = belief.multiply(memory[:, :width], likelihood)
-        if state.step < self.horizon:
-            memory[:, width + state.step] = codes
-            memory[:, width:].sort(axis=1)
-        return memory
-
-    def record(self) -> files.Record:
-        base = super().record()
-        return files.Record(base.kind, {**base.fields, "bins": self.bins}, {"values": self._values}, base.records)
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> ExactPolicy:
-        bandit = LatentBandit.from_record(record.records["bandit"])
-        return cls(bandit, record.arrays["values"], **record.fields)
+        return best_allowed(self.action_values(state), allowed)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument, check_count
 from ..model import LatentBandit
-from ..policy import State
+from ..policy import State, best_allowed
 from .once import plan_once
-from .planned import PlannedPolicy, first_best
+from .planned import PlannedPolicy
 from .problem import Problem
 from .result import Plan, Watch
 
@@ -47,7 +47,7 @@ class LookaheadPolicy(PlannedPolicy):
         return lookahead_values(self._problem, beliefs, self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return first_best(self.action_values(state), allowed)
+        return best_allowed(self.action_values(state), allowed)
 
     def record(self) -> files.Record:
         base = super().record()

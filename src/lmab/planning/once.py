@@ -10,8 +10,8 @@ from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument, check_count
 from ..model import LatentBandit
-from ..policy import State
-from .planned import PlannedPolicy, first_best
+from ..policy import State, best_allowed
+from .planned import PlannedPolicy
 from .problem import Problem
 from .result import Plan, Watch
 
@@ -48,7 +48,7 @@ class OncePolicy(PlannedPolicy):
         return state.memory[:, self.bandit.n_contexts :] > 0
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return first_best(self.action_values(state), unplayed(self._played(state), allowed))
+        return best_allowed(self.action_values(state), unplayed(self._played(state), allowed))
 
     def _initial_memory(self) -> Float[Array, "K"]:
         return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])

@@ -8,21 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import belief, files
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, TooLarge, check_count
-from ..model import LatentBandit
-from ..policy import State
+from ..errors import TooLarge
+from ..policy import State, best_allowed
 from .once import once_values, unplayed
-from .planned import PlannedPolicy, first_best
 from .problem import Problem
 from .result import Plan, Watch
+from .table import TablePolicy
 
 MAX_STATES = 1_000_000
 _CHUNK = 1 << 20
 
 
-class OnceExactPolicy(PlannedPolicy):
+class OnceExactPolicy(TablePolicy):
     """The optimal policy without repeats, as the value of every set of observations.
 
     The memory of a session is its belief, then the sorted codes of what it saw. A session that did play an arm twice
@@ -38,21 +36,14 @@ class OnceExactPolicy(PlannedPolicy):
 
     kind = "once-exact"
 
-    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = 12) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
-        sizes = [n_sets(self._problem, step) for step in range(horizon)]
-        if len(values) != sum(sizes):
-            raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
-        self._values = values
-        self._starts = np.cumsum([0, *sizes])
+    def _sizes(self) -> list[int]:
+        return [n_sets(self._problem, step) for step in range(self.horizon)]
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """The optimal Q-values, times the probability of what was seen; -inf for arms played before."""
-        problem, width = self._problem, self.bandit.n_contexts
+        problem = self._problem
         beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
-        codes = state.memory[:, width : width + state.step].astype(np.int64)
+        codes = self._seen(state)
         played, repeated = _played(problem, codes)
         later = self._values[self._starts[state.step + 1] :] if state.step + 1 < self.horizon else np.empty(0)
         values = np.empty((len(beliefs), problem.n_arms))
@@ -62,31 +53,8 @@ class OnceExactPolicy(PlannedPolicy):
         return values
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        width = self.bandit.n_contexts
-        played, _ = _played(self._problem, state.memory[:, width : width + state.step].astype(np.int64))
-        return first_best(self.action_values(state), unplayed(played, allowed))
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        return np.concatenate([self.bandit.weights, np.full(self.horizon, np.inf)])
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        codes, width = self._problem.codes(arms, rewards), self.bandit.n_contexts
-        memory = state.memory.copy()
-        likelihood = self._problem.spread(self._problem.table[codes])
-        memory[:, :width] = belief.multiply(memory[:, :width], likelihood)
-        if state.step < self.horizon:
-            memory[:, width + state.step] = codes
-            memory[:, width:].sort(axis=1)
-        return memory
-
-    def record(self) -> files.Record:
-        base = super().record()
-        return files.Record(base.kind, {**base.fields, "bins": self.bins}, {"values": self._values}, base.records)
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> OnceExactPolicy:
-        bandit = LatentBandit.from_record(record.records["bandit"])
-        return cls(bandit, record.arrays["values"], **record.fields)
+        played, _ = _played(self._problem, self._seen(state))
+        return best_allowed(self.action_values(state), unplayed(played, allowed))
 
 
 def n_sets(problem: Problem, step: int) -> int:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import numpy as np
-
-from .._shapes import Array, Bool, Float, Integer
+from .._shapes import Array, Float
 from ..errors import check_count
 from ..model import LatentBandit
 from ..policy import BeliefPolicy, State
 from .graph import PolicyGraph, extract
 from .tree import Tree, grow
-
-_TIE = 1e-12  # scores this close, relatively, are equal: rounding decides nothing
 
 
 class PlannedPolicy(BeliefPolicy):
@@ -38,12 +34,3 @@ class PlannedPolicy(BeliefPolicy):
 
     def _remaining(self, state: State) -> int:
         return self.horizon - state.step
-
-
-def first_best(scores: Float[Array, "n K"], allowed: Bool[Array, "n K"] | None = None) -> Integer[Array, "n"]:
-    """The first of the highest (allowed) scores, up to rounding: the same for one session and for many."""
-    if allowed is not None:
-        scores = np.where(allowed, scores, -np.inf)
-    top = scores.max(axis=1, keepdims=True)
-    best = scores >= top - _TIE * np.abs(top)
-    return (best if allowed is None else best & allowed).argmax(axis=1)

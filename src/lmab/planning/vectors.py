@@ -11,8 +11,8 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument
 from ..model import LatentBandit
-from ..policy import State
-from .planned import PlannedPolicy, first_best
+from ..policy import State, best_allowed
+from .planned import PlannedPolicy
 from .problem import Problem
 
 _CHUNK = 1 << 22  # scores computed at once
@@ -76,7 +76,7 @@ class VectorPolicy(PlannedPolicy):
         stage, first = self._transposed[remaining - 1], self.arms[self.starts[remaining - 1] :]
         block = max(1, _CHUNK // stage.shape[1])
         beliefs = state.memory
-        best = [first_best(beliefs[i : i + block] @ stage) for i in range(0, len(beliefs), block)]
+        best = [best_allowed(beliefs[i : i + block] @ stage) for i in range(0, len(beliefs), block)]
         chosen = first[np.concatenate(best)]
         if allowed is not None:
             chosen = self._replace_forbidden(state, chosen, allowed)
@@ -89,7 +89,7 @@ class VectorPolicy(PlannedPolicy):
         if len(rows):
             chosen = chosen.copy()
             some = State(state.step, state.memory[rows], single=False)
-            chosen[rows] = first_best(self.action_values(some), allowed[rows])
+            chosen[rows] = best_allowed(self.action_values(some), allowed[rows])
         return chosen
 
     def record(self) -> files.Record:
