@@ -172,6 +172,12 @@ def test_values_near_zero_use_the_absolute_gap():
     assert plan.lower - 1e-9 <= lmab.plan(bandit, horizon=6, method=Exact()).lower <= plan.upper + 1e-9
 
 
+def test_trials_that_gain_little_do_not_stall_just_short_of_the_gap():
+    """Here the last gains were each too small to be kept, and the search turned in a circle at 1.0008 times the gap."""
+    bandit = lmab.random_bandit(7, 50, rng=np.random.default_rng([2022, 7, 50, 104]))
+    assert lmab.plan(bandit, horizon=7, time_limit=30).status == "certified"
+
+
 def test_same_seed_same_plan_whatever_else_the_machine_does():
     bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(3))
     quiet = lmab.plan(bandit, horizon=10, method=Certified(gap=0.02))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..reference.planning_search import CAP, CLOSED, FULL, KEEP, MORE
+from ..reference.planning_search import CAP, CLOSED, FULL, KEEP, MORE, SHRINK
 from .planning_lookahead import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every context's row stays in the first-level cache
@@ -36,18 +36,18 @@ def run_trials(arms, lower, upper, nodes, horizon, tolerance, work):
     while _room(lower, upper, nodes, horizon, n_values):
         depth, down, lowest = 0, True, LOW
         while depth >= 0:
-            node, steps = path[depth], horizon - depth
+            node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
             known = nodes.solved[node]
             arm = _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent)
             if down:
-                child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerance, children, scratch, spent)
+                child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, children, scratch, spent)
                 down = child >= 0
             if down:
                 depth += 1
                 path[depth] = child
             else:
-                _tighten_upper(arms, upper, nodes, node, arm, steps, known, tolerance, children, scratch)
-                lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent)
+                _tighten_upper(arms, upper, nodes, node, arm, steps, known, tolerated, children, scratch)
+                lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerated, children, scratch, spent)
                 depth -= 1
         if nodes.upper[0] - lowest <= tolerance:
             return CLOSED

@@ -20,6 +20,7 @@ from ..._shapes import Array, Bool, Float, Integer
 
 CAP = 1e30  # inverse beliefs are capped here, beliefs floored at its inverse times their mass
 KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
+SHRINK = 1 - 2 * KEEP  # a step later less error is tolerated, by more than what KEEP may lose: else trials could stall
 
 MORE, CLOSED, FULL = 0, 1, 2  # why a batch ended: its work was done, the gap is closed, an array is full
 
@@ -76,11 +77,11 @@ def run_trials(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: in
     while room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
         path = _descend(arms, lower, upper, nodes, horizon, tolerance)
         for depth in range(len(path) - 1, -1, -1):
-            node, steps = path[depth], horizon - depth
+            node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
             if depth < len(path) - 1:
                 _refresh(arms, upper, nodes, node, steps)
-            _tighten_upper(arms, upper, nodes, node, steps, tolerance)
-            _raise_lower(arms, lower, nodes, node, steps, tolerance)
+            _tighten_upper(arms, upper, nodes, node, steps, tolerated)
+            _raise_lower(arms, lower, nodes, node, steps, tolerated)
         spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table.size
         if gap(lower, nodes, horizon) <= tolerance:
             return CLOSED
@@ -109,7 +110,7 @@ def _descend(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int,
     n_values = len(arms.table) // len(arms.means)
     while True:
         arm = _refresh(arms, upper, nodes, node, steps)
-        steps -= 1
+        steps, tolerance = steps - 1, tolerance * SHRINK
         if steps <= 2:
             return path
         excess, chosen = 0.0, -1
