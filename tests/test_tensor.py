@@ -84,6 +84,18 @@ def test_values_and_unequal_plays(rng):
     assert fit.bandit.rewards.values.tolist() == [-1, 0, 2]
 
 
+def test_features_that_determine_the_rest(rng):
+    probabilities = rng.dirichlet(np.full(3, 0.6), size=(2, 5))
+    bandit = lmab.LatentBandit.categorical([0.55, 0.45], probabilities, [-1, 0, 2])
+    log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=200_000, horizon=4, rng=rng)
+    pairs, free = (
+        lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(features=features), rng=rng).bandit
+        for features in ("pairs", "free")
+    )
+    assert free.distance(bandit) < 0.2
+    assert 0 < free.distance(pairs) < 0.2
+
+
 def test_normal_rewards(rng):
     bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1, 0, -1, 0.5], [-0.5, 1, 0.5, 0]], scale=0.7)
     log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=100_000, horizon=4, rng=rng)
@@ -108,7 +120,12 @@ def test_two_steps_are_too_few(rng):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"restarts": 0}, "restarts must be"), ({"floor": 0}, "floor must be"), ({"floor": 1.5}, "floor must be")],
+    [
+        ({"restarts": 0}, "restarts must be"),
+        ({"floor": 0}, "floor must be"),
+        ({"floor": 1.5}, "floor must be"),
+        ({"features": "all"}, "features must be pairs or free, got 'all'"),
+    ],
 )
 def test_bad_options(arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Bool, Float, Integer
 from ..episodes import Episodes
 from ..errors import InvalidArgument, check_count
-from ..moments import second_moments
+from ..moments import Moments, second_moments
 from .categorical import CategoricalObservations
 from .observations import Observations
 from .recovery import finish, recover
@@ -34,6 +35,9 @@ class TensorDecomposition:
         max_iterations: most iterations of a start.
         floor: eigenvalues of the second moments below this part of the largest are raised to it before whitening, so
             that directions of pure noise are not blown up.
+        features: "pairs" describes a context by the probabilities of all (arm, value) pairs; "free" leaves out each
+            arm's lowest value, which the others determine: for 0/1 rewards contexts are then vectors of means. Pairs
+            are redundant and the less noisy for it. Normal rewards have means only.
 
     Examples:
         >>> import numpy as np, lmab
@@ -48,12 +52,15 @@ class TensorDecomposition:
     restarts: int = 30
     max_iterations: int = 100
     floor: float = 1e-3
+    features: Literal["pairs", "free"] = "pairs"
 
     def __post_init__(self) -> None:
         check_count("restarts", self.restarts)
         check_count("max_iterations", self.max_iterations)
         if not (isinstance(self.floor, int | float) and 0 < self.floor < 1):
             raise InvalidArgument(f"floor must be a number between 0 and 1, got {self.floor!r}")
+        if self.features not in ("pairs", "free"):
+            raise InvalidArgument(f"features must be pairs or free, got {self.features!r}")
 
     def fit(
         self,
@@ -73,16 +80,23 @@ class TensorDecomposition:
             moments = second_moments(episodes, values=observations.values)
         else:
             moments = second_moments(episodes, rewards="gaussian")
-        if n_contexts > len(moments.second):
-            raise InvalidArgument(f"n_contexts must be at most the {len(moments.second)} features, got {n_contexts}")
-        values, vectors = _leading(moments.second, n_contexts)
+        used = self._used(moments)
+        if n_contexts > used.sum():
+            raise InvalidArgument(f"n_contexts must be at most the {used.sum()} features, got {n_contexts}")
+        values, vectors = _leading(moments.second[np.ix_(used, used)], n_contexts)
         values = np.maximum(values, self.floor * values[0])
-        tensor = third_moments(episodes, vectors / np.sqrt(values), moments.values)
+        features = np.zeros((len(used), n_contexts))
+        features[used] = vectors / np.sqrt(values)
+        tensor = third_moments(episodes, features, moments.values)
         strengths, directions, converged = decompose(tensor, n_contexts, self.restarts, self.max_iterations, rng)
         if progress is not None:
             progress(Progress("components", n_contexts, n_contexts, float("nan")))
         weights = np.maximum(1 / strengths**2, _LEAST_WEIGHT)
-        contexts = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
+        contexts = np.zeros((n_contexts, len(used)))
+        contexts[:, used] = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
+        if not used.all():  # the first value of every arm has what its others leave
+            cells = contexts.reshape(n_contexts, episodes.n_arms, -1)
+            cells[:, :, 0] = 1 - np.clip(cells, 0, 1).sum(axis=2)
         bandit = recover(observations, weights / weights.sum(), contexts)
         drawn = self.restarts * n_contexts
         return finish(
@@ -93,6 +107,13 @@ class TensorDecomposition:
             + ("" if converged else "; a power iteration was stopped by max_iterations before it converged"),
             starts=Starts(drawn, drawn, n_contexts),
         )
+
+    def _used(self, moments: Moments) -> Bool[Array, "D"]:
+        """Which rows of the moments describe a context."""
+        used = np.ones(len(moments.second), bool)
+        if self.features == "free" and moments.values is not None and len(moments.values) > 1:
+            used[:: len(moments.values)] = False
+        return used
 
 
 def _leading(matrix: Float[Array, "D D"], k: int) -> tuple[Float[Array, "k"], Float[Array, "D k"]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from .analysis import episodes_needed, instance_of, mean_and_error, measured
 from .store import Row
 
 MLE_BASED = {"ed-mle": "ED+MLE", "l-ucrl": "L-UCRL", "direct-mle": "DirectMLE"}
+TENSORS = {"tensor": "tensor", "tensor-pairs": "tensor on pairs"}
 
 
 @dataclass(frozen=True)
@@ -104,20 +106,24 @@ def tensor_falls_behind(**where: Any) -> Check:
     def check(evidence: Evidence) -> Finding | None:
         texts, holds = [], []
         for measure, planner in (("fraction", "certified"), ("fraction_qmdp", "Q-MDP")):
-            for name in ("ed-mle", "l-ucrl"):
-                found = evidence.difference(measure, name, "tensor", **where)
+            for name, tensor in product(("ed-mle", "l-ucrl"), TENSORS):
+                found = evidence.difference(measure, name, tensor, **where)
                 if found is None:
                     return None
                 holds.append(found.mean > 2 * found.stderr)
-                texts.append(f"{MLE_BASED[name]} minus tensor {found} ({planner})")
+                texts.append(f"{MLE_BASED[name]} minus {TENSORS[tensor]} {found} ({planner})")
         return Finding(all(holds), "; ".join(texts))
 
     return check
 
 
 def ed_beats_tensor(evidence: Evidence) -> Finding | None:
-    found = evidence.difference("fraction", "ed-mle", "tensor", horizon=7)
-    return None if found is None else Finding(found.mean > 0.05, f"ED+MLE minus tensor: {found}")
+    """The margin is asked of the paper's baseline; that over the stronger form is told."""
+    found = {label: evidence.difference("fraction", "ed-mle", name, horizon=7) for name, label in TENSORS.items()}
+    tensor = found["tensor"]
+    if tensor is None:
+        return None
+    return Finding(tensor.mean > 0.05, "; ".join(f"ED+MLE minus {label}: {mean}" for label, mean in found.items()))
 
 
 def lucrl_is_near(evidence: Evidence) -> Finding | None:
@@ -129,13 +135,16 @@ def tensor_falls_with_contexts(evidence: Evidence) -> Finding | None:
     contexts = evidence.places("n_contexts")
     ends = {
         name: [evidence.mean("fraction_qmdp", name, n_contexts=m) for m in (4, contexts[-1] if contexts else 0)]
-        for name in ("tensor", "ed-mle")
+        for name in (*TENSORS, "ed-mle")
     }
     if any(mean is None for pair in ends.values() for mean in pair):
         return None
     falls = {name: pair[0].mean - pair[1].mean for name, pair in ends.items()}  # type: ignore[union-attr]
-    text = "; ".join(f"{name} {pair[0]} at M = 4, {pair[1]} at M = {contexts[-1]}" for name, pair in ends.items())
-    return Finding(falls["tensor"] > 0.05 and falls["tensor"] > 2 * falls["ed-mle"], text)
+    labels = TENSORS | MLE_BASED
+    text = "; ".join(
+        f"{labels[name]} {pair[0]} at M = 4, {pair[1]} at M = {contexts[-1]}" for name, pair in ends.items()
+    )
+    return Finding(all(falls[name] > max(0.05, 2 * falls["ed-mle"]) for name in TENSORS), text)
 
 
 def approaches_the_genie(evidence: Evidence) -> Finding | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import TooLarge
+from ..estimation import TensorDecomposition
 from ..evaluation import Evaluation, evaluate
 from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, Learner, Tensor, learn
 from ..model import LatentBandit
@@ -132,6 +133,10 @@ def _tensor(setting: Setting, bandit: LatentBandit) -> Learner:
     return Tensor(setting.n_contexts)
 
 
+def _tensor_pairs(setting: Setting, bandit: LatentBandit) -> Learner:
+    return Tensor(setting.n_contexts, method=TensorDecomposition(features="pairs"))
+
+
 def _ed_moments(setting: Setting, bandit: LatentBandit) -> Learner:
     return EDMoments(setting.n_contexts)
 
@@ -155,6 +160,7 @@ def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
 GENIE = Method("genie", "genie", Learning(_genie), learns=False)
 UCB1 = Method("ucb", "UCB", Learning(_ucb))
 TENSOR = Method("tensor", "tensor", Learning(_tensor))
+TENSOR_PAIRS = Method("tensor-pairs", "tensor on pairs", Learning(_tensor_pairs))
 ED_MOMENTS = Method("ed-moments", "ED+moments", Learning(_ed_moments))
 L_UCRL = Method("l-ucrl", "L-UCRL", Learning(_lucrl))
 ED_MLE = Method("ed-mle", "ED+MLE", Learning(_ed_mle))

@@ -23,6 +23,7 @@ _COLOURS = {
     "ed-moments": "#E69F00",
     "l-ucrl": "#009E73",
     "tensor": "#CC79A7",
+    "tensor-pairs": "#882255",
     "ucb": "#999999",
     "best-fixed-arm": "#999999",
     "plan-qmdp": "#E69F00",

@@ -13,12 +13,15 @@ from .exploration import Exploration
 from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate
 from .result import Campaign, Diary
 
-_DECOMPOSITION = TensorDecomposition()
+_DECOMPOSITION = TensorDecomposition(features="free")
 
 
 @dataclass(frozen=True)
 class Tensor(Learner):
     """Explore uniformly, decompose the third moments (Anandkumar et al., 2014), plan: a baseline of the paper.
+
+    Contexts are decomposed as vectors of means (or free probabilities), the published method on the paper's model.
+    `method=TensorDecomposition(features="pairs")` is a stronger baseline where contexts are linearly dependent.
 
     Examples:
         >>> import numpy as np, lmab
