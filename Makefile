@@ -33,8 +33,8 @@ browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## the report in hea
 	mkdir -p build/screenshots
 	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -n 0 tests/test_browser.py
 
-reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows in results/
-	$(BIN)/lmab reproduce all --plot-only --out results
+reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows of a full run in results/
+	$(BIN)/lmab reproduce all --full --plot-only --out results
 	mkdir -p docs/figures docs/reproduction
 	cp results/reproduction.md docs/reproduction.md
 	cp results/figures/*.svg docs/figures/

@@ -31,8 +31,7 @@ _COLOURS = {
     "plan-point-based": "#CC79A7",
     "plan-certified": "#0072B2",
 }
-_DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
-_MARKERS = "osD^vPX"
+_DASHES, _MARKERS = ("-", "--", ":", "-."), "osD^"  # of methods, in studies whose colours tell a second column
 
 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
@@ -106,15 +105,15 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
             shift = 0.08 * (number - (len(methods) - 1) / 2) if categorical else 0.0
             where = [places.index(point.x) + shift if categorical else point.x for point in line]
             label = ", ".join(_names(study, method.label, split, len(methods)))
-            shade = style / max(len(splits) - 1, 1)
+            shade = viridis(0.85 * style / max(len(splits) - 1, 1))
             axes.errorbar(
                 where,
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
-                color=viridis(0.85 * shade) if study.split and len(methods) == 1 else _COLOURS[method.name],
-                linestyle="none" if categorical else _DASHES[style % len(_DASHES)],
-                marker=_MARKERS[style % len(_MARKERS)] if study.split else "o",
+                color=shade if study.split else _COLOURS[method.name],
+                linestyle="none" if categorical else _DASHES[number if study.split else 0],
+                marker=_MARKERS[number if study.split else 0],
                 markersize=3.5,
                 linewidth=1.3,
                 capsize=2,
@@ -147,5 +146,8 @@ def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], ca
 
 
 def _short(number: float) -> str:
-    """1000 as 1k."""
-    return f"{number / 1000:g}k" if number >= 1000 else f"{number:g}"
+    """1000 as 1k, 1000000 as 1M."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"
