@@ -31,7 +31,6 @@ class Claim:
     source: str  # "the paper" or "ours"
     text: str
     check: Check
-    why: str = ""  # what explains it where the two do not agree
 
 
 PAPER, OURS = "the paper", "ours"
@@ -126,7 +125,5 @@ CLAIMS = (
         OURS,
         "At the most arms DirectMLE is ahead of all others, by more than two standard errors.",
         who_scales,
-        why="With 1,000 arms 20,000 episodes play each arm 140 times: too few for any learner, and plans stopped "
-        "after 3 s are further from the optimum than at fewer arms. ED+MLE and tensor are within the errors.",
     ),
 )

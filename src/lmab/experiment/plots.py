@@ -116,7 +116,6 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 marker=_MARKERS[number if study.split else 0],
                 markersize=3.5,
                 linewidth=1.3,
-                capsize=2,
             )
     _label_axes(axes, study, panel, places, categorical)
 
