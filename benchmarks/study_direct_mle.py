@@ -1,0 +1,117 @@
+"""What DirectMLE's options are worth: `python -m benchmarks.study_direct_mle auto|thompson [--instances 10]`.
+
+auto: `n_contexts="auto"` against the true number. thompson: rounds of Thompson sampling against uniform play alone.
+Both learn from the same sessions as far as they play the same; values are exact, as shares of the genie's, and
+differences are taken instance by instance.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+import lmab
+
+PLANNING_SECONDS = 10.0
+
+
+class Case(NamedTuple):
+    kind: str  # of `random_bandit`, or "one": a single context
+    n_contexts: int
+    n_arms: int
+    horizon: int
+    n_episodes: int
+
+    def __str__(self) -> str:
+        return "{}, {}, {}, {} | {:,}".format(*self)
+
+    def draw(self, number: int) -> lmab.LatentBandit:
+        rng = np.random.default_rng([77, self.n_contexts, self.n_arms, number])
+        if self.kind == "one":
+            return lmab.LatentBandit.bernoulli([1.0], rng.uniform(0.1, 0.9, (1, self.n_arms)))
+        return lmab.random_bandit(self.n_contexts, self.n_arms, kind=self.kind, rng=rng)
+
+
+AUTO = [
+    Case("one", 1, 20, 5, 5_000),
+    Case("ordinary", 3, 10, 5, 2_000),
+    Case("ordinary", 3, 10, 5, 20_000),
+    Case("spread", 5, 20, 6, 5_000),
+    Case("spherical", 4, 20, 5, 5_000),
+    Case("spherical", 4, 20, 5, 50_000),
+    Case("spherical", 5, 50, 7, 2_000),
+    Case("spherical", 5, 50, 7, 10_000),
+    Case("hard", 4, 20, 5, 2_000),
+    Case("hard", 4, 20, 5, 20_000),
+    Case("deep", 4, 20, 5, 5_000),
+]
+THOMPSON = [
+    Case("spherical", 5, 50, 7, 2_000),
+    Case("spherical", 5, 50, 7, 10_000),
+    Case("spherical", 5, 200, 7, 20_000),
+    Case("spherical", 5, 1_000, 7, 20_000),
+]
+ROUNDS = (0, 5, 10)
+
+
+def genie(case: Case, bandit: lmab.LatentBandit) -> float:
+    plan = lmab.plan(bandit, horizon=case.horizon, time_limit=PLANNING_SECONDS)
+    return lmab.evaluate(plan.policy, bandit, horizon=case.horizon).mean
+
+
+def learned(case: Case, bandit: lmab.LatentBandit, learner: lmab.DirectMLE, number: int) -> tuple[int, float]:
+    """The number of contexts of the learned model, and what its policy earns."""
+    environment = lmab.Simulator(bandit, horizon=case.horizon, rng=np.random.default_rng([1, number]))
+    rng = np.random.default_rng([2, number])
+    found = lmab.learn(environment, learner, n_episodes=case.n_episodes, rng=rng, time_limit=PLANNING_SECONDS)
+    return found.bandit.n_contexts, lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
+
+
+def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
+    error = (ours - theirs).std(ddof=1) / np.sqrt(len(ours))
+    return f"{(ours - theirs).mean():+.4f} ± {error:.4f}"
+
+
+def study_auto(n_instances: int) -> None:
+    print("| kind, M, A, H | episodes | chosen (times) | auto | true number | difference |\n|---|---|---|---|---|---|")
+    for case in AUTO:
+        chosen: Counter[int] = Counter()
+        shares = np.empty((n_instances, 2))
+        for number in range(n_instances):
+            bandit = case.draw(number)
+            size, auto = learned(case, bandit, lmab.DirectMLE("auto"), number)
+            _, given = learned(case, bandit, lmab.DirectMLE(case.n_contexts), number)
+            chosen[size] += 1
+            shares[number] = np.array([auto, given]) / genie(case, bandit)
+        times = ", ".join(f"{size} ({count})" for size, count in sorted(chosen.items()))
+        auto, given = shares.mean(axis=0)
+        print(f"| {case} | {times} | {auto:.4f} | {given:.4f} | {difference(*shares.T)} |", flush=True)
+
+
+def study_thompson(n_instances: int) -> None:
+    print(f"| kind, M, A, H | episodes | uniform | {' | '.join(f'{n} rounds, gain' for n in ROUNDS[1:])} |")
+    print("|---" * (2 + len(ROUNDS)) + "|")
+    for case in THOMPSON:
+        shares = np.empty((n_instances, len(ROUNDS)))
+        for number in range(n_instances):
+            bandit = case.draw(number)
+            learners = [lmab.DirectMLE(case.n_contexts, thompson_rounds=rounds) for rounds in ROUNDS]
+            values = [learned(case, bandit, learner, number)[1] for learner in learners]
+            shares[number] = np.array(values) / genie(case, bandit)
+        gains = " | ".join(difference(column, shares[:, 0]) for column in shares.T[1:])
+        print(f"| {case} | {shares[:, 0].mean():.4f} | {gains} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("option", choices=["auto", "thompson"])
+    parser.add_argument("--instances", type=int, default=10)
+    arguments = parser.parse_args()
+    (study_auto if arguments.option == "auto" else study_thompson)(arguments.instances)
+
+
+if __name__ == "__main__":
+    main()
