@@ -11,8 +11,9 @@ import pytest
 
 from lmab.errors import InvalidFile
 from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
-from lmab.experiment.analysis import compare, episodes_needed, points
-from lmab.experiment.methods import value_of
+from lmab.experiment.analysis import episodes_needed, points
+from lmab.experiment.checks import Evidence
+from lmab.experiment.methods import DIRECT_MLE, ED_MLE, TENSOR, value_of
 from lmab.experiment.setting import Measurement, Method, Setting, Trial
 from lmab.experiment.store import row_of
 from lmab.experiment.study import Cell, Panel, Study
@@ -142,11 +143,12 @@ def test_standard_errors_are_over_instances():
 
 
 def test_comparisons_are_paired():
-    found = compare(toy_rows(), "fraction", "direct-mle", "ed-mle")
+    evidence = Evidence(toy_rows())
+    found = evidence.difference("fraction", DIRECT_MLE, ED_MLE)
     assert found is not None
     assert (found.mean, found.n_instances) == (pytest.approx(0.1), 6)
     assert found.stderr == pytest.approx(0, abs=1e-12)
-    assert compare(toy_rows(), "fraction", "direct-mle", "tensor") is None
+    assert evidence.difference("fraction", DIRECT_MLE, TENSOR) is None
 
 
 def test_episodes_needed_interpolates_in_the_logarithm():

@@ -38,7 +38,7 @@ def reproduce(
     studies, size = _chosen(names or []), _size(quick, full)
     store = Store(out)
     if not plot_only:
-        _run(studies, size, store, jobs or os.cpu_count() or 1)
+        _run(studies, size, store, jobs)
     _show(studies, size, store, as_json)
 
 

@@ -169,25 +169,6 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A minus B in one measure, paired on instances."""
-
-    mean: float
-    stderr: float
-    n_instances: int
-
-
-def compare(rows: Sequence[Row], measure: str, method: str, other: str) -> Comparison | None:
-    """The paired difference `method` - `other` over the settings and instances that both have."""
-    values = {(row.method, instance_of(row), row.n_episodes): value for row, value in measured(rows, measure)}
-    differences = [
-        value - values[other, key, n] for (name, key, n), value in values.items()
-        if name == method and (other, key, n) in values
-    ]  # fmt: skip
-    return Comparison(*mean_and_error(differences), len(differences)) if differences else None
-
-
-@dataclass(frozen=True)
 class Needed:
     """Episodes that a method needs for a fraction of the genie; inf where the budgets tried do not reach it."""
 

@@ -8,10 +8,22 @@ from itertools import product
 from typing import Any
 
 from .analysis import episodes_needed, instance_of, mean_and_error, measured
+from .methods import (
+    DIRECT_MLE,
+    DIRECT_MLE_FIT,
+    ED_MLE,
+    ED_MLE_LITERAL,
+    L_UCRL,
+    PLAN_CERTIFIED,
+    PLAN_QMDP,
+    TENSOR,
+    TENSOR_PAIRS,
+    UCB1,
+)
+from .setting import Method
 from .store import Row
 
-MLE_BASED = {"ed-mle": "ED+MLE", "l-ucrl": "L-UCRL", "direct-mle": "DirectMLE"}
-TENSORS = {"tensor": "tensor", "tensor-pairs": "tensor on pairs"}
+TENSORS = (TENSOR, TENSOR_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -40,43 +52,46 @@ class Evidence:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
 
-    def values(self, measure: str, method: str, **where: Any) -> dict[tuple[Any, ...], float]:
+    def values(self, measure: str, method: Method, **where: Any) -> dict[tuple[Any, ...], float]:
         """Value by instance (and budget), for rows whose columns are as given."""
         pairs = measured(self.rows, measure)
         return {
             (*instance_of(row), row.n_episodes): value
             for row, value in pairs
-            if row.method == method and all(getattr(row, name) == wanted for name, wanted in where.items())
+            if row.method == method.name and all(getattr(row, name) == wanted for name, wanted in where.items())
         }
 
-    def mean(self, measure: str, method: str, **where: Any) -> Mean | None:
+    def mean(self, measure: str, method: Method, **where: Any) -> Mean | None:
         values = list(self.values(measure, method, **where).values())
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
-    def difference(self, measure: str, method: str, other: str, **where: Any) -> Mean | None:
+    def difference(self, measure: str, method: Method, other: Method, **where: Any) -> Mean | None:
         """Paired: `method` minus `other`."""
         ours, theirs = self.values(measure, method, **where), self.values(measure, other, **where)
         values = [ours[key] - theirs[key] for key in ours if key in theirs]
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
-    def places(self, column: str, method: str | None = None) -> list[Any]:
+    def places(self, column: str, method: Method | None = None) -> list[Any]:
         """The values of a column, in order, among rows that learned (by `method`)."""
-        rows = [row for row in self.rows if row.n_episodes and method in (None, row.method)]
+        rows = [row for row in self.rows if row.n_episodes and (method is None or row.method == method.name)]
         return sorted({getattr(row, column) for row in rows})
 
 
 Check = Callable[[Evidence], Finding | None]
 
 
-def at_least(measure: str, limits: Mapping[tuple[str, str], float], **where: Any) -> Check:
-    """Every (method, label) has at least its limit."""
+def at_least(measure: str, limits: Mapping[Method, float], **where: Any) -> Check:
+    """Every method has at least its limit."""
 
     def check(evidence: Evidence) -> Finding | None:
-        found = {key: evidence.mean(measure, key[0], **where) for key in limits}
-        if any(mean is None for mean in found.values()):
-            return None
-        text = "; ".join(f"{label} {found[name, label]} (asked: {limit:g})" for (name, label), limit in limits.items())
-        return Finding(all(found[key].mean >= limit for key, limit in limits.items()), text)  # type: ignore[union-attr]
+        texts, holds = [], []
+        for method, limit in limits.items():
+            found = evidence.mean(measure, method, **where)
+            if found is None:
+                return None
+            holds.append(found.mean >= limit)
+            texts.append(f"{method.label} {found} (asked: {limit:g})")
+        return Finding(all(holds), "; ".join(texts))
 
     return check
 
@@ -84,19 +99,21 @@ def at_least(measure: str, limits: Mapping[tuple[str, str], float], **where: Any
 def rises_with_horizon(evidence: Evidence) -> Finding | None:
     """From each method's shortest horizon to the longest."""
     texts, rises = [], []
-    for name, label in {**MLE_BASED, "tensor": "tensor", "ucb": "UCB"}.items():
-        horizons = evidence.places("horizon", method=name)
-        ends = [evidence.mean("per_step_qmdp", name, horizon=horizon) for horizon in horizons[:1] + horizons[-1:]]
+    for method in (ED_MLE, L_UCRL, DIRECT_MLE, TENSOR, UCB1):
+        horizons = evidence.places("horizon", method)
+        ends = [evidence.mean("per_step_qmdp", method, horizon=horizon) for horizon in horizons[:1] + horizons[-1:]]
         if len(horizons) < 2 or ends[0] is None or ends[1] is None:
             return None
-        rises.append(name == "ucb" or ends[1].mean > ends[0].mean)
-        texts.append(f"{label} {ends[0].mean:.3f} at H = {horizons[0]} to {ends[1].mean:.3f} at H = {horizons[-1]}")
+        rises.append(method is UCB1 or ends[1].mean > ends[0].mean)
+        texts.append(
+            f"{method.label} {ends[0].mean:.3f} at H = {horizons[0]} to {ends[1].mean:.3f} at H = {horizons[-1]}"
+        )
     return Finding(all(rises), "reward per step: " + ", ".join(texts))
 
 
 def tensor_is_close(evidence: Evidence) -> Finding | None:
-    found = evidence.difference("fraction_qmdp", "ed-mle", "tensor", horizon=5)
-    tensor = evidence.mean("fraction_qmdp", "tensor", horizon=5)
+    found = evidence.difference("fraction_qmdp", ED_MLE, TENSOR, horizon=5)
+    tensor = evidence.mean("fraction_qmdp", TENSOR, horizon=5)
     if found is None or tensor is None:
         return None
     return Finding(tensor.mean >= 0.95, f"tensor at H = 5: {tensor} of the genie; ED+MLE minus tensor {found}")
@@ -106,12 +123,12 @@ def tensor_falls_behind(**where: Any) -> Check:
     def check(evidence: Evidence) -> Finding | None:
         texts, holds = [], []
         for measure, planner in (("fraction", "certified"), ("fraction_qmdp", "Q-MDP")):
-            for name, tensor in product(("ed-mle", "l-ucrl"), TENSORS):
-                found = evidence.difference(measure, name, tensor, **where)
+            for method, tensor in product((ED_MLE, L_UCRL), TENSORS):
+                found = evidence.difference(measure, method, tensor, **where)
                 if found is None:
                     return None
                 holds.append(found.mean > 2 * found.stderr)
-                texts.append(f"{MLE_BASED[name]} minus {TENSORS[tensor]} {found} ({planner})")
+                texts.append(f"{method.label} minus {tensor.label} {found} ({planner})")
         return Finding(all(holds), "; ".join(texts))
 
     return check
@@ -119,51 +136,49 @@ def tensor_falls_behind(**where: Any) -> Check:
 
 def ed_beats_tensor(evidence: Evidence) -> Finding | None:
     """The margin is asked of the paper's baseline; that over the stronger form is told."""
-    found = {label: evidence.difference("fraction", "ed-mle", name, horizon=7) for name, label in TENSORS.items()}
-    tensor = found["tensor"]
-    if tensor is None:
+    found = {tensor: evidence.difference("fraction", ED_MLE, tensor, horizon=7) for tensor in TENSORS}
+    asked = found[TENSOR]
+    if asked is None:
         return None
-    return Finding(tensor.mean > 0.05, "; ".join(f"ED+MLE minus {label}: {mean}" for label, mean in found.items()))
+    return Finding(
+        asked.mean > 0.05, "; ".join(f"ED+MLE minus {tensor.label}: {mean}" for tensor, mean in found.items())
+    )
 
 
 def lucrl_is_near(evidence: Evidence) -> Finding | None:
-    found = evidence.difference("fraction", "direct-mle", "l-ucrl", horizon=7)
+    found = evidence.difference("fraction", DIRECT_MLE, L_UCRL, horizon=7)
     return None if found is None else Finding(found.mean < 0.03, f"DirectMLE minus L-UCRL: {found}")
 
 
 def tensor_falls_with_contexts(evidence: Evidence) -> Finding | None:
     contexts = evidence.places("n_contexts")
-    ends = {
-        name: [evidence.mean("fraction_qmdp", name, n_contexts=m) for m in (4, contexts[-1] if contexts else 0)]
-        for name in (*TENSORS, "ed-mle")
-    }
-    if any(mean is None for pair in ends.values() for mean in pair):
-        return None
-    falls = {name: pair[0].mean - pair[1].mean for name, pair in ends.items()}  # type: ignore[union-attr]
-    labels = TENSORS | MLE_BASED
-    text = "; ".join(
-        f"{labels[name]} {pair[0]} at M = 4, {pair[1]} at M = {contexts[-1]}" for name, pair in ends.items()
-    )
-    return Finding(all(falls[name] > max(0.05, 2 * falls["ed-mle"]) for name in TENSORS), text)
+    texts, falls = [], {}
+    for method in (*TENSORS, ED_MLE):
+        ends = [evidence.mean("fraction_qmdp", method, n_contexts=m) for m in (4, *contexts[-1:])]
+        if len(ends) < 2 or ends[0] is None or ends[1] is None:
+            return None
+        falls[method] = ends[0].mean - ends[1].mean
+        texts.append(f"{method.label} {ends[0]} at M = 4, {ends[1]} at M = {contexts[-1]}")
+    return Finding(all(falls[tensor] > max(0.05, 2 * falls[ED_MLE]) for tensor in TENSORS), "; ".join(texts))
 
 
 def approaches_the_genie(evidence: Evidence) -> Finding | None:
     budgets = evidence.places("n_episodes")
     texts, holds = [], []
-    for name in ("ed-mle", "l-ucrl"):
-        ends = [evidence.mean("fraction_qmdp", name, n_episodes=n) for n in (budgets[:1] + budgets[-1:])]
+    for method in (ED_MLE, L_UCRL):
+        ends = [evidence.mean("fraction_qmdp", method, n_episodes=n) for n in (budgets[:1] + budgets[-1:])]
         if len(ends) < 2 or ends[0] is None or ends[1] is None:
             return None
         holds.append(ends[1].mean > ends[0].mean and ends[1].mean >= 0.97)
-        texts.append(f"{MLE_BASED[name]} {ends[0]} at N = {budgets[0]:,}, {ends[1]} at {budgets[-1]:,}")
+        texts.append(f"{method.label} {ends[0]} at N = {budgets[0]:,}, {ends[1]} at {budgets[-1]:,}")
     return Finding(all(holds), "; ".join(texts))
 
 
 def fewer_episodes(evidence: Evidence) -> Finding | None:
-    literal, direct = (episodes_needed(evidence.rows, name, 0.97) for name in ("ed-mle-literal", "direct-mle"))
+    literal, direct = (episodes_needed(evidence.rows, method.name, 0.97) for method in (ED_MLE_LITERAL, DIRECT_MLE))
     if literal is None or direct is None or direct.n_episodes == float("inf"):
         return None
-    budgets = [row.n_episodes for row in evidence.rows if row.method == "ed-mle-literal"]
+    budgets = evidence.places("n_episodes", ED_MLE_LITERAL)
     reached, at_once = literal.n_episodes < float("inf"), direct.n_episodes <= min(budgets)
     ratio = (literal.n_episodes if reached else max(budgets)) / direct.n_episodes
     text = (
@@ -178,7 +193,7 @@ def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:
     budgets, texts, falls = evidence.places("n_episodes"), [], {}
     for horizon in evidence.places("horizon"):
         ends = [
-            evidence.mean("distance", "direct-mle", horizon=horizon, n_episodes=n) for n in budgets[:1] + budgets[-1:]
+            evidence.mean("distance", DIRECT_MLE, horizon=horizon, n_episodes=n) for n in budgets[:1] + budgets[-1:]
         ]
         if len(ends) < 2 or ends[0] is None or ends[1] is None:
             return None
@@ -196,8 +211,7 @@ def values_do_not(evidence: Evidence) -> Finding | None:
     if not budgets:
         return None
     lost = {
-        h: evidence.mean("value_gap", "direct-mle", horizon=h, n_episodes=budgets[-1])
-        for h in evidence.places("horizon")
+        h: evidence.mean("value_gap", DIRECT_MLE, horizon=h, n_episodes=budgets[-1]) for h in evidence.places("horizon")
     }
     if any(mean is None for mean in lost.values()):
         return None
@@ -212,7 +226,7 @@ def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
     texts, rates = [], {}
     for gap, horizon in ((gaps[-1], horizons[-1]), (gaps[0], horizons[0])):
         ends = [
-            evidence.mean("distance", "direct-mle-fit", separation=gap, horizon=horizon, n_episodes=n)
+            evidence.mean("distance", DIRECT_MLE_FIT, separation=gap, horizon=horizon, n_episodes=n)
             for n in budgets[:2]
         ]
         if ends[0] is None or ends[1] is None:
@@ -232,7 +246,7 @@ def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
 def greedy_does_not_probe(evidence: Evidence) -> Finding | None:
     texts, holds = [], []
     for kind, least_loss in (("ordinary", None), ("spread", None), ("hard", 0.25), ("deep", None)):
-        qmdp, certified = (evidence.mean("of_optimum", f"plan-{name}", kind=kind) for name in ("qmdp", "certified"))
+        qmdp, certified = (evidence.mean("of_optimum", planner, kind=kind) for planner in (PLAN_QMDP, PLAN_CERTIFIED))
         if qmdp is None or certified is None:
             return None
         holds.append(certified.mean >= 0.985 and (least_loss is None or qmdp.mean <= 1 - least_loss))
@@ -243,14 +257,14 @@ def greedy_does_not_probe(evidence: Evidence) -> Finding | None:
 def who_scales(evidence: Evidence) -> Finding | None:
     """DirectMLE is ahead of each other learner, in pairs, by more than two standard errors."""
     arms = evidence.places("n_arms")
-    direct = evidence.mean("fraction", "direct-mle", n_arms=arms[-1]) if arms else None
+    direct = evidence.mean("fraction", DIRECT_MLE, n_arms=arms[-1]) if arms else None
     if direct is None:
         return None
     texts, ahead = [f"A = {arms[-1]:,}: DirectMLE {direct} of the genie"], []
-    for name, label in {"ed-mle": "ED+MLE", "l-ucrl": "L-UCRL", "tensor": "tensor", "ucb": "UCB"}.items():
-        found = evidence.difference("fraction", "direct-mle", name, n_arms=arms[-1])
+    for method in (ED_MLE, L_UCRL, TENSOR, UCB1):
+        found = evidence.difference("fraction", DIRECT_MLE, method, n_arms=arms[-1])
         if found is None:
             return None
         ahead.append(found.mean > 2 * found.stderr)
-        texts.append(f"minus {label} {found}")
+        texts.append(f"minus {method.label} {found}")
     return Finding(all(ahead), ", ".join(texts))

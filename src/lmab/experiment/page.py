@@ -98,7 +98,7 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
 
 
 def _section(study: Study, rows: Sequence[Row], size: str) -> str:
-    missing = len({trial.id for trial in study.trials(size)}) - len(rows)
+    missing = len(study.trials(size)) - len(rows)
     parts = [f"## {study.name}", "", f"{heading_of(study, rows)}. {_instances(rows)} instances.", ""]
     if missing:
         parts += [f"{missing} of {missing + len(rows)} trials are missing.", ""]

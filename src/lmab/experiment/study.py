@@ -47,8 +47,9 @@ class Study:
     log: bool = False  # horizontal axis
 
     def trials(self, size: str) -> list[Trial]:
-        """All trials at a size."""
-        return [trial for cell in self.cells[size] for trial in cell.trials(N_INSTANCES[size])]
+        """All trials at a size, each once: one that learns nothing serves every budget."""
+        trials = [trial for cell in self.cells[size] for trial in cell.trials(N_INSTANCES[size])]
+        return list({trial.id: trial for trial in trials}.values())
 
     def methods(self) -> list[Method]:
         """All methods, in the order of first mention."""
