@@ -10,7 +10,7 @@ import numpy as np
 
 import lmab
 from benchmarks.study_certificate import PROBING
-from lmab.laplace import information
+from lmab.evaluation.laplace import information
 
 CASES = [("probing", 500, 4), ("probing", 10_000, 4), ("spherical 5 50", 500, 7), ("spherical 5 50", 10_000, 7)]
 

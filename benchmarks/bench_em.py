@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 import lmab
-from lmab._kernel.threads import Crew
 from lmab.estimation import observe
 from lmab.estimation.em import Likelihood
 from lmab.estimation.observations import Observations
+from lmab.estimation.passes import Crew
 
 N_CONTEXTS, N_ARMS, HORIZON = 7, 50, 7
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.policy import BeliefPolicy, State, best_allowed
+from lmab.policies.policy import BeliefPolicy, State, best_allowed
 
 BUDGETS = (300, 1_000, 5_000, 20_000)
 N_LOGS = 3

@@ -40,7 +40,7 @@ import numpy as np
 from scipy.stats import norm, qmc
 
 import lmab
-from lmab.belief import log_joint, posterior
+from lmab.model.belief import log_joint, posterior
 
 N_JOKES, UNRATED = 100, 99.0
 FREE = [(n_types, lmab.EM(restarts=4, prior=10.0, tolerance=1e-6)) for n_types in (2, 4, 8)]

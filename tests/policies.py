@@ -23,10 +23,10 @@ EXAMPLES: dict[str, Maker] = {
     "LookaheadPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2)).policy,
     "ExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).policy,
     "PolicyGraph": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy.graph(),
-    "OncePolicy": lambda bandit, horizon: (
+    "NoRepeatsPolicy": lambda bandit, horizon: (
         lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2), repeats=False).policy
     ),
-    "OnceExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, repeats=False).policy,
+    "ExactNoRepeatsPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, repeats=False).policy,
     "OptimisticPolicy": lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means),
     "HistoryPolicy": lambda bandit, horizon: _history_policy(bandit, horizon),
 }

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmab.experiment import Store, run_all
-from lmab.experiment.setting import Measurement, Method, Setting, Trial
-from lmab.model import LatentBandit
+from lmab.experiment.setting import Contender, Measurement, Setting, Trial
+from lmab.model.bandit import LatentBandit
 
 N_TRIALS = 12
 
@@ -28,7 +28,7 @@ class Slow:
 
 
 def trials(folder: Path, seconds: float) -> list[Trial]:
-    method = Method("slow", "slow", Slow(str(folder), seconds))
+    method = Contender("slow", "slow", Slow(str(folder), seconds))
     return [Trial.of(Setting("ordinary", 3, 10, 4, 100), instance, method) for instance in range(N_TRIALS)]
 
 

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab._kernel.threads import Crew
 from lmab.estimation import observe
-from lmab.estimation.climbing import climb
 from lmab.estimation.em import Likelihood
 from lmab.estimation.observations import Observations
+from lmab.estimation.passes import Crew
+from lmab.estimation.squarem import climb
 
 TRUTHS = os.environ.get("LMAB_TRUTHS")
 

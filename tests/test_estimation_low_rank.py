@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab._kernel.threads import Crew
 from lmab.estimation import low_rank, observe
-from lmab.estimation.climbing import climb
 from lmab.estimation.em import Confined, Likelihood
+from lmab.estimation.passes import Crew
+from lmab.estimation.squarem import climb
 
 
 def affine_rank(bandit: lmab.LatentBandit) -> int:

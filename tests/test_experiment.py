@@ -14,17 +14,17 @@ from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, wr
 from lmab.experiment.analysis import episodes_needed, points
 from lmab.experiment.checks import Evidence
 from lmab.experiment.methods import DIRECT_MLE, ED_MLE, TENSOR, value_of
-from lmab.experiment.setting import Measurement, Method, Setting, Trial
+from lmab.experiment.setting import Contender, Measurement, Setting, Trial
 from lmab.experiment.store import row_of
 from lmab.experiment.study import Cell, Panel, Study
-from lmab.small_policies import Stationary
+from lmab.policies.small import Stationary
 
 
 def _nothing(setting, bandit, instance):
     return Measurement(0.0)
 
 
-GENIE, FAST, SLOW = (Method(name, name, _nothing, name != "genie") for name in ("genie", "direct-mle", "ed-mle"))
+GENIE, FAST, SLOW = (Contender(name, name, _nothing, name != "genie") for name in ("genie", "direct-mle", "ed-mle"))
 SETTINGS = tuple(Setting("spherical", 5, 50, 7, n) for n in (1000, 10_000, 100_000))
 FRACTION, LOST = Panel("fraction", "Fraction"), Panel("value_gap", "Lost", log=True)
 STUDY = Study(
@@ -191,10 +191,10 @@ def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
     bandit = Setting("spherical", 4, 20, 3, 0).draw(0)
     exact = value_of(Stationary(1), bandit, 3, 0)
     assert exact.exact
-    from lmab.small_policies import Greedy
+    from lmab.policies.small import Greedy
 
     exact = value_of(Greedy(bandit), bandit, 3, 0)
-    monkeypatch.setattr("lmab.evaluation.NODE_LIMIT", 1)
+    monkeypatch.setattr("lmab.evaluation.value.NODE_LIMIT", 1)
     simulated = value_of(Greedy(bandit), bandit, 3, 0)
     assert not simulated.exact
     assert abs(simulated.mean - exact.mean) < 5 * simulated.stderr

@@ -16,7 +16,7 @@ from slow_trials import N_TRIALS, trials
 from lmab.errors import InvalidArgument
 from lmab.experiment import Store, pending, run_all
 from lmab.experiment.runner import perform
-from lmab.experiment.setting import Measurement, Method, Setting, Trial
+from lmab.experiment.setting import Contender, Measurement, Setting, Trial
 
 TESTS = Path(__file__).parent
 
@@ -107,7 +107,7 @@ def _succeed(setting, bandit, instance):
 
 def test_a_failure_is_a_row_and_is_tried_again(tmp_path):
     setting, store = Setting("hard", 3, 10, 4, 100), Store(tmp_path)
-    bad, good = (Method("m", "m", measure) for measure in (_fail, _succeed))
+    bad, good = (Contender("m", "m", measure) for measure in (_fail, _succeed))
     (row,) = run_all([Trial.of(setting, 0, bad)], store)
     assert not row.done
     assert row.status.startswith("InvalidArgument: horizon must be shorter")

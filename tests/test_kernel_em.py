@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lmab._kernel.compiled import em as compiled
 from lmab._kernel.reference import em as reference
-from lmab._kernel.threads import Crew
+from lmab.estimation.passes import Crew
 
 KERNELS = [reference, compiled]
 

@@ -354,7 +354,7 @@ def test_core_plays_of_other_arms_are_refused():
 
 
 def test_indicators_say_whether_a_pair_paid_its_value(rng):
-    from lmab.learning.core import as_indicators
+    from lmab.learning.core_sets import as_indicators
 
     features = lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0]))
     core = lmab.design(features)  # the pairs (0, 0), (0, 1), (1, 0)

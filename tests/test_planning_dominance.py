@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import lmab
+from lmab.planning.clock import Clock
 from lmab.planning.dominance import best_somewhere, undominated_arms
 from lmab.planning.problem import Problem
-from lmab.planning.result import Watch
 from lmab.planning.search import Search
 from lmab.planning.vectors import vector_policy
 
@@ -90,7 +90,7 @@ def test_solver_tolerance_is_no_dominance():
 def test_vectors_name_the_arms_of_the_bandit_after_arms_were_dropped():
     bandit = lmab.random_bandit(4, 20, kind="hard", rng=np.random.default_rng(0))
     search = Search(Problem.of(bandit, 5, 2), seed=0)
-    search.drop_dominated_arms(Watch(60.0))
+    search.drop_dominated_arms(Clock(60.0))
     assert len(search.arms.means) < 20
     search.advance(1e-3)
     policy = vector_policy(search.problem, search.sets())

@@ -14,9 +14,9 @@ from lmab._kernel.reference import planning_exact as reference_exact
 from lmab._kernel.reference import planning_lookahead as reference_lookahead
 from lmab._kernel.reference import planning_search as reference_search
 from lmab.planning import search as search_module
+from lmab.planning.clock import Clock
 from lmab.planning.exact import binomials, n_states
 from lmab.planning.problem import Problem
-from lmab.planning.result import Watch
 from lmab.planning.search import Search
 
 
@@ -62,7 +62,7 @@ def test_both_searches_close_the_gap_around_the_optimum(seed):
     tolerance = 1e-4 * it.scale
     for module in (reference_search, compiled_search):
         search = Search(it, seed=0)
-        search.warm_start(20, Watch(60.0))
+        search.warm_start(20, Clock(60.0))
         for _ in range(200):
             args = (search.arms, search.lower, search.upper, search.nodes, it.horizon, tolerance, 1 << 16)
             reason = module.run_trials(*args)
@@ -81,7 +81,7 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
     bandit = lmab.random_bandit(4, 8, kind="hard", rng=np.random.default_rng(2))
     it = Problem.of(bandit, 6, 2)
     search = Search(it, seed=0)
-    search.warm_start(50, Watch(60.0))
+    search.warm_start(50, Clock(60.0))
     search.advance(1e-6)
     assert search.upper.counts[3:6].min() > 5
     rng = np.random.default_rng(0)

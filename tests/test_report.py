@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import lmab
-from lmab import diagnostics, report
+from lmab import report
 from lmab._notebook import percent
-from lmab.belief import log_joint
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
-from lmab.report import charts, heldout, markup, plots, sections, tree
+from lmab.evaluation import diagnostics
+from lmab.model.belief import log_joint
+from lmab.report import charts, heldout, markup, plots, sections
+from lmab.report import tree_picture as tree
 from lmab.report.heldout import memory_gains
 
 matplotlib.use("Agg")

@@ -1,22 +1,21 @@
 """lmab: episodic latent bandits, from session logs to a provably near-optimal session policy."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 import sys as _sys
 
-from .certificate import Certificate as Certificate
-from .certificate import certify as certify
-from .coreset import Design as Design
-from .coreset import design as design
-from .episodes import Episodes as Episodes
+from . import _moved as _moved
+from .data import Episodes as Episodes
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
 from .estimation import MomentMatching as MomentMatching
 from .estimation import TensorDecomposition as TensorDecomposition
 from .estimation import estimate as estimate
+from .evaluation import Certificate as Certificate
 from .evaluation import Evaluation as Evaluation
+from .evaluation import certify as certify
+from .evaluation import diagnostics as diagnostics
 from .evaluation import evaluate as evaluate
-from .instances import random_bandit as random_bandit
 from .learning import EDMLE as EDMLE
 from .learning import LUCRL as LUCRL
 from .learning import UCB as UCB
@@ -32,7 +31,11 @@ from .learning import Tensor as Tensor
 from .learning import learn as learn
 from .loading import load as load
 from .model import LatentBandit as LatentBandit
+from .model import belief as belief
+from .model import random_bandit as random_bandit
+from .moments import Design as Design
 from .moments import Subspace as Subspace
+from .moments import design as design
 from .moments import subspace as subspace
 from .planning import QMDP as QMDP
 from .planning import Certified as Certified
@@ -41,16 +44,26 @@ from .planning import Lookahead as Lookahead
 from .planning import Plan as Plan
 from .planning import PointBased as PointBased
 from .planning import plan as plan
-from .policy import Policy as Policy
+from .policies import MUCB as MUCB
+from .policies import FixedSequence as FixedSequence
+from .policies import Greedy as Greedy
+from .policies import Policy as Policy
+from .policies import Stationary as Stationary
+from .policies import Thompson as Thompson
+from .policies import Uniform as Uniform
 from .simulation import Environment as Environment
 from .simulation import Simulator as Simulator
 from .simulation import simulate as simulate
-from .small_policies import MUCB as MUCB
-from .small_policies import FixedSequence as FixedSequence
-from .small_policies import Greedy as Greedy
-from .small_policies import Stationary as Stationary
-from .small_policies import Thompson as Thompson
-from .small_policies import Uniform as Uniform
 
+_moved.install()
 if "gymnasium" in _sys.modules:  # then registering the environment costs nothing
     from . import gym as gym
+
+
+def __getattr__(name: str) -> object:
+    """Modules that moved, for programs that say `lmab.episodes` without importing it."""
+    if name in _moved.MOVED:
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from . import belief
 from ._shapes import Array, Float
 from .errors import InvalidArgument, check_count, choices
-from .instances import random_bandit
 from .loading import load
-from .model import LatentBandit
+from .model import LatentBandit, belief, random_bandit
 from .simulation import draw_contexts
 
 try:

@@ -7,20 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from . import files
-from .coreset import Design
 from .errors import InvalidFile, first_line
 from .learning import HistoryPolicy, OptimisticPolicy, restore_run
 from .model import LatentBandit
-from .planning import ExactPolicy, LookaheadPolicy, OnceExactPolicy, OncePolicy, PolicyGraph, VectorPolicy
-from .policy import Policy
-from .small_policies import MUCB, FixedSequence, Greedy, Stationary, Thompson, Uniform
+from .moments import Design
+from .planning import ExactNoRepeatsPolicy, ExactPolicy, LookaheadPolicy, NoRepeatsPolicy, PolicyGraph, VectorPolicy
+from .policies import MUCB, FixedSequence, Greedy, Policy, Stationary, Thompson, Uniform
 
 PLANNED: tuple[type[Policy], ...] = (
     VectorPolicy,
     LookaheadPolicy,
     ExactPolicy,
-    OncePolicy,
-    OnceExactPolicy,
+    NoRepeatsPolicy,
+    ExactNoRepeatsPolicy,
     PolicyGraph,
 )
 LEARNED: tuple[type[Policy], ...] = (HistoryPolicy, OptimisticPolicy)

@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ._shapes import Array, Float, Integer
-from .episodes import Episodes
+from .data import Episodes
 from .errors import InvalidArgument, check_count, check_rng
 from .model import LatentBandit
-from .policy import Policy
+from .policies import Policy
 
 _CHUNK = 8192  # sessions simulated at once: their state stays in cache
 

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import evaluation, instances, planning, simulation, theory
+from .. import planning, simulation, theory
 from ..errors import InvalidArgument
 from ..estimation import EM, estimate
+from ..evaluation import value as evaluation
+from ..model import instances
 from ..planning import Certified
-from ..small_policies import Uniform
+from ..policies import Uniform
 from .output import console, progress, show_json, show_table
 
 _SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)

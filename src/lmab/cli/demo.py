@@ -11,15 +11,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from .. import evaluation, instances
 from .. import report as reporting
 from ..errors import check_writable
+from ..evaluation import value as evaluation
 from ..learning import EDMLE, UCB, DirectMLE, Genie, Learned, Learner, learn
-from ..model import LatentBandit
+from ..model import LatentBandit, instances
 from ..planning import Certified
-from ..policy import Policy
+from ..policies import Policy, Stationary, Uniform
 from ..simulation import Simulator, simulate
-from ..small_policies import Stationary, Uniform
 from .output import console, progress, show_json, show_table
 
 _CONTEXTS, _ARMS, _HORIZON, _EPISODES = 4, 20, 7, 20_000

@@ -8,15 +8,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import evaluation
-from ..certificate import Certificate, certify
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, TooLarge
-from ..evaluation import Evaluation
-from ..model import LatentBandit
-from ..off_policy import METHODS, LogEvidence
-from ..policy import Policy
-from ..rewards import Categorical
+from ..evaluation import METHODS, Certificate, Evaluation, LogEvidence, certify
+from ..evaluation import value as evaluation
+from ..model import Categorical, LatentBandit
+from ..policies import Policy
 from . import notes
 from .inputs import (
     ActionColumn,

@@ -10,14 +10,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import diagnostics, estimation
-from ..certificate import certify
-from ..diagnostics import Check, Identifiability
-from ..episodes import Episodes
+from .. import estimation
+from ..data import Episodes
 from ..errors import InvalidArgument, InvalidData, check_writable
 from ..estimation import EM, Estimate, Progress
+from ..evaluation import Check, Identifiability, certify, diagnostics
+from ..model import MAX_VALUES
 from ..planning import plan
-from ..rewards import MAX_VALUES
 from . import notes
 from .inputs import (
     ActionColumn,

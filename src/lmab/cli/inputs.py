@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, InvalidFile
 from ..loading import load
 from ..model import LatentBandit
-from ..policy import Policy
+from ..policies import Policy
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0)]

@@ -15,9 +15,8 @@ from ..errors import InvalidArgument, InvalidFile, TooLarge, check_writable
 from ..evaluation import Evaluation, evaluate
 from ..learning import Learned, Learner
 from ..loading import load
-from ..model import LatentBandit
-from ..policy import Policy
-from ..rewards import Categorical
+from ..model import Categorical, LatentBandit
+from ..policies import Policy
 from ..simulation import Simulator
 from .output import console, progress, show_json, show_table
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, InvalidFile
 from ..estimation import Estimate, Starts, observe
+from ..model import Categorical
 from ..planning import Plan
-from ..policy import BeliefPolicy, Policy
-from ..rewards import Categorical
+from ..policies import BeliefPolicy, Policy
 
 _FIT, _PLAN = "fit", "plan"
 

@@ -9,9 +9,9 @@ import numpy as np
 import typer
 
 from .. import report as reporting
-from ..certificate import certify
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, check_writable
+from ..evaluation import certify
 from ..model import LatentBandit
 from . import notes
 from .inputs import (

@@ -10,12 +10,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from .. import instances, propensities, simulation
+from .. import simulation
+from ..data import is_csv
 from ..errors import InvalidArgument, check_writable
-from ..logfiles import is_csv
-from ..model import LatentBandit
-from ..policy import Policy
-from ..small_policies import Greedy, Thompson, Uniform
+from ..evaluation import propensities
+from ..model import LatentBandit, instances
+from ..policies import Greedy, Policy, Thompson, Uniform
 from .inputs import Json, Seed, load_model, load_policy
 from .output import say, show_json
 

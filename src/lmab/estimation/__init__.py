@@ -1,13 +1,15 @@
 """Episodes -> Estimate: fit a latent bandit to a log."""
 
 from .em import EM as EM
-from .fitting import estimate as estimate
-from .fitting import observe as observe
+from .estimator import estimate as estimate
+from .estimator import observe as observe
 from .moment_matching import MomentMatching as MomentMatching
+from .moment_matching import reconstruct as reconstruct
+from .passes import Crew as Crew
 from .result import Curve as Curve
 from .result import Estimate as Estimate
-from .result import Method as Method
+from .result import Estimator as Estimator
 from .result import Observer as Observer
 from .result import Progress as Progress
 from .result import Starts as Starts
-from .tensor import TensorDecomposition as TensorDecomposition
+from .tensor_decomposition import TensorDecomposition as TensorDecomposition

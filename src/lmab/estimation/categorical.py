@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import belief
 from .._kernel import kernel
-from .._kernel.threads import Crew
 from .._shapes import Array, Bool, Float, Integer, Shaped
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument
-from ..model import LatentBandit
-from ..rewards import Categorical
+from ..model import Categorical, LatentBandit, belief
 from . import low_rank
 from .information import Information, categorical_information
 from .merging import merge
@@ -29,6 +26,7 @@ from .observations import (
     padded,
     tally,
 )
+from .passes import Crew
 
 _CHUNK = 1 << 18  # steps encoded at once
 _NEGLIGIBLE = 1e-150  # a probability below this is zero: it would only slow the arithmetic down
@@ -178,7 +176,7 @@ class CategoricalObservations(Observations):
         model[:, 0, :n_contexts] = normalised_weights(model[:, 0, :n_contexts], 0.02)
         return model
 
-    def design(self) -> tuple[Any, Float[Array, "D"]]:
+    def features(self) -> tuple[Any, Float[Array, "D"]]:
         from scipy.sparse import csr_array
 
         size = self.marginals.size

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._kernel.threads import Crew
 from .._shapes import Array, Float, Integer
 from ..errors import InvalidArgument, check_count
-from .climbing import Climb, climb
 from .observations import Observations, tally
+from .passes import Crew
 from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
+from .squarem import Climb, climb
 from .starts import draw_starts
 
 _PILOT = 10_000  # episodes on which the starts of a larger log compete

@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import belief
 from .._kernel import kernel
-from .._kernel.threads import Crew
 from .._shapes import Array, Float, Integer, Shaped
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument
-from ..model import LatentBandit
-from ..rewards import Gaussian
+from ..model import Gaussian, LatentBandit, belief
 from . import low_rank
 from .information import Information, gaussian_information
 from .observations import Observations, block_edges, count_parameters, equal_weights, frozen, normalised_weights, padded
+from .passes import Crew
 
 _SHRINK = 0.02  # an extrapolation may take a weight down to this part of what it was
 _SMOOTHING = 5.0  # pseudo-plays at the arm's mean in a model made of clusters
@@ -165,7 +163,7 @@ class GaussianObservations(Observations):
         model[:, 0, :n_contexts] = normalised_weights(model[:, 0, :n_contexts], 0.02)
         return model
 
-    def design(self) -> tuple[Any, Float[Array, "D"]]:
+    def features(self) -> tuple[Any, Float[Array, "D"]]:
         from scipy.sparse import csr_array
 
         n_arms = self.episodes.n_arms

@@ -8,19 +8,15 @@ import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
-from ..bins import Bins
-from ..coreset import Design, design
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, check_count
-from ..model import LatentBandit
-from ..moments import subspace
-from ..rewards import Categorical, Gaussian
-from ..tensors import Tensor, core_tensors
+from ..model import Bins, Categorical, Gaussian, LatentBandit
+from ..moments import CoreMoments, Design, core_moments, design, subspace
 from .categorical import CategoricalObservations
-from .matching import Fit, Matching
+from .from_moments import LEAST, finish
+from .moment_equations import Fit, Matching
 from .observations import Observations
-from .recovery import LEAST, finish
-from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts, Watch
+from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts, StopOnce
 
 _SAME = 1.01  # costs within this factor are the same solution
 _IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
@@ -89,12 +85,12 @@ class MomentMatching:
         if values is None and self.design is None and not theory.identifiable(n_contexts, episodes.horizon):
             return self._fit_cut(episodes, n_contexts, rng, progress)
         core = self._core(episodes, values, n_contexts)
-        tensors = core_tensors(episodes, core, min(episodes.horizon, 2 * n_contexts - 1))
+        tensors = core_moments(episodes, core, min(episodes.horizon, 2 * n_contexts - 1))
         task = Matching(tensors, core, n_contexts, self._slack(core, n_contexts, episodes.horizon))
         fits = self._search(task, rng, progress)
         best = min(fits, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, episodes)
-        stopped = isinstance(progress, Watch) and progress.stopped
+        stopped = isinstance(progress, StopOnce) and progress.stopped
         return finish(
             observations,
             bandit,
@@ -152,7 +148,7 @@ class MomentMatching:
             starts, limit = [task.restart(one) for one in sorted(fits, key=lambda one: one.cost)[:3]], limit / 2
         return fits
 
-    def _message(self, best: Fit, tensors: tuple[Tensor, ...], core: Design, n_contexts: int, horizon: int) -> str:
+    def _message(self, best: Fit, tensors: tuple[CoreMoments, ...], core: Design, n_contexts: int, horizon: int) -> str:
         n_values = 2 if core.values is None else len(core.values)
         delta = theory.delta_tsr(n_contexts, n_values, horizon, self.epsilon, len(core.support))
         entries = sum(len(tensor.entries) for tensor in tensors)

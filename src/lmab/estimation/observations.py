@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .._kernel.threads import Crew
 from .._shapes import Array, Float, Integer, Shaped
-from ..episodes import Episodes
+from ..data import Episodes
 from ..model import LatentBandit
 from .information import Information
+from .passes import Crew
 
 LANES = 8  # contexts the kernel works on at a time
 _BLOCK = 1 << 15  # steps that make a block worth its own statistics
@@ -67,13 +67,13 @@ class Observations(ABC):
         """The model in which episode i (of the first n) came from context `labels[i]`."""
 
     @abstractmethod
-    def design(self) -> tuple[Any, Float[Array, "D"]]:
+    def features(self) -> tuple[Any, Float[Array, "D"]]:
         """Sparse (N, D) sums of the steps' features per distinct episode, and the sums of their squares (D,)."""
 
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """Columns of `design`: D."""
+        """Columns of `features`: D."""
 
     @property
     @abstractmethod
@@ -82,7 +82,7 @@ class Observations(ABC):
 
     @abstractmethod
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
-        """Coordinates of the features of `design`, less their mean under each arm's marginal."""
+        """Coordinates of the features, less their mean under each arm's marginal."""
 
     @abstractmethod
     def subset(self, rows: Integer[Array, "n"]) -> Observations:

@@ -8,15 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
-from .. import belief
 from .._notebook import card, percent
 from .._shapes import Array, Float
-from ..bins import Bins
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument
-from ..model import LatentBandit
+from ..model import Bins, LatentBandit, belief
 from .observations import Observations
-from .uncertainty import StandardErrors, standard_errors
+from .standard_errors import StandardErrors, standard_errors
 
 CONVERGED = "converged"
 ITERATION_LIMIT = "iteration limit"
@@ -36,7 +34,7 @@ class Progress:
 Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
 
 
-class Watch:
+class StopOnce:
     """An observer that, once told to stop, stays stopped: a fit may have several stages to leave."""
 
     def __init__(self, observer: Observer | None) -> None:
@@ -167,7 +165,7 @@ class Estimate:
         )
 
 
-class Method(Protocol):
+class Estimator(Protocol):
     """A way to fit a bandit: `EM`, `MomentMatching`, `TensorDecomposition`."""
 
     def fit(

@@ -10,7 +10,7 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from .em import EM
 from .observations import Observations
-from .result import Curve, Observer, Watch
+from .result import Curve, Observer, StopOnce
 
 MAX_CONTEXTS = 64
 _EPISODES = 100_000  # of a larger log are looked at
@@ -20,7 +20,7 @@ _PATIENCE = 2  # numbers tried beyond the best one
 _METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
 
 
-def choose(observations: Observations, *, rng: np.random.Generator, progress: Watch | None = None) -> Curve:
+def choose(observations: Observations, *, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:
     """Held-out log-likelihood for 1, 2, ... contexts, until it falls.
 
     Whole episodes are held out, never steps. The smallest number that predicts as well as the best, up to a standard
@@ -73,7 +73,7 @@ def _mean_and_error(differences: Float[Array, "h"]) -> tuple[float, float]:
     return float(differences.mean()), float(differences.std() / np.sqrt(len(differences)))
 
 
-def _prefixed(progress: Watch | None, n_contexts: int) -> Observer | None:
+def _prefixed(progress: StopOnce | None, n_contexts: int) -> Observer | None:
     if progress is None:
         return None
     return lambda news: progress(replace(news, stage=f"{n_contexts} contexts: {news.stage}"))

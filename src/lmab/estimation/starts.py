@@ -6,7 +6,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from .observations import Observations
-from .tensor import TensorDecomposition
+from .tensor_decomposition import TensorDecomposition
 
 _DENSE = 400  # features up to which the eigenvectors come from a full decomposition
 _MAX_DIMENSIONS = 12
@@ -39,7 +39,7 @@ def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N 
     These are eigenvectors of the second moment of the centred steps over pairs of *different* steps of an episode:
     given the context, different steps are independent, so what is left is the covariance between contexts.
     """
-    sums, squares = data.design()
+    sums, squares = data.features()
     size, multiplicity = len(squares), data.multiplicity[:, None]
 
     def moment(directions: Float[Array, "D k"]) -> Float[Array, "D k"]:

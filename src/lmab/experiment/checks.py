@@ -20,7 +20,7 @@ from .methods import (
     TENSOR_PAIRS,
     UCB1,
 )
-from .setting import Method
+from .setting import Contender
 from .store import Row
 
 TENSORS = (TENSOR, TENSOR_PAIRS)
@@ -52,7 +52,7 @@ class Evidence:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
 
-    def values(self, measure: str, method: Method, **where: Any) -> dict[tuple[Any, ...], float]:
+    def values(self, measure: str, method: Contender, **where: Any) -> dict[tuple[Any, ...], float]:
         """Value by instance (and budget), for rows whose columns are as given."""
         pairs = measured(self.rows, measure)
         return {
@@ -61,17 +61,17 @@ class Evidence:
             if row.method == method.name and all(getattr(row, name) == wanted for name, wanted in where.items())
         }
 
-    def mean(self, measure: str, method: Method, **where: Any) -> Mean | None:
+    def mean(self, measure: str, method: Contender, **where: Any) -> Mean | None:
         values = list(self.values(measure, method, **where).values())
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
-    def difference(self, measure: str, method: Method, other: Method, **where: Any) -> Mean | None:
+    def difference(self, measure: str, method: Contender, other: Contender, **where: Any) -> Mean | None:
         """Paired: `method` minus `other`."""
         ours, theirs = self.values(measure, method, **where), self.values(measure, other, **where)
         values = [ours[key] - theirs[key] for key in ours if key in theirs]
         return Mean(*mean_and_error(values), len(values)) if len(values) > 1 else None
 
-    def places(self, column: str, method: Method | None = None) -> list[Any]:
+    def places(self, column: str, method: Contender | None = None) -> list[Any]:
         """The values of a column, in order, among rows that learned (by `method`)."""
         rows = [row for row in self.rows if row.n_episodes and (method is None or row.method == method.name)]
         return sorted({getattr(row, column) for row in rows})
@@ -80,7 +80,7 @@ class Evidence:
 Check = Callable[[Evidence], Finding | None]
 
 
-def at_least(measure: str, limits: Mapping[Method, float], **where: Any) -> Check:
+def at_least(measure: str, limits: Mapping[Contender, float], **where: Any) -> Check:
     """Every method has at least its limit."""
 
     def check(evidence: Evidence) -> Finding | None:

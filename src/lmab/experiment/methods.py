@@ -12,11 +12,10 @@ from ..evaluation import Evaluation, evaluate
 from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, Learner, Tensor, learn
 from ..model import LatentBandit
 from ..planning import QMDP, Certified, Lookahead, PointBased, plan
-from ..planning.planner import Method as PlanningMethod
-from ..policy import Policy
+from ..planning import Planner as Planner
+from ..policies import Greedy, Policy, Stationary
 from ..simulation import Simulator
-from ..small_policies import Greedy, Stationary
-from .setting import Measurement, Method, Setting, generator
+from .setting import Contender, Measurement, Setting, generator
 
 PLANNING_SECONDS = 20.0  # a plan's time limit in the study of planners
 _SESSIONS = 200_000  # simulated where the exact value is out of reach
@@ -100,7 +99,7 @@ class Fitting:
 class Planning:
     """Plan on the true bandit; the value is that of the policy, the bounds are those of the planner."""
 
-    method: PlanningMethod
+    method: Planner
 
     def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
         found = plan(bandit, horizon=setting.horizon, method=self.method, time_limit=PLANNING_SECONDS)
@@ -157,19 +156,19 @@ def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
     return DirectMLE(setting.n_contexts)
 
 
-GENIE = Method("genie", "genie", Learning(_genie), learns=False)
-UCB1 = Method("ucb", "UCB", Learning(_ucb))
-TENSOR = Method("tensor", "tensor", Learning(_tensor))
-TENSOR_PAIRS = Method("tensor-pairs", "tensor on pairs", Learning(_tensor_pairs))
-ED_MOMENTS = Method("ed-moments", "ED+moments", Learning(_ed_moments))
-L_UCRL = Method("l-ucrl", "L-UCRL", Learning(_lucrl))
-ED_MLE = Method("ed-mle", "ED+MLE", Learning(_ed_mle))
-ED_MLE_LITERAL = Method("ed-mle-literal", "ED+MLE, literal", Learning(_ed_mle_literal))
-DIRECT_MLE = Method("direct-mle", "DirectMLE", Learning(_direct_mle))
-DIRECT_MLE_FIT = Method("direct-mle-fit", "DirectMLE", Fitting(_direct_mle))
+GENIE = Contender("genie", "genie", Learning(_genie), learns=False)
+UCB1 = Contender("ucb", "UCB", Learning(_ucb))
+TENSOR = Contender("tensor", "tensor", Learning(_tensor))
+TENSOR_PAIRS = Contender("tensor-pairs", "tensor on pairs", Learning(_tensor_pairs))
+ED_MOMENTS = Contender("ed-moments", "ED+moments", Learning(_ed_moments))
+L_UCRL = Contender("l-ucrl", "L-UCRL", Learning(_lucrl))
+ED_MLE = Contender("ed-mle", "ED+MLE", Learning(_ed_mle))
+ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE, literal", Learning(_ed_mle_literal))
+DIRECT_MLE = Contender("direct-mle", "DirectMLE", Learning(_direct_mle))
+DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE", Fitting(_direct_mle))
 
-BEST_FIXED_ARM = Method("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
-PLAN_QMDP = Method("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)
-PLAN_LOOKAHEAD = Method("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False)
-PLAN_POINT_BASED = Method("plan-point-based", "point-based", Planning(PointBased()), learns=False)
-PLAN_CERTIFIED = Method("plan-certified", "certified", Planning(Certified()), learns=False)
+BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
+PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)
+PLAN_LOOKAHEAD = Contender("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False)
+PLAN_POINT_BASED = Contender("plan-point-based", "point-based", Planning(PointBased()), learns=False)
+PLAN_CERTIFIED = Contender("plan-certified", "certified", Planning(Certified()), learns=False)

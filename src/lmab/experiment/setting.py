@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._shapes import Array, Float
-from ..instances import random_bandit
-from ..model import LatentBandit
+from ..model import LatentBandit, random_bandit
 
 SEED = 20221003  # of everything; rows carry it
 
@@ -87,7 +86,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Method:
+class Contender:
     """A named way to act: `measure(setting, bandit, instance)`; `learns` tells whether it depends on the budget."""
 
     name: str
@@ -102,10 +101,10 @@ class Trial:
 
     setting: Setting
     instance: int
-    method: Method
+    method: Contender
 
     @classmethod
-    def of(cls, setting: Setting, instance: int, method: Method) -> Trial:
+    def of(cls, setting: Setting, instance: int, method: Contender) -> Trial:
         """The trial; a method that learns nothing is run once for all budgets."""
         return cls(setting if method.learns else setting.instance, instance, method)
 

@@ -21,7 +21,7 @@ from .methods import (
     TENSOR_PAIRS,
     UCB1,
 )
-from .setting import Method, Setting
+from .setting import Contender, Setting
 from .study import Cell, Panel, Study
 
 PAPER = (UCB1, TENSOR, L_UCRL, ED_MLE, DIRECT_MLE, GENIE)
@@ -37,7 +37,7 @@ _BOTH_PLANNERS = (
 
 
 def _horizons(
-    n_contexts: int, n_arms: int, n_episodes: int, horizons: Sequence[int], methods: Sequence[Method] = PAPER
+    n_contexts: int, n_arms: int, n_episodes: int, horizons: Sequence[int], methods: Sequence[Contender] = PAPER
 ) -> tuple[Cell, ...]:
     """Third moments, and so tensors, need three steps."""
     settings = [Setting("spherical", n_contexts, n_arms, horizon, n_episodes) for horizon in horizons]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .setting import Method, Setting, Trial
+from .setting import Contender, Setting, Trial
 
 N_INSTANCES: Mapping[str, int] = {"quick": 2, "standard": 10, "full": 20}
 
@@ -15,7 +15,7 @@ class Cell:
     """Settings, and the methods that are compared on them."""
 
     settings: tuple[Setting, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[Contender, ...]
 
     def trials(self, n_instances: int) -> list[Trial]:
         pairs = [(setting, method) for setting in self.settings for method in self.methods]
@@ -51,7 +51,7 @@ class Study:
         trials = [trial for cell in self.cells[size] for trial in cell.trials(N_INSTANCES[size])]
         return list({trial.id: trial for trial in trials}.values())
 
-    def methods(self) -> list[Method]:
+    def methods(self) -> list[Contender]:
         """All methods, in the order of first mention."""
         found = [method for cells in self.cells.values() for cell in cells for method in cell.methods]
         return list({method.name: method for method in found}.values())

@@ -16,5 +16,5 @@ from .result import Phase as Phase
 from .run import Run as Run
 from .run import learn as learn
 from .saving import restore_run as restore_run
-from .tensor import Tensor as Tensor
+from .tensor_learner import Tensor as Tensor
 from .ucb import UCB as UCB

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import check_count
 from ..estimation import EM, Estimate, estimate
 from ..moments import subspace
-from ..small_policies import Thompson, Uniform
-from .core import check_rank
+from ..policies import Thompson, Uniform
+from .core_sets import check_rank
 from .exploration import Exploration
 from .learner import Learner, Task, check_contexts, floored, note_estimate, planned
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior=1.5)
 _PAYS = 0.25  # a lower rank is kept where AIC falls by more than this part of the parameters that it saves
@@ -57,30 +57,30 @@ class DirectMLE(Learner):
         check_count("thompson_rounds", self.thompson_rounds, minimum=0)
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        diary = Diary()
+        course = Course()
         n_uniform = task.n_episodes if self.thompson_rounds == 0 else -(-task.n_episodes // 2)
         uniform = Uniform(task.n_arms, horizon=task.horizon)
-        episodes = yield from diary.explore(Exploration.of_policy("explore", uniform, n_uniform))
+        episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_uniform))
         for left in range(self.thompson_rounds, 0, -1):
             n = (task.n_episodes - len(episodes)) // left
             if n > 0:
-                bandit = self._fit(task, episodes, rng, diary, "fit so far").bandit
+                bandit = self._fit(task, episodes, rng, course, "fit so far").bandit
                 policy = Thompson(floored(bandit), horizon=task.horizon)
-                episodes += yield from diary.explore(Exploration.of_policy("thompson", policy, n))
-        fit = self._fit(task, episodes, rng, diary, "fit")
-        fit = self._polish(task, fit, episodes[:n_uniform], diary)
+                episodes += yield from course.explore(Exploration.of_policy("thompson", policy, n))
+        fit = self._fit(task, episodes, rng, course, "fit")
+        fit = self._polish(task, fit, episodes[:n_uniform], course)
         bandit = floored(fit.bandit, task.values)
-        result = planned(task, bandit, diary)
-        return diary.learned(result.policy, bandit, plan=result, estimate=fit)
+        result = planned(task, bandit, course)
+        return course.learned(result.policy, bandit, plan=result, estimate=fit)
 
-    def _fit(self, task: Task, episodes: Episodes, rng: np.random.Generator, diary: Diary, name: str) -> Estimate:
+    def _fit(self, task: Task, episodes: Episodes, rng: np.random.Generator, course: Course, name: str) -> Estimate:
         fit = estimate(
             episodes, n_contexts=self.n_contexts, method=self.method, rewards=task.rewards, values=task.values, rng=rng
         )
-        note_estimate(diary, name, fit)
+        note_estimate(course, name, fit)
         return fit
 
-    def _polish(self, task: Task, fit: Estimate, uniform: Episodes, diary: Diary) -> Estimate:
+    def _polish(self, task: Task, fit: Estimate, uniform: Episodes, course: Course) -> Estimate:
         """The fit under a lower rank, where one is asked for or clearly pays."""
         rank = self.rank
         if rank == "auto":
@@ -88,14 +88,14 @@ class DirectMLE(Learner):
                 return fit
             space = subspace(uniform, rewards=task.rewards)
             skew = _skew(space.eigenvalues, space.rank, fit.n_contexts)
-            diary.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise, skew=skew)
+            course.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise, skew=skew)
             rank = space.rank + 1 if skew <= _SYMMETRY else None
         if not isinstance(rank, int) or rank >= fit.n_contexts:
             return fit
         confined = self.method.polish(fit, rank=rank)
         gain, saved = fit.aic - confined.aic, fit.n_parameters - confined.n_parameters
         kept = self.rank != "auto" or gain > _PAYS * saved
-        diary.note("polish", rank=rank, aic_gain=gain, parameters_saved=saved, kept=kept)
+        course.note("polish", rank=rank, aic_gain=gain, parameters_saved=saved, kept=kept)
         return confined if kept else fit
 
 

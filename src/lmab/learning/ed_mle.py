@@ -6,16 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..coreset import Design
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, choices
-from ..estimation import EM, estimate
-from ..estimation.moment_matching import reconstruct
-from ..model import LatentBandit
-from ..rewards import Gaussian
-from .core import as_core_arms, as_indicators, check_core_options, core_may_be_one_arm, core_plays, explore_core
+from ..estimation import EM, estimate, reconstruct
+from ..model import Gaussian, LatentBandit
+from ..moments import Design
+from .core_sets import as_core_arms, as_indicators, check_core_options, core_may_be_one_arm, core_plays, explore_core
 from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 _LIKELIHOODS = ("indicator", "full")
 _EM = EM(restarts=8, tolerance=1e-7)
@@ -59,16 +57,16 @@ class EDMLE(Learner):
             raise InvalidArgument(f"likelihood must be {choices(_LIKELIHOODS)}, got {self.likelihood!r}")
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        diary = Diary()
+        course = Course()
         n_first, n_second = share_out(task.n_episodes, self.split)
         rank = self.n_contexts if self.rank is None else self.rank
-        core = yield from explore_core(task, n_first, self.pairs, rank, diary)
-        episodes = yield from core_plays(task, core, n_second, rng, diary)
+        core = yield from explore_core(task, n_first, self.pairs, rank, course)
+        episodes = yield from core_plays(task, core, n_second, rng, course)
         with core_may_be_one_arm():
-            bandit = self._fit(core, episodes, rng, diary)
-        return planned_on_estimate(task, bandit, diary)
+            bandit = self._fit(core, episodes, rng, course)
+        return planned_on_estimate(task, bandit, course)
 
-    def _fit(self, core: Design, episodes: Episodes, rng: np.random.Generator, diary: Diary) -> LatentBandit:
+    def _fit(self, core: Design, episodes: Episodes, rng: np.random.Generator, course: Course) -> LatentBandit:
         if core.values is None:
             log = as_core_arms(core, episodes)
             fit = estimate(log, n_contexts=self.n_contexts, method=self.method, rewards="gaussian", rng=rng)
@@ -85,5 +83,5 @@ class EDMLE(Learner):
             arms, paid = zip(*((core.arms.index(arm), value) for arm, value in core.pairs), strict=True)
             found = fit.bandit.rewards.likelihood(np.array(arms), np.array(paid))
             bandit = reconstruct(fit.bandit.weights, found, core, episodes)
-        note_estimate(diary, "fit", fit)
+        note_estimate(course, "fit", fit)
         return bandit

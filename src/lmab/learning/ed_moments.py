@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..bins import Bins
-from ..coreset import Design
-from ..episodes import Episodes
+from ..data import Episodes
 from ..estimation import MomentMatching, estimate
-from ..model import LatentBandit
-from ..rewards import Categorical
+from ..model import Bins, Categorical, LatentBandit
+from ..moments import Design
 from ..theory import identifiable
-from .core import check_core_options, core_may_be_one_arm, core_plays, core_set, uniform_plays
+from .core_sets import check_core_options, core_may_be_one_arm, core_plays, core_set, uniform_plays
 from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 
 @dataclass(frozen=True)
@@ -62,28 +60,28 @@ class EDMoments(Learner):
         )  # says what is wrong with them
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        diary = Diary()
+        course = Course()
         n_first, n_second = share_out(task.n_episodes, self.split)
-        exploration = yield from uniform_plays(task, n_first, diary)
+        exploration = yield from uniform_plays(task, n_first, course)
         family, bins = task.rewards, None
         if family == "gaussian" and not identifiable(self.n_contexts, task.horizon):
             family, bins = "categorical", Bins.at_quantiles(exploration.rewards, self.bins)
             exploration = bins.cut(exploration)
-        core = core_set(exploration, family, self.pairs, self.n_contexts if self.rank is None else self.rank, diary)
-        plays = yield from core_plays(task, core, n_second, rng, diary)
-        bandit = self._match(plays if bins is None else bins.cut(plays), core, family, rng, diary)
+        core = core_set(exploration, family, self.pairs, self.n_contexts if self.rank is None else self.rank, course)
+        plays = yield from core_plays(task, core, n_second, rng, course)
+        bandit = self._match(plays if bins is None else bins.cut(plays), core, family, rng, course)
         if bins is not None:
             assert isinstance(bandit.rewards, Categorical)
             bandit = replace(bandit, rewards=replace(bandit.rewards, edges=bins.edges))
-        return planned_on_estimate(task, bandit, diary)
+        return planned_on_estimate(task, bandit, course)
 
     def _match(
-        self, plays: Episodes, core: Design, family: str | None, rng: np.random.Generator, diary: Diary
+        self, plays: Episodes, core: Design, family: str | None, rng: np.random.Generator, course: Course
     ) -> LatentBandit:
         method = MomentMatching(design=core, restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon)
         with core_may_be_one_arm():
             fit = estimate(
                 plays, n_contexts=self.n_contexts, method=method, rewards=family, values=core.values, rng=rng
             )
-        note_estimate(diary, "fit", fit)
+        note_estimate(course, "fit", fit)
         return fit.bandit

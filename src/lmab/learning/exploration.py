@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .._shapes import Array, Integer
-from ..episodes import Episodes
-from ..policy import Policy
+from ..data import Episodes
+from ..policies import Policy
 from ..simulation import Environment
 
 

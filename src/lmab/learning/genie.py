@@ -11,7 +11,7 @@ from ..errors import InvalidArgument
 from ..model import LatentBandit
 from .exploration import Exploration
 from .learner import Learner, Task, planned
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Genie(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         if self.bandit.n_arms != task.n_arms:
             raise InvalidArgument(f"bandit must have the environment's {task.n_arms} arms, got {self.bandit.n_arms}")
-        diary = Diary()
-        result = planned(task, self.bandit, diary)
+        course = Course()
+        result = planned(task, self.bandit, course)
         explorations: Iterator[Exploration] = iter(())
         yield from explorations  # none
-        return diary.learned(result.policy, self.bandit, plan=result)
+        return course.learned(result.policy, self.bandit, plan=result)

@@ -10,13 +10,13 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, TooLarge, check_array, check_count
-from ..policy import Policy, State, best_allowed
-from ..rewards import Categorical
+from ..model import Categorical
+from ..policies import Policy, State, best_allowed
 from .exploration import Exploration
 from .learner import Learner, Task
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 
@@ -91,17 +91,17 @@ class HistoryUCBVI(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         tree = _Tree.for_task(task)
-        diary = Diary()
+        course = Course()
         played = 0
         while played < task.n_episodes:
             policy = HistoryPolicy(tree.values, tree.scores(self.bonus, task.n_episodes))
             n = min(max(1, int(self.growth * played)), task.n_episodes - played)
-            episodes = yield from diary.explore(Exploration.of_policy("explore", policy, n))
+            episodes = yield from course.explore(Exploration.of_policy("explore", policy, n))
             tree.count(episodes)
             played += len(episodes)
         policy = HistoryPolicy(tree.values, tree.scores(None, task.n_episodes))
-        diary.note("counts", histories=tree.n_histories, visited=tree.n_visited)
-        return diary.learned(policy, None)
+        course.note("counts", histories=tree.n_histories, visited=tree.n_visited)
+        return course.learned(policy, None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import belief, files
-from .._kernel.threads import Crew
+from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, check_array, check_count
-from ..estimation import EM, estimate, observe
-from ..model import LatentBandit
-from ..policy import BeliefPolicy, State, best_allowed
-from ..rewards import Categorical
-from ..small_policies import Uniform
+from ..estimation import EM, Crew, estimate, observe
+from ..model import Categorical, LatentBandit, belief
+from ..policies import BeliefPolicy, State, Uniform, best_allowed
 from .exploration import Exploration
 from .learner import (
     Learner,
@@ -28,7 +25,7 @@ from .learner import (
     planned_on_estimate,
     share_out,
 )
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 _SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clusters of the episodes' spectral features
 
@@ -105,24 +102,24 @@ class LUCRL(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         n_start, _ = share_out(task.n_episodes, self.start)
-        diary = Diary()
+        course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
-        episodes = yield from diary.explore(Exploration.of_policy("explore", uniform, n_start))
+        episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))
         fit = estimate(
             episodes, n_contexts=self.n_contexts, method=_SPECTRAL, rewards=task.rewards, values=task.values, rng=rng
         )
-        note_estimate(diary, "start", fit)
+        note_estimate(course, "start", fit)
         bandit = fit.bandit
         while len(episodes) < task.n_episodes:
-            bandit, counts = self._sweep(task, episodes, bandit, diary)
+            bandit, counts = self._sweep(task, episodes, bandit, course)
             n = min(max(1, int(self.growth * len(episodes))), task.n_episodes - len(episodes))
             policy = OptimisticPolicy(bandit, self._bonus(bandit, counts, task.n_episodes), horizon=task.horizon)
-            episodes += yield from diary.explore(Exploration.of_policy("optimistic", policy, n))
-        bandit, counts = self._sweep(task, episodes, bandit, diary)
-        return planned_on_estimate(task, bandit, diary)
+            episodes += yield from course.explore(Exploration.of_policy("optimistic", policy, n))
+        bandit, counts = self._sweep(task, episodes, bandit, course)
+        return planned_on_estimate(task, bandit, course)
 
     def _sweep(
-        self, task: Task, episodes: Episodes, bandit: LatentBandit, diary: Diary
+        self, task: Task, episodes: Episodes, bandit: LatentBandit, course: Course
     ) -> tuple[LatentBandit, Float[Array, "M A"]]:
         """The model after some passes of EM over all episodes, and how often each context saw each arm."""
         observations = observe(episodes, rewards=task.rewards, values=task.values)
@@ -136,7 +133,7 @@ class LUCRL(Learner):
         counts = np.stack(
             [np.bincount(episodes.actions, column, minlength=task.n_arms) for column in responsibilities.T]
         )
-        diary.note("soft counts", log_likelihood=float(logs[0]), least=float(counts.min()))
+        course.note("soft counts", log_likelihood=float(logs[0]), least=float(counts.min()))
         return bandit, counts
 
     def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_episodes: int) -> Float[Array, "M A"]:

@@ -10,11 +10,9 @@ import numpy as np
 
 from ..errors import InvalidArgument, check_count
 from ..estimation import Estimate
-from ..model import LatentBandit
-from ..planning import Certified, Plan, plan
-from ..planning.planner import Method as PlanningMethod
-from ..rewards import Categorical
-from .result import Campaign, Diary, Learned
+from ..model import Categorical, LatentBandit
+from ..planning import Certified, Plan, Planner, plan
+from .result import Campaign, Course, Learned
 
 FLOOR = 1e-3  # least probability that a belief under an estimated model gives to any reward
 CERTIFIED = Certified()
@@ -27,7 +25,7 @@ class Task:
     n_arms: int
     horizon: int
     n_episodes: int  # the budget
-    planner: PlanningMethod = CERTIFIED
+    planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
     values: tuple[float, ...] | None = None  # of categorical rewards, where some may not have been seen yet
@@ -49,16 +47,16 @@ class Learner(ABC):
         """
 
 
-def planned(task: Task, bandit: LatentBandit, diary: Diary) -> Plan:
-    """The plan on `bandit`, noted in the diary."""
+def planned(task: Task, bandit: LatentBandit, course: Course) -> Plan:
+    """The plan on `bandit`, noted in the course."""
     result = plan(bandit, horizon=task.horizon, method=task.planner, time_limit=task.time_limit)
-    diary.note("plan", lower=result.lower, upper=result.upper, status=result.status, message=result.message)
+    course.note("plan", lower=result.lower, upper=result.upper, status=result.status, message=result.message)
     return result
 
 
-def note_estimate(diary: Diary, name: str, fit: Estimate) -> None:
-    """What a fit came to, noted in the diary."""
-    diary.note(
+def note_estimate(course: Course, name: str, fit: Estimate) -> None:
+    """What a fit came to, noted in the course."""
+    course.note(
         name,
         n_contexts=fit.n_contexts,
         log_likelihood=fit.log_likelihood,
@@ -68,11 +66,11 @@ def note_estimate(diary: Diary, name: str, fit: Estimate) -> None:
     )
 
 
-def planned_on_estimate(task: Task, bandit: LatentBandit, diary: Diary) -> Learned:
+def planned_on_estimate(task: Task, bandit: LatentBandit, course: Course) -> Learned:
     """What most learners end with: an estimated bandit, made safe to believe in, and a plan on it."""
     safe = floored(bandit, task.values)
-    result = planned(task, safe, diary)
-    return diary.learned(result.policy, safe, plan=result)
+    result = planned(task, safe, course)
+    return course.learned(result.policy, safe, plan=result)
 
 
 def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> LatentBandit:

@@ -7,11 +7,11 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..episodes import Episodes
+from ..data import Episodes
 from ..estimation import Estimate
 from ..model import LatentBandit
 from ..planning import Plan
-from ..policy import Policy
+from ..policies import Policy
 from .exploration import Exploration
 
 Campaign = Generator[Exploration, Episodes, "Learned"]
@@ -65,7 +65,7 @@ class Learned:
         return f"Learned({type(self.policy).__name__} from {self.episodes_used} episodes{': ' * bool(spent)}{spent})"
 
 
-class Diary:
+class Course:
     """Collects the phases of one course; phases of the same name are one."""
 
     def __init__(self) -> None:

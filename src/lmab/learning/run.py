@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, check_array, check_rng
-from ..planning.planner import Method as PlanningMethod
+from ..planning import Planner
 from ..simulation import Environment
 from .configuration import encode
 from .exploration import Exploration
@@ -49,7 +49,7 @@ class Run:
         horizon: int,
         n_episodes: int,
         rng: np.random.Generator,
-        planner: PlanningMethod = CERTIFIED,
+        planner: Planner = CERTIFIED,
         time_limit: float = 60.0,
         rewards: str | None = None,
         values: Sequence[float] | None = None,
@@ -150,7 +150,7 @@ def learn(
     *,
     n_episodes: int,
     rng: np.random.Generator,
-    planner: PlanningMethod = CERTIFIED,
+    planner: Planner = CERTIFIED,
     time_limit: float = 60.0,
     rewards: str | None = None,
     values: Sequence[float] | None = None,

@@ -17,7 +17,7 @@ from .history_ucbvi import HistoryUCBVI
 from .l_ucrl import LUCRL
 from .learner import Learner, Task
 from .run import Run, episodes_from
-from .tensor import Tensor
+from .tensor_learner import Tensor
 from .ucb import UCB
 
 LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCRL, UCB, HistoryUCBVI, Genie)

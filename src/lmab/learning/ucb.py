@@ -8,10 +8,10 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..errors import InvalidArgument
-from ..small_policies import Stationary
+from ..policies import Stationary
 from .exploration import Exploration
 from .learner import Learner, Task
-from .result import Campaign, Diary
+from .result import Campaign, Course
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class UCB(Learner):
                 raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        diary = Diary()
+        course = Course()
         counts, sums = np.zeros(task.n_arms), np.zeros(task.n_arms)
         played = 0
         while played < task.n_episodes:
@@ -48,13 +48,13 @@ class UCB(Learner):
             n = min(n, task.n_episodes - played)
             plays = next_plays(counts, sums, n * task.horizon, self.spread)
             arms = rng.permutation(np.repeat(np.arange(task.n_arms), plays)).reshape(n, task.horizon)
-            episodes = yield from diary.explore(Exploration.of_actions("explore", arms))
+            episodes = yield from course.explore(Exploration.of_actions("explore", arms))
             counts += np.bincount(episodes.actions, minlength=task.n_arms)
             sums += np.bincount(episodes.actions, episodes.rewards, minlength=task.n_arms)
             played += len(episodes)
         means = np.divide(sums, counts, out=np.full(task.n_arms, np.nan), where=counts > 0)
-        diary.note("counts", plays=counts.astype(np.int64), means=means)
-        return diary.learned(Stationary(int(counts.argmax()), horizon=task.horizon), None)
+        course.note("counts", plays=counts.astype(np.int64), means=means)
+        return course.learned(Stationary(int(counts.argmax()), horizon=task.horizon), None)
 
 
 def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int, spread: float) -> Integer[Array, "A"]:

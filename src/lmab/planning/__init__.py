@@ -1,18 +1,22 @@
 """Planning: LatentBandit x horizon -> Plan."""
 
 from .certified import Certified as Certified
+from .clock import Bounds as Bounds
+from .clock import Clock as Clock
 from .exact import Exact as Exact
 from .exact import ExactPolicy as ExactPolicy
+from .first_steps import Branch as Branch
+from .first_steps import Tree as Tree
+from .first_steps import grow as grow
 from .graph import PolicyGraph as PolicyGraph
 from .lookahead import Lookahead as Lookahead
 from .lookahead import LookaheadPolicy as LookaheadPolicy
-from .once import OncePolicy as OncePolicy
-from .once_exact import OnceExactPolicy as OnceExactPolicy
+from .no_repeats import NoRepeatsPolicy as NoRepeatsPolicy
+from .no_repeats_exact import ExactNoRepeatsPolicy as ExactNoRepeatsPolicy
+from .planner import Planner as Planner
 from .planner import plan as plan
 from .point_based import PointBased as PointBased
+from .problem import Problem as Problem
 from .qmdp import QMDP as QMDP
-from .result import Bounds as Bounds
 from .result import Plan as Plan
-from .tree import Branch as Branch
-from .tree import Tree as Tree
 from .vectors import VectorPolicy as VectorPolicy

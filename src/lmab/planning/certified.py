@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import InvalidArgument, check_count
-from .once import plan_once
-from .once_exact import fits, plan_once_exactly
+from .clock import Clock
+from .no_repeats import plan_without_repeats
+from .no_repeats_exact import fits, plan_exactly_without_repeats
 from .point_based import fixed_arms
 from .problem import Problem
-from .result import Plan, Watch
+from .result import Plan
 from .search import Search
 from .vectors import vector_policy
 
@@ -48,43 +49,43 @@ class Certified:
         check_count("n_beliefs", self.n_beliefs)
         check_count("seed", self.seed, minimum=0)
 
-    def solve(self, problem: Problem, watch: Watch) -> Plan:
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
         if problem.best_everywhere() is not None or problem.horizon == 1:
-            return _one_arm(problem, watch)
+            return _one_arm(problem, clock)
         search = Search(problem, self.seed)
-        watch.record(search.lower_bound, search.upper_bound)
+        clock.record(search.lower_bound, search.upper_bound)
         try:
-            search.warm_start(self.n_beliefs, watch)
-            reason = self._run(search, watch)
+            search.warm_start(self.n_beliefs, clock)
+            reason = self._run(search, clock)
         except KeyboardInterrupt:
             reason = "interrupted"
-        watch.record(search.lower_bound, search.upper_bound)
-        return self._plan(search, watch, reason)
+        clock.record(search.lower_bound, search.upper_bound)
+        return self._plan(search, clock, reason)
 
-    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         if fits(problem):
-            return plan_once_exactly(problem, watch)
-        return plan_once(problem, watch, 1, "lookahead of depth 1")
+            return plan_exactly_without_repeats(problem, clock)
+        return plan_without_repeats(problem, clock, 1, "lookahead of depth 1")
 
-    def _run(self, search: Search, watch: Watch) -> str:
+    def _run(self, search: Search, clock: Clock) -> str:
         for batch in itertools.count(1):
-            watch.record(search.lower_bound, search.upper_bound)
+            clock.record(search.lower_bound, search.upper_bound)
             tolerance = self._tolerance(search)
             if search.upper_bound - search.lower_bound <= tolerance:
                 return "certified"
-            if watch.expired:
+            if clock.expired:
                 return "time limit"
             if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
-                search.drop_dominated_arms(watch)
+                search.drop_dominated_arms(clock)
             search.advance(tolerance)
         raise AssertionError
 
     def _tolerance(self, search: Search) -> float:
         return max(self.gap * abs(search.lower_bound), self.absolute, _ROUNDING * search.problem.scale)
 
-    def _plan(self, search: Search, watch: Watch, reason: str) -> Plan:
+    def _plan(self, search: Search, clock: Clock, reason: str) -> Plan:
         problem = search.problem
-        lower, upper = watch.trace[-1][1:]
+        lower, upper = clock.trace[-1][1:]
         upper = max(lower, upper)  # they may cross by rounding
         message = f"no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
         if reason != "certified":
@@ -97,13 +98,13 @@ class Certified:
             upper = problem.full_information
             reason = "heuristic" if reason == "certified" else reason  # the asked gap is proved for the bins only
         policy = vector_policy(problem, search.sets())
-        return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(watch.trace))
+        return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
 
-def _one_arm(problem: Problem, watch: Watch) -> Plan:
+def _one_arm(problem: Problem, clock: Clock) -> Plan:
     """One arm is best whatever the context, or only one step is left: nothing is worth learning."""
     value = problem.horizon * float((problem.means @ problem.weights).max())
-    watch.record(value, value)
+    clock.record(value, value)
     message = "one arm is best in every context" if problem.horizon > 1 else "one step: the arm with the highest mean"
     policy = vector_policy(problem, fixed_arms(problem))
-    return Plan(policy, problem.horizon, value, value, "optimal", message, tuple(watch.trace))
+    return Plan(policy, problem.horizon, value, value, "optimal", message, tuple(clock.trace))

@@ -12,12 +12,13 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import TooLarge, check_count
-from ..policy import State, best_allowed
+from ..policies import State, best_allowed
+from .clock import Clock
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
-from .once_exact import plan_once_exactly
+from .no_repeats_exact import plan_exactly_without_repeats
 from .problem import Problem
-from .result import Plan, Watch
-from .table import TablePolicy
+from .result import Plan
+from .table_policy import TablePolicy
 
 _BLOCK = 1 << 24  # context-states handled between two looks at the clock
 _CHUNK = 1 << 20
@@ -85,29 +86,29 @@ class Exact:
     def __post_init__(self) -> None:
         check_count("max_states", self.max_states)
 
-    def solve(self, problem: Problem, watch: Watch) -> Plan:
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
         needed = sum(n_states(len(problem.table), step) for step in range(problem.horizon))
         if needed > self.max_states:
             raise TooLarge(
                 f"Exact would need {needed} states ({len(problem.table)} arm-value pairs, {problem.horizon} steps), "
                 f"more than max_states={self.max_states}: use Certified"
             )
-        watch.record(*root_bounds(problem, 0))
+        clock.record(*root_bounds(problem, 0))
         try:
-            kept = _stages(problem, watch)
+            kept = _stages(problem, clock)
         except KeyboardInterrupt:
             kept, reason = None, "interrupted"
         else:
             reason = "time limit"
         if kept is None:
-            return _stopped(problem, watch, reason, needed)
-        return _solved(problem, watch, kept, needed)
+            return _stopped(problem, clock, reason, needed)
+        return _solved(problem, clock, kept, needed)
 
-    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
-        return plan_once_exactly(problem, watch)
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        return plan_exactly_without_repeats(problem, clock)
 
 
-def _stages(problem: Problem, watch: Watch) -> list[Float[Array, "states"]] | None:
+def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:
     """Values of all states, steps 0 to H - 2, then the value of the start; None when time ran out."""
     table = binomials(len(problem.table), problem.horizon)
     kept: list[Float[Array, "states"]] = []
@@ -115,7 +116,7 @@ def _stages(problem: Problem, watch: Watch) -> list[Float[Array, "states"]] | No
     for step in range(problem.horizon - 1, -1, -1):
         values = np.empty(n_states(len(problem.table), step))
         for _ in _blocks(problem, step, table, later, values):
-            if watch.expired and step > 0:
+            if clock.expired and step > 0:
                 return None
         if step < problem.horizon - 1 or step == 0:
             kept.insert(0, values)
@@ -140,7 +141,7 @@ def _blocks(
         yield
 
 
-def _solved(problem: Problem, watch: Watch, kept: list[Float[Array, "states"]], needed: int) -> Plan:
+def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], needed: int) -> Plan:
     value = float(kept[0][0])
     tables = kept[: problem.horizon - 1]
     policy = ExactPolicy(
@@ -157,21 +158,21 @@ def _solved(problem: Problem, watch: Watch, kept: list[Float[Array, "states"]], 
             f"optimal among the policies that see rewards in {problem.n_values} bins per arm, and its exact value; "
             "the upper bound is that of knowing the context"
         )
-    watch.trace.clear()
-    watch.record(value, upper)
-    return Plan(policy, problem.horizon, value, upper, status, message, tuple(watch.trace))
+    clock.trace.clear()
+    clock.record(value, upper)
+    return Plan(policy, problem.horizon, value, upper, status, message, tuple(clock.trace))
 
 
-def _stopped(problem: Problem, watch: Watch, reason: str, needed: int) -> Plan:
+def _stopped(problem: Problem, clock: Clock, reason: str, needed: int) -> Plan:
     """Out of time: a lookahead instead, with what it proves."""
     depth = 1
-    watch.record(*root_bounds(problem, depth))
+    clock.record(*root_bounds(problem, depth))
     bins = {"bins": problem.n_values} if problem.binned else {}
     policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, **bins)
     message = f"stopped before all {needed} states were done ({reason}): the policy is a lookahead of depth {depth}"
-    lower, upper = watch.trace[-1][1:]
+    lower, upper = clock.trace[-1][1:]
     upper = problem.full_information if problem.binned else upper
-    return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(watch.trace))
+    return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
 
 def n_states(n_codes: int, step: int) -> int:

@@ -10,9 +10,8 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument, InvalidFile, TooLarge
-from ..model import LatentBandit
-from ..policy import Policy, State
-from ..rewards import Categorical
+from ..model import Categorical, LatentBandit
+from ..policies import Policy, State
 
 OFF = -1  # a session that left the graph, by another arm or an impossible reward
 

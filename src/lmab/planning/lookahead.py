@@ -12,11 +12,12 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument, check_count
 from ..model import LatentBandit
-from ..policy import State, best_allowed
-from .once import plan_once
-from .planned import PlannedPolicy
+from ..policies import State, best_allowed
+from .clock import Clock
+from .no_repeats import plan_without_repeats
+from .planned_policy import PlannedPolicy
 from .problem import Problem
-from .result import Plan, Watch
+from .result import Plan
 
 _CHUNK = 1 << 21  # beliefs times codes expanded at once
 
@@ -112,7 +113,7 @@ class Lookahead:
     def __post_init__(self) -> None:
         check_count("depth", self.depth, minimum=0)
 
-    def solve(self, problem: Problem, watch: Watch) -> Plan:
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
         if len(problem.table) ** self.depth > 10**8:
             raise InvalidArgument(
                 f"depth must keep (arms * values) ** depth below 1e8, got {len(problem.table)} ** {self.depth}"
@@ -124,18 +125,18 @@ class Lookahead:
             **({"bins": problem.n_values} if problem.binned else {}),
         )
         lower, upper = root_bounds(problem, self.depth)
-        watch.record(lower, upper)
-        return heuristic_plan(problem, policy, watch, f"lookahead of depth {self.depth}")
+        clock.record(lower, upper)
+        return heuristic_plan(problem, policy, clock, f"lookahead of depth {self.depth}")
 
-    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
-        return plan_once(problem, watch, self.depth, f"lookahead of depth {self.depth}")
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        return plan_without_repeats(problem, clock, self.depth, f"lookahead of depth {self.depth}")
 
 
-def heuristic_plan(problem: Problem, policy: PlannedPolicy, watch: Watch, name: str) -> Plan:
+def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: str) -> Plan:
     """A plan whose bounds are what the method proves in passing."""
-    lower, upper = watch.trace[-1][1:]
+    lower, upper = clock.trace[-1][1:]
     message = f"{name}: the policy earns at least the lower bound, usually more (lmab.evaluate says how much)"
     if problem.binned:
         upper = problem.full_information
         message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
-    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(watch.trace))
+    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))

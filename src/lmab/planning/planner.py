@@ -10,15 +10,16 @@ from typing import Protocol
 from ..errors import InvalidArgument, check_count
 from ..model import LatentBandit
 from .certified import Certified
+from .clock import Bounds, Clock
 from .problem import Problem
-from .result import Bounds, Plan, Watch
+from .result import Plan
 
 
-class Method(Protocol):
+class Planner(Protocol):
     """A way to plan: configuration that knows how to solve."""
 
-    def solve(self, problem: Problem, watch: Watch) -> Plan: ...
-    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+    def solve(self, problem: Problem, clock: Clock) -> Plan: ...
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         """Sessions that play each arm at most once."""
 
 
@@ -29,7 +30,7 @@ def plan(
     bandit: LatentBandit,
     *,
     horizon: int,
-    method: Method = _DEFAULT,
+    method: Planner = _DEFAULT,
     time_limit: float = 60.0,
     repeats: bool = True,
     bins: int = 12,
@@ -65,13 +66,13 @@ def plan(
     if not repeats:
         if horizon > bandit.n_arms:
             raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
-        return replace(method.solve_once(problem, Watch(time_limit, progress)), repeats=False)
+        return replace(method.solve_without_repeats(problem, Clock(time_limit, progress)), repeats=False)
     _warm_up(type(method))
-    return method.solve(problem, Watch(time_limit, progress))
+    return method.solve(problem, Clock(time_limit, progress))
 
 
 @cache
-def _warm_up(method: type[Method]) -> None:
+def _warm_up(method: type[Planner]) -> None:
     """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
     tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-    method().solve(Problem.of(tiny, 5, 2), Watch(float("inf")))
+    method().solve(Problem.of(tiny, 5, 2), Clock(float("inf")))

@@ -8,9 +8,10 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..errors import InvalidArgument, check_count
+from .clock import Clock
 from .lookahead import heuristic_plan, lookahead_values, root_bounds
 from .problem import Problem
-from .result import Plan, Watch
+from .result import Plan
 from .vectors import vector_policy
 
 VectorSet = tuple[Float[Array, "K M"], Integer[Array, "K"]]  # vectors and the first arm of each one's plan
@@ -38,14 +39,14 @@ class PointBased:
         check_count("n_beliefs", self.n_beliefs)
         check_count("seed", self.seed, minimum=0)
 
-    def solve(self, problem: Problem, watch: Watch) -> Plan:
-        watch.record(*root_bounds(problem, 1))
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
+        clock.record(*root_bounds(problem, 1))
         sets = fixed_arms(problem)
         reason = None
         try:
             beliefs = simulated_beliefs(problem, self.n_beliefs, np.random.default_rng(self.seed))
             for remaining in range(2, problem.horizon + 1):
-                if watch.expired:
+                if clock.expired:
                     reason = "time limit"
                     break
                 sets[remaining - 1] = join(
@@ -55,11 +56,11 @@ class PointBased:
             reason = "interrupted"
         # The start's own lookahead bound belongs to another policy: the vectors' value is the one that is proved.
         lower = float((sets[-1][0] @ problem.weights).max())
-        upper = watch.trace[-1].upper
-        watch.trace.clear()
-        watch.record(lower, upper)
+        upper = clock.trace[-1].upper
+        clock.trace.clear()
+        clock.record(lower, upper)
         plan = heuristic_plan(
-            problem, vector_policy(problem, sets), watch, f"PBVI on {self.n_beliefs} beliefs per step"
+            problem, vector_policy(problem, sets), clock, f"PBVI on {self.n_beliefs} beliefs per step"
         )
         return (
             plan
@@ -67,7 +68,7 @@ class PointBased:
             else Plan(plan.policy, plan.horizon, plan.lower, plan.upper, reason, plan.message, plan.trace)
         )
 
-    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         raise InvalidArgument("method must be Certified, Exact, Lookahead or QMDP without repeats, got PointBased")
 
 

@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..model import LatentBandit
-from ..rewards import Categorical
+from ..model import Categorical, LatentBandit
 from .binning import bin_edges, bin_probabilities
 
 

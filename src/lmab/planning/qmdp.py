@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .clock import Clock
 from .lookahead import LookaheadPolicy, root_bounds
-from .once import plan_once
+from .no_repeats import plan_without_repeats
 from .problem import Problem
-from .result import Plan, Watch
+from .result import Plan
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,14 @@ class QMDP:
         1
     """
 
-    def solve(self, problem: Problem, watch: Watch) -> Plan:
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
         lower, upper = root_bounds(problem, 0)
-        watch.record(lower, upper)
+        clock.record(lower, upper)
         message = (
             "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
         )
         policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0)
-        return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(watch.trace))
+        return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))
 
-    def solve_once(self, problem: Problem, watch: Watch) -> Plan:
-        return plan_once(problem, watch, 0, "greedy")
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        return plan_without_repeats(problem, clock, 0, "greedy")

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from .._notebook import card, percent
-from ..policy import Policy
+from ..policies import Policy
+from .clock import Bounds
 
 #: How a plan ended. "optimal": nothing better exists. "certified": the asked gap is proved. "time limit" and
 #: "interrupted": stopped early, the bounds hold. "heuristic": the method promises no gap, the bounds hold.
 STATUSES = ("optimal", "certified", "time limit", "interrupted", "heuristic")
-
-
-class Bounds(NamedTuple):
-    """What was proved after so many seconds."""
-
-    seconds: float
-    lower: float
-    upper: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,29 +62,3 @@ class Plan:
             return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
         return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
-
-
-class Watch:
-    """The clock of one run: collects the trace, tells when time is up, calls `progress`."""
-
-    def __init__(self, time_limit: float, progress: Callable[[Bounds], None] | None = None) -> None:
-        self.time_limit = time_limit
-        self.progress = progress
-        self.trace: list[Bounds] = []
-        self._start = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._start
-
-    @property
-    def expired(self) -> bool:
-        return self.seconds >= self.time_limit
-
-    def record(self, lower: float, upper: float) -> None:
-        """Note the bounds proved so far; bounds only ever improve."""
-        if self.trace:
-            lower, upper = max(lower, self.trace[-1].lower), min(upper, self.trace[-1].upper)
-        self.trace.append(Bounds(self.seconds, lower, upper))
-        if self.progress is not None:
-            self.progress(self.trace[-1])

@@ -7,10 +7,10 @@ import numpy as np
 from .._kernel import kernel
 from .._kernel.reference.planning_search import FULL, Arms, Lower, Nodes, Upper, add_node
 from .._shapes import Array
+from .clock import Clock
 from .dominance import best_somewhere, undominated_arms
 from .point_based import VectorSet, backup, fixed_arms, simulated_beliefs
 from .problem import Problem
-from .result import Watch
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
@@ -64,11 +64,11 @@ class Search:
         self.lower.arms[remaining, count : count + more] = vectors[1]
         self.lower.counts[remaining] += more
 
-    def warm_start(self, n_beliefs: int, watch: Watch) -> None:
+    def warm_start(self, n_beliefs: int, clock: Clock) -> None:
         """Backups at the beliefs of simulated sessions, from the last step to the first."""
         beliefs = simulated_beliefs(self.problem, n_beliefs, self._rng)
         for remaining in range(2, self.problem.horizon + 1):
-            if watch.expired:
+            if clock.expired:
                 return
             later = self.lower.vectors[remaining - 1, :, : self.lower.counts[remaining - 1]]
             self.add_vectors(remaining, backup(self.problem, beliefs[remaining], np.ascontiguousarray(later.T)))
@@ -80,12 +80,12 @@ class Search:
         if reason == FULL:
             self._grow()
 
-    def drop_dominated_arms(self, watch: Watch) -> None:
+    def drop_dominated_arms(self, clock: Clock) -> None:
         """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
         old, n_values = self.arms, self.problem.n_values
         if old.table.shape[0] * n_values > _LARGEST:
             return
-        kept = undominated_arms(old.table, old.means, lambda: watch.expired)
+        kept = undominated_arms(old.table, old.means, lambda: clock.expired)
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
         last = best_somewhere(old.last)
         table = old.table[codes]

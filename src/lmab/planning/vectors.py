@@ -11,8 +11,8 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument
 from ..model import LatentBandit
-from ..policy import State, best_allowed
-from .planned import PlannedPolicy
+from ..policies import State, best_allowed
+from .planned_policy import PlannedPolicy
 from .problem import Problem
 
 _CHUNK = 1 << 22  # scores computed at once

@@ -9,4 +9,4 @@ from .plots import plot_calibration as plot_calibration
 from .plots import plot_curve as plot_curve
 from .plots import plot_means as plot_means
 from .plots import plot_worth as plot_worth
-from .tree import tree_svg as tree_svg
+from .tree_picture import tree_svg as tree_svg

@@ -9,19 +9,16 @@ from importlib.metadata import version
 
 import numpy as np
 
-from ..certificate import Certificate
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument, TooLarge
 from ..estimation import Curve
-from ..evaluation import Evaluation, evaluate
-from ..model import LatentBandit
-from ..planning import Plan, plan
-from ..planning.tree import Tree
-from ..policy import Policy
-from ..rewards import Categorical
+from ..evaluation import Certificate, Evaluation, evaluate
+from ..model import Categorical, LatentBandit
+from ..planning import Plan, Tree, plan
+from ..policies import Policy
 from ..simulation import check_fits
 from .heldout import HeldOut, look
-from .tree import first_steps
+from .tree_picture import first_steps
 
 _SESSIONS = 100_000  # simulated where no exact value exists
 _SEED = 0

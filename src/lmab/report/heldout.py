@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import belief
 from .._shapes import Array, Float
-from ..diagnostics import Calibration, calibrate
-from ..episodes import Episodes
+from ..data import Episodes
 from ..errors import InvalidArgument
-from ..evaluation import weigh
-from ..model import LatentBandit
-from ..off_policy import LogEvidence
-from ..policy import Policy
+from ..evaluation import Calibration, LogEvidence, calibrate, weigh
+from ..model import LatentBandit, belief
+from ..policies import Policy
 
 _SESSIONS = 50_000  # of a larger log are looked at
 _FEWEST = 30  # sessions for which a step is shown

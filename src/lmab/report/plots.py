@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostics import Calibration
 from ..errors import LmabError
 from ..estimation import Curve
+from ..evaluation import Calibration
 from ..model import LatentBandit
 from ..planning import Plan
 from .contents import measure

@@ -8,7 +8,7 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .contents import Contents, Worth
 from .markup import Markup, element, join
-from .tree import tree_svg
+from .tree_picture import tree_svg
 
 _SHOWN = 3  # best and worst arms per type
 _MOST_ARMS = 90  # rows of the heat map

@@ -1,0 +1,85 @@
+"""Old homes of modules that moved: importing one still works, with a `DeprecationWarning` that names the new home.
+
+Version 0.3 will drop this file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MOVED = {
+    "belief": "model.belief",
+    "bins": "model.bins",
+    "certificate": "evaluation.certificate",
+    "columns": "data.columns",
+    "coreset": "moments.core_set",
+    "diagnostics": "evaluation.diagnostics",
+    "episodes": "data.episodes",
+    "importance": "evaluation.importance",
+    "independent_arms": "evaluation.unrelated_arms",
+    "ingest": "data.ingest",
+    "instances": "model.instances",
+    "laplace": "evaluation.laplace",
+    "logfiles": "data.log_files",
+    "off_policy": "evaluation.off_policy",
+    "policy": "policies.policy",
+    "propensities": "evaluation.propensities",
+    "rewards": "model.rewards",
+    "small_policies": "policies.small",
+    "tensors": "moments.high_orders",
+    "tree": "evaluation.decision_tree",
+    "estimation.climbing": "estimation.squarem",
+    "estimation.fitting": "estimation.estimator",
+    "estimation.matching": "estimation.moment_equations",
+    "estimation.recovery": "estimation.from_moments",
+    "estimation.tensor": "estimation.tensor_decomposition",
+    "estimation.uncertainty": "estimation.standard_errors",
+    "learning.core": "learning.core_sets",
+    "learning.tensor": "learning.tensor_learner",
+    "planning.once": "planning.no_repeats",
+    "planning.once_exact": "planning.no_repeats_exact",
+    "planning.planned": "planning.planned_policy",
+    "planning.table": "planning.table_policy",
+    "planning.tree": "planning.first_steps",
+    "report.tree": "report.tree_picture",
+    "_kernel.threads": "estimation.passes",
+}
+
+
+class _Alias(Loader):
+    """Gives the module at its new home for the import of its old one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import of the old name put its own there
+
+
+class _Finder(MetaPathFinder):
+    """Asked last, when nothing else finds a module."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        package, _, module = name.partition(".")
+        if package != __package__ or module not in MOVED:
+            return None
+        home = f"{package}.{MOVED[module]}"
+        warnings.warn(f"{name} has moved to {home}", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(name, _Alias(home))
+
+
+def install() -> None:
+    """Have old names found from now on."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

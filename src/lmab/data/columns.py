@@ -1,0 +1,193 @@
+"""A column of a log as it comes in, batch by batch: every check of its values, and text turned into codes at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+from ..errors import InvalidData
+
+Labels = tuple[str | int, ...]
+_ARM_NUMBERS = 1024  # integers below this, or below twice the number of distinct ones, are arm numbers
+_TEXTS = 1 << 20  # distinct texts collected before dictionaries are merged
+
+
+class Column:
+    """One column as it comes in: numbers as they are, text as codes of a dictionary."""
+
+    def __init__(self, name: str, role: str, *, untyped: bool) -> None:
+        self.name = name
+        self.role = role
+        self.untyped = untyped  # text may stand for integers
+        self._numbers: list[Array] = []
+        self._codes: list[Array] = []  # of text, in the dictionary of the same place
+        self._texts: list[Any] = []  # dictionaries
+        self._pending = 0  # texts since the last merge
+
+    def add(self, values: Any, row: int) -> None:
+        """Take in the values of the rows from `row` on."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if values.null_count:
+            raise self._missing(row + pc.index(pc.is_null(values), True).as_py())
+        try:
+            self._add(_decoded(values), row)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            problem = str(error).splitlines()[0]
+            raise InvalidData(f"column {self.name!r} cannot be used, it holds {values.type}: {problem}") from None
+
+    def _add(self, values: Any, row: int) -> None:
+        import pyarrow as pa
+
+        if self.role in ("reward", "propensity"):
+            self._numbers.append(self._measured(values, row))
+        elif _is_text(values.type):
+            self._collect(values.cast(pa.large_string()).dictionary_encode())
+        elif len(values) > 0:
+            self._numbers.append(self._counted(values, row))
+
+    def _missing(self, row: int) -> InvalidData:
+        return InvalidData(f"column {self.name!r} has a missing value in row {row}")
+
+    def _measured(self, values: Any, row: int) -> Float[Array, "n"]:
+        import pyarrow as pa
+
+        kind = values.type
+        known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+        if not any(test(kind) for test in known):
+            example = f" ({values[0].as_py()!r} in row {row})" if len(values) else ""
+            raise InvalidData(f"column {self.name!r} must hold numbers, got {kind}{example}")
+        if pa.types.is_boolean(kind):
+            values = values.cast(pa.uint8())
+        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        probability = self.role == "propensity"
+        good = (numbers > 0) & (numbers <= 1) if probability else np.isfinite(numbers)
+        if not good.all():
+            bad = int((~good).argmax())
+            text = "in (0, 1]" if probability else "finite"
+            raise InvalidData(f"column {self.name!r} must be {text}, got {numbers[bad]} in row {row + bad}")
+        return numbers
+
+    def _counted(self, values: Any, row: int) -> Shaped[Array, "n"]:
+        """Integers, and for ids also times and other numbers."""
+        import pyarrow as pa
+
+        kind = values.type
+        integer = pa.types.is_integer(kind)
+        if self.role == "action" and not integer:
+            example = f"({values[0].as_py()!r} in row {row})"
+            raise InvalidData(f"column {self.name!r} must hold integers or text, got {kind} {example}")
+        if pa.types.is_temporal(kind):
+            values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64(), safe=False)
+        elif not (integer or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            raise InvalidData(f"column {self.name!r} must hold integers, text or times, got {kind}")
+        numbers: Shaped[Array, "n"] = values.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+            raise self._missing(row + int(np.isnan(numbers).argmax()))
+        if numbers.dtype == np.int64 and numbers.min() >= -(2**31) and numbers.max() < 2**31:
+            return numbers.astype(np.int32)
+        return numbers
+
+    def _collect(self, encoded: Any) -> None:
+        self._codes.append(encoded.indices.to_numpy())
+        self._texts.append(encoded.dictionary)
+        self._pending += len(encoded.dictionary)
+        if self._pending > max(_TEXTS, len(self._texts[0])):
+            self._merge()
+
+    def _merge(self) -> None:
+        """One sorted dictionary of all texts so far; by sorting, which needs far less memory than hashing."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        texts = pa.concat_arrays(self._texts)
+        order = pc.sort_indices(texts).to_numpy()
+        texts = texts.take(order)
+        new = np.ones(len(texts), bool)
+        new[1:] = pc.not_equal(texts[1:], texts[:-1]).to_numpy(zero_copy_only=False)
+        place = np.empty(len(texts), np.int32)
+        place[order] = np.cumsum(new) - 1
+        starts = np.cumsum([0, *map(len, self._texts)])
+        self._codes = [place[start + codes] for start, codes in zip(starts, self._codes, strict=False)]
+        self._codes, self._texts, self._pending = [np.concatenate(self._codes)], [texts.filter(new)], 0
+
+    def _coded(self) -> tuple[Integer[Array, "S"], Any]:
+        """A code per row, and the sorted distinct texts; as integers where they were read from CSV and all are."""
+        import pyarrow as pa
+
+        self._merge()
+        distinct = self._texts[0]
+        if self.untyped:
+            with suppress(pa.ArrowInvalid):
+                distinct = distinct.cast(pa.int64())
+        return self._codes[0], distinct
+
+    def numbers(self) -> Float[Array, "S"]:
+        """The measured numbers of all rows."""
+        return np.concatenate(self._numbers)
+
+    def ids(self) -> Shaped[Array, "S"]:
+        """Numbers that sort as the column does: text by its rank."""
+        import pyarrow.compute as pc
+
+        if not self._texts:
+            return np.concatenate(self._numbers)
+        codes, distinct = self._coded()
+        return pc.rank(distinct, tiebreaker="dense").to_numpy().astype(np.int32)[codes]
+
+    def arms(self, labels: Labels | None) -> tuple[Integer[Array, "S"], Labels | None]:
+        """Arm numbers, and the table of labels where arms are not plain numbers."""
+        if self._texts:
+            codes, distinct = self._coded()
+            seen = distinct.to_pylist()
+        else:
+            values = np.concatenate(self._numbers)
+            if labels is None and _plain(values):
+                return values.astype(np.int32), None
+            numbers, codes = np.unique(values, return_inverse=True)
+            seen = numbers.tolist()
+        if labels is None and isinstance(seen[0], int) and _plain(np.array(seen)):
+            return np.array(seen, np.int32)[codes], None
+        known = tuple(sorted(seen)) if labels is None else labels
+        place = {label: arm for arm, label in enumerate(known)}
+        unknown = [code for code, label in enumerate(seen) if label not in place]
+        if unknown:
+            row = int((codes == unknown[0]).argmax())
+            raise InvalidData(
+                f"column {self.name!r} names an unknown arm, {seen[unknown[0]]!r}, in row {row}; "
+                f"{len(known)} are known: {_some(known)}"
+            )
+        return np.array([place[label] for label in seen], np.int32)[codes], known
+
+
+def _plain(numbers: Integer[Array, "n"]) -> bool:
+    """Whether integers are arm numbers, or names that happen to be integers."""
+    if numbers.min() < 0:
+        return False
+    top = int(numbers.max())
+    return top < _ARM_NUMBERS or top < 2 * len(np.unique(numbers))
+
+
+def _decoded(values: Any) -> Any:
+    """Plain values of dictionaries, text of bytes: Parquet has many ways to write the same."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type) or str(values.type) == "string_view":
+        values = values.cast(pa.string())
+    return values
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _some(labels: Labels) -> str:
+    return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")

@@ -1,0 +1,273 @@
+"""Episodes: the steps of many short sessions in flat columns, with offsets that say where each session begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..errors import InvalidArgument, InvalidData, check_rng
+from . import ingest
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Logged or simulated sessions, which may differ in length; nothing is a Python object per step.
+
+    Examples:
+        >>> import lmab
+        >>> episodes = lmab.Episodes.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]])
+        >>> episodes
+        Episodes(2 episodes, 3 steps, 3 arms)
+        >>> episodes.actions, episodes.offsets
+        (array([0, 1, 2], dtype=int32), array([0, 2, 3]))
+        >>> episodes[1].rewards
+        array([1.])
+    """
+
+    actions: Integer[Array, "S"]  # int32, arm of every step, sessions one after the other
+    rewards: Float[Array, "S"]  # float64
+    offsets: Integer[Array, "N1"]  # int64, N + 1 entries: session k holds the steps offsets[k] to offsets[k + 1]
+    n_arms: int
+    propensities: Float[Array, "S"] | None = None  # probability with which the logging policy chose the arm
+    arm_labels: tuple[str | int, ...] | None = None  # what the arms are called; None: their numbers
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("actions", np.int32), ("rewards", np.float64), ("offsets", np.int64)):
+            object.__setattr__(self, name, _frozen(np.ascontiguousarray(getattr(self, name), dtype)))
+        if self.propensities is not None:
+            object.__setattr__(self, "propensities", _frozen(np.ascontiguousarray(self.propensities, np.float64)))
+        self._validate()
+
+    def _validate(self) -> None:
+        n_steps = len(self.actions)
+        if len(self.offsets) < 2:
+            raise InvalidArgument("episodes must hold at least one episode, got none")
+        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (np.diff(self.offsets) < 1).any():
+            raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), an episode has a step")
+        if len(self.rewards) != n_steps or (self.propensities is not None and len(self.propensities) != n_steps):
+            raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
+        if self.actions.min() < 0 or self.actions.max() >= self.n_arms:
+            where = int(np.flatnonzero((self.actions < 0) | (self.actions >= self.n_arms))[0])
+            raise InvalidArgument(f"actions must be in 0..{self.n_arms - 1}, got {self.actions[where]} at step {where}")
+        _require_finite("rewards", self.rewards)
+        if self.propensities is not None:
+            _require_probability("propensities", self.propensities)
+        if self.arm_labels is not None and len(set(self.arm_labels)) != self.n_arms:
+            raise InvalidArgument(f"arm_labels must be {self.n_arms} distinct labels, got {len(self.arm_labels)}")
+
+    @classmethod
+    def from_arrays(
+        cls, actions: Any, rewards: Any, *, propensities: Any = None, n_arms: int | None = None
+    ) -> Episodes:
+        """Episodes from (N, H) arrays; a negative action is a step that was not played."""
+        actions, rewards = np.asarray(actions), np.asarray(rewards, np.float64)
+        if actions.ndim != 2 or actions.shape != rewards.shape or 0 in actions.shape:
+            raise InvalidArgument(
+                f"actions and rewards must be (N, H) arrays of the same shape with N, H >= 1, "
+                f"got {actions.shape} and {rewards.shape}"
+            )
+        if not np.issubdtype(actions.dtype, np.integer):
+            raise InvalidArgument(f"actions must be integers, got {actions.dtype}")
+        played = actions >= 0
+        lengths = played.sum(axis=1)
+        if (lengths == 0).any():
+            raise InvalidArgument(
+                f"actions must play at least one step per episode, got none in row {lengths.argmin()}"
+            )
+        if propensities is not None:
+            propensities = np.asarray(propensities, np.float64)
+            if propensities.shape != actions.shape:
+                raise InvalidArgument(f"propensities must have shape {actions.shape}, got {propensities.shape}")
+            propensities = propensities[played]
+        flat = actions[played]
+        return cls(flat, rewards[played], _offsets(lengths), n_arms or int(flat.max()) + 1, propensities)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        episode: str,
+        action: str,
+        reward: str,
+        step: str | None = None,
+        propensity: str | None = None,
+        arm_labels: tuple[str | int, ...] | None = None,
+    ) -> Episodes:
+        """Episodes from a pandas, polars or pyarrow frame with one row per step.
+
+        Rows may come in any order: episodes are sorted by their id, steps by `step`, or by the order of the rows
+        where no `step` column is named. Arms given as text get labels; so do integers that are negative or too large
+        to be arm numbers. `arm_labels` fixes the table of labels: an arm outside of it is then an error.
+
+        Examples:
+            >>> import pyarrow, lmab
+            >>> log = pyarrow.table({"user": [7, 7, 9], "item": ["tea", "milk", "tea"], "click": [1, 0, 1]})
+            >>> episodes = lmab.Episodes.from_frame(log, episode="user", action="item", reward="click")
+            >>> episodes.arm_labels, episodes.actions
+            (('milk', 'tea'), array([1, 0, 1], dtype=int32))
+        """
+        columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
+        return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, arm_labels=arm_labels))
+
+    @classmethod
+    def read(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        episode: str = "episode",
+        action: str = "action",
+        reward: str = "reward",
+        step: str | None = None,
+        propensity: str | None = None,
+        arm_labels: tuple[str | int, ...] | None = None,
+    ) -> Episodes:
+        """Episodes from a Parquet or CSV file, columns as for `from_frame`."""
+        columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
+        return cls(*ingest.read(path, columns, arm_labels=arm_labels))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write to a Parquet or CSV file with the columns episode, step, action, reward (and propensity)."""
+        columns = (self.actions, self.rewards, self.offsets, self.n_arms, self.propensities, self.arm_labels)
+        ingest.write(path, ingest.Log(*columns))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of all episodes together."""
+        return len(self.actions)
+
+    @property
+    def lengths(self) -> Integer[Array, "N"]:
+        """Steps of each episode."""
+        return np.diff(self.offsets)
+
+    @property
+    def horizon(self) -> int:
+        """Steps of the longest episode."""
+        return int(self.lengths.max())
+
+    def __getitem__(self, indices: Any) -> Episodes:
+        """The episodes at `indices`: an integer, a slice, an index array or a mask."""
+        rows = np.atleast_1d(np.arange(len(self))[indices])
+        if len(rows) == 0:
+            raise InvalidArgument("indices must pick at least one episode, got none")
+        lengths = self.lengths[rows]
+        offsets = _offsets(lengths)
+        steps = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        propensities = None if self.propensities is None else self.propensities[steps]
+        return Episodes(self.actions[steps], self.rewards[steps], offsets, self.n_arms, propensities, self.arm_labels)
+
+    def __iter__(self) -> Iterator[Episodes]:
+        return (self[k] for k in range(len(self)))
+
+    def __add__(self, other: Episodes) -> Episodes:
+        """All episodes of both; tables of labels are merged."""
+        if (self.propensities is None) != (other.propensities is None):
+            raise InvalidArgument("both logs must have propensities, or none; got one with and one without")
+        labels, moved = _merge_labels(self, other)
+        n_arms = max(self.n_arms, other.n_arms) if labels is None else len(labels)
+        propensities = (
+            None
+            if self.propensities is None or other.propensities is None
+            else np.concatenate([self.propensities, other.propensities])
+        )
+        return Episodes(
+            np.concatenate([self.actions, moved[other.actions]]),
+            np.concatenate([self.rewards, other.rewards]),
+            np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+            n_arms,
+            propensities,
+            labels,
+        )
+
+    def split(self, fraction: float = 0.5, *, rng: np.random.Generator) -> tuple[Episodes, Episodes]:
+        """Two logs: a random `fraction` of the episodes, and the others. Steps of an episode stay together.
+
+        Examples:
+            >>> import numpy as np, lmab
+            >>> episodes = lmab.Episodes.from_arrays(np.zeros((10, 3), int), np.ones((10, 3)))
+            >>> train, heldout = episodes.split(0.8, rng=np.random.default_rng(0))
+            >>> len(train), len(heldout)
+            (8, 2)
+        """
+        check_rng(rng, "the split is random")
+        size = round(fraction * len(self)) if 0 < fraction < 1 else 0
+        if not 0 < size < len(self):
+            raise InvalidArgument(
+                f"fraction must leave at least one of the {len(self)} episodes on either side, got {fraction!r}"
+            )
+        order = rng.permutation(len(self))
+        return self[np.sort(order[:size])], self[np.sort(order[size:])]
+
+    def to_arrays(self) -> tuple[Integer[Array, "N H"], Float[Array, "N H"]]:
+        """(N, H) arrays of actions and rewards, with action -1 and reward 0 after an episode's end."""
+        played = np.arange(self.horizon) < self.lengths[:, None]
+        actions = np.full(played.shape, -1, np.int32)
+        rewards = np.zeros(played.shape)
+        actions[played], rewards[played] = self.actions, self.rewards
+        return actions, rewards
+
+    def with_arms(self, n_arms: int) -> Episodes:
+        """The same episodes among more arms (the new ones were never played)."""
+        return replace(self, n_arms=n_arms)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Episodes):
+            return NotImplemented
+        pairs = [(self.actions, other.actions), (self.rewards, other.rewards), (self.offsets, other.offsets)]
+        if self.propensities is not None and other.propensities is not None:
+            pairs.append((self.propensities, other.propensities))
+        return (
+            (self.n_arms, self.arm_labels) == (other.n_arms, other.arm_labels)
+            and (self.propensities is None) == (other.propensities is None)
+            and all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Episodes({len(self)} episodes, {self.n_steps} steps, {self.n_arms} arms)"
+
+
+def _offsets(lengths: Integer[Array, "N"]) -> Integer[Array, "N1"]:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _require_finite(name: str, column: Float[Array, "S"]) -> None:
+    bad = ~np.isfinite(column)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
+
+
+def _require_probability(name: str, column: Float[Array, "S"]) -> None:
+    bad = ~((column > 0) & (column <= 1))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidData(f"{name} must be in (0, 1], got {column[row]} at step {row}")
+
+
+def _merge_labels(first: Episodes, second: Episodes) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:
+    """The merged table, and where each of the second log's arms is in it."""
+    if first.arm_labels is None and second.arm_labels is None:
+        return None, np.arange(second.n_arms, dtype=np.int32)
+    if first.arm_labels is None or second.arm_labels is None:
+        raise InvalidArgument("both logs must have arm labels, or none; got one with and one without")
+    place = {label: arm for arm, label in enumerate(first.arm_labels)}
+    for label in second.arm_labels:
+        place.setdefault(label, len(place))
+    return tuple(place), np.array([place[label] for label in second.arm_labels], np.int32)

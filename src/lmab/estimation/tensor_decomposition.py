@@ -1,0 +1,201 @@
+"""TensorDecomposition: the spectral method of Anandkumar et al. (2014), one of the paper's baselines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float, Integer
+from ..data import Episodes
+from ..errors import InvalidArgument, check_count
+from ..moments import Moments, second_moments
+from .categorical import CategoricalObservations
+from .from_moments import finish, recover
+from .observations import Observations
+from .result import CONVERGED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
+
+_STEPS = 1 << 16  # steps whose features are held at once
+_STILL = 1e-9  # change of a unit vector below which the power iteration has converged
+_CLOSE = 1e-3  # ... and below which what is left to go does not matter
+_LEAST_WEIGHT = 1e-3
+
+
+@dataclass(frozen=True)
+class TensorDecomposition:
+    """Contexts as the components of the third moments, by whitening and the robust tensor power method.
+
+    Fast and without local optima, but it needs sessions of 3 steps, contexts that are linearly independent, and plays
+    that do not depend on the session's own rewards: elsewhere it is a start for EM, not an answer.
+
+    Args:
+        restarts: random starts of the power iteration for each component.
+        max_iterations: most iterations of a start.
+        floor: eigenvalues of the second moments below this part of the largest are raised to it before whitening, so
+            that directions of pure noise are not blown up.
+        features: "pairs" describes a context by the probabilities of all (arm, value) pairs; "free" leaves out each
+            arm's lowest value, which the others determine: for 0/1 rewards contexts are then vectors of means. Pairs
+            are redundant and the less noisy for it. Normal rewards have means only.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.5]])
+        >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=50_000, horizon=5, rng=rng)
+        >>> fit = lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(), rng=rng)
+        >>> bool(fit.bandit.distance(bandit) < 0.1)
+        True
+    """
+
+    restarts: int = 30
+    max_iterations: int = 100
+    floor: float = 1e-3
+    features: Literal["pairs", "free"] = "pairs"
+
+    def __post_init__(self) -> None:
+        check_count("restarts", self.restarts)
+        check_count("max_iterations", self.max_iterations)
+        if not (isinstance(self.floor, int | float) and 0 < self.floor < 1):
+            raise InvalidArgument(f"floor must be a number between 0 and 1, got {self.floor!r}")
+        if self.features not in ("pairs", "free"):
+            raise InvalidArgument(f"features must be pairs or free, got {self.features!r}")
+
+    def fit(
+        self,
+        observations: Observations,
+        *,
+        n_contexts: int,
+        rng: np.random.Generator,
+        progress: Observer | None = None,
+    ) -> Estimate:
+        """Fit `n_contexts` contexts to an encoded log."""
+        episodes = observations.episodes
+        if episodes.horizon < 3:
+            raise InvalidArgument(
+                f"episodes must have sessions of at least 3 steps: third moments need three, got {episodes.horizon}"
+            )
+        if isinstance(observations, CategoricalObservations):
+            moments = second_moments(episodes, values=observations.values)
+        else:
+            moments = second_moments(episodes, rewards="gaussian")
+        used = self._used(moments)
+        if n_contexts > used.sum():
+            raise InvalidArgument(f"n_contexts must be at most the {used.sum()} features, got {n_contexts}")
+        values, vectors = _leading(moments.second[np.ix_(used, used)], n_contexts)
+        values = np.maximum(values, self.floor * values[0])
+        features = np.zeros((len(used), n_contexts))
+        features[used] = vectors / np.sqrt(values)
+        tensor = third_moments(episodes, features, moments.values)
+        strengths, directions, converged = decompose(tensor, n_contexts, self.restarts, self.max_iterations, rng)
+        if progress is not None:
+            progress(Progress("components", n_contexts, n_contexts, float("nan")))
+        weights = np.maximum(1 / strengths**2, _LEAST_WEIGHT)
+        contexts = np.zeros((n_contexts, len(used)))
+        contexts[:, used] = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
+        if not used.all():  # the first value of every arm has what its others leave
+            cells = contexts.reshape(n_contexts, episodes.n_arms, -1)
+            cells[:, :, 0] = 1 - np.clip(cells, 0, 1).sum(axis=2)
+        bandit = recover(observations, weights / weights.sum(), contexts)
+        drawn = self.restarts * n_contexts
+        return finish(
+            observations,
+            bandit,
+            status=CONVERGED if converged else ITERATION_LIMIT,
+            message=f"{n_contexts} components of the third moments"
+            + ("" if converged else "; a power iteration was stopped by max_iterations before it converged"),
+            starts=Starts(drawn, drawn, n_contexts),
+        )
+
+    def _used(self, moments: Moments) -> Bool[Array, "D"]:
+        """Which rows of the moments describe a context."""
+        used = np.ones(len(moments.second), bool)
+        if self.features == "free" and moments.values is not None and len(moments.values) > 1:
+            used[:: len(moments.values)] = False
+        return used
+
+
+def _leading(matrix: Float[Array, "D D"], k: int) -> tuple[Float[Array, "k"], Float[Array, "D k"]]:
+    from scipy.linalg import eigh
+
+    size = len(matrix)
+    values, vectors = eigh(matrix, subset_by_index=(size - k, size - 1))
+    return values[::-1], vectors[:, ::-1]
+
+
+def third_moments(
+    episodes: Episodes, features: Float[Array, "D k"], values: Float[Array, "Z"] | None
+) -> Float[Array, "k k k"]:
+    """Mean over ordered triples of different steps of an episode of the outer product of their features.
+
+    A step that played arm a has `features[a, z]` (or reward times `features[a]`) divided by how often arm a was played,
+    so that its expectation in context m is features' mu_m whatever arms the log prefers.
+    """
+    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
+    frequency = np.maximum(plays, 1) / episodes.n_steps
+    k, n_triples = features.shape[1], 0
+    total = np.zeros((k, k, k))
+    for first, last in _chunks(episodes.offsets):
+        offsets = episodes.offsets[first : last + 1]
+        steps = slice(int(offsets[0]), int(offsets[-1]))
+        arms, rewards = episodes.actions[steps], episodes.rewards[steps]
+        if values is None:
+            rows = features[arms] * (rewards / frequency[arms])[:, None]
+        else:
+            rows = features[arms * np.int64(len(values)) + np.searchsorted(values, rewards)] / frequency[arms][:, None]
+        lengths = np.diff(offsets)
+        total += _triples(rows, offsets[:-1] - offsets[0], lengths)
+        n_triples += int((lengths * (lengths - 1) * np.maximum(lengths - 2, 0)).sum())
+    return total / n_triples
+
+
+def _triples(
+    rows: Float[Array, "n k"], first: Integer[Array, "e"], lengths: Integer[Array, "e"]
+) -> Float[Array, "k k k"]:
+    """Sum over ordered triples of different steps: all triples, less those that take a step twice or three times."""
+    k = rows.shape[1]
+    sums = np.add.reduceat(rows, first, axis=0)
+    squares = (rows[:, :, None] * rows[:, None, :]).reshape(-1, k * k)
+    every = (sums[:, :, None] * sums[:, None, :]).reshape(-1, k * k).T @ sums
+    twice = (squares.T @ np.repeat(sums, lengths, axis=0)).reshape(k, k, k)
+    thrice = squares.T @ rows
+    twice = twice + twice.transpose(0, 2, 1) + twice.transpose(2, 1, 0)
+    return every.reshape(k, k, k) - twice + 2 * thrice.reshape(k, k, k)
+
+
+def _chunks(offsets: Integer[Array, "N1"]) -> list[tuple[int, int]]:
+    """Ranges of episodes with about `_STEPS` steps each."""
+    cuts = np.searchsorted(offsets, np.arange(_STEPS, int(offsets[-1]), _STEPS))
+    edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]]))
+    return [(int(a), int(b)) for a, b in pairwise(edges)]
+
+
+def decompose(
+    tensor: Float[Array, "k k k"], n_components: int, restarts: int, max_iterations: int, rng: np.random.Generator
+) -> tuple[Float[Array, "c"], Float[Array, "c k"], bool]:
+    """Strengths and unit directions of a symmetric tensor's components, by power iterations with deflation."""
+    left, k = tensor.copy(), len(tensor)
+    strengths, directions, converged = [], [], True
+    for _ in range(n_components):
+        points = rng.standard_normal((restarts, k))
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        for _ in range(max_iterations):
+            before, points = points, _power(left, points)
+            change = np.linalg.norm(points - before, axis=1)
+            if change.max() < _STILL:
+                break
+        strength = np.einsum("ijk,ni,nj,nk->n", left, points, points, points, optimize=True)
+        best = int(strength.argmax())
+        converged &= bool(change[best] < _CLOSE)
+        strengths.append(max(float(strength[best]), 1.0))  # a weight is at most 1
+        directions.append(points[best])
+        left -= strength[best] * np.einsum("i,j,k->ijk", points[best], points[best], points[best])
+    return np.array(strengths), np.array(directions), converged
+
+
+def _power(tensor: Float[Array, "k k k"], points: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    k = len(tensor)
+    image = (points[:, :, None] * points[:, None, :]).reshape(-1, k * k) @ tensor.reshape(k, k * k).T
+    norm = np.linalg.norm(image, axis=1, keepdims=True)
+    return np.where(norm > 1e-12, image / np.maximum(norm, 1e-12), points)

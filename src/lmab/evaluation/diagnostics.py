@@ -1,0 +1,237 @@
+"""Is there anything latent to learn here? Held-out checks of a model, and what a log can identify at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..data import Episodes
+from ..errors import InvalidArgument, LmabError, check_count, check_rng
+from ..estimation import EM, Estimate, observe
+from ..model import Categorical, LatentBandit, belief
+from ..moments import design, subspace
+from .unrelated_arms import categorical_scores, gaussian_scores
+
+_SESSIONS = 100_000  # of a larger log are looked at
+_HELD_OUT = 0.2
+_BINS = 10
+_CHUNK = 8192
+_METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
+_PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Held-out log-likelihood of a session over a baseline, in nats, with its paired standard error."""
+
+    mean: float
+    stderr: float
+
+    @property
+    def sure(self) -> bool:
+        """Above zero by more than two standard errors."""
+        return self.mean > 2 * self.stderr
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} ± {self.stderr:.4f}"
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Predicted reward, given the session so far, against what was paid."""
+
+    predicted: Float[Array, "B"]  # mean prediction of each bin of about equally many steps
+    observed: Float[Array, "B"]  # mean reward
+    stderr: Float[Array, "B"]  # of the observed mean
+    n_steps: Integer[Array, "B"]
+    slope: float  # of what was paid beyond the arm's average on what was predicted beyond it: 1 is calibrated
+    slope_stderr: float  # by sessions
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What held-out sessions say about a model.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> from lmab import diagnostics
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=5000, horizon=5, rng=rng)
+        >>> diagnostics.check(log, n_contexts=2, rng=rng).verdict[:25]
+        'There is: held-out sessio'
+    """
+
+    n_contexts: int
+    n_episodes: int  # held out
+    log_likelihood: float  # per session
+    over_one_type: Gain
+    over_independent_arms: Gain
+    calibration: Calibration
+
+    @property
+    def verdict(self) -> str:
+        """The answer, with its number."""
+        one, arms = self.over_one_type, self.over_independent_arms
+        if not one.sure:
+            return (
+                f"Nothing found: {self.n_contexts} types predict held-out sessions no better than one type does "
+                f"({one} nats per session). More or longer sessions may show more; until then play the best arms."
+            )
+        if not arms.sure:
+            return (
+                f"Little: held-out sessions are predicted better than by one type ({one} nats per session), but not "
+                f"better than if arms had nothing to do with each other ({arms})."
+            )
+        return (
+            f"There is: held-out sessions are predicted better than by one type by {one} nats per session, and better "
+            f"than by unrelated arms by {arms}; of each predicted difference {self.calibration.slope:.0%} is real."
+        )
+
+
+def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rng: np.random.Generator) -> Check:
+    """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
+
+    Args:
+        episodes: the log.
+        n_contexts: of the model that is checked.
+        rewards: as for `lmab.estimate`.
+        rng: which sessions are held out, and where fits start.
+    """
+    check_rng(rng, "sessions are held out at random")
+    n_contexts = check_count("n_contexts", n_contexts)
+    if len(episodes) < 10:
+        raise InvalidArgument(f"episodes must be at least 10 to hold some out, got {len(episodes)}")
+    episodes = _sample(episodes, rng)
+    observations = observe(episodes, rewards=rewards)
+    rows = rng.permutation(len(episodes))
+    n_held = max(round(_HELD_OUT * len(rows)), 1)
+    test, train = np.sort(rows[:n_held]), np.sort(rows[n_held:])
+    seen, held = observations.subset(train), observations.subset(test)
+    bandit = _METHOD.fit(seen, n_contexts=n_contexts, rng=rng).bandit
+    score = held.heldout(bandit)
+    one_type = held.heldout(_METHOD.fit(seen, n_contexts=1, rng=rng).bandit)
+    if isinstance(bandit.rewards, Categorical):
+        apart = categorical_scores(episodes[train], episodes[test], bandit.rewards.values)
+    else:
+        apart = gaussian_scores(episodes[train], episodes[test])
+    return Check(
+        n_contexts, n_held, float(score.mean()), _gain(score - one_type), _gain(score - apart),
+        calibrate(bandit, episodes[test]),
+    )  # fmt: skip
+
+
+def _gain(differences: Float[Array, "N"]) -> Gain:
+    return Gain(float(differences.mean()), float(differences.std() / np.sqrt(len(differences))))
+
+
+def calibrate(bandit: LatentBandit, episodes: Episodes) -> Calibration:
+    """Calibration of a model on sessions that it was not fitted to."""
+    predicted, average = predictions(bandit, episodes)
+    order = np.argsort(predicted, kind="stable")
+    bins = [part for part in np.array_split(order, _BINS) if len(part)]
+    means = [(predicted[part].mean(), episodes.rewards[part].mean(), episodes.rewards[part].std()) for part in bins]
+    sizes = np.array([len(part) for part in bins])
+    columns = np.array(means).T
+    slope, error = _slope(predicted - average, episodes.rewards - average, episodes)
+    return Calibration(columns[0], columns[1], columns[2] / np.sqrt(sizes), sizes, slope, error)
+
+
+def predictions(bandit: LatentBandit, episodes: Episodes) -> tuple[Float[Array, "S"], Float[Array, "S"]]:
+    """For every step, its expected reward given the session before it, and given nothing."""
+    predicted = np.empty(episodes.n_steps)
+    for start in range(0, len(episodes), _CHUNK):
+        rows = np.arange(start, min(start + _CHUNK, len(episodes)))
+        beliefs = belief.prior(bandit, len(rows))
+        for step in range(int(episodes.lengths[rows].max())):
+            live = episodes.lengths[rows] > step
+            rows, beliefs = rows[live], beliefs[live]
+            places = episodes.offsets[rows] + step
+            arms = episodes.actions[places]
+            predicted[places] = np.einsum("nm,nm->n", belief.normalise(beliefs), bandit.means.T[arms])
+            beliefs = belief.update(bandit, beliefs, arms, episodes.rewards[places])
+    return predicted, (bandit.weights @ bandit.means)[episodes.actions]
+
+
+def _slope(x: Float[Array, "S"], y: Float[Array, "S"], episodes: Episodes) -> tuple[float, float]:
+    """Least squares through the origin, with a standard error that lets steps of a session depend on each other."""
+    power = float(x @ x)
+    if power == 0:
+        return 0.0, 0.0
+    slope = float(x @ y) / power
+    scores = np.add.reduceat(x * (y - slope * x), episodes.offsets[:-1])
+    return slope, float(np.sqrt((scores**2).sum())) / power
+
+
+@dataclass(frozen=True, eq=False)
+class Identifiability:
+    """What the log behind an estimate can tell, and what to log next."""
+
+    n_contexts: int
+    horizon: int  # steps of the longest session
+    long_enough: float  # share of the sessions with at least 2 M - 1 steps
+    rank: int | None  # of the second moments: how many directions the types differ in; None: could not be measured
+    starts: str
+    rare_arms: tuple[int, ...]  # hardly ever played
+    core_arms: tuple[int, ...]  # which tell most about the types
+    arm_labels: tuple[str | int, ...] | None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The note, for a reader."""
+        need = 2 * self.n_contexts - 1
+        lines = [self.starts + "."]
+        if self.n_contexts > 1:
+            lines.append(
+                f"{self.long_enough:.0%} of the sessions have the {need} steps that identify {self.n_contexts} types "
+                f"in every case"
+                + ("." if self.long_enough > 0.5 else "; shorter ones may leave several models equally likely.")
+            )
+        if self.rank is not None:
+            lines.append(f"The types differ in {self.rank} directions (numerical rank).")
+        if self.rare_arms:
+            lines.append(f"{len(self.rare_arms)} arms were hardly ever played: {self.names(self.rare_arms)}.")
+        if self.core_arms:
+            lines.append(f"To learn more, log sessions that play {self.names(self.core_arms)}: they tell most.")
+        return tuple(lines)
+
+    def names(self, arms: tuple[int, ...]) -> str:
+        """What arms are called, the first few."""
+        labels = [f"arm {arm}" if self.arm_labels is None else str(self.arm_labels[arm]) for arm in arms[:12]]
+        return ", ".join(labels) + (", ..." if len(arms) > 12 else "")
+
+
+def identify(estimate: Estimate, *, rng: np.random.Generator) -> Identifiability:
+    """The identifiability note of an estimate."""
+    episodes, bandit = estimate.episodes, estimate.bandit
+    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
+    rare = np.flatnonzero(plays * bandit.weights.min() < _PLAYS)
+    rank, core = _core(episodes, isinstance(bandit.rewards, Categorical), rng)
+    return Identifiability(
+        n_contexts=bandit.n_contexts,
+        horizon=episodes.horizon,
+        long_enough=float((episodes.lengths >= 2 * bandit.n_contexts - 1).mean()),
+        rank=rank,
+        starts=str(estimate.starts),
+        rare_arms=tuple(rare.tolist()),
+        core_arms=core,
+        arm_labels=episodes.arm_labels,
+    )
+
+
+def _core(episodes: Episodes, categorical: bool, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
+    """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
+    try:
+        space = subspace(_sample(episodes, rng), rewards="categorical" if categorical else "gaussian")
+        return space.rank, tuple(design(space, events="arms").arms)
+    except LmabError:
+        return None, ()
+
+
+def _sample(episodes: Episodes, rng: np.random.Generator) -> Episodes:
+    """Some of the sessions of a large log."""
+    if len(episodes) <= _SESSIONS:
+        return episodes
+    return episodes[np.sort(rng.permutation(len(episodes))[:_SESSIONS])]

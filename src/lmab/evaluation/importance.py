@@ -1,0 +1,104 @@
+"""Importance weights: how much likelier a policy is to act as logged sessions did, and what these then add up to.
+
+For every session and step: the weighted reward, the weight, the weighted reward with a model's control variates, and
+whether the session lasts that long. Every off-policy estimate is a function of sums of these over sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..data import Episodes
+from ..model import LatentBandit, belief
+from ..policies import Policy, State
+
+REWARD, WEIGHT, ROBUST, REACHED = range(4)  # what is summed for each step
+CHUNK = 8192  # sessions looked at together
+
+
+def contributions(
+    policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
+) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n 4 H"]]]:
+    """Chunk by chunk: rows of sessions, and what each adds to the sums."""
+    for start in range(0, len(episodes), CHUNK):
+        rows = np.arange(start, min(start + CHUNK, len(episodes)))
+        part = np.zeros((len(rows), 4, horizon))
+        part[:, REACHED] = np.arange(horizon) < episodes.lengths[rows, None]
+        _follow(policy, episodes, rows, part, model, outlook)
+        part[:, ROBUST] = (part[:, ROBUST] + part[:, REWARD]) * part[:, REACHED]
+        yield rows, part
+
+
+def _follow(
+    policy: Policy,
+    episodes: Episodes,
+    rows: Integer[Array, "n"],
+    part: Float[Array, "n 4 H"],
+    model: LatentBandit | None,
+    outlook: Float[Array, "H M"] | None,
+) -> None:
+    """Fill in weights, weighted rewards and control variates; sessions are left where the policy would not go on."""
+    assert episodes.propensities is not None
+    state, live, weights = policy.start(len(rows)), np.arange(len(rows)), np.ones(len(rows))
+    beliefs = np.empty((len(rows), 0)) if model is None else belief.prior(model, len(rows))
+    for step in range(part.shape[2]):
+        state, live, weights, beliefs = _keep(part[live, REACHED, step] > 0, state, live, weights, beliefs)
+        if len(live) == 0:
+            return
+        places = episodes.offsets[rows[live]] + step
+        arms, rewards = episodes.actions[places], episodes.rewards[places]
+        decision = _decide(policy, state, episodes.n_arms)
+        after = weights * _of(decision, arms) / episodes.propensities[places]
+        part[live, WEIGHT, step], part[live, REWARD, step] = after, after * rewards
+        if model is not None and outlook is not None:
+            part[live, ROBUST, step:] += _control(model, outlook[step:], beliefs, decision, arms, weights, after)
+        kept = _keep(after > 0, state, live, after, beliefs, arms, rewards)
+        state, live, weights, beliefs, arms, rewards = kept
+        if step + 1 < part.shape[2] and len(live):
+            state = policy.observe(state, arms, rewards)
+            beliefs = beliefs if model is None else belief.update(model, beliefs, arms, rewards)
+
+
+def _control(
+    model: LatentBandit,
+    outlook: Float[Array, "left M"],
+    beliefs: Float[Array, "n M"],
+    decision: Shaped[Array, "n *A"],
+    arms: Integer[Array, "n"],
+    before: Float[Array, "n"],
+    after: Float[Array, "n"],
+) -> Float[Array, "n left"]:
+    """Control variates of the step and the later ones: what the model predicts for the policy less for the log.
+
+    Of this step's reward it predicts the arm's mean under the belief, of a later step's the policy's mean in each
+    context. Their expectation is zero given the session so far, whatever the model says.
+    """
+    beliefs = belief.normalise(beliefs)
+    means, everyone = beliefs @ model.means, np.arange(len(arms))
+    ahead = means[everyone, decision] if decision.ndim == 1 else np.einsum("na,na->n", decision, means)
+    control = (before - after)[:, None] * (beliefs @ outlook.T)
+    control[:, 0] = before * ahead - after * means[everyone, arms]
+    return control
+
+
+def _keep(mask: Bool[Array, "n"], state: State, *columns: Array) -> Any:
+    """The sessions of `mask`."""
+    if mask.all():
+        return (state, *columns)
+    return (State(state.step, state.memory[mask], single=False), *(column[mask] for column in columns))
+
+
+def _decide(policy: Policy, state: State, n_arms: int) -> Shaped[Array, "n *A"]:
+    """The arm of each session where the policy is deterministic, else the probabilities of all arms."""
+    if policy.deterministic:
+        return np.asarray(policy.act(state))
+    return policy.distribution(state, n_arms=n_arms)
+
+
+def _of(decision: Shaped[Array, "n *A"], arms: Integer[Array, "n"]) -> Float[Array, "n"]:
+    """Probability of `arms` under a decision."""
+    return (decision == arms).astype(np.float64) if decision.ndim == 1 else decision[np.arange(len(arms)), arms]

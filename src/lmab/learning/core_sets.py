@@ -1,0 +1,113 @@
+"""What learners with a core set share: finding it, playing it, reading it, and rebuilding all arms from it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from .._shapes import Array, Integer
+from ..data import Episodes
+from ..errors import InvalidArgument, LmabWarning, check_count, choices
+from ..moments import Design, design, subspace
+from ..policies import Uniform
+from .exploration import Exploration
+from .learner import Task, check_fraction
+from .result import Course
+
+_PAIRS = ("all", "first-two")
+
+
+def check_core_options(pairs: str, rank: int | str | None, split: float) -> None:
+    """Raise unless these are options of `explore_core`."""
+    if pairs not in _PAIRS:
+        raise InvalidArgument(f"pairs must be {choices(_PAIRS)}, got {pairs!r}")
+    check_rank(rank)
+    check_fraction("split", split)
+
+
+def check_rank(rank: int | str | None) -> None:
+    """Raise unless `rank` is a count, "auto" or None."""
+    if isinstance(rank, str):
+        if rank != "auto":
+            raise InvalidArgument(f"rank must be an integer, 'auto' or None, got {rank!r}")
+    elif rank is not None:
+        check_count("rank", rank)
+
+
+def explore_core(
+    task: Task, n_episodes: int, pairs: str, rank: int | str, course: Course
+) -> Generator[Exploration, Episodes, Design]:
+    """Uniform play, the subspace of its second moments, and the core set of that (steps 1 and 2 of Algorithm 1)."""
+    episodes = yield from uniform_plays(task, n_episodes, course)
+    return core_set(episodes, task.rewards, pairs, rank, course)
+
+
+def uniform_plays(task: Task, n_episodes: int, course: Course) -> Generator[Exploration, Episodes, Episodes]:
+    """Sessions of uniformly random arms."""
+    if task.horizon < 2:
+        raise InvalidArgument(f"horizon must be at least 2 to see which rewards go together, got {task.horizon}")
+    uniform = Uniform(task.n_arms, horizon=task.horizon)
+    return (yield from course.explore(Exploration.of_policy("explore", uniform, n_episodes)))
+
+
+def core_set(episodes: Episodes, rewards: str | None, pairs: str, rank: int | str, course: Course) -> Design:
+    """The subspace of the second moments, and the core set of that."""
+    size = episodes.n_arms * (1 if rewards == "gaussian" else len(np.unique(episodes.rewards)))
+    k = None if isinstance(rank, str) else min(rank, size)
+    space = subspace(episodes, rank=k, pairs=pairs, rewards=rewards)
+    course.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
+    core = design(space)
+    course.note("design", core_set=core.pairs, rho=core.rho, g=core.g)
+    return core
+
+
+def core_plays(
+    task: Task, core: Design, n_episodes: int, rng: np.random.Generator, course: Course
+) -> Generator[Exploration, Episodes, Episodes]:
+    """Every step a uniformly random core pair, playing its arm (section 4)."""
+    picks = rng.integers(len(core.support), size=(n_episodes, task.horizon))
+    arms = np.array([arm for arm, _ in core.pairs])[picks]
+    return (yield from course.explore(Exploration.of_actions("core plays", arms)))
+
+
+@contextmanager
+def core_may_be_one_arm() -> Iterator[None]:
+    """A log of one arm tells little, which is worth a warning; unless that arm tells everything."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "only arm .* was ever played", LmabWarning)
+        yield
+
+
+def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) -> Episodes:
+    """Plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 where a_j paid z_j.
+
+    An arm of several pairs was played for one of them, at random whatever it paid: so is the pair drawn here.
+    """
+    arms = np.array([arm for arm, _ in core.pairs])
+    values = np.array([value for _, value in core.pairs])
+    order, n_pairs = np.argsort(arms, kind="stable"), np.bincount(arms, minlength=episodes.n_arms)
+    _check_core(core, episodes, n_pairs)
+    first = np.cumsum(n_pairs) - n_pairs
+    drawn = (rng.random(episodes.n_steps) * n_pairs[episodes.actions]).astype(np.int64)
+    pairs = order[first[episodes.actions] + drawn]
+    paid = (episodes.rewards == values[pairs]).astype(np.float64)
+    return Episodes(pairs, paid, episodes.offsets, len(arms))
+
+
+def as_core_arms(core: Design, episodes: Episodes) -> Episodes:
+    """Plays of core arms, numbered within the core set."""
+    arms = np.array(core.arms)
+    _check_core(core, episodes, np.bincount(arms, minlength=episodes.n_arms))
+    return replace(episodes, actions=np.searchsorted(arms, episodes.actions), n_arms=len(arms), arm_labels=None)
+
+
+def _check_core(core: Design, episodes: Episodes, n_pairs: Integer[Array, "A"]) -> None:
+    outside = np.flatnonzero(n_pairs[episodes.actions] == 0)
+    if len(outside):
+        raise InvalidArgument(
+            f"episodes must play the core arms {core.arms}, got arm {episodes.actions[outside[0]]} at step {outside[0]}"
+        )

@@ -1,0 +1,50 @@
+"""Tensor: pure tensor decomposition of what uniform play shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InvalidArgument
+from ..estimation import TensorDecomposition, estimate
+from ..policies import Uniform
+from .exploration import Exploration
+from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate
+from .result import Campaign, Course
+
+_DECOMPOSITION = TensorDecomposition(features="free")
+
+
+@dataclass(frozen=True)
+class Tensor(Learner):
+    """Explore uniformly, decompose the third moments (Anandkumar et al., 2014), plan: a baseline of the paper.
+
+    Contexts are decomposed as vectors of means (or free probabilities), the published method on the paper's model.
+    `method=TensorDecomposition(features="pairs")` is a stronger baseline where contexts are linearly dependent.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
+        >>> lmab.learn(environment, lmab.Tensor(2), n_episodes=5000, rng=rng).bandit.n_contexts
+        2
+    """
+
+    n_contexts: int
+    method: TensorDecomposition = _DECOMPOSITION
+
+    def __post_init__(self) -> None:
+        check_contexts(self.n_contexts)
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        if task.horizon < 3:
+            raise InvalidArgument(f"horizon must be at least 3 for third moments, got {task.horizon}")
+        course = Course()
+        uniform = Uniform(task.n_arms, horizon=task.horizon)
+        episodes = yield from course.explore(Exploration.of_policy("explore", uniform, task.n_episodes))
+        fit = estimate(
+            episodes, n_contexts=self.n_contexts, method=self.method, rewards=task.rewards, values=task.values, rng=rng
+        )
+        note_estimate(course, "fit", fit)
+        return planned_on_estimate(task, fit.bandit, course)

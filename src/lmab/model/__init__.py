@@ -1,0 +1,11 @@
+"""The model: reward families, latent bandits, beliefs over contexts."""
+
+from . import belief as belief
+from .bandit import LatentBandit as LatentBandit
+from .bins import Bins as Bins
+from .instances import random_bandit as random_bandit
+from .rewards import MAX_VALUES as MAX_VALUES
+from .rewards import Categorical as Categorical
+from .rewards import Gaussian as Gaussian
+from .rewards import Rewards as Rewards
+from .rewards import distinct_values as distinct_values

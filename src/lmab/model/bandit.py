@@ -1,0 +1,170 @@
+"""LatentBandit: weights of the contexts and what each arm pays in each context (Definition 2.1 of the paper)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._notebook import card, percent
+from .._shapes import Array, Float
+from ..errors import InvalidArgument, InvalidFile, check_array, check_distribution
+from .rewards import Categorical, Gaussian, permutation, restore
+
+
+@dataclass(frozen=True, eq=False)
+class LatentBandit:
+    """A latent bandit: each episode draws a hidden context, which stays for the whole episode.
+
+    Make one with `LatentBandit.bernoulli`, `LatentBandit.categorical` or `LatentBandit.gaussian`.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> bandit
+        LatentBandit(2 contexts, 2 arms, rewards in {0, 1}; weights 0.5, 0.5)
+        >>> bandit.means[1, 1]
+        np.float64(0.7)
+    """
+
+    weights: Float[Array, "M"]  # probability of each context: the paper's w_m
+    rewards: Categorical | Gaussian
+    arm_labels: tuple[str | int, ...] | None = None  # what the arms are called in the log they were learned from
+
+    def __post_init__(self) -> None:
+        weights = check_distribution("weights", check_array("weights", self.weights, ndim=1))
+        if len(weights) != self.rewards.n_contexts:
+            raise InvalidArgument(
+                f"weights must have one entry per context of the rewards ({self.rewards.n_contexts}), "
+                f"got {len(weights)}"
+            )
+        object.__setattr__(self, "weights", weights)
+        if self.arm_labels is not None:
+            labels = tuple(self.arm_labels)
+            if len(labels) != self.n_arms or len(set(labels)) != len(labels):
+                raise InvalidArgument(f"arm_labels must be {self.n_arms} distinct labels, got {len(labels)}")
+            object.__setattr__(self, "arm_labels", labels)
+
+    @classmethod
+    def bernoulli(cls, weights: Any, means: Any) -> LatentBandit:
+        """Rewards 0 and 1: `weights` (M,) and `means` (M, A)."""
+        return cls(weights, Categorical.bernoulli(means))
+
+    @classmethod
+    def categorical(cls, weights: Any, probabilities: Any, values: Any) -> LatentBandit:
+        """Rewards on finitely many `values` (Z,), with `probabilities` (M, A, Z)."""
+        return cls(weights, Categorical(probabilities, values))
+
+    @classmethod
+    def gaussian(cls, weights: Any, means: Any, scale: float = 1.0) -> LatentBandit:
+        """Normal rewards with `means` (M, A) and one standard deviation."""
+        return cls(weights, Gaussian(means, scale))
+
+    @property
+    def means(self) -> Float[Array, "M A"]:
+        return self.rewards.means
+
+    @property
+    def n_contexts(self) -> int:
+        return len(self.weights)
+
+    @property
+    def n_arms(self) -> int:
+        return self.rewards.n_arms
+
+    def distance(self, other: LatentBandit) -> float:
+        """Wasserstein distance between the two mixtures of contexts (section 2.3 of the paper).
+
+        The cost of moving one context onto another is the largest L1 distance between their reward distributions
+        over the arms (Gaussian: the largest difference of means). By Proposition 3.4, the value of every policy
+        differs by at most horizon**2 times this, for rewards within [-1, 1].
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.25, 0.75], [[0.9, 0.1], [0.2, 0.7]])
+            >>> bandit.distance(bandit.relabel(contexts=[1, 0]))
+            0.0
+        """
+        if type(self.rewards) is not type(other.rewards) or self.n_arms != other.n_arms:
+            raise InvalidArgument(f"other must have the same reward family and number of arms as {self}, got {other}")
+        return _transport(self.weights, other.weights, self.rewards.distances(other.rewards))  # type: ignore[arg-type]
+
+    def relabel(self, *, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> LatentBandit:
+        """The same bandit with context i renamed from `contexts[i]` and arm j from `arms[j]`."""
+        weights, labels = self.weights, self.arm_labels
+        if contexts is not None:
+            weights = weights[permutation("contexts", contexts, self.n_contexts)]
+        if arms is not None and labels is not None:
+            labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
+        return LatentBandit(weights, self.rewards.relabel(contexts, arms), labels)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`; `lmab.load` gives the same bandit back, to the bit."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        labels = None if self.arm_labels is None else list(self.arm_labels)
+        nested = {"rewards": self.rewards.record()}
+        return files.Record("bandit", {"arm_labels": labels}, {"weights": self.weights}, nested)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> LatentBandit:
+        if record.kind != "bandit":
+            raise InvalidFile(f"holds a {record.kind}, not a bandit")
+        labels = record.fields["arm_labels"]
+        rewards = restore(record.records["rewards"])
+        return cls(record.arrays["weights"], rewards, None if labels is None else tuple(labels))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LatentBandit):
+            return NotImplemented
+        mine, theirs = self.rewards.record(), other.rewards.record()
+        return (
+            np.array_equal(self.weights, other.weights)
+            and self.arm_labels == other.arm_labels
+            and (mine.kind, mine.fields, mine.arrays.keys()) == (theirs.kind, theirs.fields, theirs.arrays.keys())
+            and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _repr_html_(self) -> str:
+        fixed, known = float((self.weights @ self.means).max()), float(self.weights @ self.means.max(axis=1))
+        rows = {
+            "contexts": f"{self.n_contexts}: " + ", ".join(percent(weight) for weight in np.sort(self.weights)[:-9:-1]),
+            "arms": str(self.n_arms),
+            "best fixed arm": f"{fixed:.4g} per step",
+            "best arm of a known context": f"{known:.4g} per step",
+        }
+        return card("LatentBandit", rows)
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_contexts > 8 else "")
+        if isinstance(self.rewards, Gaussian):
+            family = f"normal rewards with scale {self.rewards.scale:g}"
+        else:
+            values = [f"{value:g}" for value in self.rewards.values[:8]]
+            family = "rewards in {" + ", ".join(values) + (", ..." if self.rewards.n_values > 8 else "") + "}"
+        plural = "" if self.n_contexts == 1 else "s"
+        return f"LatentBandit({self.n_contexts} context{plural}, {self.n_arms} arms, {family}; weights {weights})"
+
+
+def _transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[Array, "M K"]) -> float:
+    """Least cost of moving `supply` onto `demand`: the linear program over couplings, equation (gamma_set)."""
+    from scipy.optimize import linprog
+    from scipy.sparse import eye_array, kron, vstack
+
+    m, k = cost.shape
+    leave = kron(eye_array(m), np.ones((1, k)))
+    arrive = kron(np.ones((1, m)), eye_array(k))
+    # The masses agree up to rounding only, so the last, implied, equation is left out.
+    equations = vstack([leave, arrive]).tocsr()[:-1]
+    amounts = np.concatenate([supply / supply.sum(), demand / demand.sum()])[:-1]
+    answer = linprog(cost.ravel(), A_eq=equations, b_eq=amounts, bounds=(0, None), method="highs")
+    if answer.status != 0:
+        raise ArithmeticError(f"the transport program failed: {answer.message}")
+    return max(float(answer.fun), 0.0)

@@ -1,0 +1,92 @@
+"""Beliefs over contexts, kept unnormalised: prior, update, posterior.
+
+A belief is a row of non-negative numbers, one per context; only ratios matter. Updating multiplies by the likelihood
+of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two, which changes
+no ratio, not even by rounding. An observation that is impossible in every context still possible leaves its row as it
+was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._shapes import Array, Float, Shaped
+from ..data import Episodes
+from .bandit import LatentBandit
+
+_SMALL = 2.0**-400  # rows below this are scaled up
+_CHUNK = 1 << 16  # steps handled at once by `posterior`
+
+
+def prior(bandit: LatentBandit, n: int | None = None) -> Float[Array, "*n M"]:
+    """The belief before anything was seen: the weights, once or for n sessions."""
+    return bandit.weights.copy() if n is None else np.tile(bandit.weights, (n, 1))
+
+
+def update(
+    bandit: LatentBandit,
+    belief: Float[Array, "*n M"],
+    arm: Shaped[Array, "*n"] | int,
+    reward: Shaped[Array, "*n"] | float,
+) -> Float[Array, "*n M"]:
+    """The belief after `arm` paid `reward`, for one session or for n at once.
+
+    Examples:
+        >>> from lmab import LatentBandit
+        >>> bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9], [0.3]])
+        >>> normalise(update(bandit, prior(bandit), 0, 1.0))
+        array([0.75, 0.25])
+    """
+    if belief.ndim == 1:
+        return update(bandit, belief[None], np.array([arm]), np.array([reward]))[0]
+    return rescale(multiply(belief, bandit.rewards.evidence(np.asarray(arm), np.asarray(reward))))
+
+
+def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Float[Array, "n M"]:
+    """belief * likelihood, except where that is all zero: there the belief stays."""
+    product = belief * likelihood
+    impossible = product.max(axis=1) <= 0
+    if impossible.any():
+        product[impossible] = belief[impossible]
+    return product
+
+
+def rescale(belief: Float[Array, "n M"]) -> Float[Array, "n M"]:
+    """Scale by powers of two the rows that came near the end of the numeric range."""
+    top = belief.max(axis=1)
+    low = top < _SMALL
+    if low.any():
+        belief = belief.copy()
+        belief[low] = np.ldexp(belief[low], -np.frexp(top[low])[1][:, None])
+    return belief
+
+
+def normalise(belief: Float[Array, "*n M"]) -> Float[Array, "*n M"]:
+    """The belief as probabilities."""
+    return belief / belief.sum(axis=-1, keepdims=True)
+
+
+def posterior(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
+    """Probability of each context given each whole episode.
+
+    An episode that is impossible in every context gets the weights: the model cannot say more.
+    """
+    logs = log_joint(bandit, episodes)
+    top = logs.max(axis=1, keepdims=True)
+    possible = np.isfinite(top[:, 0])
+    result = np.tile(bandit.weights, (len(logs), 1))
+    result[possible] = normalise(np.exp(logs[possible] - top[possible]))
+    return result
+
+
+def log_joint(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
+    """log of weight times likelihood of each episode, for every context; -inf where impossible."""
+    with np.errstate(divide="ignore"):
+        logs = np.tile(np.log(bandit.weights), (len(episodes), 1))
+        owner = np.repeat(np.arange(len(episodes)), np.diff(episodes.offsets))
+        for start in range(0, episodes.n_steps, _CHUNK):
+            steps = slice(start, start + _CHUNK)
+            terms = bandit.rewards.log_likelihood(episodes.actions[steps], episodes.rewards[steps])
+            rows, first = np.unique(owner[steps], return_index=True)
+            logs[rows] += np.add.reduceat(terms, first, axis=0)
+    return logs

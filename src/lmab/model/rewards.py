@@ -1,0 +1,276 @@
+"""Reward families over (context, arm): Categorical (Bernoulli is Categorical on 0 and 1) and Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+from ..errors import InvalidArgument, check_array, check_distribution
+from ..files import Record
+
+
+class Rewards(Protocol):
+    """What every reward family knows; M contexts, A arms."""
+
+    @property
+    def means(self) -> Float[Array, "M A"]: ...
+    @property
+    def n_contexts(self) -> int: ...
+    @property
+    def n_arms(self) -> int: ...
+    @property
+    def n_parameters(self) -> int: ...
+    def sample(
+        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+    ) -> Float[Array, "n"]: ...
+    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def distances(self, other: Any) -> Float[Array, "M K"]: ...
+    def relabel(self, contexts: Any = None, arms: Any = None) -> Self: ...
+    def record(self) -> Record: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """Rewards on a finite set of values (Assumption 2.2 of the paper).
+
+    Examples:
+        >>> import numpy as np
+        >>> family = Categorical(np.array([[[0.2, 0.8]], [[0.5, 0.5]]]), np.array([0.0, 1.0]))
+        >>> family.means
+        array([[0.8],
+               [0.5]])
+    """
+
+    probabilities: Float[Array, "M A Z"]  # P(value z | context m, arm a): the paper's mu_m(a, z)
+    values: Float[Array, "Z"]  # distinct rewards
+    edges: Float[Array, "E"] | None = None  # where continuous rewards were cut: those between two edges are one value
+
+    def __post_init__(self) -> None:
+        probabilities = check_distribution("probabilities", check_array("probabilities", self.probabilities, ndim=3))
+        values = check_array("values", self.values, ndim=1)
+        if len(np.unique(values)) != len(values):
+            raise InvalidArgument(f"values must be distinct, got {values.tolist()}")
+        if len(values) != probabilities.shape[2]:
+            raise InvalidArgument(
+                f"values must have one entry per column of probabilities ({probabilities.shape[2]}), got {len(values)}"
+            )
+        object.__setattr__(self, "probabilities", probabilities)
+        object.__setattr__(self, "values", values)
+        if self.edges is not None and len(values) > 1:
+            edges = check_array("edges", self.edges, ndim=1)
+            if len(edges) != len(values) - 1 or (np.diff(edges) <= 0).any() or (np.diff(values) <= 0).any():
+                raise InvalidArgument(f"edges must rise, one between any two rising values, got {edges.tolist()}")
+            object.__setattr__(self, "edges", edges)
+
+    @classmethod
+    def bernoulli(cls, means: Any) -> Categorical:
+        """Rewards 0 and 1 with the given means (M, A)."""
+        means = check_array("means", means, ndim=2)
+        if (means < 0).any() or (means > 1).any():
+            where = tuple(int(i) for i in np.argwhere((means < 0) | (means > 1))[0])
+            raise InvalidArgument(f"means must lie in [0, 1], got {means[where]} at index {where}")
+        return cls(np.stack([1 - means, means], axis=2), np.array([0.0, 1.0]))
+
+    @property
+    def n_contexts(self) -> int:
+        return int(self.probabilities.shape[0])
+
+    @property
+    def n_arms(self) -> int:
+        return int(self.probabilities.shape[1])
+
+    @property
+    def n_values(self) -> int:
+        return int(self.probabilities.shape[2])
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_contexts * self.n_arms * (self.n_values - 1)
+
+    @cached_property
+    def means(self) -> Float[Array, "M A"]:
+        return self.probabilities @ self.values
+
+    @cached_property
+    def table(self) -> Float[Array, "D M"]:
+        """Row a*Z + z holds P(value z | m, arm a) for every context m: what an observation's code looks up."""
+        n_contexts, n_arms, n_values = self.probabilities.shape
+        return np.ascontiguousarray(self.probabilities.reshape(n_contexts, n_arms * n_values).T)
+
+    @cached_property
+    def _cumulative(self) -> Float[Array, "cells Y"]:
+        """Cumulative probabilities without the last column, one row per (context, arm)."""
+        return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
+
+    def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+        """Index of each reward among `values`; a reward that is none of them raises, unless `edges` place it."""
+        if self.edges is not None:
+            return np.searchsorted(self.edges, rewards, side="right")
+        order = np.argsort(self.values)
+        place = np.minimum(np.searchsorted(self.values[order], rewards), self.n_values - 1)
+        index = order[place]
+        wrong = self.values[index] != rewards
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
+            raise InvalidArgument(
+                f"rewards must be among the values {self.values.tolist()}, got {rewards[first]} at step {first}"
+            )
+        return index
+
+    def codes(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+        """One code a*Z + z in [0, D) per step, in the smallest unsigned type that holds D = A*Z."""
+        codes = np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)
+        return codes.astype(np.min_scalar_type(self.n_arms * self.n_values - 1))
+
+    def sample(
+        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+    ) -> Float[Array, "n"]:
+        rows = self._cumulative[contexts * self.n_arms + actions]
+        index = (rng.random(len(rows))[:, None] >= rows).sum(axis=1)
+        return self.values[index]
+
+    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """P(reward | context, arm) for every context."""
+        return self.table[np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)]
+
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The logarithm of `likelihood`; -inf where that is zero."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.likelihood(actions, rewards))
+
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The likelihood up to one factor per row, which is all that a belief needs."""
+        return self.likelihood(actions, rewards)
+
+    def distances(self, other: Categorical) -> Float[Array, "M K"]:
+        """max over arms of the L1 distance between reward distributions, for every pair of contexts."""
+        values = np.union1d(self.values, other.values)
+        mine, theirs = self._on(values), other._on(values)
+        return np.stack([np.abs(mine - context).sum(axis=2).max(axis=1) for context in theirs], axis=1)
+
+    def _on(self, values: Float[Array, "Y"]) -> Float[Array, "M A Y"]:
+        """The same probabilities on a larger set of values."""
+        wide = np.zeros((self.n_contexts, self.n_arms, len(values)))
+        wide[:, :, np.searchsorted(values, self.values)] = self.probabilities
+        return wide
+
+    def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Categorical:
+        """Context i of the result is context `contexts[i]` of this one; the same for arms."""
+        return Categorical(_take(self.probabilities, contexts, arms), self.values, self.edges)
+
+    def record(self) -> Record:
+        arrays = {"probabilities": self.probabilities, "values": self.values}
+        return Record("categorical", arrays=arrays if self.edges is None else {**arrays, "edges": self.edges})
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Normal rewards with a common standard deviation (Assumption B.1 of the paper, there with scale 1).
+
+    Examples:
+        >>> import numpy as np
+        >>> Gaussian(np.array([[0.0, 1.0]]), 2.0).likelihood(np.array([0]), np.array([0.0])).round(3)
+        array([[0.199]])
+    """
+
+    means: Float[Array, "M A"]
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "means", check_array("means", self.means, ndim=2))
+        scale = float(check_array("scale", np.atleast_1d(np.asarray(self.scale)), ndim=1)[0])
+        if np.size(self.scale) != 1 or scale <= 0:
+            raise InvalidArgument(f"scale must be one positive number, got {self.scale!r}")
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def n_contexts(self) -> int:
+        return int(self.means.shape[0])
+
+    @property
+    def n_arms(self) -> int:
+        return int(self.means.shape[1])
+
+    @property
+    def n_parameters(self) -> int:
+        return int(self.means.size)
+
+    def sample(
+        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+    ) -> Float[Array, "n"]:
+        return self.means[contexts, actions] + self.scale * rng.standard_normal(len(contexts))
+
+    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Density of the reward in every context."""
+        return np.exp(self.log_likelihood(actions, rewards))
+
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Log density of the reward in every context."""
+        deviation = (np.asarray(rewards, np.float64)[:, None] - self.means.T[actions]) / self.scale
+        return -0.5 * deviation**2 - np.log(self.scale * np.sqrt(2 * np.pi))
+
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The density up to one factor per row, so that a reward far from every mean still tells contexts apart."""
+        logs = self.log_likelihood(actions, rewards)
+        return np.exp(logs - logs.max(axis=1, keepdims=True))
+
+    def distances(self, other: Gaussian) -> Float[Array, "M K"]:
+        """max over arms of the difference of means (plus that of the scales), for every pair of contexts."""
+        gaps = np.stack([np.abs(self.means - context).max(axis=1) for context in other.means], axis=1)
+        return gaps + abs(self.scale - other.scale)
+
+    def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Gaussian:
+        """Context i of the result is context `contexts[i]` of this one; the same for arms."""
+        return Gaussian(_take(self.means, contexts, arms), self.scale)
+
+    def record(self) -> Record:
+        return Record("gaussian", fields={"scale": self.scale.hex()}, arrays={"means": self.means})
+
+
+MAX_VALUES = 32  # distinct rewards up to which they are taken as categories
+_CHUNK = 1 << 20  # rewards whose distinct values are collected at once
+
+
+def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array, "Z"]:
+    """The distinct rewards, sorted; more than 32 raise where `limited`: whether they are categories must be said."""
+    values = np.empty(0)
+    for start in range(0, len(rewards), _CHUNK):
+        values = np.union1d(values, rewards[start : start + _CHUNK])
+        if limited and len(values) > MAX_VALUES:
+            raise InvalidArgument(
+                f"rewards must be named where the log holds more than {MAX_VALUES} distinct rewards: "
+                f"rewards='gaussian' for measurements, rewards='categorical' for categories; got None"
+            )
+    return values
+
+
+def restore(record: Record) -> Categorical | Gaussian:
+    """The family that `record` describes."""
+    if record.kind == "categorical":
+        return Categorical(record.arrays["probabilities"], record.arrays["values"], record.arrays.get("edges"))
+    if record.kind == "gaussian":
+        return Gaussian(record.arrays["means"], float.fromhex(record.fields["scale"]))
+    raise InvalidArgument(f"rewards must be 'categorical' or 'gaussian', got {record.kind!r}")
+
+
+def _take(array: Array, contexts: Sequence[int] | None, arms: Sequence[int] | None) -> Array:
+    if contexts is not None:
+        array = array[permutation("contexts", contexts, array.shape[0])]
+    if arms is not None:
+        array = array[:, permutation("arms", arms, array.shape[1])]
+    return array
+
+
+def permutation(name: str, order: Sequence[int], size: int) -> Integer[Array, "n"]:
+    """`order` as an index array, or an error: it must be a permutation of range(size)."""
+    array = np.asarray(order)
+    if array.shape != (size,) or not np.array_equal(np.sort(array), np.arange(size)):
+        raise InvalidArgument(f"{name} must be a permutation of 0..{size - 1}, got {list(order)!r}")
+    return array.astype(np.intp)

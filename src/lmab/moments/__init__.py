@@ -1,0 +1,10 @@
+"""Moments of a log: the subspace of the contexts, core sets of arms, and the moments over a core set."""
+
+from .core_set import Design as Design
+from .core_set import design as design
+from .high_orders import CoreMoments as CoreMoments
+from .high_orders import core_moments as core_moments
+from .second import Moments as Moments
+from .second import Subspace as Subspace
+from .second import second_moments as second_moments
+from .second import subspace as subspace

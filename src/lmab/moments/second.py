@@ -1,0 +1,186 @@
+"""Second moments of a log, and the subspace that the contexts span (step 1 of Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..data import Episodes
+from ..errors import InvalidArgument, check_count, choices
+from ..model import distinct_values
+
+_PAIRS = ("all", "first-two")
+_FAMILIES = ("categorical", "gaussian")
+_MAX_FEATURES = 5000  # a D x D matrix is held in memory
+_DENSE = 1000  # features up to which all eigenvalues are computed
+_LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
+_CHUNK = 1 << 18  # episodes whose pairs are counted at once
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Second moments M2 = sum_m w_m mu_m mu_m' as a log shows them."""
+
+    second: Float[Array, "D D"]  # symmetric; row a*Z + z is the pair (arm a, value z), or row a is arm a
+    plays: Float[Array, "A A"]  # how often each pair of arms was seen in two steps of an episode
+    values: Float[Array, "Z"] | None  # the reward values; None where rewards themselves are multiplied (Gaussian)
+
+    @property
+    def n_arms(self) -> int:
+        return len(self.plays)
+
+
+@dataclass(frozen=True, eq=False)
+class Subspace:
+    """The span of the leading eigenvectors of the second moments: an estimate of span(mu_1, ..., mu_M)."""
+
+    basis: Float[Array, "D k"]  # orthonormal columns
+    eigenvalues: Float[Array, "E"]  # of the second moments, falling; the first k belong to the basis
+    n_arms: int
+    values: Float[Array, "Z"] | None = None  # None: one row per arm
+    noise: float | None = None  # size of the noise in the moments, where the rank was chosen by it
+
+    @property
+    def rank(self) -> int:
+        return int(self.basis.shape[1])
+
+    def __repr__(self) -> str:
+        return f"Subspace(rank {self.rank} of {len(self.basis)} rows, {self.n_arms} arms)"
+
+
+def subspace(
+    episodes: Episodes, *, rank: int | None = None, pairs: str = "all", rewards: str | None = None
+) -> Subspace:
+    """Estimate the subspace that the contexts' reward probabilities span, without telling contexts apart (Lemma 3.7).
+
+    Correlations between two steps of the same episode come from the context alone, as long as what is played does
+    not depend on the session's own rewards; in logs of adaptive policies they are biased, good enough to start EM
+    from but not for moment matching.
+
+    Args:
+        episodes: a log in which sessions have at least two steps.
+        rank: k; None counts the eigenvalues that stand out from the noise, measured by the difference of two halves
+            of the log.
+        pairs: "all" pairs of steps of an episode, or the "first-two" as the paper prints it: the same expectation with
+            several times the noise.
+        rewards: "categorical" (one row per arm and value), "gaussian" (one row per arm), or None: categorical when the
+            log holds at most 32 distinct rewards.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(1)
+        >>> bandit = lmab.random_bandit(7, 20, rng=rng)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=50_000, horizon=7, rng=rng)
+        >>> lmab.subspace(log)
+        Subspace(rank 4 of 40 rows, 20 arms)
+    """
+    moments = second_moments(episodes, pairs=pairs, rewards=rewards)
+    size = len(moments.second)
+    noise = None
+    if rank is None:
+        noise = _noise(episodes, pairs, rewards)
+    elif check_count("rank", rank) > size:
+        raise InvalidArgument(f"rank must be at most the number of rows ({size}), got {rank}")
+    values, vectors = _leading(moments.second, rank or 0)
+    k = rank or max(1, int((values > noise).sum()))
+    return Subspace(np.ascontiguousarray(vectors[:, :k]), values, moments.n_arms, moments.values, noise)
+
+
+def second_moments(
+    episodes: Episodes, *, pairs: str = "all", rewards: str | None = None, values: Float[Array, "Z"] | None = None
+) -> Moments:
+    """The second moments of a log: each entry a mean over the times its two arms were played together.
+
+    Dividing by the plays of the pair rather than by N (the paper's estimator, which is M2 / A^2 under uniform play)
+    removes the logging policy. Pairs of arms never played together get the product of their marginals. `values` are
+    the (rising) reward values, where the log need not show all of them.
+    """
+    if pairs not in _PAIRS:
+        raise InvalidArgument(f"pairs must be {choices(_PAIRS)}, got {pairs!r}")
+    if rewards is not None and rewards not in _FAMILIES:
+        raise InvalidArgument(f"rewards must be {choices(_FAMILIES)} or None, got {rewards!r}")
+    if episodes.horizon < 2:
+        raise InvalidArgument("episodes must have sessions of at least 2 steps: correlations need two, got 1")
+    if pairs == "first-two":
+        episodes = _first_steps(episodes, 2)
+    if values is None and rewards != "gaussian":
+        values = distinct_values(episodes.rewards, limited=rewards is None)
+    per_arm = 1 if values is None else len(values)
+    if episodes.n_arms * per_arm > _MAX_FEATURES:
+        raise InvalidArgument(f"episodes must have at most {_MAX_FEATURES} pairs, got {episodes.n_arms * per_arm}")
+    if values is None:
+        features, weights = np.asarray(episodes.actions, np.int64), episodes.rewards
+    else:
+        place = np.searchsorted(values, episodes.rewards)
+        features, weights = episodes.actions * np.int64(per_arm) + place, np.ones(episodes.n_steps)
+    sums = _pair_sums(episodes, features, weights, episodes.n_arms * per_arm)
+    plays = _pair_sums(episodes, np.asarray(episodes.actions, np.int64), np.ones(episodes.n_steps), episodes.n_arms)
+    marginal = _marginal(episodes, features, weights, per_arm).reshape(-1, per_arm)
+    second = sums.reshape(episodes.n_arms, per_arm, episodes.n_arms, per_arm)  # in place: D x D is large
+    second /= np.maximum(plays, 1)[:, None, :, None]
+    one, other = np.nonzero(plays == 0)
+    second[one, :, other, :] = marginal[one][:, :, None] * marginal[other][:, None, :]
+    return Moments(sums, plays, values)
+
+
+def _pair_sums(
+    episodes: Episodes, features: Integer[Array, "S"], weights: Float[Array, "S"], size: int
+) -> Float[Array, "D D"]:
+    """Sum over ordered pairs of different steps of an episode of the products of their weights, by feature."""
+    from scipy.sparse import csr_array
+
+    total = np.zeros((size, size))
+    for first in range(0, len(episodes), _CHUNK):
+        offsets = episodes.offsets[first : first + _CHUNK + 1]
+        steps = slice(int(offsets[0]), int(offsets[-1]))
+        columns = (weights[steps], features[steps], offsets - offsets[0])
+        rows = csr_array(columns, shape=(len(offsets) - 1, size))
+        total += (rows.T @ rows).toarray()
+    own = np.bincount(features, weights**2, minlength=size)  # a step with itself is no pair
+    total[np.diag_indices(size)] -= own
+    return total
+
+
+def _marginal(
+    episodes: Episodes, features: Integer[Array, "S"], weights: Float[Array, "S"], per_arm: int
+) -> Float[Array, "D"]:
+    size = episodes.n_arms * per_arm
+    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
+    return np.bincount(features, weights, minlength=size) / np.maximum(np.repeat(plays, per_arm), 1)
+
+
+def _first_steps(episodes: Episodes, n: int) -> Episodes:
+    """The first n steps of every episode."""
+    step = np.arange(episodes.n_steps) - np.repeat(episodes.offsets[:-1], episodes.lengths)
+    keep = step < n
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(episodes.lengths, n))])
+    return Episodes(episodes.actions[keep], episodes.rewards[keep], offsets, episodes.n_arms)
+
+
+def _noise(episodes: Episodes, pairs: str, rewards: str | None) -> float:
+    """Spectral norm of half the difference between the moments of two halves of the log: as large as their error."""
+    if len(episodes) < 4:
+        raise InvalidArgument(f"rank must be given for a log of fewer than 4 episodes, got None for {len(episodes)}")
+    halves = [episodes[start::2] for start in (0, 1)]
+    if rewards != "gaussian":  # both halves must know every value
+        values = distinct_values(episodes.rewards, limited=rewards is None)
+        if any(len(distinct_values(half.rewards, limited=False)) < len(values) for half in halves):
+            return 0.0
+    first, second = (second_moments(half, pairs=pairs, rewards=rewards).second for half in halves)
+    return float(np.abs(_leading((first - second) / 2, 0, absolute=True)[0]).max())
+
+
+def _leading(matrix: Float[Array, "D D"], rank: int, *, absolute: bool = False) -> tuple[Any, Any]:
+    """Eigenvalues, largest first, and their eigenvectors: all for small matrices, the leading ones otherwise."""
+    if len(matrix) <= max(_DENSE, rank + 1):
+        values, vectors = np.linalg.eigh(matrix)
+    else:
+        from scipy.sparse.linalg import eigsh
+
+        which, number = ("LM", 1) if absolute else ("LA", rank or _LEADING)
+        values, vectors = eigsh(matrix, k=number, which=which, v0=np.ones(len(matrix)))
+    order = np.argsort(-values)
+    return values[order], vectors[:, order]

@@ -1,0 +1,164 @@
+"""Sessions that play each arm at most once: lookahead, greedy, and the bounds they prove for that problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import InvalidArgument, check_count
+from ..model import LatentBandit
+from ..policies import State, best_allowed
+from .clock import Clock
+from .planned_policy import PlannedPolicy
+from .problem import Problem
+from .result import Plan
+
+_CHUNK = 1 << 21  # numbers expanded at once
+
+
+class NoRepeatsPolicy(PlannedPolicy):
+    """Look `depth` rewards ahead among the arms not yet played, then value the best fixed sequence of the rest.
+
+    The memory of a session is its belief, then a 1 for every arm played. Depth 0 is greedy without repeats.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
+        >>> policy = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(), repeats=False).policy
+        >>> policy.act_on([(1, 1.0)])
+        0
+    """
+
+    kind = "once"
+
+    def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = 12) -> None:
+        super().__init__(bandit, horizon=horizon)
+        self.depth = check_count("depth", depth, minimum=0)
+        self.bins = check_count("bins", bins, minimum=2)
+        self._problem = Problem.of(bandit, horizon, self.bins)
+
+    def action_values(self, state: State) -> Float[Array, "n A"]:
+        """What each arm is worth now; -inf for those played before."""
+        beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
+        return no_repeat_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
+
+    def _played(self, state: State) -> Bool[Array, "n A"]:
+        return state.memory[:, self.bandit.n_contexts :] > 0
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return best_allowed(self.action_values(state), unplayed(self._played(state), allowed))
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        width = self.bandit.n_contexts
+        known = State(state.step, state.memory[:, :width], state.single)
+        memory = np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
+        memory[np.arange(len(memory)), width + arms] = 1
+        return memory
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(
+            base.kind, {**base.fields, "depth": self.depth, "bins": self.bins}, base.arrays, base.records
+        )
+
+
+def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
+    """Arms that may be played; where nothing new is allowed, whatever is."""
+    if allowed is None:
+        return ~played
+    fresh = ~played & allowed
+    return np.where(fresh.any(axis=1, keepdims=True), fresh, allowed)
+
+
+def no_repeat_values(
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    played: Bool[Array, "n A"],
+    remaining: int,
+    depth: int,
+    *,
+    optimistic: bool = False,
+) -> Float[Array, "n A"]:
+    """Q-values without repeats: expectimax for `depth` rewards, then the best fixed sequence of the arms left.
+
+    With `optimistic` the end is valued as if the context were known; -inf for arms already played.
+    """
+    depth, values = min(depth, remaining - 1), beliefs @ problem.means.T
+    if depth == 0:
+        if optimistic and remaining > 1:
+            for arm in range(problem.n_arms):
+                after = played.copy()
+                after[:, arm] = True
+                values[:, arm] += _ends(problem, beliefs, after, remaining - 1, optimistic)
+        # Otherwise greedy: any order of the best sequence is worth the same, but the best first learns no less.
+        return np.where(played, -np.inf, values)
+    n_codes, n_values = len(problem.table), problem.n_values
+    block = max(1, _CHUNK // (n_codes * problem.n_arms))
+    for start in range(0, len(beliefs), block):
+        part = slice(start, start + block)
+        children = (beliefs[part, None, :] * problem.table).reshape(-1, beliefs.shape[1])
+        after = np.repeat(played[part], n_codes, axis=0)
+        after[np.arange(len(after)), np.tile(np.arange(n_codes) // n_values, len(after) // n_codes)] = True
+        if depth == 1:
+            deeper = _ends(problem, children, after, remaining - 1, optimistic)
+        else:
+            deeper = no_repeat_values(problem, children, after, remaining - 1, depth - 1, optimistic=optimistic).max(
+                axis=1
+            )
+        values[part] += deeper.reshape(-1, problem.n_arms, n_values).sum(axis=2)
+    return np.where(played, -np.inf, values)
+
+
+def _ends(
+    problem: Problem, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], remaining: int, optimistic: bool
+) -> Float[Array, "n"]:
+    """The best `remaining` unplayed arms: by their means at the belief, or in every context by itself."""
+    if not optimistic:
+        return _top(np.where(played, -np.inf, beliefs @ problem.means.T), remaining)
+    total = np.zeros(len(beliefs))
+    for context in range(beliefs.shape[1]):
+        total += beliefs[:, context] * _top(np.where(played, -np.inf, problem.means[:, context]), remaining)
+    return total
+
+
+def _top(scores: Float[Array, "n A"], count: int) -> Float[Array, "n"]:
+    """The sum of the `count` highest scores; of those there are when fewer are left."""
+    best = -np.partition(-scores, count - 1, axis=1)[:, :count]
+    return np.where(np.isfinite(best), best, 0.0).sum(axis=1)
+
+
+def no_repeat_bounds(problem: Problem, depth: int) -> tuple[float, float]:
+    """What a lookahead of `depth` proves at the start about sessions without repeats: (lower, upper).
+
+    The lower bound holds for the policy: after every reward, the best sequence of the arms left is worth at least
+    as much as what was left of the one before.
+    """
+    start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
+    if depth == 0:
+        lower = _ends(problem, start, nothing, problem.horizon, optimistic=False)[0]
+    else:
+        lower = no_repeat_values(problem, start, nothing, problem.horizon, depth).max()
+    upper = no_repeat_values(problem, start, nothing, problem.horizon, depth, optimistic=True).max()
+    return float(lower), float(upper)
+
+
+def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
+    """A lookahead plan for sessions without repeats."""
+    cost = (len(problem.table) ** max(depth, 1)) * problem.n_arms
+    if cost > 10**9:
+        raise InvalidArgument(f"depth must keep (arms * values) ** depth * arms below 1e9, got {cost}")
+    lower, upper = no_repeat_bounds(problem, depth)
+    message = f"{name} without repeats: the policy earns at least the lower bound (lmab.evaluate says how much)"
+    bins = {"bins": problem.n_values} if problem.binned else {}
+    if problem.binned:
+        upper = no_repeat_bounds(problem, 0)[1]
+        message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
+    clock.record(lower, upper)
+    policy = NoRepeatsPolicy(problem.bandit, horizon=problem.horizon, depth=depth, **bins)
+    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))

@@ -1,0 +1,148 @@
+"""The optimum of sessions that play each arm at most once: dynamic programming over sets of what was seen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import TooLarge
+from ..policies import State, best_allowed
+from .clock import Clock
+from .no_repeats import no_repeat_values, unplayed
+from .problem import Problem
+from .result import Plan
+from .table_policy import TablePolicy
+
+MAX_STATES = 1_000_000
+_CHUNK = 1 << 20
+
+
+class ExactNoRepeatsPolicy(TablePolicy):
+    """The optimal policy without repeats, as the value of every set of observations.
+
+    The memory of a session is its belief, then the sorted codes of what it saw. A session that did play an arm twice
+    goes on with a lookahead.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
+        >>> plan = lmab.plan(bandit, horizon=3, repeats=False)
+        >>> plan.status, plan.policy.act_on([(0, 0.0)])
+        ('optimal', 1)
+    """
+
+    kind = "once-exact"
+
+    def _sizes(self) -> list[int]:
+        return [n_sets(self._problem, step) for step in range(self.horizon)]
+
+    def action_values(self, state: State) -> Float[Array, "n A"]:
+        """The optimal Q-values, times the probability of what was seen; -inf for arms played before."""
+        problem = self._problem
+        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        codes = self._seen(state)
+        played, repeated = _played(problem, codes)
+        later = self._values[self._starts[state.step + 1] :] if state.step + 1 < self.horizon else np.empty(0)
+        values = np.empty((len(beliefs), problem.n_arms))
+        values[~repeated] = set_values(problem, beliefs[~repeated], codes[~repeated], later)
+        if repeated.any():
+            values[repeated] = no_repeat_values(problem, beliefs[repeated], played[repeated], self._remaining(state), 1)
+        return values
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        played, _ = _played(self._problem, self._seen(state))
+        return best_allowed(self.action_values(state), unplayed(played, allowed))
+
+
+def n_sets(problem: Problem, step: int) -> int:
+    """What a session may have seen after `step` different arms, order apart."""
+    return math.comb(problem.n_arms, step) * problem.n_values**step
+
+
+def fits(problem: Problem) -> bool:
+    """Is the problem small enough for `plan_exactly_without_repeats`?"""
+    return sum(n_sets(problem, step) for step in range(problem.horizon)) <= MAX_STATES
+
+
+def plan_exactly_without_repeats(problem: Problem, clock: Clock) -> Plan:
+    """The optimal plan without repeats, for small problems."""
+    needed = sum(n_sets(problem, step) for step in range(problem.horizon))
+    if needed > MAX_STATES:
+        raise TooLarge(
+            f"without repeats Exact would need {needed} states ({problem.n_arms} arms, {problem.n_values} values, "
+            f"{problem.horizon} steps), more than {MAX_STATES}: use Lookahead"
+        )
+    stages = [np.empty(0)]
+    for step in range(problem.horizon - 1, -1, -1):
+        codes = _all_sets(problem, step)
+        beliefs = problem.weights * problem.table[codes].prod(axis=1)
+        stages.insert(0, set_values(problem, beliefs, codes, stages[0]).max(axis=1))
+    value = float(stages[0][0])
+    bins = {"bins": problem.n_values} if problem.binned else {}
+    policy = ExactNoRepeatsPolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, **bins)
+    upper, status, message = value, "optimal", f"dynamic programming over {needed} sets of observations, no arm twice"
+    if problem.binned:
+        upper, status = _knowing(problem), "heuristic"
+        message += (
+            f"; rewards were put into {problem.n_values} bins per arm, the upper bound is that of knowing the context"
+        )
+    clock.record(value, upper)
+    return Plan(policy, problem.horizon, value, upper, status, message, tuple(clock.trace))
+
+
+def _knowing(problem: Problem) -> float:
+    best = -np.sort(-problem.means, axis=0)[: problem.horizon]
+    return float(problem.weights @ best.sum(axis=0))
+
+
+def set_values(
+    problem: Problem, beliefs: Float[Array, "n M"], codes: Integer[Array, "n t"], later: Float[Array, "next"]
+) -> Float[Array, "n A"]:
+    """Q-values at the given sets of observations; `later` holds the values one step on, empty at the last step."""
+    values = beliefs @ problem.means.T
+    played, _ = _played(problem, codes)
+    n_codes = len(problem.table)
+    block = max(1, _CHUNK // (n_codes * (codes.shape[1] + 1)))
+    for start in range(0, len(codes) if len(later) else 0, block):
+        part = codes[start : start + block]
+        children = np.empty((len(part), n_codes, part.shape[1] + 1), np.int64)
+        children[:, :, :-1] = part[:, None, :]
+        children[:, :, -1] = np.arange(n_codes)
+        children.sort(axis=2)
+        places = np.where(
+            np.repeat(played[start : start + block], problem.n_values, axis=1), 0, _rank(problem, children)
+        )
+        values[start : start + block] += later[places].reshape(len(part), problem.n_arms, -1).sum(axis=2)
+    return np.where(played, -np.inf, values)
+
+
+def _played(problem: Problem, codes: Integer[Array, "n t"]) -> tuple[Bool[Array, "n A"], Bool[Array, "n"]]:
+    """Which arms each row of codes contains, and whether some arm comes twice."""
+    played = np.zeros((len(codes), problem.n_arms), bool)
+    arms = codes // problem.n_values
+    played[np.arange(len(codes))[:, None], arms] = True
+    return played, played.sum(axis=1) < codes.shape[1]
+
+
+def _rank(problem: Problem, codes: Integer[Array, "*n t"]) -> Integer[Array, "*n"]:
+    """Place of sorted rows of codes with distinct arms: arms in colexicographic order, then values."""
+    length, n_values = codes.shape[-1], problem.n_values
+    arms, values = codes // n_values, codes % n_values
+    choose = np.array([[math.comb(n, k + 1) for k in range(length)] for n in range(problem.n_arms)], np.int64)
+    subsets = choose[arms, np.arange(length)].sum(axis=-1)
+    return subsets * n_values**length + (values * n_values ** np.arange(length)).sum(axis=-1)
+
+
+def _all_sets(problem: Problem, length: int) -> Integer[Array, "n t"]:
+    """Every sorted row of `length` codes with distinct arms, in the order of `_rank`."""
+    subsets = [row[::-1] for row in itertools.combinations(range(problem.n_arms - 1, -1, -1), length)][::-1]
+    arms = np.array(subsets, np.int64).reshape(len(subsets), length)
+    values = np.array(list(itertools.product(range(problem.n_values), repeat=length)), np.int64).reshape(
+        -1 if length else 1, length
+    )
+    codes = arms[:, None, :] * problem.n_values + values[None, :, ::-1]
+    return codes.reshape(len(arms) * len(values), length)

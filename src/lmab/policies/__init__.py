@@ -1,0 +1,12 @@
+"""Policies: what to play next, given the session so far."""
+
+from .policy import BeliefPolicy as BeliefPolicy
+from .policy import Policy as Policy
+from .policy import State as State
+from .policy import best_allowed as best_allowed
+from .small import MUCB as MUCB
+from .small import FixedSequence as FixedSequence
+from .small import Greedy as Greedy
+from .small import Stationary as Stationary
+from .small import Thompson as Thompson
+from .small import Uniform as Uniform

@@ -1,0 +1,190 @@
+"""Policies: what to play next given the session so far, for one session or for n at once.
+
+A policy never changes; what a session has seen is a `State`, a value that `observe` turns into the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import files
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import InvalidArgument, check_count, check_rng
+from ..model import LatentBandit, belief
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers."""
+
+    step: int
+    memory: Float[Array, "n K"]  # for most policies the unnormalised belief over contexts
+    single: bool  # one session: arms are ints, not arrays
+
+
+class Policy(ABC):
+    """A session policy: `start`, then `act` and `observe` in turn.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> policy = lmab.Greedy(bandit)
+        >>> state = policy.start()
+        >>> arm = policy.act(state)
+        >>> policy.act(policy.observe(state, arm, 0.0))
+        1
+        >>> policy.act_on([(0, 0.0)])
+        1
+    """
+
+    kind: ClassVar[str]  # the name under which files know it
+    deterministic: ClassVar[bool] = True  # needs no rng
+    adaptive: ClassVar[bool] = True  # looks at rewards
+    order_free: ClassVar[bool] = True  # the order of what was seen does not matter
+    horizon: int | None = None
+    n_arms: int | None = None  # None: any arm number is fine
+
+    def start(self, n: int | None = None) -> State:
+        """The state before the first step: of one session, or of n."""
+        size = 1 if n is None else check_count("n", n)
+        return State(0, np.tile(self._initial_memory(), (size, 1)), n is None)
+
+    def act(
+        self, state: State, *, allowed: Any = None, rng: np.random.Generator | None = None
+    ) -> int | Integer[Array, "n"]:
+        """The arm to play now; `allowed` (A,) or (n, A) masks arms that cannot be played."""
+        if self.horizon is not None and state.step >= self.horizon:
+            raise InvalidArgument(f"state must be before the horizon of {self.horizon} steps, got step {state.step}")
+        if not self.deterministic:
+            check_rng(rng, f"{type(self).__name__} plays at random")
+        mask = None if allowed is None else self._mask(allowed, len(state.memory))
+        arms = self._choose(state, mask, rng)
+        return int(arms[0]) if state.single else arms
+
+    def observe(self, state: State, arm: Any, reward: Any) -> State:
+        """The state after `arm` paid `reward`."""
+        arms, rewards = np.atleast_1d(np.asarray(arm)), np.atleast_1d(np.asarray(reward, np.float64))
+        if arms.shape != rewards.shape or arms.shape != (len(state.memory),):
+            raise InvalidArgument(
+                f"arm and reward must hold {len(state.memory)} entries, got shapes {arms.shape} and {rewards.shape}"
+            )
+        if not np.issubdtype(arms.dtype, np.integer) or arms.min() < 0 or (self.n_arms and arms.max() >= self.n_arms):
+            raise InvalidArgument(f"arm must be an integer in 0..{(self.n_arms or 0) - 1}, got {arm!r}")
+        return State(state.step + 1, self._remember(state, arms, rewards), state.single)
+
+    def act_on(
+        self, history: Iterable[tuple[int, float]], *, allowed: Any = None, rng: np.random.Generator | None = None
+    ) -> int:
+        """The arm to play after `history`, a list of (arm, reward)."""
+        state = self.start()
+        for arm, reward in history:
+            state = self.observe(state, arm, reward)
+        return int(self.act(state, allowed=allowed, rng=rng))
+
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        """Probability of playing each of `n_arms` arms now, one row per session."""
+        if not self.deterministic:
+            raise InvalidArgument(f"policy must know its own probabilities, got {type(self).__name__}, which does not")
+        chosen = np.atleast_1d(np.asarray(self.act(state)))
+        if chosen.max() >= n_arms:
+            raise InvalidArgument(f"n_arms must be above the arm played, {int(chosen.max())}, got {n_arms}")
+        probabilities = np.zeros((len(chosen), n_arms))
+        probabilities[np.arange(len(chosen)), chosen] = 1.0
+        return probabilities
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`; `lmab.load` gives a policy that makes the same decisions."""
+        files.write(path, self.record())
+
+    def __repr__(self) -> str:
+        arms = "any arms" if self.n_arms is None else f"{self.n_arms} arms"
+        steps = "any horizon" if self.horizon is None else f"{self.horizon} steps"
+        return f"{type(self).__name__}({arms}, {steps})"
+
+    @abstractmethod
+    def record(self) -> files.Record:
+        """What `from_record` needs to make this policy again."""
+
+    @classmethod
+    @abstractmethod
+    def from_record(cls, record: files.Record) -> Policy:
+        """The policy that `record` describes."""
+
+    @property
+    def arm_labels(self) -> tuple[str | int, ...] | None:
+        """What the arms are called in the log the policy was learned from."""
+        return None
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.empty(0)
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        return state.memory
+
+    @abstractmethod
+    def _choose(
+        self, state: State, allowed: Bool[Array, "n A"] | None, rng: np.random.Generator | None
+    ) -> Integer[Array, "n"]:
+        """One arm per session."""
+
+    def _mask(self, allowed: Any, n: int) -> Bool[Array, "n A"]:
+        mask = np.asarray(allowed, dtype=bool)
+        size = self.n_arms or (mask.shape[-1] if mask.ndim else 0)
+        if mask.shape not in ((size,), (n, size)):
+            raise InvalidArgument(f"allowed must have shape ({size},) or ({n}, {size}), got {mask.shape}")
+        mask = np.broadcast_to(mask, (n, size))
+        stuck = ~mask.any(axis=1)
+        if stuck.any():
+            raise InvalidArgument(f"allowed must leave an arm to play, got none in row {int(stuck.argmax())}")
+        return mask
+
+
+def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
+    """The allowed arm with the highest score; the lowest number among equals.
+
+    Scores within rounding of each other are equal, so that a decision does not hang on the order of a sum.
+    """
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+    top = scores.max(axis=1, keepdims=True)
+    best = scores >= top - _ROUNDING * np.abs(top)
+    return (best if allowed is None else best & allowed).argmax(axis=1)
+
+
+class BeliefPolicy(Policy):
+    """A policy whose memory is the unnormalised belief under a model."""
+
+    def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
+        self.bandit = bandit
+        self.n_arms = bandit.n_arms
+        self.horizon = check_horizon(horizon)
+
+    @property
+    def arm_labels(self) -> tuple[str | int, ...] | None:
+        return self.bandit.arm_labels
+
+    def _initial_memory(self) -> Float[Array, "M"]:
+        return self.bandit.weights
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
+        return belief.update(self.bandit, state.memory, arms, rewards)
+
+    def record(self) -> files.Record:
+        return files.Record(self.kind, {"horizon": self.horizon}, records={"bandit": self.bandit.record()})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Policy:
+        return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
+
+
+def check_horizon(horizon: int | None) -> int | None:
+    """None, or a horizon of at least one step."""
+    return None if horizon is None else check_count("horizon", horizon)

@@ -1,0 +1,222 @@
+"""The small policies: blind ones, and those that act on the belief without planning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._shapes import Array, Bool, Float, Integer
+from ..errors import InvalidArgument, check_array, check_count
+from ..model import LatentBandit, belief
+from .policy import BeliefPolicy, Policy, State, best_allowed, check_horizon
+
+
+class _Blind(Policy):
+    """A policy that knows no model."""
+
+    adaptive = False
+
+    def _preferred(
+        self, arm: int, n: int, allowed: Bool[Array, "n A"] | None, others: Sequence[int]
+    ) -> Integer[Array, "n"]:
+        """`arm`, or where it is not allowed the first allowed one of `others`, then of all arms."""
+        if allowed is None:
+            return np.full(n, arm)
+        n_arms = allowed.shape[1]
+        order = list(dict.fromkeys([arm, *others, *range(n_arms)]))
+        if max(order) >= n_arms:
+            raise InvalidArgument(f"allowed must cover arm {max(order)}, got {n_arms} arms")
+        return np.array(order)[allowed[:, order].argmax(axis=1)]
+
+
+class Uniform(_Blind):
+    """Any allowed arm, equally likely: the exploration policy of Algorithm 1, step 1.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> policy = lmab.Uniform(3)
+        >>> policy.act(policy.start(), allowed=[False, True, False], rng=np.random.default_rng(0))
+        1
+    """
+
+    kind = "uniform"
+    deterministic = False
+
+    def __init__(self, n_arms: int, *, horizon: int | None = None) -> None:
+        self.n_arms = check_count("n_arms", n_arms)
+        self.horizon = check_horizon(horizon)
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        n = len(state.memory)
+        if allowed is None:
+            return rng.integers(self.n_arms, size=n)
+        rank = (rng.random(n) * allowed.sum(axis=1)).astype(np.int64) + 1
+        return (allowed.cumsum(axis=1) >= rank[:, None]).argmax(axis=1)
+
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        if n_arms != self.n_arms:
+            raise InvalidArgument(f"n_arms must be the policy's {self.n_arms}, got {n_arms}")
+        return np.full((len(state.memory), n_arms), 1 / n_arms)
+
+    def record(self) -> files.Record:
+        return files.Record(self.kind, {"n_arms": self.n_arms, "horizon": self.horizon})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Uniform:
+        return cls(**record.fields)
+
+
+class FixedSequence(_Blind):
+    """The given arms in the given order, whatever they pay.
+
+    Examples:
+        >>> import lmab
+        >>> policy = lmab.FixedSequence([2, 0])
+        >>> policy.act_on([(2, 1.0)])
+        0
+    """
+
+    kind = "fixed-sequence"
+
+    def __init__(self, arms: Sequence[int]) -> None:
+        self.arms = tuple(check_count(f"arms[{i}]", arm, minimum=0) for i, arm in enumerate(arms))
+        self.horizon = check_count("the number of arms", len(self.arms))
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return self._preferred(self.arms[state.step], len(state.memory), allowed, self.arms[state.step :])
+
+    def record(self) -> files.Record:
+        return files.Record(self.kind, {"arms": list(self.arms)})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> FixedSequence:
+        return cls(**record.fields)
+
+
+class Stationary(_Blind):
+    """One arm at every step: the best that ignoring contexts can do.
+
+    Examples:
+        >>> import lmab
+        >>> lmab.Stationary(4).act_on([])
+        4
+    """
+
+    kind = "stationary"
+
+    def __init__(self, arm: int, *, horizon: int | None = None) -> None:
+        self.arm = check_count("arm", arm, minimum=0)
+        self.horizon = check_horizon(horizon)
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return self._preferred(self.arm, len(state.memory), allowed, ())
+
+    def record(self) -> files.Record:
+        return files.Record(self.kind, {"arm": self.arm, "horizon": self.horizon})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Stationary:
+        return cls(**record.fields)
+
+
+class Greedy(BeliefPolicy):
+    """The arm with the highest expected reward under the belief. With static contexts this is Q-MDP.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1], [0.2, 0.7]])
+        >>> lmab.Greedy(bandit).act_on([])
+        0
+    """
+
+    kind = "greedy"
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return best_allowed(state.memory @ self.bandit.means, allowed)
+
+
+class Thompson(BeliefPolicy):
+    """Draw a context from the belief and play its best arm (mTS of Hong et al., 2020).
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.0, 1.0], [[0.9, 0.1], [0.2, 0.7]])
+        >>> lmab.Thompson(bandit).act_on([], rng=np.random.default_rng(0))
+        1
+    """
+
+    kind = "thompson"
+    deterministic = False
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        cumulative = state.memory.cumsum(axis=1)
+        draw = rng.random(len(cumulative)) * cumulative[:, -1]
+        contexts = (cumulative > draw[:, None]).argmax(axis=1)
+        if allowed is None:
+            return self.bandit.means.argmax(axis=1)[contexts]
+        return best_allowed(self.bandit.means[contexts], allowed)
+
+    def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
+        best = np.zeros((self.bandit.n_contexts, n_arms))
+        best[np.arange(self.bandit.n_contexts), self.bandit.means.argmax(axis=1)] = 1.0
+        return belief.normalise(state.memory) @ best
+
+
+class MUCB(BeliefPolicy):
+    """Optimism over the contexts still consistent with the session (mUCB of Hong et al., 2020).
+
+    Each step believes the consistent context that promises most and plays its best arm. A context stays consistent
+    while the rewards it promised, when believed, exceed those received by at most
+    `width * spread * sqrt(6 * t * log(t + 1))`, with `spread` the range of the rewards (Gaussian: the scale).
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> lmab.MUCB(bandit).act_on([])
+        0
+    """
+
+    kind = "mucb"
+    order_free = False
+
+    def __init__(self, bandit: LatentBandit, *, horizon: int | None = None, width: float = 0.25) -> None:
+        super().__init__(bandit, horizon=horizon)
+        self.width = float(check_array("width", [width], ndim=1)[0])
+
+    def _initial_memory(self) -> Float[Array, "M"]:
+        return np.zeros(self.bandit.n_contexts)  # promised minus received, summed over the steps a context was believed
+
+    def _consistent(self, state: State) -> Bool[Array, "n M"]:
+        rewards = self.bandit.rewards
+        spread = float(np.ptp(rewards.values)) if hasattr(rewards, "values") else rewards.scale
+        limit = self.width * spread * np.sqrt(6 * state.step * np.log(state.step + 1))
+        within = state.memory <= limit
+        return within | ~within.any(axis=1, keepdims=True)  # when none is left, all are candidates again
+
+    def _believed(
+        self, state: State, allowed: Bool[Array, "n A"] | None
+    ) -> tuple[Integer[Array, "n"], Integer[Array, "n"]]:
+        means = self.bandit.means
+        if allowed is None:
+            best, promise = np.tile(means.argmax(axis=1), (len(state.memory), 1)), means.max(axis=1)[None]
+        else:
+            masked = np.where(allowed[:, None, :], means[None], -np.inf)
+            best, promise = masked.argmax(axis=2), masked.max(axis=2)
+        contexts = np.where(self._consistent(state), promise, -np.inf).argmax(axis=1)
+        return contexts, best[np.arange(len(best)), contexts]
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        return self._believed(state, allowed)[1]
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
+        contexts = self._believed(state, None)[0]
+        memory = state.memory.copy()
+        memory[np.arange(len(memory)), contexts] += self.bandit.means[contexts, arms] - rewards
+        return memory
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(base.kind, {**base.fields, "width": self.width}, base.arrays, base.records)

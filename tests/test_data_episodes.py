@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import logs
+
+from lmab import Episodes
+from lmab.data import columns
+from lmab.data import log_files as logfiles
+from lmab.errors import InvalidData, InvalidFile
+
+FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+COLUMNS = {"episode": "e", "action": "a", "reward": "r", "step": "t"}
+
+
+@pytest.fixture(params=FRAMES)
+def frame(request):
+    return FRAMES[request.param]
+
+
+def test_from_arrays_skips_unplayed_steps():
+    episodes = Episodes.from_arrays([[0, -1, 2], [1, 1, -1]], [[1.0, 9.0, 0.5], [0.0, 1.0, 9.0]])
+    assert (len(episodes), episodes.n_steps, episodes.n_arms, episodes.horizon) == (2, 4, 3, 2)
+    np.testing.assert_array_equal(episodes.actions, [0, 2, 1, 1])
+    np.testing.assert_array_equal(episodes.rewards, [1.0, 0.5, 0.0, 1.0])
+    np.testing.assert_array_equal(episodes.offsets, [0, 2, 4])
+
+
+def test_from_arrays_keeps_propensities():
+    episodes = Episodes.from_arrays([[0, -1], [1, 1]], np.ones((2, 2)), propensities=[[0.5, 0], [0.25, 1]])
+    np.testing.assert_array_equal(episodes.propensities, [0.5, 0.25, 1.0])
+
+
+def test_from_frame_sorts_by_episode_and_step(frame):
+    data = {"e": [2, 1, 2, 1], "t": [1, 0, 0, 1], "a": [3, 0, 2, 1], "r": [0.3, 0.0, 0.2, 0.1]}
+    episodes = Episodes.from_frame(frame(data), **COLUMNS)
+    np.testing.assert_array_equal(episodes.actions, [0, 1, 2, 3])
+    np.testing.assert_array_equal(episodes.rewards, [0.0, 0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(episodes.offsets, [0, 2, 4])
+
+
+def test_without_a_step_column_rows_keep_their_order(frame):
+    data = {"e": ["b", "a", "b", "a"], "a": [3, 0, 2, 1], "r": [1, 0, 0, 1]}
+    episodes = Episodes.from_frame(frame(data), episode="e", action="a", reward="r")
+    np.testing.assert_array_equal(episodes.actions, [0, 1, 3, 2])
+
+
+def test_string_arms_get_sorted_labels(frame):
+    data = {"e": [1, 1, 2], "t": [0, 1, 0], "a": ["tea", "milk", "tea"], "r": [True, False, True]}
+    episodes = Episodes.from_frame(frame(data), **COLUMNS)
+    assert episodes.arm_labels == ("milk", "tea")
+    np.testing.assert_array_equal(episodes.actions, [1, 0, 1])
+    np.testing.assert_array_equal(episodes.rewards, [1.0, 0.0, 1.0])
+
+
+def test_large_integers_are_labels_and_small_ones_numbers(frame):
+    def labels(arms):
+        data = frame({"e": [1, 2], "a": arms, "r": [0.0, 1.0]})
+        return Episodes.from_frame(data, episode="e", action="a", reward="r").arm_labels
+
+    assert labels([5, 900]) is None
+    assert labels([10**9, 4711]) == (4711, 10**9)
+    assert labels([-1, 3]) == (-1, 3)
+
+
+def test_many_dense_integers_are_numbers():
+    arms = np.arange(5000)
+    data = pa.table({"e": arms, "a": arms, "r": np.zeros(5000)})
+    assert Episodes.from_frame(data, episode="e", action="a", reward="r").arm_labels is None
+
+
+def test_times_may_be_steps(frame):
+    times = pd.to_datetime(["2024-01-02", "2024-01-01"]).to_pydatetime().tolist()
+    data = frame({"e": ["x", "x"], "t": times, "a": [1, 0], "r": [1.0, 0.0]})
+    np.testing.assert_array_equal(Episodes.from_frame(data, **COLUMNS).actions, [0, 1])
+
+
+def test_known_labels_fix_the_table(frame):
+    data = frame({"e": [1, 2], "t": [0, 0], "a": ["tea", "milk"], "r": [0, 1]})
+    episodes = Episodes.from_frame(data, **COLUMNS, arm_labels=("water", "tea", "milk"))
+    np.testing.assert_array_equal(episodes.actions, [1, 2])
+    assert episodes.n_arms == 3
+    with pytest.raises(InvalidData, match="column 'a' names an unknown arm, 'milk', in row 1"):
+        Episodes.from_frame(data, **COLUMNS, arm_labels=("tea",))
+
+
+def test_pandas_categories_are_labels():
+    data = pd.DataFrame({"e": [1, 2], "a": pd.Categorical(["x", "y"]), "r": [0.0, 1.0]})
+    assert Episodes.from_frame(data, episode="e", action="a", reward="r").arm_labels == ("x", "y")
+
+
+BAD_FRAMES = [
+    ({"e": [1, None], "t": [0, 1], "a": [0, 1], "r": [0.0, 1.0]}, "column 'e' has a missing value in row 1"),
+    ({"e": [1, 1], "t": [0, 1], "a": ["x", None], "r": [0.0, 1.0]}, "column 'a' has a missing value in row 1"),
+    ({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": [None, 1.0]}, "column 'r' .* row 0"),
+    ({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": [0.0, np.inf]}, "column 'r' must be finite, got inf in row 1"),
+    ({"e": [1, 2, 1], "t": [0, 0, 0], "a": [0, 1, 2], "r": [0.0, 1.0, 1.0]}, "column 't' repeats a step .* row 2"),
+    ({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": ["a", "b"]}, "column 'r' must hold numbers, got .* in row 0"),
+    ({"e": [1, 1], "t": [0, 1], "a": [0.5, 1.5], "r": [0, 1]}, "column 'a' must hold integers or text"),
+    ({"e": [1, 1], "t": [0, 1], "x": [0, 1], "r": [0, 1]}, "no column 'a'; its columns are 'e', 't', 'x', 'r'"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BAD_FRAMES)
+def test_bad_frames_name_column_and_row(frame, data, message):
+    with pytest.raises(InvalidData, match=message):
+        Episodes.from_frame(frame(data), **COLUMNS)
+
+
+def test_empty_frames(frame):
+    data = {name: np.array([], dtype=float) for name in "etar"}
+    with pytest.raises(InvalidData, match="at least one row"):
+        Episodes.from_frame(frame(data), **COLUMNS)
+
+
+def test_mixed_types_name_the_column():
+    with pytest.raises(InvalidData, match="'a'"):
+        Episodes.from_frame(pd.DataFrame({"e": [1, 2], "t": [0, 0], "a": [1, "x"], "r": [0, 1]}), **COLUMNS)
+
+
+def test_not_a_frame():
+    with pytest.raises(InvalidData, match="must be a pandas, polars or pyarrow"):
+        Episodes.from_frame([1, 2], **COLUMNS)
+
+
+def test_propensities_must_be_probabilities(frame):
+    data = frame({"e": [1, 2], "t": [0, 0], "a": [0, 1], "r": [0, 1], "p": [0.5, 0.0]})
+    with pytest.raises(InvalidData, match=r"column 'p' must be in \(0, 1\], got 0.0 in row 1"):
+        Episodes.from_frame(data, **COLUMNS, propensity="p")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (([[0, 1]], [[0.0]]), "same shape"),
+        (([0, 1], [0.0, 1.0]), r"\(N, H\) arrays"),
+        ((np.empty((0, 3), int), np.empty((0, 3))), "N, H >= 1"),
+        ((np.empty((3, 0), int), np.empty((3, 0))), "N, H >= 1"),
+        (([[0.5]], [[1.0]]), "actions must be integers"),
+        (([[-1, -1]], [[0.0, 0.0]]), "at least one step per episode, got none in row 0"),
+        (([[0, 1]], [[0.0, np.nan]]), "rewards must be finite, got nan at step 1"),
+    ],
+)
+def test_bad_arrays(arrays, message):
+    with pytest.raises(ValueError, match=message):
+        Episodes.from_arrays(*arrays)
+
+
+def test_arms_out_of_range():
+    with pytest.raises(ValueError, match=r"actions must be in 0\.\.1, got 2 at step 1"):
+        Episodes.from_arrays([[0, 2]], [[0.0, 1.0]], n_arms=2)
+
+
+@given(logs(), st.sampled_from([".parquet", ".csv"]))
+def test_write_and_read_give_the_same_episodes(tmp_path_factory, episodes, suffix):
+    path = tmp_path_factory.mktemp("logs") / f"log{suffix}"
+    episodes.write(path)
+    again = Episodes.read(path)
+    assert again == (episodes if suffix == ".parquet" else again.with_arms(again.n_arms))
+    np.testing.assert_array_equal(again.actions, episodes.actions)
+    np.testing.assert_array_equal(again.offsets, episodes.offsets)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_labels_and_propensities_survive_files(tmp_path, suffix):
+    data = pa.table(
+        {"e": [1, 1, 2], "t": [0, 1, 0], "a": ["b,", 'a"', "b,"], "r": [0.1, 0.2, 0.3], "p": [0.5, 1, 0.25]}
+    )
+    episodes = Episodes.from_frame(data, **COLUMNS, propensity="p")
+    episodes.write(tmp_path / f"log{suffix}")
+    assert Episodes.read(tmp_path / f"log{suffix}", propensity="propensity") == episodes
+
+
+def test_bad_files_are_named(tmp_path):
+    (tmp_path / "log.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(InvalidFile, match=r"log\.parquet: cannot be read as Parquet"):
+        Episodes.read(tmp_path / "log.parquet")
+    (tmp_path / "log.csv").write_bytes(b"")
+    with pytest.raises(InvalidFile, match=r"log\.csv: cannot be read as CSV"):
+        Episodes.read(tmp_path / "log.csv")
+    with pytest.raises(InvalidFile, match="must end in"):
+        Episodes.read(tmp_path / "log.xlsx")
+    with pytest.raises(InvalidFile, match=r"none\.parquet"):
+        Episodes.read(tmp_path / "none.parquet")
+
+
+@given(logs(), st.data())
+def test_indexing_is_like_a_list_of_episodes(episodes, data):
+    pieces = list(episodes)
+    chosen = data.draw(st.lists(st.integers(0, len(episodes) - 1), min_size=1, max_size=5))
+    picked = episodes[np.array(chosen)]
+    np.testing.assert_array_equal(picked.actions, np.concatenate([pieces[i].actions for i in chosen]))
+    np.testing.assert_array_equal(picked.rewards, np.concatenate([pieces[i].rewards for i in chosen]))
+    assert episodes[:] == episodes
+    assert episodes[np.ones(len(episodes), bool)] == episodes
+    assert episodes[-1] == pieces[-1]
+
+
+@given(logs(), logs())
+def test_sum_is_the_concatenation(a, b):
+    both = a + b
+    assert len(both) == len(a) + len(b)
+    assert both[: len(a)] == a
+    assert both[len(a) :] == b
+
+
+def test_sum_merges_labels():
+    def log(arms):
+        data = pa.table({"e": np.arange(len(arms)), "a": arms, "r": np.zeros(len(arms))})
+        return Episodes.from_frame(data, episode="e", action="a", reward="r")
+
+    both = log(["a", "c"]) + log(["b", "c"])
+    assert both.arm_labels == ("a", "c", "b")
+    np.testing.assert_array_equal(both.actions, [0, 1, 2, 1])
+    with pytest.raises(ValueError, match="both logs must have arm labels"):
+        log(["a"]) + log([0])
+
+
+def test_sum_wants_propensities_on_both_sides():
+    a = Episodes.from_arrays([[0]], [[1.0]])
+    with pytest.raises(ValueError, match="both logs must have propensities"):
+        a + Episodes.from_arrays([[0]], [[1.0]], propensities=[[0.5]])
+
+
+def test_split_parts_every_episode(rng):
+    episodes = Episodes.from_arrays(np.arange(10)[:, None], np.zeros((10, 1)))
+    train, heldout = episodes.split(0.7, rng=rng)
+    assert (len(train), len(heldout)) == (7, 3)
+    np.testing.assert_array_equal(np.sort(np.concatenate([train.actions, heldout.actions])), np.arange(10))
+    for fraction in (0.0, 1.0, 0.01, -1, 2):
+        with pytest.raises(ValueError, match="fraction must leave"):
+            episodes.split(fraction, rng=rng)
+
+
+@given(logs())
+def test_arrays_round_trip(episodes):
+    actions, rewards = episodes.to_arrays()
+    assert Episodes.from_arrays(actions, rewards, n_arms=episodes.n_arms) == episodes
+
+
+@given(logs(), st.randoms(use_true_random=False))
+def test_order_of_rows_does_not_matter(episodes, random):
+    lengths = episodes.lengths
+    data = {
+        "e": np.repeat(np.arange(len(episodes)), lengths),
+        "t": np.arange(episodes.n_steps) - np.repeat(episodes.offsets[:-1], lengths),
+        "a": episodes.actions,
+        "r": episodes.rewards,
+    }
+    rows = list(range(episodes.n_steps))
+    random.shuffle(rows)
+    shuffled = pa.table({name: values[rows] for name, values in data.items()})
+    assert Episodes.from_frame(shuffled, **COLUMNS).with_arms(3) == episodes
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("names", ["text", "integers"])
+def test_files_are_read_in_batches(tmp_path, monkeypatch, rng, suffix, names):
+    """A file of many small batches, with dictionaries merged on the way, gives what the frame gives."""
+    n = 3000
+    ids = rng.permutation(n) // 3
+    arms, rewards = rng.integers(40, size=n) * 100 - 50, rng.integers(9, size=n) / 8
+    data = {"e": ids, "t": rng.permutation(n), "a": arms, "r": rewards}
+    if names == "text":
+        data |= {"e": [f"user {e}" for e in ids], "a": [f"item {a}" for a in arms]}
+    table = pa.table(data)
+    path = tmp_path / f"log{suffix}"
+    (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(table, path)
+    monkeypatch.setattr(logfiles, "BATCH", 64)
+    monkeypatch.setattr(logfiles, "_CSV_BLOCK", 1000)
+    monkeypatch.setattr(columns, "_TEXTS", 100)
+    assert Episodes.read(path, **COLUMNS) == Episodes.from_frame(table, **COLUMNS)
+    bad = table.set_column(3, "r", pa.array(np.where(np.arange(n) == 2500, np.inf, 0.0)))
+    (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(bad, path)
+    with pytest.raises(InvalidData, match="column 'r' must be finite, got inf in row 2500"):
+        Episodes.read(path, **COLUMNS)
+
+
+def test_a_csv_column_that_changes_its_mind(tmp_path, monkeypatch):
+    monkeypatch.setattr(logfiles, "_CSV_BLOCK", 200)
+    path = tmp_path / "log.csv"
+    rows = [f"{k},{k % 3},{k % 2}" for k in range(200)]
+    path.write_text("\n".join(["e,a,r", *rows, "x7,tea,0.5"]))
+    episodes = Episodes.read(path, episode="e", action="a", reward="r")
+    assert len(episodes) == 201
+    assert episodes.arm_labels == ("0", "1", "2", "tea")
+    assert episodes.rewards[-1] == 0.5
+    path.write_text("\n".join(["e,a,r", *rows, "7,1,much"]))
+    with pytest.raises(InvalidFile, match="conversion error"):
+        Episodes.read(path, episode="e", action="a", reward="r")
+
+
+def test_labels_decide_what_digits_in_a_csv_are(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("e,a,r\n1,101,0\n2,205,1\n")
+    columns = {"episode": "e", "action": "a", "reward": "r"}
+    assert Episodes.read(path, **columns).arm_labels is None
+    np.testing.assert_array_equal(Episodes.read(path, **columns, arm_labels=("205", "101")).actions, [1, 0])
+    np.testing.assert_array_equal(Episodes.read(path, **columns, arm_labels=(205, 101)).actions, [1, 0])
+    with pytest.raises(InvalidData, match="unknown arm, 205, in row 1; 1 are known: 101"):
+        Episodes.read(path, **columns, arm_labels=(101,))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([b"\xff", b"a"], pa.binary()), "column 'a' cannot be used"),
+        (pa.array([[1], [2]]), "column 'a' must hold integers or text"),
+    ],
+)
+def test_strange_columns(column, message):
+    with pytest.raises(InvalidData, match=message):
+        Episodes.from_frame(pa.table({"e": [1, 2], "a": column, "r": [0, 1]}), episode="e", action="a", reward="r")
+
+
+def test_bytes_are_text_and_decimals_numbers():
+    rewards = pa.array([0.25, 1.0]).cast(pa.decimal128(5, 2))
+    table = pa.table({"e": [5, 1], "a": pa.array([b"x", b"y"]), "r": rewards})
+    episodes = Episodes.from_frame(table, episode="e", action="a", reward="r")
+    assert episodes.arm_labels == ("x", "y")
+    np.testing.assert_array_equal(episodes.rewards, [1.0, 0.25])
+
+
+@pytest.mark.parametrize("low", [-(2**31), 0, 2**63])
+def test_ids_and_steps_far_apart_sort_right(low):
+    top = low + 2**32 - 1
+    kind = pa.uint64() if low > 2**62 else pa.int64()
+    table = pa.table({"e": pa.array([top, low, top], kind), "t": [2, 1, 1], "a": [2, 0, 1], "r": [0.0, 1.0, 2.0]})
+    np.testing.assert_array_equal(Episodes.from_frame(table, **COLUMNS).actions, [0, 1, 2])
+
+
+def test_text_is_not_kept_per_step(tmp_path):
+    """2 * 10^6 steps whose session names alone are 400 MB of text, read in a process of its own."""
+    n = 2_000_000
+    steps = np.arange(n, dtype=np.int32)
+    sessions = pa.array([f"{k:09d}" + "-long" * 38 for k in range(n // 20)])
+    data = {"e": pa.DictionaryArray.from_arrays(steps // 20, sessions), "a": steps % 7, "r": steps % 2}
+    path = tmp_path / "log.parquet"
+    pyarrow.parquet.write_table(pa.table(data), path, row_group_size=n, store_schema=False)
+    program = f"""
+import lmab
+episodes = lmab.Episodes.read({str(path)!r}, episode="e", action="a", reward="r")
+status = open("/proc/self/status").read()
+print(len(episodes), status.split("VmHWM:")[1].split()[0])
+"""
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("peak memory is read from /proc")
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    size, kilobytes = map(int, out.split())
+    assert size == n // 20
+    assert kilobytes < 600_000  # about 370 MB; a table of the file alone takes 900

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+
+import lmab
+from lmab.errors import LmabWarning
+from lmab.estimation.moment_equations import Matching
+from lmab.model.bins import Bins
+from lmab.moments.high_orders import core_moments
+
+
+def phases(n_contexts, n_arms, horizon, n_episodes, seed):
+    """Algorithm 1's two phases on a random bandit with uneven weights: the bandit, the core set, the core plays."""
+    rng = np.random.default_rng([seed, n_contexts, n_arms])
+    means = lmab.random_bandit(n_contexts, n_arms, rng=rng).means
+    bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(n_contexts, 5.0)), means)
+    environment = lmab.Simulator(bandit, horizon=horizon, rng=rng)
+    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(n_arms), n_episodes), rank=n_contexts))
+    pairs = np.array([arm for arm, _ in core.pairs])
+    log = environment.play(pairs[rng.integers(len(pairs), size=(n_episodes, horizon))])
+    return bandit, core, log, rng
+
+
+def gap_and_distance(n_contexts, n_arms, horizon, n_episodes, seed):
+    bandit, core, log, rng = phases(n_contexts, n_arms, horizon, n_episodes, seed)
+    with warnings.catch_warnings():  # two pairs of one arm may be a core set: then only that arm is played
+        warnings.simplefilter("ignore", LmabWarning)
+        fit = lmab.estimate(log, n_contexts=n_contexts, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    best = lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).lower
+    policy = lmab.plan(fit, horizon=horizon, method=lmab.Exact()).policy
+    return best - lmab.evaluate(policy, bandit, horizon=horizon).mean, bandit.distance(fit)
+
+
+def test_the_jacobian_is_the_derivative(rng):
+    _, core, log, _ = phases(2, 5, 3, 2000, seed=1)
+    task = Matching(core_moments(log, core, 3), core, 2, slack=0.0)
+    point = task.random_start(rng)
+    point[1:] = np.clip(point[1:] + 0.3, 0.05, 0.95)  # some constraints active
+    numeric = approx_fprime(point, lambda p: task.residuals(p, 0.1), 1e-7)
+    np.testing.assert_allclose(task.jacobian(point, 0.1), numeric, rtol=1e-3, atol=1e-2 * np.abs(numeric).max())
+
+
+def test_exact_moments_give_the_exact_model(rng):
+    """With the moments of the truth itself there is nothing left to explain."""
+    bandit, core, log, _ = phases(2, 5, 3, 5000, seed=2)
+    tensors = core_moments(log, core, 3)
+    truth = bandit.rewards.table[core.support]
+    exact = tuple(
+        type(t)(t.indices, truth[t.indices].prod(axis=1) @ bandit.weights, t.plays, t.stderr) for t in tensors
+    )
+    task = Matching(exact, core, 2, slack=1.0)
+    fits = [task.solve(task.random_start(rng), 0.01) for _ in range(6)]
+    best = min(fits, key=lambda fit: fit.cost)
+    assert best.residual < 1e-6
+    order = np.argsort(best.weights)
+    np.testing.assert_allclose(best.weights[order], np.sort(bandit.weights), atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_identifiable_sessions(seed):
+    gap, distance = gap_and_distance(2, 10, 3, 30_000, seed)
+    assert gap < 0.02
+    assert distance < 0.4
+
+
+def test_short_sessions_give_the_value_not_the_parameters():
+    """H = 2 < 2M - 1: the value gap vanishes while the parameters stay wrong (section 3.3)."""
+    results = np.array([gap_and_distance(2, 10, 2, 100_000, seed) for seed in range(3)])
+    assert results[:, 0].mean() < 0.005
+    assert results[:, 1].mean() > 0.03
+
+
+def test_the_message_tells_regime_and_residual(rng):
+    _, core, log, _ = phases(2, 5, 2, 2000, seed=3)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
+    assert "largest residual" in fit.message
+    assert "delta_tsr" in fit.message
+    assert "do not identify parameters" in fit.message
+
+
+def test_values_that_only_the_core_plays_pay_are_allowed_for(rng):
+    _, core, log, _ = phases(2, 5, 3, 500, seed=4)
+    rewards = log.rewards.copy()
+    rewards[0] = 7.0
+    odd = replace(log, rewards=rewards)
+    fit = lmab.estimate(odd, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    assert fit.bandit.rewards.values.tolist() == [0, 1, 7]
+    assert np.isfinite(fit.log_likelihood)
+
+
+def test_action_events_serve_as_well_as_pairs():
+    """Remark A.1: a core set of events, three values, Algorithm 1 end to end."""
+    rng = np.random.default_rng(5)
+    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), size=(2, 6)), [0, 0.5, 1])
+    environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
+    log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)
+        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    assert fit.distance(bandit) < 0.15
+
+
+def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
+    _, core, log, _ = phases(2, 5, 3, 500, seed=4)
+    method = lmab.MomentMatching(design=core, restarts=5)
+    assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "converged"
+    stopped = lmab.estimate(log, n_contexts=2, method=method, rng=rng, progress=lambda _: True)
+    assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
+    monkeypatch.setattr("lmab.estimation.moment_equations._MAX_EVALUATIONS", 2)
+    assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "iteration limit"
+
+
+def test_weights_keep_their_least_value(rng):
+    _, core, log, _ = phases(2, 5, 3, 2000, seed=4)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, w_min=0.4), rng=rng)
+    assert fit.bandit.weights.min() >= 0.4 - 1e-9
+    with pytest.raises(ValueError, match=r"w_min must be at most 1/2, got 0\.6"):
+        lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, w_min=0.6), rng=rng)
+
+
+def test_a_core_set_is_found_from_the_log(rng):
+    bandit = lmab.random_bandit(2, 6, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(6), n_episodes=50_000, horizon=3, rng=rng)
+    assert lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(), rng=rng).bandit.distance(bandit) < 0.3
+
+
+def test_short_sessions_with_normal_rewards_are_cut(rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, -1.0, 0.5], [-1.0, 1.0, 0.0]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=5000, horizon=2, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
+    assert fit.bins is not None
+    assert fit.bandit.rewards.n_values == 8
+    np.testing.assert_allclose(fit.bandit.weights @ fit.bandit.means, bandit.weights @ bandit.means, atol=0.15)
+
+
+def test_short_sessions_with_normal_rewards_give_a_policy_that_earns(rng, tmp_path):
+    """Appendix B.2 end to end: the policy plans on bins, and plays the real thing."""
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[2.0, -2.0, 0.3], [-2.0, 2.0, 0.3]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=20_000, horizon=2, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
+    policy = lmab.plan(fit.bandit, horizon=2, method=lmab.Exact()).policy
+    policy.save(tmp_path / "policy.lmab")
+    loaded = lmab.load(tmp_path / "policy.lmab")
+    assert loaded.act_on([(0, 1.7)]) == policy.act_on([(0, 1.7)]) == 0
+    assert loaded.act_on([(0, -1.7)]) == policy.act_on([(0, -1.7)]) == 1
+    value = lmab.evaluate(policy, bandit, horizon=2, n_episodes=20_000, rng=rng)
+    best = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2, n_episodes=20_000, rng=rng)
+    assert value.mean > best.mean - 0.1
+    assert value.mean > 1.7  # the best fixed arm earns 0.6
+
+
+def test_the_fine_grid_of_the_appendix(rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.8, -0.8], [-0.8, 0.8]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
+    method = lmab.MomentMatching(restarts=2, bins=None, epsilon=0.6)
+    fit = lmab.estimate(log, n_contexts=2, method=method, rewards="gaussian", rng=rng)
+    family = fit.bandit.rewards
+    assert len(family.edges) == family.n_values - 1 > 20
+    assert np.abs(family.values[family.encode(log.rewards)] - log.rewards).max() <= 0.6 / 4 + 1e-9
+
+
+def test_bins(rng):
+    rewards = rng.standard_normal(1000)
+    bins = Bins.at_quantiles(rewards, 4)
+    cut = bins.apply(rewards)
+    assert cut.mean() == pytest.approx(rewards.mean(), abs=1e-12)
+    np.testing.assert_allclose(np.unique(cut, return_counts=True)[1], 250, atol=1)
+    grid = Bins.on_grid(3, 0.5)
+    assert np.abs(grid.apply(rewards) - rewards).max() <= 0.5 / 9 + 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_contexts", "n_arms", "horizon", "n_episodes", "limit"),
+    [(2, 10, 3, 1_000, 0.06), (2, 10, 3, 100_000, 0.005), (2, 10, 2, 100_000, 0.005), (3, 8, 5, 100_000, 0.01)],
+)
+def test_value_gaps_of_algorithm_1(n_contexts, n_arms, horizon, n_episodes, limit):
+    results = np.array([gap_and_distance(n_contexts, n_arms, horizon, n_episodes, seed) for seed in range(10)])
+    print(f"M={n_contexts} A={n_arms} H={horizon} N={n_episodes}: gap {results[:, 0].mean():.4f}, "
+          f"distance {results[:, 1].mean():.3f}")  # fmt: skip
+    assert results[:, 0].mean() <= limit
+    if horizon < 2 * n_contexts - 1:
+        assert results[:, 1].mean() > 0.03
+
+
+@pytest.mark.slow
+def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
+    distances = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        bandit = lmab.LatentBandit.gaussian(rng.dirichlet([5, 5, 5]), rng.uniform(-1, 1, (3, 20)))
+        environment = lmab.Simulator(bandit, horizon=5, rng=rng)
+        core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian"))
+        plays = environment.play(rng.choice(core.arms, size=(15_000, 5)))
+        logs = {lmab.MomentMatching(design=core): plays, lmab.EM(): environment.run(lmab.Uniform(20), 30_000)}
+        fits = [
+            lmab.estimate(log, n_contexts=3, method=method, rewards="gaussian", scale=1.0, rng=rng).bandit
+            for method, log in logs.items()
+        ]
+        distances.append([bandit.distance(fit) for fit in fits])
+    moments, likelihood = np.mean(distances, axis=0)
+    print(f"Gaussian M=3 A=20 H=5 30000 episodes each: moments {moments:.3f}, EM {likelihood:.3f}")
+    assert likelihood < moments < 0.5

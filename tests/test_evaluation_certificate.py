@@ -1,0 +1,264 @@
+"""Certificates: every number in them by other means, the orderings they must obey, and what they refuse."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.errors import InvalidArgument
+from lmab.evaluation.certificate import _Replanned
+from lmab.evaluation.decision_tree import unroll
+from lmab.evaluation.laplace import laplace
+
+PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
+
+
+def fitted(bandit, n_episodes, horizon, *, seed=0, prior=2.0, gap=0.01):
+    rng = np.random.default_rng(seed)
+    log = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_episodes=n_episodes, horizon=horizon, rng=rng)
+    method = lmab.EM(prior=prior, restarts=8)
+    estimate = lmab.estimate(log, n_contexts=bandit.n_contexts, method=method, rng=rng)
+    return estimate, lmab.plan(estimate.bandit, horizon=horizon, method=lmab.Certified(gap=gap)), log
+
+
+@pytest.fixture(scope="module")
+def case():
+    return fitted(PROBING, 600, 4)
+
+
+@pytest.fixture(scope="module")
+def certificate(case):
+    return lmab.certify(*case, rng=np.random.default_rng(1))
+
+
+def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
+    estimate, plan, log = case
+    certificate = lmab.certify(*case, n_draws=20, rng=np.random.default_rng(1))
+    posterior = laplace(estimate.bandit, estimate.bandit.rewards, log, prior=estimate.prior)
+    weights, families = posterior.draw(20, np.random.default_rng(1))
+    best = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact()).lower
+    for (optimum, value, transferred), weight, family in zip(certificate.draws, weights, families, strict=True):
+        model = lmab.LatentBandit(weight, family)
+        exact = lmab.plan(model, horizon=4, method=lmab.Exact())
+        assert value == pytest.approx(lmab.evaluate(plan.policy, model, horizon=4).mean, rel=1e-9)
+        assert max(value, 0.96 * exact.lower) <= optimum <= exact.lower + 1e-9
+        assert transferred <= best + 1e-9
+    ratios = [
+        certificate.draws[k, 0] / lmab.plan(lmab.LatentBandit(w, f), horizon=4, method=lmab.Exact()).lower
+        for k, (w, f) in enumerate(zip(weights, families, strict=True))
+    ]
+    assert np.mean(ratios) > 0.99  # replanning is nearly optimal
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises(seed):
+    rng = np.random.default_rng(seed)
+    bandit, other = (lmab.random_bandit(3, 8, kind="hard", rng=rng) for _ in range(2))
+    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, bandit.rewards, 5)
+    for model in (bandit, other):
+        replanned = unroll(_Replanned(model, tree, tree.branches(model.rewards), 5), model, model.rewards, 5)
+        value = replanned.value(model.weights, model.rewards)
+        assert value >= tree.value(model.weights, model.rewards) - 1e-12
+        assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead()).lower - 1e-12
+
+
+def test_the_intervals_are_the_stated_quantiles(case, certificate):
+    estimate, plan, _ = case
+    optimum, value, transferred = certificate.draws.T
+    best = max(lmab.evaluate(plan.policy, estimate.bandit, horizon=4).mean, transferred.max())
+    undone = max(plan.upper - best, 0)
+    np.testing.assert_allclose(certificate.value, np.quantile(value, [0.025, 0.975]))
+    low, high = np.quantile(optimum, [0.025, 0.975])
+    np.testing.assert_allclose(certificate.optimum, [low, high + undone])
+    bound = undone + max(np.quantile(optimum - value, 0.95), np.quantile(best - transferred, 0.95))
+    assert certificate.regret == (0.0, pytest.approx(bound))
+    assert certificate.planning_gap == pytest.approx(undone / bound)
+
+
+def test_same_seed_same_bits(case, certificate):
+    again = lmab.certify(*case, rng=np.random.default_rng(1))
+    np.testing.assert_array_equal(again.draws, certificate.draws)
+
+
+def test_more_confidence_never_narrows(case, certificate):
+    surer = lmab.certify(*case, confidence=0.98, rng=np.random.default_rng(1))
+    for name in ("value", "optimum", "regret"):
+        (low, high), (lower, higher) = getattr(certificate, name), getattr(surer, name)
+        assert lower <= low
+        assert high < higher
+
+
+def test_more_data_narrows_all_three(certificate):
+    richer = lmab.certify(*fitted(PROBING, 20_000, 4), rng=np.random.default_rng(1))
+    for name in ("value", "optimum", "regret"):
+        assert np.diff(getattr(richer, name)) < 0.5 * np.diff(getattr(certificate, name))
+    assert richer.n_floored <= certificate.n_floored
+
+
+def test_with_much_data_the_truth_is_inside_narrow_intervals():
+    estimate, plan, log = fitted(PROBING, 20_000, 4, gap=1e-4)
+    certificate = lmab.certify(estimate, plan, log, rng=np.random.default_rng(1))
+    optimum = lmab.plan(PROBING, horizon=4, method=lmab.Exact()).lower
+    value = lmab.evaluate(plan.policy, PROBING, horizon=4).mean
+    assert certificate.value[0] <= value <= certificate.value[1]
+    assert certificate.optimum[0] <= optimum <= certificate.optimum[1]
+    assert optimum - value <= certificate.regret[1] < 0.05
+
+
+def test_the_planning_gap_is_what_better_planning_removes(case):
+    estimate, _, log = case
+    done = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact())
+    undone = lmab.plan(estimate.bandit, horizon=4, method=lmab.QMDP())
+    finished = lmab.certify(estimate, done, log, rng=np.random.default_rng(1))
+    started = lmab.certify(estimate, undone, log, rng=np.random.default_rng(1))
+    assert finished.planning_gap == pytest.approx(0, abs=1e-12)
+    assert "planning is done" in finished.sentence
+    assert started.planning_gap > 0.2
+    assert finished.regret[1] < started.regret[1]
+
+
+def test_the_sentence_tells_the_numbers(certificate):
+    sentence = str(certificate)
+    assert sentence == certificate.sentence
+    for number in (*certificate.value, *certificate.optimum, certificate.regret[1]):
+        assert f"{number:.2f}" in sentence
+    assert "90% confidence" in sentence
+    assert f"{certificate.n_floored} of the {certificate.n_parameters}" in certificate.note
+    assert "no more than 3 contexts" in certificate.note
+
+
+def test_a_thin_log_is_called_thin(certificate):
+    assert not certificate.thin
+    assert "thin" not in certificate.sentence
+    thin = replace(certificate, n_steps=14 * certificate.n_parameters)
+    assert thin.thin
+    for text in (thin.sentence, thin._repr_html_()):
+        assert "the log is thin: 14 steps per parameter" in text
+
+
+def test_arms_never_played_are_mentioned(case, certificate):
+    log = case[2]
+    assert certificate.n_unplayed == 0
+    assert "never played" not in certificate.sentence
+    wide = lmab.Episodes(np.minimum(log.actions, 5), log.rewards, log.offsets, n_arms=8)
+    estimate = lmab.estimate(wide, n_contexts=2, method=lmab.EM(prior=2.0, restarts=2), rng=np.random.default_rng(0))
+    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=np.random.default_rng(0))
+    assert missing.n_unplayed == 2
+    assert "2 arms were never played" in missing.sentence
+
+
+def test_sessions_without_repeats(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.8, 0.3], [0.1, 0.7, 0.3, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=3, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=3, repeats=False)
+    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    best = lmab.plan(bandit, horizon=3, repeats=False, method=lmab.Exact())
+    assert certificate.optimum[0] <= best.lower <= certificate.optimum[1]
+    assert certificate.optimum[1] < lmab.plan(bandit, horizon=3, method=lmab.Exact()).lower  # which repeats
+
+
+def test_three_values_and_sessions_of_one_step():
+    rng = np.random.default_rng(2)
+    bandit = lmab.LatentBandit.categorical([0.6, 0.4], rng.dirichlet(np.ones(3), size=(2, 3)), [0.0, 1.0, 3.0])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=4, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
+    for horizon in (1, 3):
+        plan = lmab.plan(estimate.bandit, horizon=horizon)
+        certificate = lmab.certify(estimate, plan, log, rng=rng)
+        value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
+        assert certificate.value[0] < value < certificate.value[1]
+        assert certificate.horizon == horizon
+
+
+def test_one_context_and_a_dead_one():
+    rng = np.random.default_rng(3)
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.7]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=3, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=1.0), rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=3)
+    alone = lmab.certify(estimate, plan, log, rng=np.random.default_rng(0))
+    assert alone.value[0] < 2.1 < alone.value[1]
+    two = lmab.LatentBandit.bernoulli([1.0, 0.0], np.vstack([estimate.bandit.means, [[0.5, 0.5]]]))
+    plan = lmab.plan(two, horizon=3)
+    dead = lmab.certify(replace(estimate, bandit=two), plan, log, rng=np.random.default_rng(0))
+    assert dead.value[0] < 2.1 < dead.value[1]
+    assert np.isfinite(dead.draws).all()
+
+
+def test_refuses_plain_maximum_likelihood_and_says_why(case):
+    estimate, plan, log = case
+    with pytest.raises(InvalidArgument, match=r"EM\(prior=2.0\).*got prior 0.*overfits"):
+        lmab.certify(replace(estimate, prior=0.0), plan, log, rng=np.random.default_rng(0))
+
+
+def test_refuses_what_does_not_belong_together(case):
+    estimate, plan, log = case
+    rng = np.random.default_rng(0)
+    with pytest.raises(InvalidArgument, match="episodes must be the log"):
+        lmab.certify(estimate, plan, log[:-1], rng=rng)
+    with pytest.raises(InvalidArgument, match=r"plan must be a plan for estimate\.bandit"):
+        lmab.certify(estimate, replace(plan, lower=plan.upper + 0.1, upper=plan.upper + 0.2), log, rng=rng)
+    with pytest.raises(InvalidArgument, match="deterministic"):
+        lmab.certify(estimate, replace(plan, policy=lmab.Thompson(estimate.bandit)), log, rng=rng)
+    with pytest.raises(InvalidArgument, match="arms"):
+        lmab.certify(estimate, lmab.plan(lmab.random_bandit(3, 9, rng=rng), horizon=4), log, rng=rng)
+
+
+def test_accepts_an_equal_copy_of_the_log(case, certificate):
+    estimate, plan, log = case
+    copy = lmab.Episodes(log.actions.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
+    assert lmab.certify(estimate, plan, copy, rng=np.random.default_rng(1)).value == certificate.value
+
+
+def test_refuses_normal_rewards(case):
+    estimate, plan, log = case
+    normal = replace(estimate, bandit=lmab.LatentBandit.gaussian(PROBING.weights, PROBING.means))
+    with pytest.raises(InvalidArgument, match="finitely many values"):
+        lmab.certify(normal, plan, log, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"confidence": 1.0}, "confidence must be a number between 0 and 1, got 1.0"),
+        ({"confidence": 0.0}, "confidence must be"),
+        ({"n_draws": 19}, "n_draws must be an integer of at least 20, got 19"),
+    ],
+)
+def test_refuses_bad_arguments(case, changes, message):
+    arguments = {"rng": np.random.default_rng(0), **changes}
+    with pytest.raises(InvalidArgument, match=message):
+        lmab.certify(*case, **arguments)
+
+
+@pytest.fixture
+def study(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
+    return importlib.import_module("benchmarks.study_certificate")
+
+
+def test_the_study_resumes_where_it_stopped(study, monkeypatch, tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(study, "CASES", [study.Case("probing", 4, 300)])
+    for sets in (1, 2):
+        monkeypatch.setattr("sys.argv", ["study", "--sets", str(sets), "--rows", str(rows)])
+        before = rows.read_text() if rows.exists() else ""
+        study.main()
+        assert rows.read_text().startswith(before)
+        assert len(rows.read_text().splitlines()) == sets
+    assert "| probing | 4 | 300 | prior 2 | 2 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_each_interval_holds_as_often_as_claimed(study):
+    claimed = [case for case in study.CASES if case.claimed]
+    rows = [study.run(case, seed) for seed in range(1000, 1015) for case in claimed]
+    assert len(rows) >= 100
+    for name in ("value", "optimum", "regret"):
+        assert np.mean([row[name] for row in rows]) >= 0.85

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab import Episodes, LatentBandit
+from lmab.errors import InvalidArgument
+from lmab.evaluation import diagnostics
+from lmab.evaluation import unrelated_arms as independent_arms
+from lmab.model import belief
+
+
+@pytest.fixture(scope="module")
+def bandit():
+    return lmab.random_bandit(3, 6, rng=np.random.default_rng(3))
+
+
+@pytest.fixture(scope="module")
+def log(bandit):
+    return lmab.simulate(bandit, lmab.Uniform(6), n_episodes=6000, horizon=6, rng=np.random.default_rng(4))
+
+
+@pytest.fixture(scope="module")
+def checked(log):
+    return diagnostics.check(log, n_contexts=3, rng=np.random.default_rng(5))
+
+
+def test_a_latent_log_is_found_out(checked, bandit, log):
+    assert checked.over_one_type.sure
+    assert checked.over_independent_arms.sure
+    assert checked.calibration.slope == pytest.approx(1, abs=4 * checked.calibration.slope_stderr + 0.1)
+    assert checked.verdict.startswith("There is")
+    truth = belief.log_joint(bandit, log)
+    best = np.logaddexp.reduce(truth, axis=1).mean()
+    assert checked.log_likelihood == pytest.approx(best, abs=0.1)
+
+
+def test_a_log_without_types_shows_none(rng):
+    flat = LatentBandit.bernoulli([1.0], [np.linspace(0.2, 0.8, 6)])
+    log = lmab.simulate(flat, lmab.Uniform(6), n_episodes=4000, horizon=6, rng=rng)
+    result = diagnostics.check(log, n_contexts=3, rng=rng)
+    assert not result.over_one_type.sure
+    assert result.verdict.startswith("Nothing found")
+
+
+def test_unrelated_arms_are_told_from_types(rng):
+    """Every session draws anew what each arm pays: there is much to learn about an arm, nothing about others."""
+    n, h = 6000, 6
+    arms = rng.integers(2, size=(n, h))
+    means = rng.beta(0.5, 0.5, size=(n, 2))
+    log = Episodes.from_arrays(arms, (rng.random((n, h)) < np.take_along_axis(means, arms, axis=1)).astype(float))
+    result = diagnostics.check(log, n_contexts=2, rng=rng)
+    assert result.over_one_type.sure
+    assert not result.over_independent_arms.sure
+    assert result.verdict.startswith("Little")
+
+
+def test_independent_arms_score_against_the_formula(rng):
+    """Beta-binomial with a fixed precision, by the product of predictive probabilities."""
+    counts = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0]])
+    marginal = np.array([[0.4, 0.6], [0.5, 0.5], [0.9, 0.1]])
+    got = independent_arms._dirichlet(counts, marginal, np.array([2.0]))
+    for row, (n, p) in enumerate(zip(counts, marginal, strict=True)):
+        sequence = [0] * int(n[0]) + [1] * int(n[1])
+        expected, seen = 1.0, np.zeros(2)
+        for value in sequence:
+            expected *= (2 * p[value] + seen[value]) / (2 + seen.sum())
+            seen[value] += 1
+        assert got[row] == pytest.approx(np.log(expected))
+
+
+def test_normal_arms_score_against_the_density(rng):
+    from scipy.stats import multivariate_normal
+
+    log = Episodes.from_arrays([[0, 1, 0], [1, 1, -1]], rng.standard_normal((2, 3)))
+    means, variance, ratio = np.array([0.3, -0.2]), 0.7, 0.5
+    got = independent_arms._normal(log, means, variance, ratio)
+    for k, episode in enumerate(log):
+        same = episode.actions[:, None] == episode.actions[None]
+        covariance = variance * (np.eye(len(episode.actions)) + ratio * same)
+        expected = multivariate_normal.logpdf(episode.rewards, means[episode.actions], covariance)
+        assert got[k] == pytest.approx(expected)
+
+
+def test_normal_rewards(rng):
+    bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], scale=0.5)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=2000, horizon=5, rng=rng)
+    result = diagnostics.check(log, n_contexts=2, rewards="gaussian", rng=rng)
+    assert result.over_one_type.sure
+    assert result.over_independent_arms.sure
+
+
+def test_predictions_are_posterior_means(bandit, log):
+    predicted, average = diagnostics.predictions(bandit, log[:50])
+    for k in range(5):
+        episode = log[k]
+        for t in range(6):
+            weights = bandit.weights.copy()
+            for arm, reward in zip(episode.actions[:t], episode.rewards[:t], strict=True):
+                weights = weights * np.where(reward == 1, bandit.means[:, arm], 1 - bandit.means[:, arm])
+            expected = weights / weights.sum() @ bandit.means[:, episode.actions[t]]
+            assert predicted[6 * k + t] == pytest.approx(expected)
+            assert average[6 * k + t] == pytest.approx(bandit.weights @ bandit.means[:, episode.actions[t]])
+
+
+def test_calibration_of_the_truth_and_of_a_model_too_sure(bandit, log):
+    fair = diagnostics.calibrate(bandit, log)
+    assert abs(fair.slope - 1) < 4 * fair.slope_stderr
+    assert (np.abs(fair.observed - fair.predicted) < 4.5 * fair.stderr).all()
+    assert fair.n_steps.sum() == log.n_steps
+    wild = LatentBandit.bernoulli(bandit.weights, np.clip(2 * bandit.means - 0.5, 0.01, 0.99))
+    assert diagnostics.calibrate(wild, log).slope < 0.8
+
+
+def test_one_type_has_nothing_to_calibrate(log):
+    single = LatentBandit.bernoulli([1.0], [np.full(6, 0.5)])
+    assert diagnostics.calibrate(single, log).slope == 0.0
+
+
+def test_what_a_log_can_identify(log, rng):
+    estimate = lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
+    note = diagnostics.identify(estimate, rng=rng)
+    assert note.long_enough == 1.0
+    assert note.rank is not None
+    assert 1 <= note.rank <= 6
+    assert set(note.core_arms) <= set(range(6))
+    assert note.core_arms
+    assert note.rare_arms == ()
+    assert any("5 steps that identify 3 types" in line for line in note.sentences)
+    short = lmab.estimate(log[:40].with_arms(7), n_contexts=4, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
+    poor = diagnostics.identify(short, rng=rng)
+    assert 6 in poor.rare_arms
+    assert poor.long_enough == 0.0
+    assert any("may leave several models equally likely" in line for line in poor.sentences)
+
+
+def test_too_few_sessions_to_hold_out(log, rng):
+    with pytest.raises(InvalidArgument, match="at least 10"):
+        diagnostics.check(log[:5], n_contexts=2, rng=rng)

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lmab
+from lmab import Episodes, LatentBandit
+from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+from lmab.evaluation import importance, off_policy
+from lmab.evaluation import value as evaluation
+
+WEIGHTS = [Fraction(1, 2), Fraction(1, 2)]
+MEANS = [[Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(1, 2)]]
+TRUTH = LatentBandit.bernoulli([0.5, 0.5], [[0.75, 0.25], [0.25, 0.5]])
+WRONG = LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.2], [0.1, 0.6]])
+
+
+def logging_probability(arm: int, history: list[tuple[int, int]]) -> Fraction:
+    """A logging policy that looks at the reward before."""
+    favourite = 0 if not history or history[-1][1] == 1 else 1
+    return Fraction(3, 4) if arm == favourite else Fraction(1, 4)
+
+
+def balanced_log(horizon: int) -> Episodes:
+    """A log in which every possible session occurs exactly as often as it is likely.
+
+    Averages over this log are expectations, with no sampling error at all.
+    """
+    sessions = []
+    for steps in itertools.product(itertools.product(range(2), range(2)), repeat=horizon):
+        chances = [logging_probability(arm, list(steps[:t])) for t, (arm, _) in enumerate(steps)]
+        chance = sum(
+            weight * np.prod([means[a] if r else 1 - means[a] for a, r in steps])
+            for weight, means in zip(WEIGHTS, MEANS, strict=True)
+        ) * np.prod(chances)
+        sessions.append((chance, steps, chances))
+    size = 2 * 16**horizon
+    copies = [int(chance * size) for chance, _, _ in sessions]
+    assert sum(copies) == size
+    actions = np.repeat([[a for a, _ in steps] for _, steps, _ in sessions], copies, axis=0)
+    rewards = np.repeat([[float(r) for _, r in steps] for _, steps, _ in sessions], copies, axis=0)
+    propensities = np.repeat([[float(p) for p in chances] for _, _, chances in sessions], copies, axis=0)
+    return Episodes.from_arrays(actions, rewards, propensities=propensities, n_arms=2)
+
+
+def exact_steps(policy: lmab.Policy, horizon: int) -> np.ndarray:
+    """Expected reward of every step under a possibly random policy, by recursion over histories."""
+    per_step = np.zeros(horizon)
+
+    def walk(state, mass, step):
+        if step == horizon:
+            return
+        chances = policy.distribution(state, n_arms=2)[0]
+        for arm in range(2):
+            per_step[step] += chances[arm] * mass @ TRUTH.means[:, arm]
+            for reward in (0.0, 1.0):
+                likelihood = TRUTH.means[:, arm] if reward else 1 - TRUTH.means[:, arm]
+                if chances[arm] > 0:
+                    after = policy.observe(state, np.array([arm]), np.array([reward]))
+                    walk(after, chances[arm] * mass * likelihood, step + 1)
+
+    walk(policy.start(1), TRUTH.weights, 0)
+    return per_step
+
+
+POLICIES = {
+    "greedy": lmab.Greedy(TRUTH),
+    "greedy on another model": lmab.Greedy(WRONG),
+    "thompson": lmab.Thompson(TRUTH),
+    "uniform": lmab.Uniform(2),
+    "sequence": lmab.FixedSequence([1, 0, 1]),
+    "mucb": lmab.MUCB(TRUTH),
+}
+
+
+@pytest.mark.parametrize("method", off_policy.METHODS)
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("model", [TRUTH, WRONG], ids=["true model", "wrong model"])
+def test_the_expectation_over_all_sessions_is_the_value(name, method, model):
+    policy, horizon = POLICIES[name], 3
+    expected = exact_steps(policy, horizon)
+    outlook = np.random.default_rng(0).random((horizon, 2))  # any outlook will do
+    log = balanced_log(horizon)
+    value = off_policy.weigh(policy, log, horizon=horizon, model=model, outlook=outlook).by(method)
+    np.testing.assert_allclose(value.per_step, expected, atol=1e-12)
+    assert value.mean == pytest.approx(expected.sum(), abs=1e-12)
+    if policy.deterministic:
+        assert value.mean == pytest.approx(lmab.evaluate(policy, TRUTH, horizon=horizon).mean, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", off_policy.METHODS)
+def test_sessions_that_leave_early_and_long_ones_change_nothing(method):
+    log = balanced_log(3)
+    actions, rewards = log.to_arrays()
+    propensities = np.asarray(log.propensities).reshape(actions.shape)
+    short = actions.copy()
+    short[:, 2] = -1
+    both = Episodes.from_arrays(
+        np.vstack([actions, short]), np.vstack([rewards, rewards]), propensities=np.vstack([propensities] * 2)
+    )
+    policy = lmab.Greedy(TRUTH)
+    evidence = evaluation.weigh(policy, both, horizon=3, model=WRONG)
+    np.testing.assert_allclose(evidence.by(method).per_step, exact_steps(policy, 3), atol=1e-12)
+    assert "50.0% of the sessions end before step 3" in evidence.notes[-1]
+    shorter = evaluation.weigh(policy, log, horizon=2, model=WRONG).by(method)
+    np.testing.assert_allclose(shorter.per_step, exact_steps(policy, 2), atol=1e-12)
+
+
+def test_folding_sessions_into_groups_changes_no_estimate(monkeypatch, rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=3000, horizon=3, rng=rng)
+    whole = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
+    monkeypatch.setattr(off_policy, "_GROUPS", 500)
+    monkeypatch.setattr(importance, "CHUNK", 300)
+    folded = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
+    for method in off_policy.METHODS:
+        np.testing.assert_allclose(folded.by(method).per_step, whole.by(method).per_step, atol=1e-12)
+        assert folded.by(method).stderr == pytest.approx(whole.by(method).stderr, rel=0.15)
+    np.testing.assert_allclose(folded.effective_sizes, whole.effective_sizes)
+
+
+def test_bootstrap_and_jackknife_agree_with_the_textbook(rng):
+    """One step and per-decision weights: a plain average, whose standard error everyone knows."""
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=4000, horizon=1, rng=rng)
+    evidence = evaluation.weigh(lmab.Stationary(0), log, horizon=1, model=TRUTH, rng=rng, n_bootstrap=4000)
+    terms = np.where(log.actions == 0, 2 * log.rewards, 0.0)
+    value = evidence.per_decision
+    assert value.stderr == pytest.approx(terms.std(ddof=1) / np.sqrt(len(terms)), rel=1e-9)
+    np.testing.assert_allclose(
+        value.interval, value.mean + np.array([-1.96, 1.96]) * value.stderr, atol=0.15 * value.stderr
+    )
+    shown = log.rewards[log.actions == 0]
+    assert evidence.by("self-normalised").stderr == pytest.approx(shown.std() / np.sqrt(len(shown)), rel=0.02)
+    assert evidence.effective_sizes[0] == pytest.approx(len(shown))
+    assert evidence.n_followed[0] == len(shown)
+
+
+def test_the_model_takes_noise_away(rng):
+    bandit = lmab.random_bandit(4, 5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=20_000, horizon=3, rng=rng)
+    evidence = evaluation.weigh(lmab.Greedy(bandit), log, horizon=3, model=bandit, rng=rng)
+    exact = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=3).mean
+    assert evidence.by("doubly-robust").stderr < 0.75 * evidence.by("per-decision").stderr
+    for method in off_policy.METHODS:
+        value = evidence.by(method)
+        assert abs(value.mean - exact) < 5 * value.stderr
+
+
+def test_outlook_is_exact_or_simulated(rng):
+    policy = lmab.Greedy(TRUTH)
+    exact = evaluation.outlook(policy, TRUTH, 3)
+    np.testing.assert_allclose(exact @ TRUTH.weights, exact_steps(policy, 3), atol=1e-12)
+    noisy = evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 3, rng)
+    np.testing.assert_allclose(noisy @ TRUTH.weights, exact_steps(lmab.Thompson(TRUTH), 3), atol=0.03)
+    with pytest.raises(InvalidArgument, match="rng must be"):
+        evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 3)
+
+
+def test_a_log_that_cannot_tell_says_so(rng):
+    bandit = lmab.random_bandit(4, 50, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=5, rng=rng)
+    with pytest.raises(InvalidData, match=r"the log cannot tell: from step 2 on only .* log sessions played by"):
+        lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, method="self-normalised", rng=rng)
+    with pytest.warns(LmabWarning, match="there the doubly robust estimate is the model's word"):
+        value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, model=bandit, rng=rng)
+    assert value.effective_sizes is not None
+    assert value.effective_sizes[-1] < off_policy.ENOUGH
+    assert value.notes
+    enough = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=1, rng=rng)
+    assert lmab.evaluate(lmab.Stationary(3), enough, horizon=1, rng=rng).notes == ()
+
+
+def test_wrong_propensities_are_noticed(rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
+    lie = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(log.n_steps, 0.6))
+    with pytest.warns(LmabWarning, match=r"weights of step 1 average 0\.8.. instead of 1"):
+        lmab.evaluate(lmab.Greedy(TRUTH), lie, horizon=2)
+
+
+def test_arms_that_the_log_never_plays_are_noticed(rng):
+    log = lmab.simulate(TRUTH, lmab.Stationary(0), n_episodes=2000, horizon=2, rng=rng)
+    log = Episodes(log.actions, log.rewards, log.offsets, 2, np.ones(log.n_steps))
+    with pytest.warns(LmabWarning, match=r"average 0\.500 instead of 1: the log never plays arms"):
+        lmab.evaluate(lmab.Uniform(2), log, horizon=2)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_fitted_propensities_reproduce_logged_ones_without_noise(seed):
+    """On a balanced uniform log the fitted propensities are the true ones."""
+    rng = np.random.default_rng(seed)
+    arms = np.array(list(itertools.product(range(3), repeat=2)) * 4)
+    log = Episodes.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float))
+    fitted = evaluation.propensities.fit_propensities(log)[0]
+    np.testing.assert_allclose(fitted.propensities, 1 / 3)
+
+
+def test_fitted_propensities_end_to_end(rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=5000, horizon=3, rng=rng)
+    bare = Episodes(log.actions, log.rewards, log.offsets, 2)
+    with pytest.raises(InvalidArgument, match="episodes must carry the propensities"):
+        lmab.evaluate(lmab.Greedy(TRUTH), bare, horizon=3)
+    fitted = lmab.evaluate(lmab.Greedy(TRUTH), bare, horizon=3, fit_propensities=True)
+    logged = lmab.evaluate(lmab.Greedy(TRUTH), log, horizon=3)
+    assert fitted.mean == pytest.approx(logged.mean, abs=3 * logged.stderr)
+    assert fitted.notes == ()
+    adaptive = lmab.simulate(TRUTH, lmab.Thompson(TRUTH), n_episodes=5000, horizon=3, rng=rng)
+    with pytest.warns(LmabWarning, match="depend on the rewards before them"):
+        lmab.evaluate(lmab.Uniform(2), _bare(adaptive), horizon=3, fit_propensities=True)
+
+
+def _bare(log: Episodes) -> Episodes:
+    return Episodes(log.actions, log.rewards, log.offsets, log.n_arms)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"horizon": 4}, "horizon must be at most the log's longest session"),
+        ({"method": "magic"}, "method must be one of"),
+        ({"method": "doubly-robust"}, "model must be given"),
+        ({"confidence": 1.5}, "confidence must be between"),
+        ({"n_episodes": 5}, "n_episodes must be None for a log"),
+        ({"policy": lmab.Uniform(1)}, "policy must be for 2 arms"),
+        ({"model": LatentBandit.bernoulli([1.0], [[0.5]])}, "model must have 2 arms|policy must be for 1 arms"),
+        ({"n_bootstrap": 3}, "n_bootstrap must be"),
+    ],
+)
+def test_bad_arguments(change, message):
+    arguments = {"policy": lmab.Greedy(TRUTH), "horizon": 3, **change}
+    with pytest.raises(InvalidArgument, match=message):
+        lmab.evaluate(arguments.pop("policy"), balanced_log(3), **arguments)
+
+
+def test_options_of_a_log_are_refused_for_a_bandit():
+    with pytest.raises(InvalidArgument, match="are for a log"):
+        lmab.evaluate(lmab.Greedy(TRUTH), TRUTH, horizon=2, method="per-decision")
+
+
+def test_arms_that_the_log_happens_not_to_play():
+    wide = LatentBandit.bernoulli([0.5, 0.5], [[0.75, 0.25, 0.1], [0.25, 0.5, 0.1]])
+    value = lmab.evaluate(lmab.Greedy(wide), balanced_log(2), horizon=2, model=wide)
+    assert value.mean == pytest.approx(lmab.evaluate(lmab.Greedy(TRUTH), TRUTH, horizon=2).mean)
+
+
+@pytest.mark.slow
+def test_intervals_cover():
+    """Over 400 fresh logs a 95% interval covers the exact value in 92% to 98% of them."""
+    rng = np.random.default_rng(5)
+    bandit = lmab.random_bandit(3, 4, rng=rng)
+    policy, horizon = lmab.Greedy(bandit), 3
+    exact = lmab.evaluate(policy, bandit, horizon=horizon).mean
+    hits = dict.fromkeys(off_policy.METHODS, 0)
+    for _ in range(400):
+        log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=4000, horizon=horizon, rng=rng)
+        evidence = evaluation.weigh(policy, log, horizon=horizon, model=WRONG_FOR_FOUR, n_bootstrap=400, rng=rng)
+        for method in off_policy.METHODS:
+            low, high = evidence.by(method).interval
+            hits[method] += low <= exact <= high
+    shares = {method: count / 400 for method, count in hits.items()}
+    assert all(0.92 <= share <= 0.98 for share in shares.values()), shares
+
+
+WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=np.random.default_rng(99))
+
+
+def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
+    bandit = lmab.random_bandit(3, 30, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(30), n_episodes=50, horizon=5, rng=rng)
+    with pytest.warns(LmabWarning, match="only"):
+        value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5)
+    assert np.isfinite(value.mean)
+    assert value.notes

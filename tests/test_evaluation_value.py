@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import bandits
+
+import lmab
+from lmab import LatentBandit
+from lmab.errors import TooLarge
+from lmab.evaluation import value as evaluation
+
+
+@given(bandits(), st.integers(1, 4), st.sampled_from(["greedy", "mucb", "sequence", "stationary"]))
+def test_exact_values_agree_with_the_oracle(bandit, horizon, which):
+    policy = {
+        "greedy": lambda: lmab.Greedy(bandit),
+        "mucb": lambda: lmab.MUCB(bandit),
+        "sequence": lambda: lmab.FixedSequence([t % bandit.n_arms for t in range(horizon)]),
+        "stationary": lambda: lmab.Stationary(bandit.n_arms - 1),
+    }[which]()
+    got = lmab.evaluate(policy, bandit, horizon=horizon)
+    family = bandit.rewards
+    expected = oracle.policy_value(bandit.weights, family.probabilities, family.values.tolist(), policy.act_on, horizon)
+    assert got.mean == pytest.approx(expected, abs=1e-12)
+    assert got.exact
+    assert got.stderr == 0.0
+    assert got.per_step.sum() == pytest.approx(got.mean, abs=1e-12)
+
+
+@given(bandits(max_values=2), bandits(max_values=2), st.integers(1, 4))
+def test_a_policy_of_one_model_on_another(model, truth, horizon):
+    if model.n_arms != truth.n_arms:
+        return
+    truth = LatentBandit.categorical(truth.weights, truth.rewards.probabilities, model.rewards.values)
+    policy = lmab.Greedy(model)
+    expected = oracle.policy_value(
+        truth.weights, truth.rewards.probabilities, truth.rewards.values.tolist(), policy.act_on, horizon
+    )
+    assert lmab.evaluate(policy, truth, horizon=horizon).mean == pytest.approx(expected, abs=1e-12)
+
+
+def test_published_values_of_feldman_1962():
+    symmetric = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+    greedy = lmab.Greedy(symmetric)
+    assert lmab.evaluate(greedy, symmetric, horizon=5).mean == pytest.approx(2.980355, abs=1e-9)
+    assert lmab.evaluate(greedy, symmetric, horizon=10).mean == pytest.approx(6.1767271963, abs=1e-9)
+    lopsided = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    assert lmab.evaluate(lmab.Greedy(lopsided), lopsided, horizon=5).mean == pytest.approx(3.0183, abs=1e-9)
+
+
+def test_greedy_on_the_instance_that_needs_probing():
+    bandit = LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
+    assert lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4).mean == pytest.approx(2.544, abs=5e-4)
+    best = int((bandit.weights @ bandit.means).argmax())
+    assert lmab.evaluate(lmab.Stationary(best), bandit, horizon=4).mean == pytest.approx(2.266, abs=5e-4)
+
+
+def test_simulation_agrees_with_the_exact_value(rng):
+    bandit = lmab.random_bandit(4, 10, rng=rng)
+    exact = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6)
+    simulated = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6, n_episodes=50_000, rng=rng)
+    assert 0 < simulated.stderr < 0.02
+    assert abs(simulated.mean - exact.mean) < 5 * simulated.stderr
+    np.testing.assert_allclose(simulated.per_step, exact.per_step, atol=0.02)
+    assert simulated.n_episodes == 50_000
+
+
+def test_the_standard_error_is_honest(rng):
+    bandit = lmab.random_bandit(4, 10, rng=rng)
+    exact = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4).mean
+    runs = [lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4, n_episodes=200, rng=rng) for _ in range(200)]
+    scores = np.array([(run.mean - exact) / run.stderr for run in runs])
+    assert 0.85 < scores.std() < 1.15
+
+
+def test_merging_by_counts_reaches_horizons_that_a_tree_cannot(rng):
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+    result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40)
+    assert result.n_nodes < 100_000
+    check = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40, n_episodes=100_000, rng=rng)
+    assert abs(result.mean - check.mean) < 5 * check.stderr
+
+
+def test_open_loop_policies_are_exact_even_with_continuous_rewards():
+    bandit = LatentBandit.gaussian([0.25, 0.75], [[1.0, 0.0], [0.0, 2.0]])
+    assert lmab.evaluate(lmab.Stationary(1), bandit, horizon=3).mean == pytest.approx(4.5)
+    np.testing.assert_allclose(lmab.evaluate(lmab.FixedSequence([0, 1]), bandit, horizon=2).per_step, [0.25, 1.5])
+
+
+def test_gaussian_by_simulation(rng):
+    bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.01)
+    result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2, n_episodes=20_000, rng=rng)
+    assert abs(result.mean - 1.5) < 5 * result.stderr + 1e-12
+
+
+def test_too_many_histories_are_refused_with_their_number(monkeypatch, rng):
+    monkeypatch.setattr(evaluation, "NODE_LIMIT", 4)
+    bandit = lmab.random_bandit(4, 10, rng=rng)
+    with pytest.raises(TooLarge, match=r"would hold 5 histories of 4 steps .* more than 4: give n_episodes and rng"):
+        lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6)
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "message"),
+    [
+        (lmab.Uniform(4), {"horizon": 2}, "n_episodes and rng are needed: Uniform plays at random"),
+        (lmab.Uniform(4), {"horizon": 2, "n_episodes": 10}, "rng must be a numpy.random.Generator"),
+        (lmab.Uniform(4), {"horizon": 0}, "horizon must be an integer of at least 1, got 0"),
+        (lmab.Stationary(0), {"horizon": 2, "n_episodes": 0}, "n_episodes must be an integer of at least 2"),
+        (lmab.Stationary(9), {"horizon": 2}, r"policy must name arms in 0\.\.3, got 9"),
+        (lmab.Uniform(5), {"horizon": 2}, "policy must be for 4 arms, got one for 5"),
+    ],
+)
+def test_bad_input(policy, arguments, message, rng):
+    with pytest.raises(ValueError, match=message):
+        lmab.evaluate(policy, lmab.random_bandit(2, 4, rng=rng), **arguments)
+
+
+def test_continuous_rewards_ask_for_simulation():
+    bandit = LatentBandit.gaussian([1.0], [[0.0]])
+    with pytest.raises(ValueError, match="rewards are continuous"):
+        lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2)
+
+
+@given(bandits(max_contexts=3, max_arms=3), st.integers(0, 1000))
+def test_relabelling_changes_no_value(bandit, seed):
+    rng = np.random.default_rng(seed)
+    contexts = rng.permutation(bandit.n_contexts)
+    other = bandit.relabel(contexts=contexts)
+    first = lmab.evaluate(lmab.FixedSequence([0, 0]), bandit, horizon=2).mean
+    assert lmab.evaluate(lmab.FixedSequence([0, 0]), other, horizon=2).mean == pytest.approx(first, abs=1e-12)
+    greedy = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=3).mean
+    assert lmab.evaluate(lmab.Greedy(bandit), other, horizon=3).mean == pytest.approx(greedy, abs=1e-12)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import bandits
+
+import lmab
+from lmab.errors import InvalidArgument
+from lmab.model.rewards import Categorical, Gaussian, restore
+
+
+def test_categorical_sample_has_the_right_frequencies(rng):
+    family = Categorical(np.array([[[0.2, 0.5, 0.3]], [[0.0, 0.0, 1.0]]]), np.array([-1.0, 0.0, 2.0]))
+    rewards = family.sample(np.zeros(100_000, int), np.zeros(100_000, int), rng=rng)
+    frequencies = [(rewards == value).mean() for value in family.values]
+    np.testing.assert_allclose(frequencies, [0.2, 0.5, 0.3], atol=5 * 0.5 / np.sqrt(100_000))
+    assert (family.sample(np.ones(100, int), np.zeros(100, int), rng=rng) == 2.0).all()
+
+
+def test_gaussian_sample_has_the_right_moments(rng):
+    family = Gaussian(np.array([[0.5, -1.0]]), 2.0)
+    rewards = family.sample(np.zeros(100_000, int), np.ones(100_000, int), rng=rng)
+    assert abs(rewards.mean() + 1) < 5 * 2 / np.sqrt(100_000)
+    assert abs(rewards.std() - 2) < 5 * 2 / np.sqrt(200_000)
+
+
+@given(bandits())
+def test_codes_and_table_agree_with_likelihood(bandit):
+    family = bandit.rewards
+    arms = np.repeat(np.arange(family.n_arms), family.n_values)
+    rewards = np.tile(family.values, family.n_arms)
+    codes = family.codes(arms, rewards)
+    np.testing.assert_array_equal(codes, np.arange(family.n_arms * family.n_values))
+    np.testing.assert_array_equal(family.table[codes], family.likelihood(arms, rewards))
+    np.testing.assert_allclose(family.means, (family.probabilities * family.values).sum(axis=2))
+
+
+def test_codes_take_the_smallest_type():
+    def dtype(n_arms: int) -> np.dtype:
+        family = Categorical.bernoulli(np.full((1, n_arms), 0.5))
+        return family.codes(np.array([n_arms - 1]), np.array([1.0])).dtype
+
+    assert [dtype(128), dtype(129), dtype(32768), dtype(32769)] == [np.uint8, np.uint16, np.uint16, np.uint32]
+
+
+def test_values_keep_their_order():
+    family = Categorical(np.array([[[0.1, 0.9]]]), np.array([1.0, 0.0]))
+    np.testing.assert_array_equal(family.encode(np.array([0.0, 1.0])), [1, 0])
+    assert family.means[0, 0] == pytest.approx(0.1)
+
+
+def test_gaussian_likelihood_is_the_normal_density():
+    from scipy.stats import norm
+
+    family = Gaussian(np.array([[0.0, 1.0], [2.0, 3.0]]), 1.5)
+    got = family.likelihood(np.array([0, 1]), np.array([0.3, -2.0]))
+    expected = [[norm.pdf(0.3, 0, 1.5), norm.pdf(0.3, 2, 1.5)], [norm.pdf(-2, 1, 1.5), norm.pdf(-2, 3, 1.5)]]
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Categorical(np.array([[[0.5, 0.6]]]), np.array([0.0, 1.0])), "probabilities must sum to 1"),
+        (lambda: Categorical(np.array([[[-0.1, 1.1]]]), np.array([0.0, 1.0])), r"probabilities must lie in \[0, 1\]"),
+        (lambda: Categorical(np.array([[[0.5, 0.5]]]), np.array([1.0, 1.0])), "values must be distinct"),
+        (lambda: Categorical(np.array([[[0.5, 0.5]]]), np.array([0.0, 1.0, 2.0])), "values must have one entry"),
+        (lambda: Categorical(np.array([[0.5, 0.5]]), np.array([0.0, 1.0])), "probabilities must be .* 3 axes"),
+        (lambda: Categorical(np.array([[[0.5, np.nan]]]), np.array([0.0, 1.0])), "probabilities must be finite"),
+        (lambda: Categorical.bernoulli([[1.5]]), r"means must lie in \[0, 1\], got 1.5 at index \(0, 0\)"),
+        (lambda: Gaussian(np.array([[0.0]]), 0.0), "scale must be one positive number"),
+        (lambda: Gaussian(np.array([[np.inf]]), 1.0), "means must be finite"),
+        (lambda: Categorical.bernoulli([[0.5]]).encode(np.array([0.0, 0.5])), "among the values .* got 0.5 at step 1"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(InvalidArgument, match=message):
+        make()
+
+
+def test_relabel_wants_a_permutation():
+    with pytest.raises(ValueError, match="contexts must be a permutation"):
+        lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.1], [0.2]]).relabel(contexts=[0, 0])
+
+
+def test_cut_rewards_take_any_reward():
+    family = Categorical([[[0.2, 0.3, 0.5]]], [-1.0, 0.0, 2.0], [-0.4, 1.0])
+    assert family.encode(np.array([-9.0, -0.5, -0.4, 0.9, 1.0, 7.0])).tolist() == [0, 0, 1, 1, 2, 2]
+    again = restore(family.record())
+    assert again.edges.tolist() == [-0.4, 1.0]
+    assert family.relabel(arms=[0]).edges is not None
+
+
+@pytest.mark.parametrize(("values", "edges"), [([0, 1, 2], [0.5]), ([0, 1, 2], [1.5, 0.5]), ([2, 1, 0], [0.5, 1.5])])
+def test_edges_must_rise_between_rising_values(values, edges):
+    with pytest.raises(ValueError, match="edges must rise, one between any two rising values"):
+        Categorical([[[0.2, 0.3, 0.5]]], values, edges)

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lmab
+from lmab import theory
+from lmab.moments.second import Subspace
+
+
+def support_limit(k: int) -> float:
+    return 4 * k * math.log(math.log(k)) + 16 if k >= 3 else 16
+
+
+@st.composite
+def feature_matrices(draw):
+    """Tall matrices, some rank-deficient, some with duplicated or zero rows."""
+    k, extra = draw(st.integers(1, 12)), draw(st.integers(0, 300))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    features = rng.standard_normal((k + extra, k)) * rng.exponential(size=(k + extra, 1))
+    if draw(st.booleans()) and k > 1:
+        features[:, -1] = features[:, 0]
+    if draw(st.booleans()):
+        features = np.vstack([features, features[: k // 2 + 1]])
+    if draw(st.booleans()):
+        features[:: max(len(features) // 3, 2)] = 0
+    return features if features.any() else features + 1.0
+
+
+@given(feature_matrices())
+def test_theorem_2_4_g_is_at_most_2k_on_a_small_support(features):
+    design = lmab.design(features)
+    k = np.linalg.matrix_rank(features)
+    assert design.rank == k
+    assert design.g <= 2 * k + 1e-9
+    assert len(design.support) <= support_limit(k)
+    assert design.rho.sum() == pytest.approx(1)
+    assert (design.rho > 0).all()
+    information = features[design.support].T @ (design.rho[:, None] * features[design.support])
+    norms = np.einsum("ij,jk,ik->i", features, np.linalg.pinv(information, rcond=1e-12), features)
+    assert norms.max() == pytest.approx(design.g, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_shapes_keep_the_limits(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        d, k = int(rng.integers(1, 2000)), int(rng.integers(1, 40))
+        features = rng.standard_normal((d, k)) @ rng.standard_normal((k, k)) * rng.pareto(1.5, size=(d, 1))
+        features[rng.random(d) < 0.2] = 0
+        features[rng.integers(d, size=d // 3)] = features[0]
+        if not features.any():
+            continue
+        design = lmab.design(features)
+        assert design.g <= 2 * design.rank + 1e-9
+        assert len(design.support) <= support_limit(design.rank)
+
+
+@pytest.mark.parametrize(
+    ("degree", "determinant"), [(1, 1), (2, 0.148148), (3, 0.00512), (4, 4.29722e-5), (5, 8.87350e-8)]
+)
+def test_polynomial_regression_has_its_published_design(degree, determinant):
+    """Support on the roots of (1 - x^2) P_d'(x), equal weights, g = d + 1 (Guest 1958, Hoel 1958)."""
+    grid = np.linspace(-1, 1, 2001)
+    features = np.vander(grid, degree + 1, increasing=True)
+    design = lmab.design(features, tolerance=1e-6)
+    inner = np.polynomial.legendre.Legendre.basis(degree).deriv().roots()
+    roots = np.sort(np.concatenate([[-1, 1], inner.real]))
+    nearest = np.abs(grid[design.support][:, None] - roots).argmin(axis=1)
+    assert np.abs(grid[design.support] - roots[nearest]).max() <= 0.001 + 1e-12
+    np.testing.assert_allclose(np.bincount(nearest, design.rho), 1 / (degree + 1), atol=1e-4)
+    assert design.g == pytest.approx(degree + 1, abs=1e-4)
+    assert design.g <= (1 + 1e-6) * (degree + 1)
+    information = features[design.support].T @ (design.rho[:, None] * features[design.support])
+    assert np.linalg.det(information) == pytest.approx(determinant, rel=1e-4)
+
+
+@given(feature_matrices(), st.integers(0, 1000))
+def test_lemma_3_1_reconstruction_is_exact_on_the_span_and_stable(features, seed):
+    design = lmab.design(features)
+    transform = design.reconstruction
+    assert np.abs(transform).sum(axis=1).max() <= np.sqrt(2 * design.rank) + 1e-9
+    rng = np.random.default_rng(seed)
+    u, v = (
+        features @ rng.standard_normal((features.shape[1], 2)).T[0],
+        features @ rng.standard_normal(features.shape[1]),
+    )
+    scale = max(np.abs(u).max(), 1e-9)
+    np.testing.assert_allclose(transform @ u[design.support] / scale, u / scale, atol=1e-7)
+    worst = np.abs((u - v)[design.support]).max()
+    assert np.abs(u - v).max() <= np.sqrt(2 * design.rank) * worst * (1 + 1e-7) + 1e-12
+
+
+@given(st.integers(2, 5), st.integers(3, 15), st.integers(2, 4), st.integers(0, 10**6))
+def test_corollary_3_2_core_pairs_bound_the_distance_of_whole_models(n_contexts, n_arms, n_values, seed):
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.ones(n_values), size=(n_contexts, n_arms)).reshape(n_contexts, -1)
+    basis = np.linalg.qr(probabilities.T)[0]
+    design = lmab.design(Subspace(basis, np.ones(n_contexts), n_arms, np.arange(float(n_values))))
+    other = rng.dirichlet(np.ones(n_contexts)) @ probabilities  # another element of the span
+    difference = (probabilities[0] - other).reshape(n_arms, n_values)
+    left = np.abs(difference).sum(axis=1).max()
+    core = float(np.abs((probabilities[0] - other)[design.support]).max())
+    assert left <= theory.model_distance(n_contexts, n_values, core) + 1e-12
+
+
+def test_pairs_name_arms_and_values(rng):
+    bandit = lmab.LatentBandit.categorical([0.5, 0.5], rng.dirichlet(np.ones(3), size=(2, 6)), [-1, 0, 2])
+    basis = np.linalg.qr(bandit.rewards.table)[0]
+    space = Subspace(basis, np.ones(2), 6, bandit.rewards.values)
+    design = lmab.design(space)
+    assert design.pairs == [(row // 3, [-1, 0, 2][row % 3]) for row in design.support.tolist()]
+    assert design.arms == sorted({arm for arm, _ in design.pairs})
+    arms = lmab.design(space, events="arms")
+    assert len(arms.pairs) == 3 * len(arms.arms)
+    np.testing.assert_allclose(
+        arms.reconstruction @ bandit.rewards.table[arms.support], bandit.rewards.table, atol=1e-9
+    )
+
+
+def test_remark_a_1_events_bound_the_l1_distance(rng):
+    probabilities = rng.dirichlet(np.ones(3), size=(2, 8))
+    basis = np.linalg.qr(probabilities.reshape(2, -1).T)[0]
+    space = Subspace(basis, np.ones(2), 8, np.arange(3.0))
+    design = lmab.design(space, events="events")
+    assert len(design.coordinates) == 8 * 7
+    difference = probabilities[0] - probabilities[1]
+    core = max(abs(sum(difference[arm, int(v)] for v in event)) for arm, event in design.pairs)
+    assert 0.5 * np.abs(difference).sum(axis=1).max() <= np.sqrt(2 * 2) * core + 1e-12
+
+
+def test_rows_of_gaussian_subspaces_are_arms(rng):
+    design = lmab.design(Subspace(np.linalg.qr(rng.standard_normal((30, 3)))[0], np.ones(3), 30, None))
+    assert design.pairs == [(arm, None) for arm in design.arms]
+
+
+def test_the_basis_does_not_matter(rng):
+    features = rng.standard_normal((200, 4))
+    first = lmab.design(features, tolerance=1e-6)
+    second = lmab.design(features @ rng.standard_normal((4, 4)) * 1e5, tolerance=1e-6)
+    np.testing.assert_array_equal(first.support, second.support)
+    np.testing.assert_allclose(first.rho, second.rho, atol=1e-6)
+
+
+def test_round_trip_through_a_file(rng, tmp_path):
+    design = lmab.design(Subspace(np.linalg.qr(rng.standard_normal((20, 3)))[0], np.ones(3), 10, np.array([0.0, 1.0])))
+    design.save(tmp_path / "core.lmab")
+    again = lmab.load(tmp_path / "core.lmab")
+    assert (again.g, again.pairs) == (design.g, design.pairs)
+    np.testing.assert_array_equal(again.reconstruction, design.reconstruction)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lmab.design(np.zeros((5, 2))), "a row that is not zero"),
+        (lambda: lmab.design(np.ones((5, 2)), tolerance=0), "tolerance must be a positive number, got 0"),
+        (lambda: lmab.design(np.ones((5, 2)), events="all"), "events must be 'pairs', 'events' or 'arms', got 'all'"),
+        (lambda: lmab.design(np.ones((5, 2)), events="arms"), "events must be 'pairs' for a raw feature matrix"),
+        (lambda: lmab.design(np.array([[1.0, np.nan]])), "subspace must be finite"),
+        (lambda: lmab.design(np.ones((5, 2))).pairs, "pairs are known for the design of a Subspace"),
+        (
+            lambda: lmab.design(Subspace(np.ones((26, 1)), np.ones(1), 2, np.arange(13.0)), events="events"),
+            "events must be 'pairs' for more than 12 values",
+        ),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import logs
+
+import lmab
+from lmab.moments.second import second_moments
+
+
+def brute_force(episodes, rows, n_rows, per_arm):
+    """Means over ordered pairs of different steps, by three loops."""
+    sums, plays = np.zeros((n_rows, n_rows)), np.zeros((episodes.n_arms, episodes.n_arms))
+    for start, end in zip(episodes.offsets[:-1], episodes.offsets[1:], strict=True):
+        for s in range(start, end):
+            for t in range(start, end):
+                if s != t:
+                    plays[episodes.actions[s], episodes.actions[t]] += 1
+                    sums[rows[s][0], rows[t][0]] += rows[s][1] * rows[t][1]
+    return sums, np.kron(plays, np.ones((per_arm, per_arm))), plays
+
+
+@given(logs(max_steps=4))
+def test_second_moments_agree_with_three_loops(episodes):
+    if episodes.horizon < 2:
+        return
+    values = np.unique(episodes.rewards)
+    codes = episodes.actions * len(values) + np.searchsorted(values, episodes.rewards)
+    moments = second_moments(episodes)
+    sums, wide, plays = brute_force(episodes, [(c, 1.0) for c in codes], 3 * len(values), len(values))
+    np.testing.assert_array_equal(moments.plays, plays)
+    np.testing.assert_allclose(moments.second[wide > 0], (sums / np.maximum(wide, 1))[wide > 0])
+    np.testing.assert_allclose(moments.second, moments.second.T)
+    gaussian = second_moments(episodes, rewards="gaussian")
+    pairs = list(zip(episodes.actions, episodes.rewards, strict=True))
+    sums, wide, _ = brute_force(episodes, pairs, 3, 1)
+    np.testing.assert_allclose(gaussian.second[wide > 0], (sums / np.maximum(wide, 1))[wide > 0])
+
+
+def test_moments_converge_to_the_truth(rng):
+    bandit = lmab.random_bandit(3, 5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=100_000, horizon=6, rng=rng)
+    table = bandit.rewards.table
+    for pairs, tolerance in (("all", 0.01), ("first-two", 0.04)):
+        moments = second_moments(log, pairs=pairs)
+        np.testing.assert_allclose(moments.second, table @ (bandit.weights[:, None] * table.T), atol=tolerance)
+
+
+def test_the_logging_policy_drops_out(rng):
+    bandit = lmab.random_bandit(3, 4, rng=rng)
+    arms = rng.choice(4, p=[0.7, 0.1, 0.1, 0.1], size=(100_000, 5))
+    log = lmab.simulate(bandit, arms, rng=rng)
+    table = bandit.rewards.table
+    np.testing.assert_allclose(second_moments(log).second, table @ (bandit.weights[:, None] * table.T), atol=0.03)
+
+
+def test_noise_of_normal_rewards_never_enters(rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], rng.uniform(-1, 1, (2, 4)), scale=1.0)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=100_000, horizon=5, rng=rng)
+    truth = bandit.means.T @ (bandit.weights[:, None] * bandit.means)
+    np.testing.assert_allclose(second_moments(log, rewards="gaussian").second, truth, atol=0.05)
+
+
+@pytest.mark.parametrize("n_contexts", [1, 4, 7])
+def test_the_rank_is_found(rng, n_contexts):
+    bandit = lmab.random_bandit(n_contexts, 20, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=50_000, horizon=7, rng=rng)
+    assert lmab.subspace(log).rank == min(n_contexts, 4)
+
+
+def sup_distance(bandit, space) -> float:
+    means = bandit.rewards.table
+    return float(np.abs(means - space.basis @ (space.basis.T @ means)).max())
+
+
+def test_all_pairs_beat_the_first_two_steps():
+    """Paired on the same logs: about .16 against .37 at this size."""
+    distances = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        bandit = lmab.random_bandit(5, 50, rng=rng)
+        log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=10_000, horizon=7, rng=rng)
+        distances.append([sup_distance(bandit, lmab.subspace(log, rank=4, pairs=p)) for p in ("all", "first-two")])
+    for every, first in distances:
+        assert every < first
+    assert np.mean(distances, axis=0)[0] < 0.25
+
+
+def test_basis_is_orthonormal_and_eigenvalues_fall(rng):
+    log = lmab.simulate(lmab.random_bandit(3, 6, rng=rng), lmab.Uniform(6), n_episodes=500, horizon=4, rng=rng)
+    space = lmab.subspace(log, rank=3)
+    np.testing.assert_allclose(space.basis.T @ space.basis, np.eye(3), atol=1e-12)
+    assert (np.diff(space.eigenvalues) <= 1e-12).all()
+
+
+def test_large_matrices_take_the_leading_eigenvectors_only(rng, monkeypatch):
+    log = lmab.simulate(lmab.random_bandit(3, 30, rng=rng), lmab.Uniform(30), n_episodes=5000, horizon=5, rng=rng)
+    dense = lmab.subspace(log, rank=3)
+    monkeypatch.setattr("lmab.moments.second._DENSE", 10)
+    lean = lmab.subspace(log, rank=3)
+    np.testing.assert_allclose(lean.basis @ lean.basis.T, dense.basis @ dense.basis.T, atol=1e-8)
+    assert lmab.subspace(log).rank == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pairs": "some"}, "pairs must be 'all' or 'first-two', got 'some'"),
+        ({"rank": 0}, "rank must be an integer of at least 1"),
+        ({"rank": 9}, r"rank must be at most the number of rows \(8\), got 9"),
+        ({"rewards": "poisson"}, "rewards must be 'categorical' or 'gaussian' or None"),
+    ],
+)
+def test_bad_input(arguments, message, rng):
+    log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=50, horizon=3, rng=rng)
+    with pytest.raises(ValueError, match=message):
+        lmab.subspace(log, **arguments)
+
+
+def test_one_step_sessions_have_no_correlations():
+    with pytest.raises(ValueError, match="at least 2 steps"):
+        lmab.subspace(lmab.Episodes.from_arrays([[0], [1]], [[0.0], [1.0]]))
+
+
+def test_many_distinct_rewards_ask_for_a_family(rng):
+    log = lmab.Episodes.from_arrays(rng.integers(3, size=(50, 2)), rng.random((50, 2)))
+    with pytest.raises(ValueError, match="rewards must be named"):
+        lmab.subspace(log)
