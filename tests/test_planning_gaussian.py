@@ -7,7 +7,6 @@ import pytest
 
 import lmab
 from lmab import LatentBandit
-from lmab.planning.binning import bin_edges, bin_probabilities
 from lmab.planning.problem import Problem
 
 
@@ -18,8 +17,8 @@ def bandit():
 
 
 def test_bins_are_equally_likely_and_sum_to_one(bandit):
-    edges = bin_edges(bandit, 8)
-    table = bin_probabilities(bandit, edges)
+    table, middles, edges = bandit.rewards.channel(bandit.weights, 8)
+    assert ((middles[:, 1:] > edges) & (middles[:, :-1] < edges)).all()
     np.testing.assert_allclose(table.reshape(3, 8, 2).sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(table @ bandit.weights, 1 / 8, atol=1e-9)
 

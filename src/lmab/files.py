@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ._shapes import Array
-from .errors import InvalidFile, check_writable, first_line
+from .checks import check_writable
+from .errors import InvalidFile, first_line
 
 VERSION = 1
 HEADER = "lmab.json"

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ._shapes import Array, Float
-from .errors import InvalidArgument, check_count, choices
+from .checks import check_count, choices
+from .errors import InvalidArgument
 from .loading import load
 from .model import LatentBandit, belief, random_bandit
 from .simulation import draw_contexts
@@ -64,10 +65,10 @@ class LatentBanditEnv(gymnasium.Env):
     def _space(self) -> gymnasium.spaces.Box:
         if self.observation == "belief":
             return gymnasium.spaces.Box(0.0, 1.0, (self.bandit.n_contexts + 1,), np.float32)
-        values = getattr(self.bandit.rewards, "values", np.array([-np.inf, np.inf]))
+        lowest, highest = self.bandit.rewards.support
         ones = np.ones(self.bandit.n_arms)
-        low = np.concatenate([0 * ones, [min(values.min(), 0.0), 0.0]]).astype(np.float32)
-        high = np.concatenate([ones, [max(values.max(), 0.0), 1.0]]).astype(np.float32)
+        low = np.concatenate([0 * ones, [min(lowest, 0.0), 0.0]]).astype(np.float32)
+        high = np.concatenate([ones, [max(highest, 0.0), 1.0]]).astype(np.float32)
         return gymnasium.spaces.Box(low, high, dtype=np.float32)
 
     def reset(

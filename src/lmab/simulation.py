@@ -7,8 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ._shapes import Array, Float, Integer
+from .checks import Rng, check_count, check_rng
 from .data import Episodes
-from .errors import InvalidArgument, check_count, check_rng
+from .errors import InvalidArgument
 from .model import LatentBandit
 from .policies import Policy
 
@@ -21,7 +22,7 @@ def simulate(
     *,
     n_episodes: int | None = None,
     horizon: int | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Episodes:
     """Play `n_episodes` sessions of `horizon` steps.
 
@@ -30,7 +31,7 @@ def simulate(
         policy: a `Policy`, or an (n, H) array of the arms to play (then the two numbers may be left out).
         n_episodes: how many sessions.
         horizon: steps per session.
-        rng: the generator.
+        rng: a generator or a seed.
 
     Returns:
         The episodes; where the policy is `Uniform`, with its propensities.
@@ -44,7 +45,7 @@ def simulate(
         >>> len(lmab.simulate(bandit, [[0, 1, 2], [3, 3, 3]], rng=rng))
         2
     """
-    check_rng(rng, "sessions are drawn at random")
+    rng = check_rng(rng, "sessions are drawn at random")
     if not isinstance(policy, Policy):
         return _play(bandit, _arms(policy, bandit, n_episodes, horizon), rng)
     n_episodes, horizon = check_count("n_episodes", n_episodes), check_count("horizon", horizon)
@@ -119,7 +120,7 @@ class Simulator:
         (100, 500)
     """
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: np.random.Generator) -> None:
+    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng) -> None:
         self._bandit = bandit
         self._rng = check_rng(rng, "sessions are drawn at random")
         self.horizon = check_count("horizon", horizon)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._shapes import Array, Float
-from .errors import InvalidArgument, check_count
+from .checks import check_count
+from .errors import InvalidArgument
 
 
 @dataclass(frozen=True)

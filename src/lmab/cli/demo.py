@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from .. import report as reporting
-from ..errors import check_writable
+from ..checks import check_writable
 from ..evaluation import value as evaluation
 from ..learning import EDMLE, UCB, DirectMLE, Genie, Learned, Learner, learn
 from ..model import LatentBandit, instances

@@ -109,7 +109,7 @@ def _value(policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Ge
 
 def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet: bool) -> dict[str, Any]:
     values = dict(zip(METHODS, (evidence.per_decision, evidence.self_normalised, evidence.doubly_robust), strict=True))
-    logged = _logged(log, len(evidence.n_reached))
+    logged = log.mean_session(len(evidence.n_reached))
     if not quiet:
         rows = [
             [name, "-", "-"]
@@ -136,13 +136,6 @@ def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet:
         "enough": evidence.enough,
         "notes": evidence.notes,
     }
-
-
-def _logged(log: Episodes, horizon: int) -> float:
-    """What a session of `horizon` steps earned as it was logged."""
-    steps = np.arange(log.n_steps) - np.repeat(log.offsets[:-1], log.lengths)
-    inside = steps < horizon
-    return float((np.bincount(steps[inside], log.rewards[inside]) / np.bincount(steps[inside])).sum())
 
 
 def _certificate(certificate: Certificate, *, quiet: bool) -> dict[str, Any]:

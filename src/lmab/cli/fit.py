@@ -11,8 +11,9 @@ import numpy as np
 import typer
 
 from .. import estimation
+from ..checks import check_writable
 from ..data import Episodes
-from ..errors import InvalidArgument, InvalidData, check_writable
+from ..errors import InvalidArgument, InvalidData
 from ..estimation import EM, Estimate, Progress
 from ..evaluation import Check, Identifiability, certify, diagnostics
 from ..model import MAX_VALUES

@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from .. import learning
-from ..errors import InvalidArgument, InvalidFile, TooLarge, check_writable
+from ..checks import check_writable
+from ..errors import InvalidArgument, InvalidFile, TooLarge
 from ..evaluation import Evaluation, evaluate
 from ..learning import Learned, Learner
 from ..loading import load
@@ -91,8 +92,6 @@ def _number(n_contexts: int | str) -> int:
 
 def _learn(truth: LatentBandit, learner: Learner, horizon: int, n_episodes: int, rng: np.random.Generator) -> Learned:
     environment = Simulator(truth, horizon=horizon, rng=rng.spawn(1)[0])
-    values = getattr(truth.rewards, "values", None)
-    family = "gaussian" if values is None else "categorical"
     with progress() as bar:
         task = bar.add_task("episodes", total=n_episodes)
         return learning.learn(
@@ -100,8 +99,8 @@ def _learn(truth: LatentBandit, learner: Learner, horizon: int, n_episodes: int,
             learner,
             n_episodes=n_episodes,
             rng=rng,
-            rewards=family,
-            values=values,
+            rewards=truth.rewards.family,
+            values=None if truth.rewards.values is None else truth.rewards.values.tolist(),
             progress=lambda run: bar.update(task, completed=run.episodes_used),
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import planning
-from ..errors import check_writable
+from ..checks import check_writable
 from ..planning import Certified, Plan
 from . import notes
 from .inputs import Json, label, load_model

@@ -9,8 +9,9 @@ import numpy as np
 import typer
 
 from .. import report as reporting
+from ..checks import check_writable
 from ..data import Episodes
-from ..errors import InvalidArgument, check_writable
+from ..errors import InvalidArgument
 from ..evaluation import certify
 from ..model import LatentBandit
 from . import notes

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidArgument, choices
+from ..checks import choices
+from ..errors import InvalidArgument
 from ..experiment import STUDIES, Store, Study, draw, page, pending, run_all, tables, wanted, write_table
 from .output import console, progress, show_json, show_table
 

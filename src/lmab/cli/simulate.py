@@ -11,8 +11,9 @@ import numpy as np
 import typer
 
 from .. import simulation
+from ..checks import check_writable
 from ..data import is_csv
-from ..errors import InvalidArgument, check_writable
+from ..errors import InvalidArgument
 from ..evaluation import propensities
 from ..model import LatentBandit, instances
 from ..policies import Greedy, Policy, Thompson, Uniform

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..errors import InvalidArgument, InvalidData, check_rng
+from ..checks import Rng, check_count, check_rng
+from ..errors import InvalidArgument, InvalidData
 from . import ingest
+from .ingest import step_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +152,31 @@ class Episodes:
         return np.diff(self.offsets)
 
     @property
+    def steps(self) -> Integer[Array, "S"]:
+        """The number of every step within its episode, from 0.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.Episodes.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]]).steps
+            array([0, 1, 0])
+        """
+        return step_numbers(self.offsets)
+
+    def mean_session(self, horizon: int) -> float:
+        """What a session of `horizon` steps earned as it was logged: the sum of the mean rewards of its steps.
+
+        Each step is averaged over the sessions that reach it.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.Episodes.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [0.0, 0.0]]).mean_session(2)
+            0.5
+        """
+        steps = self.steps
+        inside = steps < check_count("horizon", horizon)
+        return float((np.bincount(steps[inside], self.rewards[inside]) / np.bincount(steps[inside])).sum())
+
+    @property
     def horizon(self) -> int:
         """Steps of the longest episode."""
         return int(self.lengths.max())
@@ -188,7 +215,7 @@ class Episodes:
             labels,
         )
 
-    def split(self, fraction: float = 0.5, *, rng: np.random.Generator) -> tuple[Episodes, Episodes]:
+    def split(self, fraction: float = 0.5, *, rng: Rng) -> tuple[Episodes, Episodes]:
         """Two logs: a random `fraction` of the episodes, and the others. Steps of an episode stay together.
 
         Examples:
@@ -198,7 +225,7 @@ class Episodes:
             >>> len(train), len(heldout)
             (8, 2)
         """
-        check_rng(rng, "the split is random")
+        rng = check_rng(rng, "the split is random")
         size = round(fraction * len(self)) if 0 < fraction < 1 else 0
         if not 0 < size < len(self):
             raise InvalidArgument(

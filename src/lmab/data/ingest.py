@@ -107,7 +107,7 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
         arms = pa.DictionaryArray.from_arrays(arms, pa.array(log.arm_labels)).dictionary_decode()
     data = {
         "episode": np.repeat(np.arange(len(lengths)), lengths),
-        "step": np.arange(len(log.actions)) - np.repeat(log.offsets[:-1], lengths),
+        "step": step_numbers(log.offsets),
         "action": arms,
         "reward": log.rewards,
     }
@@ -116,6 +116,11 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
     roles = {"step": "step"} | ({"propensity": "propensity"} if log.propensities is not None else {})
     labels = None if log.arm_labels is None else list(log.arm_labels)
     logfiles.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
+
+
+def step_numbers(offsets: Integer[Array, "N1"]) -> Integer[Array, "S"]:
+    """The number of every step within its episode, from 0."""
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
 def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None, columns: Columns) -> Integer[Array, "S"] | None:

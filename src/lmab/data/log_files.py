@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..errors import InvalidData, InvalidFile, LmabError, check_writable, first_line
+from ..checks import check_writable
+from ..errors import InvalidData, InvalidFile, LmabError, first_line
 
 Columns = Mapping[str, str | None]  # role (episode, action, reward, step, propensity) -> name of its column
 BATCH = 1 << 16  # rows decoded at once

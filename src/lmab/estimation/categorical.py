@@ -12,7 +12,7 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..model import Categorical, LatentBandit, belief
+from ..model import Categorical, LatentBandit, belief, index_among
 from . import low_rank
 from .information import Information, categorical_information
 from .merging import merge
@@ -52,13 +52,7 @@ class CategoricalObservations(Observations):
         codes = np.empty(episodes.n_steps, np.min_scalar_type(n_codes - 1))
         for start in range(0, episodes.n_steps, _CHUNK):
             steps = slice(start, start + _CHUNK)
-            place = np.minimum(np.searchsorted(values, episodes.rewards[steps]), len(values) - 1)
-            wrong = values[place] != episodes.rewards[steps]
-            if wrong.any():
-                step = start + int(np.flatnonzero(wrong)[0])
-                raise InvalidArgument(
-                    f"rewards must be among the values {values.tolist()}, got {episodes.rewards[step]} at step {step}"
-                )
+            place = index_among(values, episodes.rewards[steps], first_step=start)
             codes[steps] = episodes.actions[steps] * np.int64(len(values)) + place
         return cls(episodes, values, *map(frozen, merge(codes, episodes.offsets, n_codes)))
 

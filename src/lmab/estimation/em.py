@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..errors import InvalidArgument, check_count
+from ..checks import COUNT, NOT_NEGATIVE, Constraint, check_count, check_fields, optional
 from .observations import Observations, tally
 from .passes import Crew
 from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
@@ -58,15 +58,9 @@ class EM:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("restarts", "max_iterations"):
-            check_count(name, getattr(self, name))
-        for name in ("rank", "threads"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        for name in ("tolerance", "prior"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 <= value < np.inf):
-                raise InvalidArgument(f"{name} must be a finite number of at least 0, got {value!r}")
+        counts: dict[str, Constraint] = dict.fromkeys(("restarts", "max_iterations"), COUNT)
+        counts |= dict.fromkeys(("rank", "threads"), optional(COUNT))
+        check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": NOT_NEGATIVE})
 
     def fit(
         self,

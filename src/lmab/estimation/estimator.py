@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import POSITIVE, OneOf, Rng, check, check_array, check_count, check_rng, optional
 from ..data import Episodes
-from ..errors import InvalidArgument, LmabWarning, check_array, check_count, check_rng, choices
+from ..errors import InvalidArgument, LmabWarning
 from ..model import distinct_values
 from .categorical import CategoricalObservations
 from .em import EM
@@ -29,7 +30,7 @@ def estimate(
     rewards: str | None = None,
     values: Any = None,
     scale: float | None = None,
-    rng: np.random.Generator,
+    rng: Rng,
     progress: Observer | None = None,
 ) -> Estimate:
     """Fit a latent bandit to a log.
@@ -53,7 +54,7 @@ def estimate(
         >>> round(estimate.bandit.rewards.scale, 1)
         0.5
     """
-    check_rng(rng, "the starts are random")
+    rng = check_rng(rng, "the starts are random")
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     if n_contexts == "auto":
@@ -71,13 +72,11 @@ def observe(
     episodes: Episodes, *, rewards: str | None = None, values: Any = None, scale: float | None = None
 ) -> Observations:
     """The log encoded for the named family of rewards, as `estimate` does it."""
-    if rewards not in (None, "categorical", "gaussian"):
-        raise InvalidArgument(f"rewards must be {choices(['categorical', 'gaussian'])} or None, got {rewards!r}")
+    check("rewards", rewards, optional(OneOf(("categorical", "gaussian"))))
     if rewards == "gaussian":
         if values is not None:
             raise InvalidArgument("values must be None for gaussian rewards, got some")
-        if scale is not None and not (isinstance(scale, int | float) and 0 < scale < np.inf):
-            raise InvalidArgument(f"scale must be a positive number or None, got {scale!r}")
+        check("scale", scale, optional(POSITIVE))
         observations = GaussianObservations.encode(episodes, None if scale is None else float(scale))
         if scale is None and observations.spread == 0:
             raise InvalidArgument(

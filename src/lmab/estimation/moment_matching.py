@@ -8,8 +8,9 @@ import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
+from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, check_fields, optional
 from ..data import Episodes
-from ..errors import InvalidArgument, check_count
+from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
 from ..moments import CoreMoments, Design, core_moments, design, subspace
 from .categorical import CategoricalObservations
@@ -60,15 +61,8 @@ class MomentMatching:
     bins: int | None = 8
 
     def __post_init__(self) -> None:
-        check_count("restarts", self.restarts)
-        if self.rank is not None:
-            check_count("rank", self.rank)
-        if not 0 < self.epsilon < np.inf:
-            raise InvalidArgument(f"epsilon must be a positive number, got {self.epsilon!r}")
-        if self.w_min is not None and not 0 < self.w_min < 1:
-            raise InvalidArgument(f"w_min must be in (0, 1), got {self.w_min!r}")
-        if self.bins is not None:
-            check_count("bins", self.bins, minimum=2)
+        numbers: dict[str, Constraint] = {"epsilon": POSITIVE, "w_min": optional(FRACTION)}
+        check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": optional(Count(2)), **numbers})
 
     def fit(
         self,

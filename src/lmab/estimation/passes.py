@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from ..errors import check_count
+from ..checks import check_count
 
 
 class Crew:

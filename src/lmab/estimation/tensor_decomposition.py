@@ -9,8 +9,10 @@ from typing import Literal
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
+from ..checks import COUNT, FRACTION, OneOf, check_fields
 from ..data import Episodes
-from ..errors import InvalidArgument, check_count
+from ..errors import InvalidArgument
+from ..model import index_among
 from ..moments import Moments, second_moments
 from .categorical import CategoricalObservations
 from .from_moments import finish, recover
@@ -55,12 +57,8 @@ class TensorDecomposition:
     features: Literal["pairs", "free"] = "pairs"
 
     def __post_init__(self) -> None:
-        check_count("restarts", self.restarts)
-        check_count("max_iterations", self.max_iterations)
-        if not (isinstance(self.floor, int | float) and 0 < self.floor < 1):
-            raise InvalidArgument(f"floor must be a number between 0 and 1, got {self.floor!r}")
-        if self.features not in ("pairs", "free"):
-            raise InvalidArgument(f"features must be pairs or free, got {self.features!r}")
+        counts = {"restarts": COUNT, "max_iterations": COUNT}
+        check_fields(self, {**counts, "floor": FRACTION, "features": OneOf(("pairs", "free"))})
 
     def fit(
         self,
@@ -143,7 +141,7 @@ def third_moments(
         if values is None:
             rows = features[arms] * (rewards / frequency[arms])[:, None]
         else:
-            rows = features[arms * np.int64(len(values)) + np.searchsorted(values, rewards)] / frequency[arms][:, None]
+            rows = features[arms * np.int64(len(values)) + index_among(values, rewards)] / frequency[arms][:, None]
         lengths = np.diff(offsets)
         total += _triples(rows, offsets[:-1] - offsets[0], lengths)
         n_triples += int((lengths * (lengths - 1) * np.maximum(lengths - 2, 0)).sum())

@@ -9,8 +9,9 @@ import numpy as np
 from .._kernel import kernel
 from .._notebook import card, percent
 from .._shapes import Array, Float, Integer
+from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data import Episodes
-from ..errors import InvalidArgument, check_count, check_rng
+from ..errors import InvalidArgument
 from ..estimation import Estimate
 from ..model import Categorical, LatentBandit, belief
 from ..planning import NoRepeatsPolicy, Plan, Problem
@@ -127,7 +128,7 @@ def certify(
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Certificate:
     """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
 
@@ -153,10 +154,9 @@ def certify(
         >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
         A session of 5 steps earns between ... and ... under this policy, between ... and ... under the best there is...
     """
-    check_rng(rng, "models are drawn at random")
+    rng = check_rng(rng, "models are drawn at random")
     n_draws = check_count("n_draws", n_draws, minimum=20)
-    if not (isinstance(confidence, float) and 0 < confidence < 1):
-        raise InvalidArgument(f"confidence must be a number between 0 and 1, got {confidence!r}")
+    check("confidence", confidence, FRACTION)
     rewards = _check_estimate(estimate, episodes)
     _check_plan(plan, estimate.bandit)
     posterior = laplace(estimate.bandit, rewards, episodes, prior=estimate.prior)

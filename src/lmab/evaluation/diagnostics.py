@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
-from ..errors import InvalidArgument, LmabError, check_count, check_rng
+from ..errors import InvalidArgument, LmabError
 from ..estimation import EM, Estimate, observe
 from ..model import Categorical, LatentBandit, belief
 from ..moments import design, subspace
@@ -91,7 +92,7 @@ class Check:
         )
 
 
-def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rng: np.random.Generator) -> Check:
+def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rng: Rng) -> Check:
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
 
     Args:
@@ -100,7 +101,7 @@ def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rn
         rewards: as for `lmab.estimate`.
         rng: which sessions are held out, and where fits start.
     """
-    check_rng(rng, "sessions are held out at random")
+    rng = check_rng(rng, "sessions are held out at random")
     n_contexts = check_count("n_contexts", n_contexts)
     if len(episodes) < 10:
         raise InvalidArgument(f"episodes must be at least 10 to hold some out, got {len(episodes)}")
@@ -203,8 +204,9 @@ class Identifiability:
         return ", ".join(labels) + (", ..." if len(arms) > 12 else "")
 
 
-def identify(estimate: Estimate, *, rng: np.random.Generator) -> Identifiability:
+def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     """The identifiability note of an estimate."""
+    rng = check_rng(rng, "a large log is sampled")
     episodes, bandit = estimate.episodes, estimate.bandit
     plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
     rare = np.flatnonzero(plays * bandit.weights.min() < _PLAYS)

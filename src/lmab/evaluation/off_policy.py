@@ -20,8 +20,9 @@ from statistics import NormalDist
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data import Episodes
-from ..errors import InvalidArgument, InvalidData, check_count, check_rng
+from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
 from ..policies import Policy
 from . import importance
@@ -90,7 +91,7 @@ def weigh(
     outlook: Float[Array, "H M"] | None = None,
     confidence: float = 0.95,
     n_bootstrap: int = 1000,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
 ) -> LogEvidence:
     """All three estimates of what `policy` earns in `horizon` steps, from a log with propensities.
 
@@ -106,10 +107,9 @@ def weigh(
     """
     horizon = check_count("horizon", horizon)
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, minimum=50)
-    if not 0 < confidence < 1:
-        raise InvalidArgument(f"confidence must be between 0 and 1, got {confidence!r}")
+    check("confidence", confidence, FRACTION)
     if rng is not None:
-        check_rng(rng, "the bootstrap is random")
+        rng = check_rng(rng, "the bootstrap is random")
     episodes = _widened(episodes, policy.n_arms)
     _check_log(policy, episodes, horizon, model)
     sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))

@@ -27,7 +27,7 @@ def fit_propensities(episodes: Episodes) -> tuple[Episodes, tuple[str, ...]]:
         >>> fit_propensities(log)[0].propensities
         array([1. , 0.5, 1. , 0.5])
     """
-    steps = np.arange(episodes.n_steps) - np.repeat(episodes.offsets[:-1], episodes.lengths)
+    steps = episodes.steps
     cells = steps * episodes.n_arms + episodes.actions
     counts = np.bincount(cells, minlength=episodes.horizon * episodes.n_arms)
     share = counts.reshape(episodes.horizon, -1) / np.bincount(steps)[:, None]

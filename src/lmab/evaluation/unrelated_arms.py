@@ -12,6 +12,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..data import Episodes
+from ..model import index_among
 
 _PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # pseudo-counts; the last: no variation at all
 _RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 100, 25)])  # variance between sessions over that within
@@ -56,7 +57,7 @@ def categorical_scores(train: Episodes, test: Episodes, values: Float[Array, "Z"
 
 def _counted(episodes: Episodes, values: Float[Array, "Z"]) -> tuple[_Groups, Float[Array, "G Z"]]:
     groups = _Groups.of(episodes)
-    place = np.searchsorted(values, episodes.rewards)
+    place = index_among(values, episodes.rewards)
     return groups, np.stack([groups.sums((place == z).astype(np.float64)) for z in range(len(values))], axis=1)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
-from ..errors import InvalidArgument, LmabWarning, TooLarge, check_count, check_rng
+from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..model import Categorical, LatentBandit
 from ..policies import Policy, State
 from ..simulation import check_fits, draw_contexts, interact
@@ -54,7 +55,7 @@ def evaluate(
     fit_propensities: bool = False,
     confidence: float = 0.95,
     n_bootstrap: int = 1000,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
 ) -> Evaluation:
     """Expected total reward of `policy` over `horizon` steps: the paper's V(pi), on a bandit or from a log.
 
@@ -114,7 +115,7 @@ def weigh(
     fit_propensities: bool = False,
     confidence: float = 0.95,
     n_bootstrap: int = 1000,
-    rng: np.random.Generator | None = None,
+    rng: Rng | None = None,
 ) -> off_policy.LogEvidence:
     """Every estimate that a log offers of the value of `policy`, with the evidence behind them."""
     notes: tuple[str, ...] = ()
@@ -154,9 +155,7 @@ def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
     )
 
 
-def outlook(
-    policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator | None = None
-) -> Float[Array, "H M"]:
+def outlook(policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None) -> Float[Array, "H M"]:
     """Expected reward of every step in every context, exact where `evaluate` is, else simulated."""
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
@@ -174,7 +173,7 @@ def outlook(
 
 
 def _on_bandit(
-    policy: Policy, bandit: LatentBandit, horizon: int, n_episodes: int | None, rng: np.random.Generator | None
+    policy: Policy, bandit: LatentBandit, horizon: int, n_episodes: int | None, rng: Rng | None
 ) -> Evaluation:
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)

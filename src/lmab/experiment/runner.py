@@ -13,7 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from ..errors import LmabError, check_count
+from ..checks import check_count
+from ..errors import LmabError
 from .setting import Trial
 from .store import DONE, Row, Store, row_of
 

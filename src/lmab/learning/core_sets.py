@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from .._shapes import Array, Integer
+from ..checks import COUNT, FRACTION, Constraint, OneOf, Or, optional
 from ..data import Episodes
-from ..errors import InvalidArgument, LmabWarning, check_count, choices
+from ..errors import InvalidArgument, LmabWarning
 from ..moments import Design, design, subspace
 from ..policies import Uniform
 from .exploration import Exploration
-from .learner import Task, check_fraction
+from .learner import Task
 from .result import Course
 
-_PAIRS = ("all", "first-two")
-
-
-def check_core_options(pairs: str, rank: int | str | None, split: float) -> None:
-    """Raise unless these are options of `explore_core`."""
-    if pairs not in _PAIRS:
-        raise InvalidArgument(f"pairs must be {choices(_PAIRS)}, got {pairs!r}")
-    check_rank(rank)
-    check_fraction("split", split)
-
-
-def check_rank(rank: int | str | None) -> None:
-    """Raise unless `rank` is a count, "auto" or None."""
-    if isinstance(rank, str):
-        if rank != "auto":
-            raise InvalidArgument(f"rank must be an integer, 'auto' or None, got {rank!r}")
-    elif rank is not None:
-        check_count("rank", rank)
+RANK = optional(Or(COUNT, OneOf(("auto",))))
+CORE_OPTIONS: Mapping[str, Constraint] = {
+    "pairs": OneOf(("all", "first-two")),
+    "rank": RANK,
+    "split": FRACTION,
+}  # of `explore_core`
 
 
 def explore_core(

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float
+from ..checks import COUNT, Count, OneOf, Or, check_fields
 from ..data import Episodes
-from ..errors import check_count
 from ..estimation import EM, Estimate, estimate
 from ..moments import subspace
 from ..policies import Thompson, Uniform
-from .core_sets import check_rank
+from .core_sets import RANK
 from .exploration import Exploration
-from .learner import Learner, Task, check_contexts, floored, note_estimate, planned
+from .learner import Learner, Task, floored, note_estimate, planned
 from .result import Campaign, Course
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior=1.5)
@@ -52,9 +52,8 @@ class DirectMLE(Learner):
     method: EM = _MAP
 
     def __post_init__(self) -> None:
-        check_contexts(self.n_contexts, auto=True)
-        check_rank(self.rank)
-        check_count("thompson_rounds", self.thompson_rounds, minimum=0)
+        number = Or(COUNT, OneOf(("auto",)))
+        check_fields(self, {"n_contexts": number, "rank": RANK, "thompson_rounds": Count(0)})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..checks import COUNT, OneOf, check_fields
 from ..data import Episodes
-from ..errors import InvalidArgument, choices
 from ..estimation import EM, estimate, reconstruct
 from ..model import Gaussian, LatentBandit
 from ..moments import Design
-from .core_sets import as_core_arms, as_indicators, check_core_options, core_may_be_one_arm, core_plays, explore_core
-from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
+from .core_sets import CORE_OPTIONS, as_core_arms, as_indicators, core_may_be_one_arm, core_plays, explore_core
+from .learner import Learner, Task, note_estimate, planned_on_estimate, share_out
 from .result import Campaign, Course
 
-_LIKELIHOODS = ("indicator", "full")
 _EM = EM(restarts=8, tolerance=1e-7)
 
 
@@ -51,10 +50,7 @@ class EDMLE(Learner):
     method: EM = _EM
 
     def __post_init__(self) -> None:
-        check_contexts(self.n_contexts)
-        check_core_options(self.pairs, self.rank, self.split)
-        if self.likelihood not in _LIKELIHOODS:
-            raise InvalidArgument(f"likelihood must be {choices(_LIKELIHOODS)}, got {self.likelihood!r}")
+        check_fields(self, {"n_contexts": COUNT, **CORE_OPTIONS, "likelihood": OneOf(("indicator", "full"))})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()

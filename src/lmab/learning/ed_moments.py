@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..checks import COUNT, check_fields
 from ..data import Episodes
 from ..estimation import MomentMatching, estimate
 from ..model import Bins, Categorical, LatentBandit
 from ..moments import Design
 from ..theory import identifiable
-from .core_sets import check_core_options, core_may_be_one_arm, core_plays, core_set, uniform_plays
-from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate, share_out
+from .core_sets import CORE_OPTIONS, core_may_be_one_arm, core_plays, core_set, uniform_plays
+from .learner import Learner, Task, note_estimate, planned_on_estimate, share_out
 from .result import Campaign, Course
 
 
@@ -53,8 +54,7 @@ class EDMoments(Learner):
     bins: int = 8
 
     def __post_init__(self) -> None:
-        check_contexts(self.n_contexts)
-        check_core_options(self.pairs, self.rank, self.split)
+        check_fields(self, {"n_contexts": COUNT, **CORE_OPTIONS})
         MomentMatching(
             restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon, bins=self.bins
         )  # says what is wrong with them

@@ -10,8 +10,9 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
+from ..checks import POSITIVE, check_array, check_count, check_fields
 from ..data import Episodes
-from ..errors import InvalidArgument, TooLarge, check_array, check_count
+from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical
 from ..policies import Policy, State, best_allowed
 from .exploration import Exploration
@@ -85,9 +86,7 @@ class HistoryUCBVI(Learner):
     bonus: float = 0.1  # width of the optimism, as a part of what the proof asks for
 
     def __post_init__(self) -> None:
-        for name in ("growth", "bonus"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
+        check_fields(self, {"growth": POSITIVE, "bonus": POSITIVE})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         tree = _Tree.for_task(task)

@@ -9,17 +9,16 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
+from ..checks import COUNT, FRACTION, POSITIVE, check_array, check_fields
 from ..data import Episodes
-from ..errors import InvalidArgument, check_array, check_count
+from ..errors import InvalidArgument
 from ..estimation import EM, Crew, estimate, observe
-from ..model import Categorical, LatentBandit, belief
+from ..model import LatentBandit, belief
 from ..policies import BeliefPolicy, State, Uniform, best_allowed
 from .exploration import Exploration
 from .learner import (
     Learner,
     Task,
-    check_contexts,
-    check_fraction,
     floored,
     note_estimate,
     planned_on_estimate,
@@ -93,12 +92,8 @@ class LUCRL(Learner):
     prior: float = 1.0
 
     def __post_init__(self) -> None:
-        check_contexts(self.n_contexts)
-        check_fraction("start", self.start)
-        check_count("sweeps", self.sweeps)
-        for name in ("growth", "bonus", "prior"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
+        numbers = {"start": FRACTION, "growth": POSITIVE, "bonus": POSITIVE, "prior": POSITIVE}
+        check_fields(self, {"n_contexts": COUNT, "sweeps": COUNT, **numbers})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         n_start, _ = share_out(task.n_episodes, self.start)
@@ -139,6 +134,4 @@ class LUCRL(Learner):
     def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_episodes: int) -> Float[Array, "M A"]:
         rewards = bandit.rewards
         width = self.bonus * np.sqrt(np.log(counts.size * n_episodes) / (2 * np.maximum(counts, 1)))
-        if isinstance(rewards, Categorical):
-            return np.minimum(width * np.ptp(rewards.values), rewards.values.max() - rewards.means)
-        return width * rewards.scale
+        return np.minimum(width * rewards.spread, rewards.support[1] - rewards.means)

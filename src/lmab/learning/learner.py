@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import InvalidArgument, check_count
+from ..checks import check_count
+from ..errors import InvalidArgument
 from ..estimation import Estimate
-from ..model import Categorical, LatentBandit
+from ..model import LatentBandit
 from ..planning import Certified, Plan, Planner, plan
 from .result import Campaign, Course, Learned
 
@@ -78,24 +79,7 @@ def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> Late
 
     Values that are known to exist, but were never seen, join it with that probability.
     """
-    rewards = bandit.rewards
-    if not isinstance(rewards, Categorical):
-        return bandit
-    known = rewards.values if values is None else np.union1d(values, rewards.values)
-    probabilities = np.zeros((*rewards.means.shape, len(known)))
-    probabilities[:, :, np.searchsorted(known, rewards.values)] = rewards.probabilities
-    probabilities = np.maximum(probabilities, FLOOR)
-    probabilities /= probabilities.sum(axis=2, keepdims=True)
-    return LatentBandit(bandit.weights, Categorical(probabilities, known, rewards.edges), bandit.arm_labels)
-
-
-def check_contexts(n_contexts: int | str, *, auto: bool = False) -> None:
-    """Raise unless `n_contexts` is a count (or "auto" where that is possible)."""
-    if isinstance(n_contexts, str):
-        if auto and n_contexts == "auto":
-            return
-        raise InvalidArgument(f"n_contexts must be an integer{' or auto' * auto}, got {n_contexts!r}")
-    check_count("n_contexts", n_contexts)
+    return replace(bandit, rewards=bandit.rewards.floored(FLOOR, values))
 
 
 def share_out(n_episodes: int, fraction: float) -> tuple[int, int]:
@@ -104,9 +88,3 @@ def share_out(n_episodes: int, fraction: float) -> tuple[int, int]:
         raise InvalidArgument(f"n_episodes must be at least 2 for a learner of two phases, got {n_episodes}")
     first = min(max(round(fraction * n_episodes), 1), n_episodes - 1)
     return first, n_episodes - first
-
-
-def check_fraction(name: str, value: float) -> None:
-    """Raise unless 0 < value < 1."""
-    if not 0 < value < 1:
-        raise InvalidArgument(f"{name} must be a number between 0 and 1, got {value!r}")

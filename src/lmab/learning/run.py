@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import files
+from ..checks import Rng, check_array, check_rng
 from ..data import Episodes
-from ..errors import InvalidArgument, check_array, check_rng
+from ..errors import InvalidArgument
 from ..planning import Planner
 from ..simulation import Environment
 from .configuration import encode
@@ -48,7 +49,7 @@ class Run:
         n_arms: int,
         horizon: int,
         n_episodes: int,
-        rng: np.random.Generator,
+        rng: Rng,
         planner: Planner = CERTIFIED,
         time_limit: float = 60.0,
         rewards: str | None = None,
@@ -56,7 +57,7 @@ class Run:
     ) -> None:
         if not isinstance(learner, Learner):
             raise InvalidArgument(f"learner must be a Learner such as DirectMLE(4), got {learner!r}")
-        check_rng(rng, "a learner explores at random")
+        rng = check_rng(rng, "a learner explores at random")
         known = None if values is None else tuple(np.unique(check_array("values", values, ndim=1)).tolist())
         task = Task(n_arms, horizon, n_episodes, planner, time_limit, rewards, known)
         self._begin(learner, task, int(rng.integers(2**63)))
@@ -149,7 +150,7 @@ def learn(
     learner: Learner,
     *,
     n_episodes: int,
-    rng: np.random.Generator,
+    rng: Rng,
     planner: Planner = CERTIFIED,
     time_limit: float = 60.0,
     rewards: str | None = None,

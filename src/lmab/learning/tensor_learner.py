@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..checks import COUNT, check_fields
 from ..errors import InvalidArgument
 from ..estimation import TensorDecomposition, estimate
 from ..policies import Uniform
 from .exploration import Exploration
-from .learner import Learner, Task, check_contexts, note_estimate, planned_on_estimate
+from .learner import Learner, Task, note_estimate, planned_on_estimate
 from .result import Campaign, Course
 
 _DECOMPOSITION = TensorDecomposition(features="free")
@@ -35,7 +36,7 @@ class Tensor(Learner):
     method: TensorDecomposition = _DECOMPOSITION
 
     def __post_init__(self) -> None:
-        check_contexts(self.n_contexts)
+        check_fields(self, {"n_contexts": COUNT})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         if task.horizon < 3:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..errors import InvalidArgument
+from ..checks import POSITIVE, check_fields
 from ..policies import Stationary
 from .exploration import Exploration
 from .learner import Learner, Task
@@ -34,9 +34,7 @@ class UCB(Learner):
     spread: float = 1.0  # range of the rewards: widths are in proportion to it
 
     def __post_init__(self) -> None:
-        for name in ("growth", "spread"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise InvalidArgument(f"{name} must be a positive number, got {getattr(self, name)!r}")
+        check_fields(self, {"growth": POSITIVE, "spread": POSITIVE})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()

@@ -6,6 +6,8 @@ from .bins import Bins as Bins
 from .instances import random_bandit as random_bandit
 from .rewards import MAX_VALUES as MAX_VALUES
 from .rewards import Categorical as Categorical
+from .rewards import Channel as Channel
 from .rewards import Gaussian as Gaussian
 from .rewards import Rewards as Rewards
 from .rewards import distinct_values as distinct_values
+from .rewards import index_among as index_among

@@ -12,7 +12,8 @@ import numpy as np
 from .. import files
 from .._notebook import card, percent
 from .._shapes import Array, Float
-from ..errors import InvalidArgument, InvalidFile, check_array, check_distribution
+from ..checks import check_array, check_count, check_distribution
+from ..errors import InvalidArgument, InvalidFile
 from .rewards import Categorical, Gaussian, permutation, restore
 
 
@@ -89,9 +90,48 @@ class LatentBandit:
             >>> bandit.distance(bandit.relabel(contexts=[1, 0]))
             0.0
         """
-        if type(self.rewards) is not type(other.rewards) or self.n_arms != other.n_arms:
+        if self.rewards.family != other.rewards.family or self.n_arms != other.n_arms:
             raise InvalidArgument(f"other must have the same reward family and number of arms as {self}, got {other}")
         return _transport(self.weights, other.weights, self.rewards.distances(other.rewards))  # type: ignore[arg-type]
+
+    def best_fixed(self, horizon: int, repeats: bool = True) -> float:
+        """What a session earns under the best choice that ignores what it sees.
+
+        That is the best arm at every step, or without repeats the best list of different arms.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+            >>> round(bandit.best_fixed(2), 10), round(bandit.best_fixed(2, repeats=False), 10)
+            (1.1, 0.95)
+        """
+        arms = self.best_fixed_arms(horizon, repeats)
+        return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
+
+    def best_fixed_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
+        """The arms of that choice: one arm, or without repeats `horizon` different ones, the best first."""
+        n_arms = self._n_distinct(horizon, repeats)
+        return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
+
+    def known_context(self, horizon: int, repeats: bool = True) -> float:
+        """What a session earns when its context is known from the first step on: no policy earns more.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+            >>> round(bandit.known_context(2), 10), round(bandit.known_context(2, repeats=False), 10)
+            (1.6, 0.95)
+        """
+        n_arms = self._n_distinct(horizon, repeats)
+        best = -np.partition(-self.means, n_arms - 1, axis=1)[:, :n_arms]
+        return horizon / n_arms * float(self.weights @ best.sum(axis=1))
+
+    def _n_distinct(self, horizon: int, repeats: bool) -> int:
+        """How many different arms a fixed choice plays."""
+        check_count("horizon", horizon)
+        if not repeats and horizon > self.n_arms:
+            raise InvalidArgument(f"horizon must be at most the {self.n_arms} arms without repeats, got {horizon}")
+        return 1 if repeats else horizon
 
     def relabel(self, *, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> LatentBandit:
         """The same bandit with context i renamed from `contexts[i]` and arm j from `arms[j]`."""
@@ -133,24 +173,18 @@ class LatentBandit:
     __hash__ = None  # type: ignore[assignment]
 
     def _repr_html_(self) -> str:
-        fixed, known = float((self.weights @ self.means).max()), float(self.weights @ self.means.max(axis=1))
         rows = {
             "contexts": f"{self.n_contexts}: " + ", ".join(percent(weight) for weight in np.sort(self.weights)[:-9:-1]),
             "arms": str(self.n_arms),
-            "best fixed arm": f"{fixed:.4g} per step",
-            "best arm of a known context": f"{known:.4g} per step",
+            "best fixed arm": f"{self.best_fixed(1):.4g} per step",
+            "best arm of a known context": f"{self.known_context(1):.4g} per step",
         }
         return card("LatentBandit", rows)
 
     def __repr__(self) -> str:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_contexts > 8 else "")
-        if isinstance(self.rewards, Gaussian):
-            family = f"normal rewards with scale {self.rewards.scale:g}"
-        else:
-            values = [f"{value:g}" for value in self.rewards.values[:8]]
-            family = "rewards in {" + ", ".join(values) + (", ..." if self.rewards.n_values > 8 else "") + "}"
         plural = "" if self.n_contexts == 1 else "s"
-        return f"LatentBandit({self.n_contexts} context{plural}, {self.n_arms} arms, {family}; weights {weights})"
+        return f"LatentBandit({self.n_contexts} context{plural}, {self.n_arms} arms, {self.rewards}; weights {weights})"
 
 
 def _transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[Array, "M K"]) -> float:

@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
+from ..checks import check_count
 from ..data import Episodes
-from ..errors import check_count
 
 
 @dataclass(frozen=True, eq=False)

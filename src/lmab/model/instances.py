@@ -7,15 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from .._shapes import Array, Float
-from ..errors import InvalidArgument, check_count, check_rng, choices
+from ..checks import Rng, check_count, check_rng, choices
+from ..errors import InvalidArgument
 from .bandit import LatentBandit
 
 Means = Float[Array, "M A"]
 
 
-def random_bandit(
-    n_contexts: int, n_arms: int, *, rank: int = 4, kind: str = "spherical", rng: np.random.Generator
-) -> LatentBandit:
+def random_bandit(n_contexts: int, n_arms: int, *, rank: int = 4, kind: str = "spherical", rng: Rng) -> LatentBandit:
     """Draw a Bernoulli latent bandit.
 
     Kinds:
@@ -32,7 +31,7 @@ def random_bandit(
         n_contexts: M, at least 1.
         n_arms: A; `hard` and `deep` need one per context, one per bit and the safe one.
         rank: dimension of the space that the means span (not used by `hard` and `deep`).
-        rng: the generator; the same seed gives the same bandit.
+        rng: a generator or a seed; the same seed gives the same bandit.
 
     Examples:
         >>> import numpy as np, lmab
@@ -42,7 +41,7 @@ def random_bandit(
     """
     check_count("n_contexts", n_contexts)
     check_count("n_arms", n_arms)
-    check_rng(rng, "the bandit is drawn at random")
+    rng = check_rng(rng, "the bandit is drawn at random")
     if kind not in _KINDS:
         raise InvalidArgument(f"kind must be {choices(list(_KINDS))}, got {kind!r}")
     check_count("rank", rank, minimum=2 if kind == "spherical" else 1)

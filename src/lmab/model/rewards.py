@@ -5,18 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from ..errors import InvalidArgument, check_array, check_distribution
+from ..checks import check_array, check_distribution
+from ..errors import InvalidArgument
 from ..files import Record
+
+
+class Channel(NamedTuple):
+    """What a session can see of a play, as one of finitely many outcomes per arm."""
+
+    table: Float[Array, "D M"]  # row a*Z + z: probability of outcome z of arm a in every context
+    rewards: Float[Array, "A Z"]  # a reward that stands for each outcome
+    edges: Float[Array, "A E"] | None  # between the outcomes of continuous rewards; None: outcomes are the rewards
 
 
 class Rewards(Protocol):
     """What every reward family knows; M contexts, A arms."""
 
+    family: ClassVar[str]  # the name that `lmab.estimate(rewards=...)` knows it by
+    discrete: ClassVar[bool]  # rewards take finitely many values
+
+    @property
+    def values(self) -> Float[Array, "Z"] | None: ...  # None where rewards are continuous
+    @property
+    def spread(self) -> float: ...  # how far rewards of one arm lie apart: the range of the values, or the scale
+    @property
+    def support(self) -> tuple[float, float]: ...  # the lowest and the highest reward there can be
+    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel: ...
+    def floored(self, least: float, values: Sequence[float] | None = None) -> Self: ...
     @property
     def means(self) -> Float[Array, "M A"]: ...
     @property
@@ -47,6 +67,9 @@ class Categorical:
         array([[0.8],
                [0.5]])
     """
+
+    family: ClassVar[str] = "categorical"
+    discrete: ClassVar[bool] = True
 
     probabilities: Float[Array, "M A Z"]  # P(value z | context m, arm a): the paper's mu_m(a, z)
     values: Float[Array, "Z"]  # distinct rewards
@@ -104,6 +127,30 @@ class Categorical:
         n_contexts, n_arms, n_values = self.probabilities.shape
         return np.ascontiguousarray(self.probabilities.reshape(n_contexts, n_arms * n_values).T)
 
+    @property
+    def spread(self) -> float:
+        return float(np.ptp(self.values))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return float(self.values.min()), float(self.values.max())
+
+    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+        """The values themselves, whatever `bins` says."""
+        return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
+
+    def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
+        """The same with no value less likely than `least`; `values` that are known to exist join with that."""
+        known = self.values if values is None else np.union1d(values, self.values)
+        probabilities = np.zeros((*self.means.shape, len(known)))
+        probabilities[:, :, np.searchsorted(known, self.values)] = self.probabilities
+        probabilities = np.maximum(probabilities, least)
+        return Categorical(probabilities / probabilities.sum(axis=2, keepdims=True), known, self.edges)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{value:g}" for value in self.values[:8]) + (", ..." if self.n_values > 8 else "")
+        return "rewards in {" + shown + "}"
+
     @cached_property
     def _cumulative(self) -> Float[Array, "cells Y"]:
         """Cumulative probabilities without the last column, one row per (context, arm)."""
@@ -113,16 +160,7 @@ class Categorical:
         """Index of each reward among `values`; a reward that is none of them raises, unless `edges` place it."""
         if self.edges is not None:
             return np.searchsorted(self.edges, rewards, side="right")
-        order = np.argsort(self.values)
-        place = np.minimum(np.searchsorted(self.values[order], rewards), self.n_values - 1)
-        index = order[place]
-        wrong = self.values[index] != rewards
-        if wrong.any():
-            first = int(np.flatnonzero(wrong)[0])
-            raise InvalidArgument(
-                f"rewards must be among the values {self.values.tolist()}, got {rewards[first]} at step {first}"
-            )
-        return index
+        return index_among(self.values, rewards)
 
     def codes(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
         """One code a*Z + z in [0, D) per step, in the smallest unsigned type that holds D = A*Z."""
@@ -180,6 +218,10 @@ class Gaussian:
         array([[0.199]])
     """
 
+    family: ClassVar[str] = "gaussian"
+    discrete: ClassVar[bool] = False
+    values: ClassVar[None] = None
+
     means: Float[Array, "M A"]
     scale: float = 1.0
 
@@ -201,6 +243,51 @@ class Gaussian:
     @property
     def n_parameters(self) -> int:
         return int(self.means.size)
+
+    @property
+    def spread(self) -> float:
+        return self.scale
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return -np.inf, np.inf
+
+    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+        """Rewards cut into `bins` bins per arm, at quantiles of their mixture over the contexts.
+
+        Seeing the bin instead of the reward is a garbling, so what a plan earns from bins it also earns from rewards.
+        """
+        halves = self._quantiles(weights, 2 * bins)  # every second one is an edge, those between stand for a bin
+        return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
+
+    def _quantiles(self, weights: Float[Array, "M"], parts: int) -> Float[Array, "A E"]:
+        """parts - 1 quantiles of every arm's rewards over all contexts, by bisection."""
+        from scipy.special import ndtr
+
+        targets = np.arange(1, parts) / parts
+        low = np.tile(self.means.min(axis=0)[:, None] - 10 * self.scale, (1, parts - 1))
+        high = np.tile(self.means.max(axis=0)[:, None] + 10 * self.scale, (1, parts - 1))
+        for _ in range(60):  # 20 scales / 2^60 is below rounding
+            middle = (low + high) / 2
+            below = ndtr((middle[:, :, None] - self.means.T[:, None, :]) / self.scale) @ weights < targets
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return (low + high) / 2
+
+    def _bin_table(self, edges: Float[Array, "A E"]) -> Float[Array, "D M"]:
+        """Row a*Z + z: probability of bin z of arm a in every context."""
+        from scipy.special import ndtr
+
+        below = ndtr((edges[:, :, None] - self.means.T[:, None, :]) / self.scale)
+        shape = (len(below), 1, below.shape[2])
+        cumulative = np.concatenate([np.zeros(shape), below, np.ones(shape)], axis=1)
+        return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_contexts))
+
+    def floored(self, least: float, values: Sequence[float] | None = None) -> Gaussian:
+        """The same: no normal reward is impossible."""
+        return self
+
+    def __str__(self) -> str:
+        return f"normal rewards with scale {self.scale:g}"
 
     def sample(
         self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
@@ -249,6 +336,31 @@ def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array
                 f"rewards='gaussian' for measurements, rewards='categorical' for categories; got None"
             )
     return values
+
+
+def index_among(
+    values: Float[Array, "Z"], rewards: Shaped[Array, "n"], *, first_step: int = 0, others: bool = False
+) -> Integer[Array, "n"]:
+    """Index of each reward among `values`; the one place where a reward becomes an index.
+
+    A reward that is none of them raises, naming its step counted from `first_step`; with `others` it gets the index Z.
+
+    Examples:
+        >>> import numpy as np
+        >>> index_among(np.array([0.0, 1.0]), np.array([1.0, 0.5]), others=True)
+        array([1, 2])
+    """
+    order = np.argsort(values)
+    index = order[np.minimum(np.searchsorted(values, rewards, sorter=order), len(values) - 1)]
+    wrong = values[index] != rewards
+    if others:
+        return np.where(wrong, len(values), index)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        raise InvalidArgument(
+            f"rewards must be among the values {values.tolist()}, got {rewards[first]} at step {first_step + first}"
+        )
+    return index
 
 
 def restore(record: Record) -> Categorical | Gaussian:

@@ -18,7 +18,8 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Float, Integer
-from ..errors import InvalidArgument, InvalidFile, check_array, choices
+from ..checks import POSITIVE, OneOf, check, check_array
+from ..errors import InvalidArgument, InvalidFile
 from .second import Subspace
 
 _EVENTS = ("pairs", "events", "arms")
@@ -128,10 +129,8 @@ def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "p
         >>> grid[cubic.support].round(2), cubic.rho.round(2)
         (array([-1.  , -0.45,  0.45,  1.  ]), array([0.25, 0.25, 0.25, 0.25]))
     """
-    if events not in _EVENTS:
-        raise InvalidArgument(f"events must be {choices(_EVENTS)}, got {events!r}")
-    if not (isinstance(tolerance, int | float) and 0 < tolerance < np.inf):
-        raise InvalidArgument(f"tolerance must be a positive number, got {tolerance!r}")
+    check("events", events, OneOf(_EVENTS))
+    check("tolerance", tolerance, POSITIVE)
     if not isinstance(subspace, Subspace):
         if events != "pairs":
             raise InvalidArgument(f"events must be 'pairs' for a raw feature matrix, got {events!r}")

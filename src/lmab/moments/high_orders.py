@@ -12,8 +12,10 @@ import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
+from ..checks import check_count
 from ..data import Episodes
-from ..errors import InvalidArgument, check_count
+from ..errors import InvalidArgument
+from ..model import index_among
 from .core_set import Design
 
 _MAX_ENTRIES = 200_000
@@ -85,9 +87,7 @@ def _observed(
         for column, slot in enumerate(own):
             event = pairs[slot][1] if isinstance(pairs[slot][1], frozenset) else {pairs[slot][1]}
             hit[group, :-1, column] = [value in event for value in values.tolist()]
-    place = np.minimum(np.searchsorted(values, episodes.rewards), len(values) - 1)
-    place = np.where(values[place] == episodes.rewards, place, len(values))
-    return slots, hit[groups, place]
+    return slots, hit[groups, index_among(values, episodes.rewards, others=True)]
 
 
 def _multi_indices(pairs: Pairs, degree: int) -> Integer[Array, "R l"]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..checks import OneOf, check, check_count, optional
 from ..data import Episodes
-from ..errors import InvalidArgument, check_count, choices
-from ..model import distinct_values
+from ..errors import InvalidArgument
+from ..model import distinct_values, index_among
 
 _PAIRS = ("all", "first-two")
 _FAMILIES = ("categorical", "gaussian")
@@ -98,10 +99,8 @@ def second_moments(
     removes the logging policy. Pairs of arms never played together get the product of their marginals. `values` are
     the (rising) reward values, where the log need not show all of them.
     """
-    if pairs not in _PAIRS:
-        raise InvalidArgument(f"pairs must be {choices(_PAIRS)}, got {pairs!r}")
-    if rewards is not None and rewards not in _FAMILIES:
-        raise InvalidArgument(f"rewards must be {choices(_FAMILIES)} or None, got {rewards!r}")
+    check("pairs", pairs, OneOf(_PAIRS))
+    check("rewards", rewards, optional(OneOf(_FAMILIES)))
     if episodes.horizon < 2:
         raise InvalidArgument("episodes must have sessions of at least 2 steps: correlations need two, got 1")
     if pairs == "first-two":
@@ -114,7 +113,7 @@ def second_moments(
     if values is None:
         features, weights = np.asarray(episodes.actions, np.int64), episodes.rewards
     else:
-        place = np.searchsorted(values, episodes.rewards)
+        place = index_among(values, episodes.rewards)
         features, weights = episodes.actions * np.int64(per_arm) + place, np.ones(episodes.n_steps)
     sums = _pair_sums(episodes, features, weights, episodes.n_arms * per_arm)
     plays = _pair_sums(episodes, np.asarray(episodes.actions, np.int64), np.ones(episodes.n_steps), episodes.n_arms)
@@ -154,8 +153,7 @@ def _marginal(
 
 def _first_steps(episodes: Episodes, n: int) -> Episodes:
     """The first n steps of every episode."""
-    step = np.arange(episodes.n_steps) - np.repeat(episodes.offsets[:-1], episodes.lengths)
-    keep = step < n
+    keep = episodes.steps < n
     offsets = np.concatenate([[0], np.cumsum(np.minimum(episodes.lengths, n))])
     return Episodes(episodes.actions[keep], episodes.rewards[keep], offsets, episodes.n_arms)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..errors import InvalidArgument, check_count
+from ..checks import COUNT, NOT_NEGATIVE, Count, check_fields
 from .clock import Clock
 from .no_repeats import plan_without_repeats
 from .no_repeats_exact import fits, plan_exactly_without_repeats
@@ -43,11 +41,7 @@ class Certified:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("gap", "absolute"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise InvalidArgument(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
-        check_count("n_beliefs", self.n_beliefs)
-        check_count("seed", self.seed, minimum=0)
+        check_fields(self, {"gap": NOT_NEGATIVE, "absolute": NOT_NEGATIVE, "n_beliefs": COUNT, "seed": Count(0)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         if problem.best_everywhere() is not None or problem.horizon == 1:

@@ -11,7 +11,8 @@ import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import TooLarge, check_count
+from ..checks import check_count
+from ..errors import TooLarge
 from ..policies import State, best_allowed
 from .clock import Clock
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds

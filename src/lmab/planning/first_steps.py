@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from .._shapes import Array, Float
-from ..model import Categorical, LatentBandit, belief
+from ..model import LatentBandit, belief
 from ..policies import Policy, State
-from .binning import bin_edges, bin_probabilities
+
+BRANCHES = 3  # in which continuous rewards branch
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +56,7 @@ class Branch:
 
 def grow(policy: Policy, bandit: LatentBandit, depth: int) -> Tree:
     """The first `depth` steps of `policy`. Continuous rewards branch in three, at the middle of each third."""
-    if isinstance(bandit.rewards, Categorical):
-        rewards = np.tile(bandit.rewards.values, (bandit.n_arms, 1))
-        table = bandit.rewards.table
-    else:
-        rewards = bin_edges(bandit, 6)[:, ::2]
-        table = bin_probabilities(bandit, bin_edges(bandit, 3))
+    table, rewards, _ = bandit.rewards.channel(bandit.weights, BRANCHES)
     return _grow(
         policy,
         bandit,

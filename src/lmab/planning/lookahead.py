@@ -10,7 +10,8 @@ import numpy as np
 from .. import files
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, check_count
+from ..checks import check_count
+from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..policies import State, best_allowed
 from .clock import Clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from .._shapes import Array, Float
-from ..errors import check_count
+from ..checks import check_count
 from ..model import LatentBandit
 from ..policies import BeliefPolicy, State
 from .first_steps import Tree, grow

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
-from ..errors import InvalidArgument, check_count
+from ..checks import check_count
+from ..errors import InvalidArgument
 from ..model import LatentBandit
 from .certified import Certified
 from .clock import Bounds, Clock

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..errors import InvalidArgument, check_count
+from ..checks import COUNT, Count, check_fields
+from ..errors import InvalidArgument
 from .clock import Clock
 from .lookahead import heuristic_plan, lookahead_values, root_bounds
 from .problem import Problem
@@ -36,8 +37,7 @@ class PointBased:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_count("n_beliefs", self.n_beliefs)
-        check_count("seed", self.seed, minimum=0)
+        check_fields(self, {"n_beliefs": COUNT, "seed": Count(0)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         clock.record(*root_bounds(problem, 1))

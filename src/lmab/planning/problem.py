@@ -8,8 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..model import Categorical, LatentBandit
-from .binning import bin_edges, bin_probabilities
+from ..model import LatentBandit
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +28,7 @@ class Problem:
         """The problem of `bandit`; continuous rewards are put into `bins` bins per arm."""
         contexts = np.flatnonzero(bandit.weights > 0)
         weights = bandit.weights[contexts]
-        edges: Float[Array, "A edges"] | None = None
-        if isinstance(bandit.rewards, Categorical):
-            table = bandit.rewards.table
-        else:
-            edges = bin_edges(bandit, bins)
-            table = bin_probabilities(bandit, edges)
+        table, _, edges = bandit.rewards.channel(bandit.weights, bins)
         means = np.ascontiguousarray(bandit.means.T[:, contexts])
         return cls(bandit, horizon, contexts, weights, np.ascontiguousarray(table[:, contexts]), means, edges)
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Float, Integer
-from ..errors import InvalidArgument, check_count
+from ..checks import check_count
+from ..errors import InvalidArgument
 from ..model import LatentBandit, belief
 from ..policies import State
 from .planned_policy import PlannedPolicy

@@ -15,7 +15,8 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, check_count, check_rng
+from ..checks import Rng, check_count, check_rng
+from ..errors import InvalidArgument
 from ..model import LatentBandit, belief
 
 _ROUNDING = 1e-12
@@ -57,16 +58,14 @@ class Policy(ABC):
         size = 1 if n is None else check_count("n", n)
         return State(0, np.tile(self._initial_memory(), (size, 1)), n is None)
 
-    def act(
-        self, state: State, *, allowed: Any = None, rng: np.random.Generator | None = None
-    ) -> int | Integer[Array, "n"]:
+    def act(self, state: State, *, allowed: Any = None, rng: Rng | None = None) -> int | Integer[Array, "n"]:
         """The arm to play now; `allowed` (A,) or (n, A) masks arms that cannot be played."""
         if self.horizon is not None and state.step >= self.horizon:
             raise InvalidArgument(f"state must be before the horizon of {self.horizon} steps, got step {state.step}")
         if not self.deterministic:
-            check_rng(rng, f"{type(self).__name__} plays at random")
+            rng = check_rng(rng, f"{type(self).__name__} plays at random")
         mask = None if allowed is None else self._mask(allowed, len(state.memory))
-        arms = self._choose(state, mask, rng)
+        arms = self._choose(state, mask, rng)  # type: ignore[arg-type]  # a policy that draws gets a generator
         return int(arms[0]) if state.single else arms
 
     def observe(self, state: State, arm: Any, reward: Any) -> State:
@@ -80,9 +79,7 @@ class Policy(ABC):
             raise InvalidArgument(f"arm must be an integer in 0..{(self.n_arms or 0) - 1}, got {arm!r}")
         return State(state.step + 1, self._remember(state, arms, rewards), state.single)
 
-    def act_on(
-        self, history: Iterable[tuple[int, float]], *, allowed: Any = None, rng: np.random.Generator | None = None
-    ) -> int:
+    def act_on(self, history: Iterable[tuple[int, float]], *, allowed: Any = None, rng: Rng | None = None) -> int:
         """The arm to play after `history`, a list of (arm, reward)."""
         state = self.start()
         for arm, reward in history:

@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, check_array, check_count
+from ..checks import check_array, check_count
+from ..errors import InvalidArgument
 from ..model import LatentBandit, belief
 from .policy import BeliefPolicy, Policy, State, best_allowed, check_horizon
 
@@ -190,9 +191,7 @@ class MUCB(BeliefPolicy):
         return np.zeros(self.bandit.n_contexts)  # promised minus received, summed over the steps a context was believed
 
     def _consistent(self, state: State) -> Bool[Array, "n M"]:
-        rewards = self.bandit.rewards
-        spread = float(np.ptp(rewards.values)) if hasattr(rewards, "values") else rewards.scale
-        limit = self.width * spread * np.sqrt(6 * state.step * np.log(state.step + 1))
+        limit = self.width * self.bandit.rewards.spread * np.sqrt(6 * state.step * np.log(state.step + 1))
         within = state.memory <= limit
         return within | ~within.any(axis=1, keepdims=True)  # when none is left, all are candidates again
 

@@ -62,7 +62,7 @@ def look(bandit: LatentBandit, policy: Policy, episodes: Episodes, horizon: int)
         gain_stderr=np.nanstd(shown, axis=0) / np.sqrt(counts[: shown.shape[1]]),
         total=(float(sums.mean()), float(sums.std() / np.sqrt(len(sums)))),
         evidence=evidence,
-        logged=_logged(log, horizon),
+        logged=log.mean_session(horizon),
     )
 
 
@@ -87,10 +87,3 @@ def memory_gains(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N H"
         gains[live, step] = np.log(np.maximum(now, 1e-12) / np.maximum(before, 1e-12))
         beliefs[live] = belief.update(bandit, beliefs[live], arms, paid)
     return gains
-
-
-def _logged(episodes: Episodes, horizon: int) -> float:
-    """What a session of `horizon` steps earned as it was logged, step by step."""
-    steps = np.arange(episodes.n_steps) - np.repeat(episodes.offsets[:-1], episodes.lengths)
-    inside = steps < horizon
-    return float((np.bincount(steps[inside], episodes.rewards[inside]) / np.bincount(steps[inside])).sum())

@@ -6,7 +6,7 @@ import os
 from importlib.resources import files as package_files
 from pathlib import Path
 
-from ..errors import check_writable
+from ..checks import check_writable
 from . import checks, sections
 from .contents import Contents
 from .markup import Markup, element
