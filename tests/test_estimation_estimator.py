@@ -144,7 +144,13 @@ def test_bad_families(episodes, keywords, message):
 
 def test_rng_is_needed(episodes):
     with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
-        lmab.estimate(episodes, n_contexts=2, rng=7)
+        lmab.estimate(episodes, n_contexts=2, rng=-7)
+
+
+def test_a_seed_is_a_generator(episodes):
+    first = lmab.estimate(episodes, n_contexts=2, rng=7)
+    second = lmab.estimate(episodes, n_contexts=2, rng=np.random.default_rng(7))
+    assert first.bandit == second.bandit
 
 
 def test_nan_rewards_are_refused():

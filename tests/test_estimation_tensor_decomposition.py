@@ -124,7 +124,7 @@ def test_two_steps_are_too_few(rng):
         ({"restarts": 0}, "restarts must be"),
         ({"floor": 0}, "floor must be"),
         ({"floor": 1.5}, "floor must be"),
-        ({"features": "all"}, "features must be pairs or free, got 'all'"),
+        ({"features": "all"}, "features must be 'pairs' or 'free', got 'all'"),
     ],
 )
 def test_bad_options(arguments, message):

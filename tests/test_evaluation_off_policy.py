@@ -222,7 +222,7 @@ def _bare(log: Episodes) -> Episodes:
         ({"horizon": 4}, "horizon must be at most the log's longest session"),
         ({"method": "magic"}, "method must be one of"),
         ({"method": "doubly-robust"}, "model must be given"),
-        ({"confidence": 1.5}, "confidence must be between"),
+        ({"confidence": 1.5}, "confidence must be a number between"),
         ({"n_episodes": 5}, "n_episodes must be None for a log"),
         ({"policy": lmab.Uniform(1)}, "policy must be for 2 arms"),
         ({"model": LatentBandit.bernoulli([1.0], [[0.5]])}, "model must have 2 arms|policy must be for 1 arms"),

@@ -257,7 +257,7 @@ def test_errors_name_the_argument():
         lmab.plan(bandit, horizon=0)
     with pytest.raises(InvalidArgument, match="time_limit must be a positive number of seconds, got 0"):
         lmab.plan(bandit, horizon=5, time_limit=0)
-    with pytest.raises(InvalidArgument, match="gap must be a number of at least 0, got -1"):
+    with pytest.raises(InvalidArgument, match="gap must be a finite number of at least 0, got -1"):
         Certified(gap=-1)
     with pytest.raises(InvalidArgument, match="depth must be an integer of at least 0, got -1"):
         Lookahead(-1)
