@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+from seeds import generator
 
 from lmab import LatentBandit
 
@@ -25,7 +26,7 @@ def two_uniform_arms(horizon: int) -> LatentBandit:
 
 def small_bandit(seed: int) -> tuple[LatentBandit, int]:
     """A bandit with 2 or 3 values, of both signs, and a horizon, small enough to enumerate every history."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     n_contexts, n_arms, n_values = (int(n) for n in rng.integers([1, 2, 2], [5, 4, 4]))
     probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, n_arms))
     values = np.round(rng.normal(size=n_values), 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
+from seeds import generator
 
 import lmab
 from lmab import LatentBandit, Policy
@@ -34,7 +34,7 @@ EXAMPLES: dict[str, Maker] = {
 
 def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
     n_codes = bandit.n_arms * bandit.rewards.n_values
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     return HistoryPolicy(bandit.rewards.values, [rng.random((n_codes**t, bandit.n_arms)) for t in range(horizon)])
 
 

@@ -13,6 +13,7 @@ import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab.estimation import observe
@@ -29,7 +30,7 @@ def likelihood(observations: Observations, n_contexts: int, prior: float = 0.0) 
 
 
 def gaussian_log(seed: int) -> lmab.Episodes:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 3)), scale=0.7)
     return lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40, horizon=4, rng=rng)
 
@@ -166,7 +167,7 @@ def test_squarem_needs_half_the_maps():
     """At most 50 maps, in the median over 20 problems, for the likelihood of 100 plain maps."""
     needed = []
     for seed in range(20):
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         bandit = lmab.random_bandit(5, 20, rng=rng)
         data = observe(lmab.simulate(bandit, lmab.Uniform(20), n_episodes=3000, horizon=7, rng=rng))
         task, start = likelihood(data, 5), data.random_models(1, 5, rng)
@@ -183,7 +184,7 @@ def test_one_start_takes_exactly_the_maps_it_is_given(rng):
     ends = []
     for accelerate in (False, True):
         method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate)
-        fit = lmab.estimate(log, n_contexts=4, method=method, rng=np.random.default_rng(0))
+        fit = lmab.estimate(log, n_contexts=4, method=method, rng=generator(0))
         assert len(fit.trace) == 100
         assert str(fit.starts) == "1 of 1 starts reached the best solution"
         ends.append(fit.trace)
@@ -196,7 +197,7 @@ def test_a_prior_pulls_towards_the_marginals(rng):
     log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=300, horizon=5, rng=rng)
     spread = []
     for prior in (0.0, 2.0, 1e6):
-        fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior), rng=np.random.default_rng(0))
+        fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior), rng=generator(0))
         spread.append(np.ptp(fit.bandit.means, axis=0).mean())
     assert spread[0] > spread[1] > spread[2]
     assert spread[2] < 1e-3
@@ -250,7 +251,7 @@ def survey(name: str, n_arms: int) -> lmab.Episodes:
 @pytest.mark.parametrize(("name", "n_arms", "n_contexts", "maximum"), PUBLISHED)
 def test_published_maxima(name, n_arms, n_contexts, maximum, restarts):
     method = lmab.EM(restarts=restarts)
-    fit = lmab.estimate(survey(name, n_arms), n_contexts=n_contexts, method=method, rng=np.random.default_rng(0))
+    fit = lmab.estimate(survey(name, n_arms), n_contexts=n_contexts, method=method, rng=generator(0))
     assert fit.converged
     assert fit.log_likelihood == pytest.approx(maximum, abs=1e-3)
     if (name, n_contexts) == ("carcinoma", 3):
@@ -264,6 +265,6 @@ def test_two_coins_of_known_mixture():
     rewards = np.stack([heads >= 1, heads == 2], axis=1).astype(float)
     log = lmab.Episodes.from_arrays(np.zeros((100, 2), int), rewards)
     with pytest.warns(lmab.errors.LmabWarning, match="only arm 0"):
-        fit = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+        fit = lmab.estimate(log, n_contexts=2, rng=generator(0))
     expected = 36 * np.log(0.36) + 28 * np.log(0.14) + 36 * np.log(0.36)
     assert fit.log_likelihood == pytest.approx(expected, abs=1e-5)

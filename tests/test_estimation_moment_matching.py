@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from seeds import generator
 
 import lmab
 from lmab.errors import LmabWarning
@@ -16,7 +17,7 @@ from lmab.moments.high_orders import core_moments
 
 def phases(n_contexts, n_arms, horizon, n_episodes, seed):
     """Algorithm 1's two phases on a random bandit with uneven weights: the bandit, the core set, the core plays."""
-    rng = np.random.default_rng([seed, n_contexts, n_arms])
+    rng = generator(seed, n_contexts, n_arms)
     means = lmab.random_bandit(n_contexts, n_arms, rng=rng).means
     bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(n_contexts, 5.0)), means)
     environment = lmab.Simulator(bandit, horizon=horizon, rng=rng)
@@ -95,12 +96,12 @@ def test_values_that_only_the_core_plays_pay_are_allowed_for(rng):
 
 def test_action_events_serve_as_well_as_pairs():
     """Remark A.1: a core set of events, three values, Algorithm 1 end to end."""
-    rng = np.random.default_rng(5)
+    rng = generator(5)
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), size=(2, 6)), [0, 0.5, 1])
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
     core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
     log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # as above
         warnings.simplefilter("ignore", LmabWarning)
         fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
     assert fit.distance(bandit) < 0.15
@@ -193,7 +194,7 @@ def test_value_gaps_of_algorithm_1(n_contexts, n_arms, horizon, n_episodes, limi
 def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
     distances = []
     for seed in range(5):
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         bandit = lmab.LatentBandit.gaussian(rng.dirichlet([5, 5, 5]), rng.uniform(-1, 1, (3, 20)))
         environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian"))

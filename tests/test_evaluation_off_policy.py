@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab import Episodes, LatentBandit
@@ -84,7 +85,7 @@ POLICIES = {
 def test_the_expectation_over_all_sessions_is_the_value(name, method, model):
     policy, horizon = POLICIES[name], 3
     expected = exact_steps(policy, horizon)
-    outlook = np.random.default_rng(0).random((horizon, 2))  # any outlook will do
+    outlook = generator(0).random((horizon, 2))  # any outlook will do
     log = balanced_log(horizon)
     value = off_policy.weigh(policy, log, horizon=horizon, model=model, outlook=outlook).by(method)
     np.testing.assert_allclose(value.per_step, expected, atol=1e-12)
@@ -249,7 +250,7 @@ def test_arms_that_the_log_happens_not_to_play():
 @pytest.mark.slow
 def test_intervals_cover():
     """Over 400 fresh logs a 95% interval covers the exact value in 92% to 98% of them."""
-    rng = np.random.default_rng(5)
+    rng = generator(5)
     bandit = lmab.random_bandit(3, 4, rng=rng)
     policy, horizon = lmab.Greedy(bandit), 3
     exact = lmab.evaluate(policy, bandit, horizon=horizon).mean
@@ -264,7 +265,7 @@ def test_intervals_cover():
     assert all(0.92 <= share <= 0.98 for share in shares.values()), shares
 
 
-WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=np.random.default_rng(99))
+WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=generator(99))
 
 
 def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):

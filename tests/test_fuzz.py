@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab import Episodes
@@ -47,7 +48,7 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def a_table() -> pa.Table:
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     n = 60
     return pa.table(
         {
@@ -88,7 +89,7 @@ def survives(read, path: Path) -> bool:
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pq"])
 def test_damaged_logs(tmp_path, kind):
     original = logs_of(kind, tmp_path).read_bytes()
-    rng = np.random.default_rng(7)
+    rng = generator(7)
     path = tmp_path / f"damaged.{kind}"
     read = 0
     for _ in range(MUTATIONS):
@@ -98,7 +99,7 @@ def test_damaged_logs(tmp_path, kind):
 
 
 def models(folder: Path) -> list[Path]:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     bandit = lmab.LatentBandit(
         np.array([0.5, 0.5]), lmab.random_bandit(2, 4, rng=rng).rewards, arm_labels=("a", "b", "c", "d")
     )
@@ -121,7 +122,7 @@ def models(folder: Path) -> list[Path]:
 
 def test_damaged_models(tmp_path):
     originals = [path.read_bytes() for path in models(tmp_path)]
-    rng = np.random.default_rng(8)
+    rng = generator(8)
     path = tmp_path / "damaged.lmab"
     read = 0
     for k in range(MUTATIONS):
@@ -140,7 +141,7 @@ def plays(policy: lmab.Policy) -> None:
 
 def test_models_whose_contents_lie(tmp_path):
     """The archive is sound, its members are not: checksums cannot help here."""
-    rng = np.random.default_rng(9)
+    rng = generator(9)
     originals = []
     for path in models(tmp_path):
         with zipfile.ZipFile(path) as archive:

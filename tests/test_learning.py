@@ -7,6 +7,7 @@ import dataclasses
 import learners
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import Episodes
@@ -26,7 +27,7 @@ class Recorder:
     """Nothing but the protocol of an environment, and a list of what was played."""
 
     def __init__(self, seed: int = 1) -> None:
-        self._simulator = lmab.Simulator(BANDIT, horizon=HORIZON, rng=np.random.default_rng(seed))
+        self._simulator = lmab.Simulator(BANDIT, horizon=HORIZON, rng=generator(seed))
         self.rounds: list[Episodes] = []
 
     n_arms, horizon = BANDIT.n_arms, HORIZON
@@ -45,7 +46,7 @@ class Recorder:
 
 
 def learn(learner, environment, seed: int = 2):
-    return lmab.learn(environment, learner, n_episodes=BUDGET, rng=np.random.default_rng(seed))
+    return lmab.learn(environment, learner, n_episodes=BUDGET, rng=generator(seed))
 
 
 def same(first: lmab.Learned, second: lmab.Learned) -> bool:
@@ -94,7 +95,7 @@ def test_same_seed_same_bits(learner):
 def test_asked_and_told_with_files_between_comes_to_the_same(learner, tmp_path):
     environment = Recorder()
     expected = learn(learner, environment)
-    rng = np.random.default_rng(2)
+    rng = generator(2)
     run = lmab.Run(learner, n_arms=BANDIT.n_arms, horizon=HORIZON, n_episodes=BUDGET, rng=rng)
     for number, episodes in enumerate(environment.rounds):
         assert run.ask().n_episodes == len(episodes)
@@ -135,7 +136,7 @@ def test_learned_policy_survives_a_file(learner, tmp_path):
 
 
 def new_run(learner=None, **options):
-    settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": np.random.default_rng(0), **options}
+    settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": generator(0), **options}
     return lmab.Run(learner or lmab.DirectMLE(2), **settings)
 
 
@@ -387,9 +388,9 @@ def test_optimism_fades_with_what_was_seen():
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
 def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1, 0.5], [0.0, 0.9, 0.5]])
-    environment = lmab.Simulator(bandit, horizon=3, rng=np.random.default_rng(0))
+    environment = lmab.Simulator(bandit, horizon=3, rng=generator(0))
     learner = learners.EXAMPLES[name](bandit)
-    learned = lmab.learn(environment, learner, n_episodes=3000, values=[0, 1, 7], rng=np.random.default_rng(0))
+    learned = lmab.learn(environment, learner, n_episodes=3000, values=[0, 1, 7], rng=generator(0))
     probabilities = learned.bandit.rewards.probabilities
     assert probabilities.shape[2] == 3  # the value never seen is possible, too
     assert probabilities.min() > 0.9e-3
@@ -398,20 +399,20 @@ def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
 
 def test_values_too_rare_to_be_seen_can_be_named():
     environment = Recorder()
-    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=np.random.default_rng(0))
+    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=generator(0))
     assert learned.policy.act_on([(0, 5.0)]) in range(4)
 
 
 def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
     """Appendix B.2: 2 steps do not identify 2 contexts, yet the policy earns what the best one does."""
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1.5, -1.5, 0.2, 0.0], [-1.5, 1.5, 0.2, 0.0]])
     environment = lmab.Simulator(bandit, horizon=2, rng=rng)
     learned = lmab.learn(environment, lmab.EDMoments(2), n_episodes=30_000, rng=rng, rewards="gaussian")
     learned.policy.save(tmp_path / "policy.lmab")
     policy = lmab.load(tmp_path / "policy.lmab")
     value, best, fixed = (
-        lmab.evaluate(one, bandit, horizon=2, n_episodes=50_000, rng=np.random.default_rng(1)).mean
+        lmab.evaluate(one, bandit, horizon=2, n_episodes=50_000, rng=generator(1)).mean
         for one in (policy, lmab.plan(bandit, horizon=2).policy, lmab.Stationary(0))
     )
     assert value > best - 0.05

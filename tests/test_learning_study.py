@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 
@@ -46,7 +47,7 @@ CASES: dict[tuple[int, int, int, int, str], float | None] = {
 @cache
 def instance(n_contexts: int, n_arms: int, horizon: int, number: int) -> tuple[lmab.LatentBandit, float]:
     """A bandit, and what the genie earns on it."""
-    bandit = lmab.random_bandit(n_contexts, n_arms, rng=np.random.default_rng([2022, n_contexts, n_arms, number]))
+    bandit = lmab.random_bandit(n_contexts, n_arms, rng=generator(2022, n_contexts, n_arms, number))
     return bandit, value(lmab.plan(bandit, horizon=horizon).policy, bandit, horizon)
 
 
@@ -62,8 +63,8 @@ def fractions(
     found = []
     for number in numbers:
         bandit, best = instance(n_contexts, n_arms, horizon, number)
-        environment = lmab.Simulator(bandit, horizon=horizon, rng=np.random.default_rng([1, number]))
-        rng = np.random.default_rng([2, number])
+        environment = lmab.Simulator(bandit, horizon=horizon, rng=generator(1, number))
+        rng = generator(2, number)
         learned = lmab.learn(environment, LEARNERS[name](n_contexts), n_episodes=n_episodes, rng=rng)
         found.append(value(learned.policy, bandit, horizon) / best)
     return np.array(found)

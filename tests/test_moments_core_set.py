@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab import theory
@@ -47,7 +48,7 @@ def test_theorem_2_4_g_is_at_most_2k_on_a_small_support(features):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_many_shapes_keep_the_limits(seed):
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     for _ in range(10):
         d, k = int(rng.integers(1, 2000)), int(rng.integers(1, 40))
         features = rng.standard_normal((d, k)) @ rng.standard_normal((k, k)) * rng.pareto(1.5, size=(d, 1))

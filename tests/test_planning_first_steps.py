@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 
@@ -15,7 +16,7 @@ def _nodes(tree):
 
 
 def test_the_tree_is_the_policy():
-    bandit = lmab.random_bandit(4, 10, kind="hard", rng=np.random.default_rng(1))
+    bandit = lmab.random_bandit(4, 10, kind="hard", rng=generator(1))
     policy = lmab.plan(bandit, horizon=5).policy
 
     def follow(tree, history):

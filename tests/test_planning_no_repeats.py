@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead, PointBased
@@ -11,7 +12,7 @@ from lmab.errors import InvalidArgument, TooLarge
 
 
 def draw(seed: int) -> tuple[LatentBandit, int]:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     n_contexts, n_values, horizon = (int(n) for n in rng.integers([1, 2, 1], [5, 4, 5]))
     probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, 5))
     return LatentBandit.categorical(
@@ -94,7 +95,7 @@ def test_gaussian_sessions_without_repeats(rng):
 
 
 def test_errors():
-    bandit = lmab.random_bandit(3, 5, rng=np.random.default_rng(0))
+    bandit = lmab.random_bandit(3, 5, rng=generator(0))
     with pytest.raises(InvalidArgument, match="horizon must be at most the 5 arms without repeats, got 6"):
         lmab.plan(bandit, horizon=6, repeats=False)
     with pytest.raises(InvalidArgument, match="method must be Certified, Exact, Lookahead or QMDP without repeats"):

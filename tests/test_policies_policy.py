@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import policies
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import loading
@@ -53,9 +54,9 @@ def test_act_on_equals_playing_the_history(policy, bandit, rng):
     state = policy.start()
     for arm, reward in history:
         state = policy.observe(state, arm, reward)
-    generators = [None, None] if policy.deterministic else [np.random.default_rng(5), np.random.default_rng(5)]
+    generators = [None, None] if policy.deterministic else [generator(5), generator(5)]
     assert policy.act_on(history, rng=generators[0]) == policy.act(state, rng=generators[1])
-    assert isinstance(policy.act_on([], rng=np.random.default_rng(0)), int)
+    assert isinstance(policy.act_on([], rng=generator(0)), int)
 
 
 def test_observing_changes_nothing_but_the_value(policy, bandit, rng):
@@ -124,7 +125,7 @@ def test_round_trip_through_a_file(policy, bandit, rng, tmp_path):
     arms, rewards = _history(bandit, rng, 20, HORIZON - 1)
     states = [policy.start(20), again.start(20)]
     for step in range(HORIZON):
-        mine, theirs = (p.act(s, rng=np.random.default_rng(1)) for p, s in zip((policy, again), states, strict=True))
+        mine, theirs = (p.act(s, rng=generator(1)) for p, s in zip((policy, again), states, strict=True))
         np.testing.assert_array_equal(mine, theirs)
         if step < HORIZON - 1:
             states = [p.observe(s, arms[step], rewards[step]) for p, s in zip((policy, again), states, strict=True)]
@@ -141,7 +142,7 @@ def test_past_the_horizon(policy):
     for _ in range(policy.horizon):
         state = policy.observe(state, 0, 0.0)
     with pytest.raises(InvalidArgument, match="before the horizon"):
-        policy.act(state, rng=np.random.default_rng(0))
+        policy.act(state, rng=generator(0))
 
 
 def test_relabelling_contexts_changes_no_decision_and_arms_are_permuted(bandit, rng):
