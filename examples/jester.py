@@ -34,6 +34,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +140,7 @@ def choose_types(feedback: Feedback, rng: np.random.Generator) -> tuple[int, lma
     for family in (FREE, CONFINED):
         last = -np.inf
         for model in family:
-            more = held_out(lambda part, model=model: fit(part, *model, rng), feedback) - simplest
+            more = held_out(partial(fit, n_types=model[0], method=model[1], rng=rng), feedback) - simplest
             if more.mean() > gain:
                 best, gain, stderr = model, more.mean(), more.std() / np.sqrt(len(more))
             if more.mean() <= last:  # larger ones of this family will not do better

@@ -80,7 +80,7 @@ def test_simulate_logs_propensities_of_any_policy(tmp_path, folder):
         log = lmab.Episodes.read(tmp_path / "log.csv", step="step", propensity="propensity")
         expected = {"uniform": 0.2, "greedy": 1.0}.get(str(policy))
         if expected is not None:
-            np.testing.assert_allclose(log.propensities, expected)
+            np.testing.assert_allclose(np.asarray(log.propensities), expected)
         assert log.propensities.max() <= 1
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,7 +162,7 @@ def test_the_fine_grid_of_the_appendix(rng):
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
     method = lmab.MomentMatching(restarts=2, bins=None, epsilon=0.6)
     fit = lmab.estimate(log, n_contexts=2, method=method, rewards="gaussian", rng=rng)
-    family = fit.bandit.rewards
+    family: Any = fit.bandit.rewards
     assert len(family.edges) == family.n_values - 1 > 20
     assert np.abs(family.values[family.encode(log.rewards)] - log.rewards).max() <= 0.6 / 4 + 1e-9
 
@@ -199,7 +200,10 @@ def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
         environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian"))
         plays = environment.play(rng.choice(core.arms, size=(15_000, 5)))
-        logs = {lmab.MomentMatching(design=core): plays, lmab.EM(): environment.run(lmab.Uniform(20), 30_000)}
+        logs: dict[Any, lmab.Episodes] = {
+            lmab.MomentMatching(design=core): plays,
+            lmab.EM(): environment.run(lmab.Uniform(20), 30_000),
+        }
         fits = [
             lmab.estimate(log, n_contexts=3, method=method, rewards="gaussian", scale=1.0, rng=rng).bandit
             for method, log in logs.items()

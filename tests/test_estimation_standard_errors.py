@@ -48,8 +48,8 @@ def test_scores_are_the_gradient_of_the_log_likelihood(rng):
         if value != last[context, arm]:
             change = (context, arm, value)
             gradients.append((logs(0, change, 1e-6) - logs(0, change, -1e-6)) / 2e-6)
-    gradients = np.array(gradients)
-    np.testing.assert_allclose(matrix, gradients @ gradients.T, rtol=1e-5, atol=1e-4)
+    stacked = np.array(gradients)
+    np.testing.assert_allclose(matrix, stacked @ stacked.T, rtol=1e-5, atol=1e-4)
 
 
 def test_what_the_log_does_not_determine_is_infinite(rng):
@@ -105,8 +105,10 @@ def test_standard_errors_agree_with_the_parametric_bootstrap(family):
     """300 draws: a bootstrap standard error is itself known to about 4 percent."""
     rng = generator(1)
     means = [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]]
-    make = lmab.LatentBandit.bernoulli if family == "categorical" else lmab.LatentBandit.gaussian
-    bandit = make([0.3, 0.7], means) if family == "categorical" else make([0.3, 0.7], means, 0.5)
+    if family == "categorical":
+        bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], means)
+    else:
+        bandit = lmab.LatentBandit.gaussian([0.3, 0.7], means, 0.5)
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=5, rng=rng)
     fit = lmab.estimate(log, n_contexts=2, rewards=family, rng=rng)
     weights, spread = _bootstrap(fit, 300, rng, rewards=family)

@@ -79,6 +79,7 @@ def test_the_standard_error_is_honest(rng):
 def test_merging_by_counts_reaches_horizons_that_a_tree_cannot(rng):
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
     result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40)
+    assert result.n_nodes is not None
     assert result.n_nodes < 100_000
     check = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40, n_episodes=100_000, rng=rng)
     assert abs(result.mean - check.mean) < 5 * check.stderr

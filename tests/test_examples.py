@@ -19,6 +19,7 @@ RATINGS = Path(os.environ.get("LMAB_TRUTHS", "")) / "jester" / "jester1_dense_72
 @pytest.fixture(scope="module")
 def jester():
     spec = importlib.util.spec_from_file_location("jester", ROOT / "examples" / "jester.py")
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["jester"] = module  # where dataclasses look for it
     spec.loader.exec_module(module)

@@ -1,5 +1,8 @@
 """The first steps of a policy as a tree."""
 
+# A plan's policy is any Policy to the type checker; those of our own planners can do more.
+# mypy: disable-error-code="attr-defined"
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,8 @@
 """Planned policies: masks, batches, graphs, files."""
 
+# A plan's policy is any Policy to the type checker; those of our own planners can do more.
+# mypy: disable-error-code="attr-defined, arg-type"
+
 from __future__ import annotations
 
 import numpy as np
