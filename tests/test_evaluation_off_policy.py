@@ -220,7 +220,7 @@ def _bare(log: Episodes) -> Episodes:
     ("change", "message"),
     [
         ({"horizon": 4}, "horizon must be at most the log's longest session"),
-        ({"method": "magic"}, "method must be one of"),
+        ({"method": "magic"}, "method must be 'per-decision', 'self-normalised' or 'doubly-robust', got 'magic'"),
         ({"method": "doubly-robust"}, "model must be given"),
         ({"confidence": 1.5}, "confidence must be a number between"),
         ({"n_episodes": 5}, "n_episodes must be None for a log"),

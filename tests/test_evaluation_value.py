@@ -99,7 +99,7 @@ def test_gaussian_by_simulation(rng):
 def test_too_many_histories_are_refused_with_their_number(monkeypatch, rng):
     monkeypatch.setattr(evaluation, "NODE_LIMIT", 4)
     bandit = lmab.random_bandit(4, 10, rng=rng)
-    with pytest.raises(TooLarge, match=r"would hold 5 histories of 4 steps .* more than 4: give n_episodes and rng"):
+    with pytest.raises(TooLarge, match=r"can meet 5 different histories of 4 steps, more than 4: give n_episodes and rng"):
         lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6)
 
 
