@@ -64,12 +64,12 @@ class LogEvidence:
 
     @property
     def values(self) -> dict[str, LogValue | None]:
-        """The estimate of every method, the noisiest first; None where the log does not allow it."""
+        """The estimate of every method, the plainest and noisiest first; None where the log does not allow it."""
         return dict(zip(METHODS, (self.per_decision, self.self_normalised, self.doubly_robust), strict=True))
 
     @property
     def default(self) -> str:
-        """The method of choice: the one with the least noise among those that the log allows."""
+        """The method of choice: the last of those that the log allows."""
         return [name for name, value in self.values.items() if value is not None][-1]
 
     def by(self, method: str) -> LogValue:
