@@ -12,7 +12,9 @@ from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabWarning, TooLarge
+from ..estimation import Estimate
 from ..model import Categorical, LatentBandit
+from ..planning import Plan, policy_of
 from ..policies import Policy, State
 from ..simulation import check_fits, draw_contexts, interact
 from . import off_policy, propensities
@@ -45,8 +47,8 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
-    source: LatentBandit | Episodes,
+    policy: Policy | Plan,
+    source: LatentBandit | Estimate | Episodes,
     *,
     horizon: int,
     n_episodes: int | None = None,
@@ -68,8 +70,9 @@ def evaluate(
     policy that logged them, from the logged propensities. `notes`, and a warning, say when the log cannot tell.
 
     Args:
-        policy: what to evaluate.
-        source: a bandit, which need not be the model the policy was made from, or a log with propensities.
+        policy: what to evaluate; of a plan its policy.
+        source: a bandit, which need not be the model the policy was made from (of an estimate its bandit), or a log
+            with propensities.
         horizon: steps per session.
         n_episodes: sessions to simulate on a bandit; None asks for the exact value.
         method: for a log, "per-decision" (unbiased), "self-normalised" (less noise), or "doubly-robust" (with the
@@ -93,6 +96,8 @@ def evaluate(
         >>> bool(value.interval[0] < 2.98035 < value.interval[1])
         True
     """
+    policy = policy_of(policy)
+    source = source.bandit if isinstance(source, Estimate) else source
     if isinstance(source, Episodes):
         if n_episodes is not None:
             raise InvalidArgument(f"n_episodes must be None for a log, got {n_episodes!r}")

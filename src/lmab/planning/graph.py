@@ -9,9 +9,9 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, InvalidFile, TooLarge
+from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical, LatentBandit
-from ..policies import Policy, State
+from ..policies import Policy, State, restore_policy
 
 OFF = -1  # a session that left the graph, by another arm or an impossible reward
 
@@ -95,7 +95,7 @@ class PolicyGraph(Policy):
 
     @classmethod
     def from_record(cls, record: files.Record) -> PolicyGraph:
-        source = _restore(record.records["source"])
+        source = restore_policy(record.records["source"])
         return cls(source, record.arrays["arms"], record.arrays["following"], **record.fields)
 
 
@@ -146,14 +146,3 @@ def _walk(
             mass, codes = children[pick], longer[first]
         levels.append((chosen, reached))
     return levels
-
-
-def _restore(record: files.Record) -> Policy:
-    """The policy of any class that `record` describes."""
-    todo: list[type[Policy]] = list(Policy.__subclasses__())
-    while todo:
-        cls = todo.pop()
-        if getattr(cls, "kind", None) == record.kind:
-            return cls.from_record(record)
-        todo += cls.__subclasses__()
-    raise InvalidFile(f"holds the graph of a {record.kind!r}, which this lmab does not know")

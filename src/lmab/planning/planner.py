@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ..checks import check_count
 from ..errors import InvalidArgument
+from ..estimation import Estimate
 from ..model import LatentBandit
 from .certified import Certified
 from .clock import Bounds, Clock
@@ -28,7 +29,7 @@ _DEFAULT = Certified()
 
 
 def plan(
-    bandit: LatentBandit,
+    bandit: LatentBandit | Estimate,
     *,
     horizon: int,
     method: Planner = _DEFAULT,
@@ -40,7 +41,7 @@ def plan(
     """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
 
     Args:
-        bandit: the model to plan for.
+        bandit: the model to plan for; of an estimate its bandit, and the plan remembers the estimate.
         horizon: steps per session.
         method: `Certified`, `Exact`, `PointBased`, `Lookahead` or `QMDP`.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
@@ -63,6 +64,12 @@ def plan(
     check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    if isinstance(bandit, Estimate):
+        made = plan(
+            bandit.bandit, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats, bins=bins,
+            progress=progress,
+        )  # fmt: skip
+        return replace(made, estimate=bandit)
     problem = Problem.of(bandit, horizon, bins)
     if not repeats:
         if horizon > bandit.n_arms:

@@ -14,7 +14,7 @@ from ..errors import InvalidArgument, TooLarge
 from ..estimation import Curve
 from ..evaluation import Certificate, Evaluation, evaluate
 from ..model import Categorical, LatentBandit
-from ..planning import Plan, Tree, plan
+from ..planning import Plan, Tree, plan, policy_of
 from ..policies import Policy
 from ..simulation import check_fits
 from .heldout import HeldOut, look
@@ -117,11 +117,6 @@ def gather(
         curve=curve,
         settings=tuple(lines.items()),
     )
-
-
-def policy_of(given: Policy | Plan) -> Policy:
-    """The policy, or that of a plan."""
-    return given.policy if isinstance(given, Plan) else given
 
 
 def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
