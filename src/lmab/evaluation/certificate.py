@@ -110,6 +110,10 @@ class Certificate:
             return f"{self.planning_gap:.0%} of that is planning left undone, the rest is for want of data"
         return "that is for want of data: planning is done"
 
+    def is_about(self, plan: Plan) -> bool:
+        """Whether this is the certificate of `plan`, as far as horizon and bounds tell."""
+        return self.horizon == plan.horizon and self.bounds == (plan.lower, plan.upper)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives the same certificate back, to the bit."""
         files.write(path, self.record())

@@ -185,8 +185,8 @@ class BeliefPolicy(Policy):
 def restore_policy(record: files.Record) -> Policy:
     """The policy that a record describes, of any class that has been imported: nothing in a file names code."""
     todo = list(Policy.__subclasses__())
-    for cls in todo:  # grows while we look: a class before its subclasses, which inherit its kind
-        if vars(cls).get("kind") == record.kind:
+    for cls in todo:  # grows while we look: a class comes before its subclasses, which may inherit its kind
+        if getattr(cls, "kind", None) == record.kind:
             return cls.from_record(record)
         todo += cls.__subclasses__()
     raise InvalidFile(f"holds a policy {record.kind!r}, which this lmab does not know")
