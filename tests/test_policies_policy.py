@@ -13,7 +13,7 @@ import lmab
 from lmab import files
 from lmab.errors import InvalidArgument, InvalidFile
 from lmab.planning import PolicyGraph
-from lmab.policies import best_allowed, restore
+from lmab.policies import best_allowed, restore_policy
 
 HORIZON = 4
 
@@ -219,9 +219,9 @@ def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
     first, second = (
         type("Draft", (lmab.BeliefPolicy,), {"kind": "draft", "_choose": Stubborn._choose}) for _ in range(2)
     )
-    assert type(restore(first(bandit).record())) is second
+    assert type(restore_policy(first(bandit).record())) is second
     inherited = type("Louder", (lmab.Greedy,), {})  # without a kind of its own, files know it as its parent
-    assert type(restore(inherited(bandit).record())) is lmab.Greedy
+    assert type(restore_policy(inherited(bandit).record())) is lmab.Greedy
 
 
 def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):

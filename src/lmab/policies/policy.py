@@ -65,7 +65,7 @@ class Policy(ABC):
     n_arms: int | None = None  # None: any arm number is fine
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Note under which kind files know the class; only `restore` reads that."""
+        """Note under which kind files know the class; only `restore_policy` reads that."""
         super().__init_subclass__(**arguments)
         kind = vars(cls).get("kind")
         if kind is None:
@@ -222,7 +222,7 @@ class BeliefPolicy(Policy):
         return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
 
 
-def restore(record: files.Record) -> Policy:
+def restore_policy(record: files.Record) -> Policy:
     """The policy of any imported class, a user's own among them, that `record` describes."""
     if record.kind not in _KINDS:
         raise InvalidFile(
