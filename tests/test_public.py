@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC = [
     "Certificate",
     "Certified",
+    "Course",
     "Design",
     "DirectMLE",
     "EDMLE",
@@ -48,6 +49,7 @@ PUBLIC = [
     "Simulator",
     "Stationary",
     "Subspace",
+    "Task",
     "Tensor",
     "TensorDecomposition",
     "Thompson",
@@ -70,8 +72,6 @@ WITHOUT_EXAMPLE = {
     "Subspace",
     "Evaluation",
     "Environment",
-    "Exploration",
-    "Learner",
 }  # results and protocols: shown in the examples of what makes them
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from . import files
-from .errors import InvalidFile, first_line
+from .errors import InvalidArgument, InvalidFile, first_line
 from .learning import HistoryPolicy, OptimisticPolicy, restore_run
 from .model import LatentBandit
 from .moments import Design
@@ -25,16 +26,21 @@ PLANNED: tuple[type[Policy], ...] = (
 LEARNED: tuple[type[Policy], ...] = (HistoryPolicy, OptimisticPolicy)
 POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED, *LEARNED)
 
-_READERS: dict[str, Callable[[files.Record], Any]] = {
+Reader = Callable[[files.Record], Any]
+
+_READERS: dict[str, Reader] = {
     "bandit": LatentBandit.from_record,
     "design": Design.from_record,
-    "run": restore_run,
     **{policy.kind: policy.from_record for policy in POLICIES},
 }
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
     """Read a `LatentBandit`, a policy, a `Design` or a learner's `Run` from a file; nothing in a file is ever run.
+
+    Args:
+        path: a file that `save` wrote.
+        classes: classes of your own that the file may hold: policies, learners, planners.
 
     Examples:
         >>> import os, tempfile, lmab
@@ -45,9 +51,19 @@ def load(path: str | os.PathLike[str]) -> Any:
         True
     """
     record = files.read(path)
-    if record.kind not in _READERS:
+    readers = _readers(classes)
+    if record.kind not in readers:
         raise InvalidFile(f"{os.fspath(path)}: holds a {record.kind!r}, which this lmab does not know")
     try:
-        return _READERS[record.kind](record)
+        return readers[record.kind](record)
     except Exception as error:  # whatever a class makes of contents that are not its own
         raise InvalidFile(f"{os.fspath(path)}: damaged: {first_line(error)}") from None
+
+
+def _readers(classes: Sequence[type]) -> dict[str, Reader]:
+    """What reads each kind of file: the package's classes, then those given."""
+    own = {cls.kind: cls.from_record for cls in classes if issubclass(cls, Policy) and cls not in POLICIES}
+    taken = sorted(own.keys() & (_READERS.keys() | {"run"}))
+    if taken:
+        raise InvalidArgument(f"classes must have kinds of their own, got {taken[0]!r}, which is the package's")
+    return {**_READERS, **own, "run": partial(restore_run, classes=classes)}

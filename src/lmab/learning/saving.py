@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..errors import InvalidArgument
 from ..estimation import EM, TensorDecomposition
 from ..files import Record
 from ..planning import QMDP, Certified, Exact, Lookahead, PointBased
@@ -28,9 +29,14 @@ _MAKERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def restore_run(record: Record) -> Run:
-    """The run that a record describes; what it computed is computed again."""
-    learner, task = (decode(record.records[name], _MAKERS) for name in ("learner", "task"))
+def restore_run(record: Record, classes: Sequence[type] = ()) -> Run:
+    """The run that a record describes; what it computed is computed again. `classes` may be in it, too."""
+    own = {cls.__name__: cls for cls in classes if cls not in _MAKERS.values()}
+    taken = sorted(own.keys() & _MAKERS.keys())
+    if taken:
+        raise InvalidArgument(f"classes must have names of their own, got {taken[0]!r}, which is the package's")
+    makers: dict[str, Callable[..., Any]] = {**own, **_MAKERS}
+    learner, task = (decode(record.records[name], makers) for name in ("learner", "task"))
     n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
     told = [episodes_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
     return Run.resume(learner, task, record.fields["seed"], told)

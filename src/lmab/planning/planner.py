@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from typing import Protocol
 
 from ..checks import check_count
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, LmabError
 from ..model import LatentBandit
 from .certified import Certified
 from .clock import Bounds, Clock
@@ -17,14 +17,38 @@ from .result import Plan
 
 
 class Planner(Protocol):
-    """A way to plan: configuration that knows how to solve."""
+    """A way to plan: configuration that knows how to solve. Any object with these two methods is a planner.
 
-    def solve(self, problem: Problem, clock: Clock) -> Plan: ...
+    Examples:
+        >>> import lmab
+        >>> from lmab.planning import Clock, Plan, Problem
+        >>> class FirstArm:
+        ...     def solve(self, problem: Problem, clock: Clock) -> Plan:
+        ...         lower = problem.horizon * float(problem.weights @ problem.means[0])
+        ...         clock.record(lower, problem.full_information)
+        ...         policy = lmab.Stationary(0, horizon=problem.horizon)
+        ...         bounds = lower, problem.full_information
+        ...         return Plan(policy, problem.horizon, *bounds, "heuristic", "arm 0, always", tuple(clock.trace))
+        ...
+        ...     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        ...         raise lmab.errors.InvalidArgument("repeats must be True, got False")
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=FirstArm())
+        Plan(heuristic: optimum between 2.5 and 3.75, gap 0.5 over 5 steps)
+        >>> from lmab.testing import check_planner
+        >>> check_planner(FirstArm()).kept[1]
+        'lower <= value of the policy <= optimum <= upper'
+    """
+
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
+        """A policy for `problem` with its bounds. When `clock.expired`, return the best so far."""
+
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        """Sessions that play each arm at most once."""
+        """The same for sessions that play each arm at most once, or an `InvalidArgument` that says why not."""
 
 
 _DEFAULT = Certified()
+_WARM: set[type] = set()  # methods whose kernels are compiled
 
 
 def plan(
@@ -68,12 +92,19 @@ def plan(
         if horizon > bandit.n_arms:
             raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
         return replace(method.solve_without_repeats(problem, Clock(time_limit, progress)), repeats=False)
-    _warm_up(type(method))
+    _warm_up(method)
     return method.solve(problem, Clock(time_limit, progress))
 
 
-@cache
-def _warm_up(method: type[Planner]) -> None:
+def _warm_up(method: Planner) -> None:
     """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
+    if type(method) in _WARM:
+        return
+    try:
+        usual: Planner = type(method)()
+    except TypeError:  # it has no defaults
+        usual = method
     tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-    method().solve(Problem.of(tiny, 5, 2), Clock(float("inf")))
+    with suppress(LmabError):  # a method may refuse it: then there is nothing to compile yet
+        usual.solve(Problem.of(tiny, 5, 2), Clock(float("inf")))
+        _WARM.add(type(method))

@@ -24,7 +24,17 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers."""
+    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
+        >>> policy = lmab.Greedy(bandit)
+        >>> state = policy.observe(policy.start(2), [0, 1], [1.0, 0.0])
+        >>> state.step, state.memory
+        (1, array([[0.45, 0.15],
+               [0.45, 0.15]]))
+    """
 
     step: int
     memory: Float[Array, "n K"]  # for most policies the unnormalised belief over contexts
@@ -121,16 +131,18 @@ class Policy(ABC):
         return None
 
     def _initial_memory(self) -> Float[Array, "K"]:
+        """What a session remembers before its first step; by default nothing."""
         return np.empty(0)
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        """What n sessions remember after one more step: a new array, since the old state stays valid."""
         return state.memory
 
     @abstractmethod
     def _choose(
         self, state: State, allowed: Bool[Array, "n A"] | None, rng: np.random.Generator | None
     ) -> Integer[Array, "n"]:
-        """One arm per session."""
+        """One arm per session; `rng` is a generator where the policy is not deterministic, else None or unused."""
 
     def _mask(self, allowed: Any, n: int) -> Bool[Array, "n A"]:
         mask = np.asarray(allowed, dtype=bool)
@@ -148,6 +160,14 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
     """The allowed arm with the highest score; the lowest number among equals.
 
     Scores within rounding of each other are equal, so that a decision does not hang on the order of a sum.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lmab.policies import best_allowed
+        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]))
+        array([1])
+        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]), np.array([[True, False, True]]))
+        array([2])
     """
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
@@ -157,7 +177,22 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
 
 
 class BeliefPolicy(Policy):
-    """A policy whose memory is the unnormalised belief under a model."""
+    """A policy whose memory is the unnormalised belief under a model: only `_choose` and `kind` are left to write.
+
+    Examples:
+        >>> import lmab
+        >>> from lmab.policies import BeliefPolicy, best_allowed
+        >>> class Hopeful(BeliefPolicy):
+        ...     '''The arm that is best in the likeliest context.'''
+        ...     kind = "hopeful"
+        ...     def _choose(self, state, allowed, rng):
+        ...         return best_allowed(self.bandit.means[state.memory.argmax(axis=1)], allowed)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1], [0.2, 0.7]])
+        >>> Hopeful(bandit).act_on([(0, 0.0)])
+        1
+        >>> lmab.testing.check_policy(Hopeful(bandit), bandit)
+        Report(Hopeful keeps 19 laws)
+    """
 
     def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
         self.bandit = bandit
