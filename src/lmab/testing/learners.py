@@ -283,8 +283,8 @@ def _early_errors(case: _Course) -> None:
 
 
 LAWS: dict[str, Law[_Course]] = {
-    "a learner is configuration and never changes": _is_configuration,
     "explorations can be played": _asks_for_what_can_be_played,
+    "a learner is configuration and never changes": _is_configuration,
     "exactly the budget is played, or nothing": _budget,
     "diagnostics add up": _diagnostics,
     "the policy fits the environment": _policy_fits,

@@ -297,8 +297,8 @@ LAWS: dict[str, Law[_Plans]] = {
     "progress is told the bounds of the trace": _progress,
     "the policy keeps the laws of policies": _policies,
     "a time limit is kept and leaves bounds that hold": _time_limit,
-    "the same problem gives the same plan": _same_plan,
     "planning changes neither bandit nor method": _changes_nothing,
+    "the same problem gives the same plan": _same_plan,
     "without repeats the bounds hold, or planning is refused": _without_repeats,
     "with normal rewards the bounds hold, or planning is refused": _normal,
 }
