@@ -98,6 +98,35 @@ def test_every_public_name_has_a_docstring_whose_example_runs(name):
     assert runner.failures == 0
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "planning.Bounds",
+        "planning.Clock",
+        "planning.Planner",
+        "planning.Problem",
+        "policies.BeliefPolicy",
+        "policies.State",
+        "policies.best_allowed",
+        "testing.BrokenLaw",
+        "testing.Report",
+        "testing.check_learner",
+        "testing.check_planner",
+        "testing.check_policy",
+        "testing.small_bandit",
+    ],
+)
+def test_names_for_extensions_have_examples_that_run(name):
+    module, attribute = name.split(".")
+    value = getattr(getattr(lmab, module), attribute)
+    found = doctest.DocTestFinder(recurse=False).find(value, name, globs={"lmab": lmab})
+    assert [test for test in found if test.examples], f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in found:
+        runner.run(test)
+    assert runner.failures == 0
+
+
 def test_import_is_light():
     program = """
 import time, sys

@@ -139,22 +139,28 @@ class BadPolicy(Right):
         return course.learned(Chatty(bandit, horizon=task.horizon), bandit)
 
 
-@dataclass(frozen=True)
-class Moody(Right):
-    def end(self, task, course, arm):
-        return super().end(task, course, int(np.random.default_rng().integers(1000)) % task.n_arms)
-
-
 CAMPAIGNS = []
 
 
 @dataclass(frozen=True)
-class FourthTimeOther(Right):
-    """The first three courses agree: the first law's, the reference, and that of the same seed."""
+class Moody(Right):
+    """Every course ends with the next arm."""
 
     def end(self, task, course, arm):
         CAMPAIGNS.append(arm)
-        return super().end(task, course, arm if len(CAMPAIGNS) < 4 else (arm + 1) % task.n_arms)
+        return super().end(task, course, len(CAMPAIGNS) % task.n_arms)
+
+
+FOUR = []
+
+
+@dataclass(frozen=True)
+class FourthTimeOther(Right):
+    """The first three courses agree: the reference, that of the second law, and that of the same seed."""
+
+    def end(self, task, course, arm):
+        FOUR.append(arm)
+        return super().end(task, course, arm if len(FOUR) < 4 else (arm + 1) % task.n_arms)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ Case = tuple[LatentBandit, int]  # and a horizon
 
 
 def small_bandit(seed: int) -> Case:
-    """A random bandit with 2 or 3 values, of both signs, and a horizon, small enough to enumerate every history."""
+    """A random bandit with 2 or 3 values, of both signs, and a horizon, small enough to enumerate every history.
+
+    Examples:
+        >>> import lmab
+        >>> bandit, horizon = lmab.testing.small_bandit(0)
+        >>> bandit.n_contexts, bandit.n_arms, horizon
+        (4, 3, 1)
+    """
     rng = np.random.default_rng(seed)
     n_contexts, n_arms, n_values = (int(n) for n in rng.integers([1, 2, 2], [5, 4, 4]))
     probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, n_arms))

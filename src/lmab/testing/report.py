@@ -16,7 +16,19 @@ Law = Callable[[Subject], str | None]
 
 
 class BrokenLaw(AssertionError):
-    """A law of the protocol does not hold: the message names the law, the inputs and what was seen."""
+    """A law of the protocol does not hold: the message names the law, the inputs and what was seen.
+
+    Examples:
+        >>> import lmab
+        >>> class Stubborn(lmab.Greedy):
+        ...     kind = "stubborn"
+        ...     adaptive = False  # but it does look at rewards
+        >>> bandit = lmab.random_bandit(3, 4, rng=0)
+        >>> lmab.testing.check_policy(Stubborn(bandit), bandit)
+        Traceback (most recent call last):
+        ...
+        lmab.testing.report.BrokenLaw: Stubborn breaks the law 'adaptive says the truth': the same arms ...
+    """
 
 
 class Broken(Exception):
@@ -25,7 +37,14 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """The laws that were kept, and those that could not be checked, with the reason."""
+    """The laws that were kept, and those that could not be checked, with the reason.
+
+    Examples:
+        >>> import lmab
+        >>> report = lmab.testing.check_policy(lmab.Uniform(3), lmab.random_bandit(2, 3, rng=0))
+        >>> report.kept[-1], report.not_checked
+        ('the repr is short', {})
+    """
 
     name: str
     kept: tuple[str, ...]
