@@ -101,12 +101,6 @@ def test_every_public_name_has_a_docstring_whose_example_runs(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "planning.Bounds",
-        "planning.Clock",
-        "planning.Planner",
-        "planning.Problem",
-        "policies.BeliefPolicy",
-        "policies.State",
         "policies.best_allowed",
         "testing.BrokenLaw",
         "testing.Report",

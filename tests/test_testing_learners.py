@@ -10,9 +10,10 @@ import pytest
 from test_testing_policies import Chatty
 
 import lmab
-from lmab import Course, Exploration, Learner, Stationary, Uniform
+from lmab import Course, Exploration, Learner, Stationary, Uniform, files
 from lmab.errors import InvalidArgument, InvalidFile
 from lmab.learning import Phase
+from lmab.planning import Planner
 from lmab.testing import BrokenLaw, check_learner
 from lmab.testing.learners import LAWS
 
@@ -247,19 +248,8 @@ def test_the_learner_plays_the_bandit_that_is_given():
 # files of one's own classes
 
 
-def test_load_takes_classes_of_ones_own(tmp_path):
-    run = lmab.Run(Right(), n_arms=4, horizon=3, n_episodes=20, rng=0, planner=OwnPlanner(0.5))
-    run.save(tmp_path / "run.lmab")
-    again = lmab.load(tmp_path / "run.lmab", classes=[Right, OwnPlanner])
-    assert (again.learner, again.task) == (run.learner, run.task)
-    with pytest.raises(InvalidFile, match="holds a 'Right', which this lmab does not know"):
-        lmab.load(tmp_path / "run.lmab")
-    with pytest.raises(InvalidFile, match="classes must have names of their own, got 'UCB'"):
-        lmab.load(tmp_path / "run.lmab", classes=[type("UCB", (Right,), {})])
-
-
 @dataclass(frozen=True)
-class OwnPlanner:
+class OwnPlanner(Planner):
     share: float
 
     def solve(self, problem, clock):
@@ -269,11 +259,26 @@ class OwnPlanner:
         return lmab.QMDP().solve_without_repeats(problem, clock)
 
 
-def test_a_policy_of_ones_own_needs_its_class(tmp_path):
+def test_a_run_of_ones_own_classes_is_loaded(tmp_path):
+    run = lmab.Run(Right(), n_arms=4, horizon=3, n_episodes=20, rng=0, planner=OwnPlanner(0.5))
+    run.save(tmp_path / "run.lmab")
+    again = lmab.load(tmp_path / "run.lmab")
+    assert (again.learner, again.task) == (run.learner, run.task)
+
+
+def test_classes_that_are_not_there_are_named(tmp_path):
+    gone = dataclass(frozen=True)(type("Gone", (Right,), {}))
+    lmab.Run(gone(), n_arms=4, horizon=3, n_episodes=20, rng=0).save(tmp_path / "run.lmab")
+    assert type(lmab.load(tmp_path / "run.lmab").learner) is gone
+    gone.__name__ = "Renamed"
+    with pytest.raises(InvalidFile, match="'Gone', which this lmab does not know"):
+        lmab.load(tmp_path / "run.lmab")
+
+
+def test_a_policy_of_ones_own_is_loaded(tmp_path):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
     Chatty(bandit).save(tmp_path / "policy.lmab")
-    assert type(lmab.load(tmp_path / "policy.lmab", classes=[Chatty])) is Chatty
-    with pytest.raises(InvalidFile, match="holds a 'plain', which this lmab does not know"):
+    assert type(lmab.load(tmp_path / "policy.lmab")) is Chatty
+    files.write(tmp_path / "policy.lmab", replace(Chatty(bandit).record(), kind="nobody's"))
+    with pytest.raises(InvalidFile, match='holds a "nobody\'s", which this lmab does not know'):
         lmab.load(tmp_path / "policy.lmab")
-    with pytest.raises(InvalidArgument, match="classes must have kinds of their own, got 'greedy'"):
-        lmab.load(tmp_path / "policy.lmab", classes=[type("Mine", (lmab.Greedy,), {})])

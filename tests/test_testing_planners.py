@@ -76,7 +76,9 @@ class UpperTooLow(Right):
 
 class WordsOfItsOwn(Right):
     def solve(self, problem, clock):
-        return replace(super().solve(problem, clock), status="excellent")
+        plan = super().solve(problem, clock)
+        object.__setattr__(plan, "status", "excellent")
+        return plan
 
 
 class SaysOptimal(Right):

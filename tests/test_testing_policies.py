@@ -28,39 +28,53 @@ class Plain(BeliefPolicy):
 
 
 class WrongSize(Plain):
+    kind = "wrong-size"
+
     def __init__(self, bandit, *, horizon=None):
         super().__init__(bandit, horizon=horizon)
         self.n_arms = bandit.n_arms + 1
 
 
 class NoSuchArm(Plain):
+    kind = "no-such-arm"
+
     def _choose(self, state, allowed, rng):
         return super()._choose(state, allowed, rng) + 2
 
 
 class FloatArms(Plain):
+    kind = "float-arms"
+
     def act(self, state, *, allowed=None, rng=None):
         return super().act(state, allowed=allowed, rng=rng) * 1.0
 
 
 class Overwrites(Plain):
+    kind = "overwrites"
+
     def _remember(self, state, arms, rewards):
         state.memory[:] = super()._remember(state, arms, rewards)
         return state.memory
 
 
 class SecretlyRandom(Plain):
+    kind = "secretly-random"
+
     def _choose(self, state, allowed, rng):
         return np.random.default_rng().integers(self.n_arms, size=len(state.memory))
 
 
 class MixesSessions(Plain):
+    kind = "mixes-sessions"
+
     def _choose(self, state, allowed, rng):
         scores = state.memory.sum(axis=0, keepdims=True) @ self.bandit.means
         return best_allowed(np.tile(scores, (len(state.memory), 1)), allowed)
 
 
 class ForgetsHistory(Plain):
+    kind = "forgets-history"
+
     def act_on(self, history, *, allowed=None, rng=None):
         return super().act_on([], allowed=allowed, rng=rng)
 
@@ -79,32 +93,44 @@ class Random(Plain):
 
 
 class OwnGenerator(Random):
+    kind = "own-generator"
+
     def act(self, state, *, allowed=None, rng=None):
         return super().act(state, allowed=allowed, rng=0 if rng is None else rng)
 
 
 class TooLittle(Random):
+    kind = "too-little"
+
     def distribution(self, state, *, n_arms):
         return 0.9 * super().distribution(state, n_arms=n_arms)
 
 
 class SaysUniform(Random):
+    kind = "says-uniform"
+
     def _choose(self, state, allowed, rng):
         return best_allowed(state.memory @ self.bandit.means, allowed)
 
 
 class IgnoresMasks(Plain):
+    kind = "ignores-masks"
+
     def _choose(self, state, allowed, rng):
         return super()._choose(state, None, rng)
 
 
 class ShyUnderMasks(Plain):
+    kind = "shy-under-masks"
+
     def _choose(self, state, allowed, rng):
         scores = state.memory @ self.bandit.means
         return best_allowed(scores if allowed is None else -scores, allowed)
 
 
 class AnyMask(Plain):
+    kind = "any-mask"
+
     def _mask(self, allowed, n):
         mask = np.asarray(allowed, bool)
         return np.broadcast_to(mask, (n, mask.shape[-1])) if mask.ndim == 1 else mask[:n]
@@ -112,6 +138,8 @@ class AnyMask(Plain):
 
 class LastArm(Plain):
     """Plays the arm after the one that was played last: the order matters."""
+
+    kind = "last-arm"
 
     def _initial_memory(self):
         return np.zeros(1)
@@ -125,10 +153,13 @@ class LastArm(Plain):
 
 
 class SaysBlind(Plain):
+    kind = "says-blind"
     adaptive = False
 
 
 class GivesUpEarly(Plain):
+    kind = "gives-up-early"
+
     def act(self, state, *, allowed=None, rng=None):
         if state.step >= 8:
             raise lmab.errors.InvalidArgument("state must be before step 8")
@@ -136,11 +167,15 @@ class GivesUpEarly(Plain):
 
 
 class GoesOn(Plain):
+    kind = "goes-on"
+
     def act(self, state, *, allowed=None, rng=None):
         return super().act(State(min(state.step, 2), state.memory, state.single), allowed=allowed, rng=rng)
 
 
 class TakesAnything(Plain):
+    kind = "takes-anything"
+
     def observe(self, state, arm, reward):
         arms = np.atleast_1d(np.asarray(arm)).astype(int)
         if (arms >= self.n_arms).any():
@@ -152,6 +187,8 @@ class TakesAnything(Plain):
 
 
 class NotAllSaved(Plain):
+    kind = "not-all-saved"
+
     def __init__(self, bandit, *, horizon=None, bonus=0.0):
         super().__init__(bandit, horizon=horizon)
         self.bonus = np.array([0, bonus, 0, 0])
@@ -161,6 +198,8 @@ class NotAllSaved(Plain):
 
 
 class HorizonNotSaved(Plain):
+    kind = "horizon-not-saved"
+
     def record(self):
         return replace(super().record(), fields={"horizon": None})
 
@@ -170,6 +209,7 @@ class NoKindOfItsOwn(lmab.Greedy):
 
 
 class Counts(Plain):
+    kind = "counts"
     n_decisions = 0
 
     def _choose(self, state, allowed, rng):
@@ -186,6 +226,8 @@ class Counts(Plain):
 
 
 class Chatty(Plain):
+    kind = "chatty"
+
     def __repr__(self):
         return f"Chatty({self.bandit.means.tolist() * 10})"
 
@@ -223,7 +265,7 @@ BROKEN: dict[str, list[tuple[Policy, str]]] = {
     "a saved policy makes the same decisions": [
         (NotAllSaved(BANDIT, bonus=0.1), r"it plays arm \d, the loaded one arm \d"),
         (HorizonNotSaved(BANDIT, horizon=5), "horizon is 5 before and None after"),
-        (NoKindOfItsOwn(BANDIT), "classes must have kinds of their own, got 'greedy'"),
+        (NoKindOfItsOwn(BANDIT), "the file gives a Greedy"),
     ],
     "a policy never changes": [(Counts(BANDIT), "record() was another before")],
     "the repr is short": [(Chatty(BANDIT), "one line of at most 200 characters")],

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from . import files
-from .errors import InvalidArgument, InvalidFile, first_line
+from .errors import InvalidFile, first_line
 from .learning import HistoryPolicy, OptimisticPolicy, restore_run
 from .model import LatentBandit
 from .moments import Design
@@ -26,21 +25,18 @@ PLANNED: tuple[type[Policy], ...] = (
 LEARNED: tuple[type[Policy], ...] = (HistoryPolicy, OptimisticPolicy)
 POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED, *LEARNED)
 
-Reader = Callable[[files.Record], Any]
-
-_READERS: dict[str, Reader] = {
+_READERS: dict[str, Callable[[files.Record], Any]] = {
     "bandit": LatentBandit.from_record,
     "design": Design.from_record,
+    "run": restore_run,
     **{policy.kind: policy.from_record for policy in POLICIES},
 }
 
 
-def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Read a `LatentBandit`, a policy, a `Design` or a learner's `Run` from a file; nothing in a file is ever run.
 
-    Args:
-        path: a file that `save` wrote.
-        classes: classes of your own that the file may hold: policies, learners, planners.
+    Policies, learners and planners may be of your own classes, once the modules that define them are imported.
 
     Examples:
         >>> import os, tempfile, lmab
@@ -51,19 +47,20 @@ def load(path: str | os.PathLike[str], *, classes: Sequence[type] = ()) -> Any:
         True
     """
     record = files.read(path)
-    readers = _readers(classes)
-    if record.kind not in readers:
+    reader = _READERS.get(record.kind) or _own_policy(record.kind)
+    if reader is None:
         raise InvalidFile(f"{os.fspath(path)}: holds a {record.kind!r}, which this lmab does not know")
     try:
-        return readers[record.kind](record)
+        return reader(record)
     except Exception as error:  # whatever a class makes of contents that are not its own
         raise InvalidFile(f"{os.fspath(path)}: damaged: {first_line(error)}") from None
 
 
-def _readers(classes: Sequence[type]) -> dict[str, Reader]:
-    """What reads each kind of file: the package's classes, then those given."""
-    own = {cls.kind: cls.from_record for cls in classes if issubclass(cls, Policy) and cls not in POLICIES}
-    taken = sorted(own.keys() & (_READERS.keys() | {"run"}))
-    if taken:
-        raise InvalidArgument(f"classes must have kinds of their own, got {taken[0]!r}, which is the package's")
-    return {**_READERS, **own, "run": partial(restore_run, classes=classes)}
+def _own_policy(kind: str) -> Callable[[files.Record], Any] | None:
+    """What reads a policy of a class outside the package; of two classes of one kind the later."""
+    found, todo = None, list(Policy.__subclasses__())
+    for cls in todo:
+        todo += cls.__subclasses__()
+        if vars(cls).get("kind") == kind:
+            found = cls.from_record
+    return found

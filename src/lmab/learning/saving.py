@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from ..errors import InvalidArgument
 from ..estimation import EM, TensorDecomposition
 from ..files import Record
-from ..planning import QMDP, Certified, Exact, Lookahead, PointBased
+from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
 from .configuration import decode
 from .direct_mle import DirectMLE
 from .ed_mle import EDMLE
@@ -29,14 +28,20 @@ _MAKERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def restore_run(record: Record, classes: Sequence[type] = ()) -> Run:
-    """The run that a record describes; what it computed is computed again. `classes` may be in it, too."""
-    own = {cls.__name__: cls for cls in classes if cls not in _MAKERS.values()}
-    taken = sorted(own.keys() & _MAKERS.keys())
-    if taken:
-        raise InvalidArgument(f"classes must have names of their own, got {taken[0]!r}, which is the package's")
-    makers: dict[str, Callable[..., Any]] = {**own, **_MAKERS}
+def restore_run(record: Record) -> Run:
+    """The run that a record describes; what it computed is computed again."""
+    makers = {**_own(Learner), **_own(Planner), **_MAKERS}
     learner, task = (decode(record.records[name], makers) for name in ("learner", "task"))
     n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
     told = [episodes_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
     return Run.resume(learner, task, record.fields["seed"], told)
+
+
+def _own(base: Any) -> dict[str, Callable[..., Any]]:
+    """The classes below `base` that the program has defined, by name; of two with one name the later."""
+    found: dict[str, Callable[..., Any]] = {}
+    todo = list(base.__subclasses__())
+    for cls in todo:
+        todo += cls.__subclasses__()
+        found[cls.__name__] = cls
+    return found

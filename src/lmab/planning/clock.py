@@ -8,14 +8,7 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """What was proved after so many seconds.
-
-    Examples:
-        >>> from lmab.planning import Bounds
-        >>> seconds, lower, upper = Bounds(0.5, 3.1, 3.4)
-        >>> round(upper - lower, 3)
-        0.3
-    """
+    """What was proved after so many seconds."""
 
     seconds: float
     lower: float
@@ -23,19 +16,7 @@ class Bounds(NamedTuple):
 
 
 class Clock:
-    """The clock of one run: collects the trace, tells when time is up, calls `progress`.
-
-    A planner calls `record` whenever it has proved something, looks at `expired` now and then, and gives
-    `tuple(clock.trace)` to its plan.
-
-    Examples:
-        >>> from lmab.planning import Clock
-        >>> clock = Clock(time_limit=60.0)
-        >>> clock.record(3.0, 4.0)
-        >>> clock.record(2.9, 3.5)  # a worse lower bound changes nothing
-        >>> clock.trace[-1].lower, clock.trace[-1].upper, clock.expired
-        (3.0, 3.5, False)
-    """
+    """The clock of one run: collects the trace, tells when time is up, calls `progress`."""
 
     def __init__(self, time_limit: float, progress: Callable[[Bounds], None] | None = None) -> None:
         self.time_limit = time_limit
@@ -45,12 +26,10 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
         return time.perf_counter() - self._start
 
     @property
     def expired(self) -> bool:
-        """Time is up: return the best so far."""
         return self.seconds >= self.time_limit
 
     def record(self, lower: float, upper: float) -> None:

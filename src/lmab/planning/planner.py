@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import Protocol
 
 from ..checks import check_count
-from ..errors import InvalidArgument, LmabError
+from ..errors import InvalidArgument
 from ..model import LatentBandit
 from .certified import Certified
 from .clock import Bounds, Clock
+from .exact import Exact
+from .lookahead import Lookahead
+from .point_based import PointBased
 from .problem import Problem
+from .qmdp import QMDP
 from .result import Plan
 
 
 class Planner(Protocol):
-    """A way to plan: configuration that knows how to solve. Any object with these two methods is a planner.
+    """A way to plan: configuration that knows how to solve."""
 
-    Examples:
-        >>> import lmab
-        >>> from lmab.planning import Clock, Plan, Problem
-        >>> class FirstArm:
-        ...     def solve(self, problem: Problem, clock: Clock) -> Plan:
-        ...         lower = problem.horizon * float(problem.weights @ problem.means[0])
-        ...         clock.record(lower, problem.full_information)
-        ...         policy = lmab.Stationary(0, horizon=problem.horizon)
-        ...         bounds = lower, problem.full_information
-        ...         return Plan(policy, problem.horizon, *bounds, "heuristic", "arm 0, always", tuple(clock.trace))
-        ...
-        ...     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        ...         raise lmab.errors.InvalidArgument("repeats must be True, got False")
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.plan(bandit, horizon=5, method=FirstArm())
-        Plan(heuristic: optimum between 2.5 and 3.75, gap 0.5 over 5 steps)
-        >>> from lmab.testing import check_planner
-        >>> check_planner(FirstArm()).kept[1]
-        'lower <= value of the policy <= optimum <= upper'
-    """
-
-    def solve(self, problem: Problem, clock: Clock) -> Plan:
-        """A policy for `problem` with its bounds. When `clock.expired`, return the best so far."""
-
+    def solve(self, problem: Problem, clock: Clock) -> Plan: ...
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        """The same for sessions that play each arm at most once, or an `InvalidArgument` that says why not."""
+        """Sessions that play each arm at most once."""
 
 
+_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 _DEFAULT = Certified()
-_WARM: set[type] = set()  # methods whose kernels are compiled
 
 
 def plan(
@@ -66,7 +47,7 @@ def plan(
     Args:
         bandit: the model to plan for.
         horizon: steps per session.
-        method: `Certified`, `Exact`, `PointBased`, `Lookahead` or `QMDP`.
+        method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
         repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
@@ -92,19 +73,13 @@ def plan(
         if horizon > bandit.n_arms:
             raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
         return replace(method.solve_without_repeats(problem, Clock(time_limit, progress)), repeats=False)
-    _warm_up(method)
+    if isinstance(method, _COMPILED):
+        _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     return method.solve(problem, Clock(time_limit, progress))
 
 
-def _warm_up(method: Planner) -> None:
+@cache
+def _warm_up(method: type[Certified | Exact | Lookahead | PointBased | QMDP]) -> None:
     """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
-    if type(method) in _WARM:
-        return
-    try:
-        usual: Planner = type(method)()
-    except TypeError:  # it has no defaults
-        usual = method
     tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-    with suppress(LmabError):  # a method may refuse it: then there is nothing to compile yet
-        usual.solve(Problem.of(tiny, 5, 2), Clock(float("inf")))
-        _WARM.add(type(method))
+    method().solve(Problem.of(tiny, 5, 2), Clock(float("inf")))

@@ -13,22 +13,7 @@ from ..model import LatentBandit
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """M contexts of positive weight, A arms, Z values (or bins) per arm, D = A*Z codes, H steps.
-
-    Arrays over contexts hold those of positive weight only; `spread` brings vectors back to all contexts of the bandit.
-
-    Examples:
-        >>> import lmab
-        >>> from lmab.planning import Problem
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.0, 0.5], [[0.9, 0.5], [1.0, 1.0], [0.1, 0.6]])
-        >>> problem = Problem.of(bandit, horizon=5, bins=12)
-        >>> problem.contexts, problem.n_arms, problem.n_values
-        (array([0, 2]), 2, 2)
-        >>> problem.means @ problem.weights  # what each arm pays at the start
-        array([0.5 , 0.55])
-        >>> problem.full_information
-        3.75
-    """
+    """M contexts of positive weight, A arms, Z values (or bins) per arm, D = A*Z codes, H steps."""
 
     bandit: LatentBandit
     horizon: int

@@ -24,17 +24,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-        >>> policy = lmab.Greedy(bandit)
-        >>> state = policy.observe(policy.start(2), [0, 1], [1.0, 0.0])
-        >>> state.step, state.memory
-        (1, array([[0.45, 0.15],
-               [0.45, 0.15]]))
-    """
+    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers."""
 
     step: int
     memory: Float[Array, "n K"]  # for most policies the unnormalised belief over contexts
@@ -177,22 +167,7 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
 
 
 class BeliefPolicy(Policy):
-    """A policy whose memory is the unnormalised belief under a model: only `_choose` and `kind` are left to write.
-
-    Examples:
-        >>> import lmab
-        >>> from lmab.policies import BeliefPolicy, best_allowed
-        >>> class Hopeful(BeliefPolicy):
-        ...     '''The arm that is best in the likeliest context.'''
-        ...     kind = "hopeful"
-        ...     def _choose(self, state, allowed, rng):
-        ...         return best_allowed(self.bandit.means[state.memory.argmax(axis=1)], allowed)
-        >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1], [0.2, 0.7]])
-        >>> Hopeful(bandit).act_on([(0, 0.0)])
-        1
-        >>> lmab.testing.check_policy(Hopeful(bandit), bandit)
-        Report(Hopeful keeps 19 laws)
-    """
+    """A policy whose memory is the unnormalised belief under a model."""
 
     def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
         self.bandit = bandit

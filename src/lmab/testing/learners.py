@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +33,6 @@ def check_learner(
     bandit: LatentBandit | None = None,
     horizon: int = 4,
     n_episodes: int = 600,
-    classes: Sequence[type] = (),
 ) -> Report:
     """Check that `learner` keeps the laws of learners on a simulated environment.
 
@@ -48,7 +46,6 @@ def check_learner(
         bandit: what is played; None: two contexts, four arms, Bernoulli rewards.
         horizon: steps per session.
         n_episodes: the budget.
-        classes: further classes of your own that a file of the run or of the policy holds, as in `lmab.load`.
 
     Returns:
         A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.
@@ -61,7 +58,7 @@ def check_learner(
     """
     if bandit is None:
         bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
-    case = _Course(learner, bandit, horizon, n_episodes, (type(learner), *classes))
+    case = _Course(learner, bandit, horizon, n_episodes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # small budgets teach little, and learners say so
         return keep(type(learner).__name__, LAWS, case)
@@ -96,7 +93,6 @@ class _Course:
     bandit: LatentBandit
     horizon: int
     n_episodes: int
-    classes: tuple[type, ...]
 
     def new_run(self, **options: Any) -> Run:
         settings: dict[str, Any] = {
@@ -195,7 +191,7 @@ def _policy_fits(case: _Course) -> None:
 
 
 def _policy_keeps_laws(case: _Course) -> None:
-    check_policy(case.made[2].policy, case.bandit, classes=case.classes)
+    check_policy(case.made[2].policy, case.bandit)
 
 
 def _same_seed(case: _Course) -> None:
@@ -247,7 +243,7 @@ def _saved(case: _Course) -> None:
 
 def _resumed(run: Run, path: Path, case: _Course) -> Run:
     run.save(path)
-    again = load(path, classes=case.classes)
+    again = load(path)
     expect(repr(again) == repr(run), f"saved as {run!r}, loaded as {again!r}")
     expect(again.learner == run.learner, f"the loaded run has the learner {again.learner!r}, not {run.learner!r}")
     return again

@@ -26,9 +26,7 @@ _INTEGRAL = 1e-3  # error of the integrals over normal rewards
 _BINS = 3  # few: a bound that holds only for rewards in bins is then far from the truth
 
 
-def check_planner(
-    method: Planner, *, n_random: int = 15, patience: float = 5.0, classes: Sequence[type] = ()
-) -> Report:
+def check_planner(method: Planner, *, n_random: int = 15, patience: float = 5.0) -> Report:
     """Check that `method` keeps the laws of planners.
 
     The laws: on small bandits of many kinds lower <= value of the policy <= optimum <= upper, all by brute force; the
@@ -41,7 +39,6 @@ def check_planner(
         method: what to check.
         n_random: random bandits beside the named ones.
         patience: seconds by which a time limit may be passed.
-        classes: classes of your own that a file of the plan's policy holds, beside its own class.
 
     Returns:
         A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.
@@ -52,7 +49,7 @@ def check_planner(
         >>> check_planner(lmab.QMDP())
         Report(QMDP keeps 11 laws)
     """
-    return keep(type(method).__name__, LAWS, _Plans(method, discrete_cases(n_random), patience, tuple(classes)))
+    return keep(type(method).__name__, LAWS, _Plans(method, discrete_cases(n_random), patience))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +73,6 @@ class _Plans:
     method: Planner
     cases: Mapping[str, Case]
     patience: float
-    classes: tuple[type, ...]
 
     @cached_property
     def made(self) -> dict[str, _Planned]:
@@ -222,7 +218,7 @@ def _changes_nothing(case: _Plans) -> None:
 def _policies(case: _Plans) -> None:
     for name in ("two contexts, two arms", "values of both signs", "one step"):
         planned = case.made[name]
-        check_policy(planned.plan.policy, planned.bandit, classes=case.classes)
+        check_policy(planned.plan.policy, planned.bandit)
 
 
 def _without_repeats(case: _Plans) -> str | None:

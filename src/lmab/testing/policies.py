@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ _LONG = 200  # characters that a repr may have
 _MANY = 4000  # sessions whose arms are counted
 
 
-def check_policy(policy: Policy, bandit: LatentBandit, *, classes: Sequence[type] = ()) -> Report:
+def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
     """Check that `policy` keeps the laws of policies on sessions of `bandit`.
 
     The laws: one session and n sessions agree; `act_on` is stepping; a policy without chance repeats itself, one with
@@ -31,8 +30,6 @@ def check_policy(policy: Policy, bandit: LatentBandit, *, classes: Sequence[type
     Args:
         policy: what to check.
         bandit: where its sessions come from; it must have the policy's arms.
-        classes: further classes of your own that a file of the policy holds, as in `lmab.load`; the policy's own
-            class is always among them.
 
     Returns:
         A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.
@@ -44,7 +41,7 @@ def check_policy(policy: Policy, bandit: LatentBandit, *, classes: Sequence[type
         >>> check_policy(lmab.Greedy(bandit), bandit)
         Report(Greedy keeps 19 laws)
     """
-    return keep(type(policy).__name__, LAWS, Sessions(policy, bandit, (type(policy), *classes)))
+    return keep(type(policy).__name__, LAWS, Sessions(policy, bandit))
 
 
 def _arms_are_numbers(case: Sessions) -> None:
@@ -259,7 +256,7 @@ def _saved(case: Sessions) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.lmab"
         policy.save(path)
-        again = load(path, classes=case.classes)
+        again = load(path)
     expect(type(again) is type(policy), f"the file gives a {type(again).__name__}")
     for name in ("horizon", "n_arms", "arm_labels", "deterministic", "adaptive", "order_free"):
         mine, theirs = getattr(policy, name), getattr(again, name)

@@ -23,7 +23,6 @@ class Sessions:
 
     policy: Policy
     bandit: LatentBandit
-    classes: tuple[type, ...] = ()  # that a file of the policy may hold
     n: int = N_SESSIONS
 
     @property
