@@ -1,8 +1,5 @@
 """Documentation cannot drift: its code runs, its links lead somewhere, every name, command and option is there."""
 
-# Typer's command of commands is a Command to its types.
-# mypy: disable-error-code="attr-defined"
-
 from __future__ import annotations
 
 import importlib.util
@@ -44,6 +41,18 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         elif language == "sh" and page.name != "cli.md":  # there the examples name the reader's own files
             for line in re.sub(r"\\\n\s*", "", block).splitlines():
                 run(line)
+
+
+def test_the_page_on_extensions_prints_what_it_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    said = []
+    for _, block in blocks(DOCS / "extending.md"):
+        exec(compile(block, "extending.md", "exec"), names)
+        said += re.findall(r"# prints: (.*)$", block, re.M)
+    printed = capsys.readouterr().out
+    assert len(said) >= 6
+    assert [line for line in said if line not in printed] == []
 
 
 def run(line: str) -> None:

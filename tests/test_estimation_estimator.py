@@ -1,8 +1,5 @@
 """estimate, the door: reward families, bad input, warnings, the result."""
 
-# Lists are welcome where arrays are kept, and some calls are wrong on purpose.
-# mypy: disable-error-code="arg-type"
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,8 +1,5 @@
 """The information about a fitted bandit: against second derivatives, and the compiled kernel against the plain."""
 
-# A bandit's rewards are of one family or the other; each test knows which.
-# mypy: disable-error-code="arg-type"
-
 from __future__ import annotations
 
 import numpy as np

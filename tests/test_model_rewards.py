@@ -1,6 +1,3 @@
-# Lists are welcome where arrays are kept, and some calls are wrong on purpose.
-# mypy: disable-error-code="arg-type"
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,6 +1,3 @@
-# A plan's policy is any Policy to the type checker; those of our own planners can do more.
-# mypy: disable-error-code="attr-defined"
-
 from __future__ import annotations
 
 import doctest

@@ -1,6 +1,3 @@
-# A bandit's rewards are of one family or the other; each test knows which.
-# mypy: disable-error-code="arg-type"
-
 from __future__ import annotations
 
 import math
