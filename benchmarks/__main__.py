@@ -31,9 +31,11 @@ def main() -> None:
 def run(name: str, *, keep: bool) -> None:
     from . import rows
 
-    found = importlib.import_module(f"benchmarks.bench_{name}").main()
+    module = importlib.import_module(f"benchmarks.bench_{name}")
+    found = module.main()
     if found and keep:
-        rows.store(name, rows.measured(f"python -m benchmarks {name}", found))
+        tables = {table: show(found) for table, show in getattr(module, "TABLES", {}).items()}
+        rows.store(name, rows.measured(f"python -m benchmarks {name}", found, tables))
 
 
 if __name__ == "__main__":

@@ -10,20 +10,24 @@ import pyarrow as pa
 
 import lmab
 
+from .rows import Rows
+
 STEPS = 10**7
 
 
-def main() -> None:
-    rng = np.random.default_rng(0)
+def main() -> Rows:
+    rng, rows = np.random.default_rng(0), {}
     bandit = lmab.random_bandit(7, 50, rng=rng)
     for policy in (lmab.Uniform(50), lmab.Greedy(bandit), lmab.Thompson(bandit)):
         start = time.perf_counter()
         log = lmab.simulate(bandit, policy, n_episodes=200_000, horizon=7, rng=rng)
         rate = log.n_steps / (time.perf_counter() - start)
         print(f"simulate, M=7 A=50 H=7, {policy.kind:8}: {rate / 1e6:6.1f} million steps/s")
+        rows[f"simulate/{policy.kind}"] = rate
     table = _log(rng)
-    _ingest("in order", table)
-    _ingest("shuffled", table.take(pa.array(rng.permutation(STEPS))))
+    rows["from-frame/in-order"] = _ingest("in order", table)
+    rows["from-frame/shuffled"] = _ingest("shuffled", table.take(pa.array(rng.permutation(STEPS))))
+    return rows
 
 
 def _log(rng: np.random.Generator) -> pa.Table:
@@ -33,7 +37,7 @@ def _log(rng: np.random.Generator) -> pa.Table:
     )
 
 
-def _ingest(name: str, table: pa.Table) -> None:
+def _ingest(name: str, table: pa.Table) -> float:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     lmab.Episodes.from_frame(table, episode="e", action="a", reward="r", step="t")
@@ -42,6 +46,7 @@ def _ingest(name: str, table: pa.Table) -> None:
     print(
         f"from_frame, 10^7 steps {name}: {seconds:.2f} s, peak grew by {grown / table.nbytes:.2f}x the columns' memory"
     )
+    return seconds
 
 
 if __name__ == "__main__":

@@ -1,52 +1,34 @@
 """Figures in README and pages, from the stored rows: `python -m benchmarks.figures` writes them, a test compares.
 
 A figure in prose is followed by a comment that names its row, `24<!-- row: em/ours -->`; it shows as many decimals as
-it showed before. A table stands between `<!-- table: planning -->` and `<!-- end -->`, and is printed by the benchmark
-that measured it. A number that looks measured and is not, such as a limit, is followed by `<!-- row: none -->`.
+it showed before. A table stands between `<!-- table: planning -->` and `<!-- end -->`, as the benchmark printed it. A
+number that looks measured and is not, such as a limit, is followed by `<!-- row: none -->`.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-
-import benchmarks
 
 from . import rows
 
 ROOT = Path(__file__).parent.parent
-NUMBER = r"(?<![\w.,])[+-]?(?:\d[\d,]*)?\.?\d+"
+NUMBER = rf"(?<![\w.,]){rows.NUMBER}"
 FIGURE = re.compile(rf"(?P<number>{NUMBER})(?P<percent>%?)<!-- row: (?P<row>\S+) -->")
-TABLE = re.compile(r"<!-- table: (?P<table>\S+) -->\n(?P<body>.*?)<!-- end -->", re.S)
+TABLE = re.compile(r"<!-- table: (?P<run>[^/\s]+)(?:/(?P<table>\S+))? -->\n.*?<!-- end -->", re.S)
 UNIT = r"(?:s|ms|µs|ns|seconds?|microseconds?|minutes?|hours?|kB|MB|GB)\b|times (?:as|the)\b"
 BARE = re.compile(rf"{NUMBER}(?: (?:to|and|or) (?:{NUMBER}|§))?(?: (?:{UNIT}))")
 GENERATED = {"cli.md", "reproduction.md"}  # by other programs, from rows of their own
-
-Table = Callable[[rows.Rows], str]
 
 
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)]
 
 
-def tables() -> dict[str, Table]:
-    """What the benchmarks call their tables, and how each is printed from the benchmark's own rows."""
-    found: dict[str, Table] = {}
-    for module in pkgutil.iter_modules(benchmarks.__path__):
-        name = module.name.removeprefix("bench_")
-        if module.name.startswith(("bench_", "study_")):
-            printed = getattr(importlib.import_module(f"benchmarks.{module.name}"), "TABLES", {})
-            found |= {f"{name}/{table}" if table else name: function for table, function in printed.items()}
-    return found
-
-
 def filled(text: str, runs: dict[str, rows.Measured]) -> str:
-    """The text with every figure and every table as the rows have them."""
-    known, printed = rows.flat(runs), tables()
+    """The text with every figure and every table as stored."""
+    known = rows.flat(runs)
 
     def figure(match: re.Match[str]) -> str:
         if match["row"] == "none":
@@ -55,14 +37,14 @@ def filled(text: str, runs: dict[str, rows.Measured]) -> str:
         return f"{like(match['number'], value)}{match['percent']}<!-- row: {match['row']} -->"
 
     def table(match: re.Match[str]) -> str:
-        own = runs[match["table"].partition("/")[0]].rows
-        return f"<!-- table: {match['table']} -->\n\n{printed[match['table']](own)}\n\n<!-- end -->"
+        name = match["run"] + (f"/{match['table']}" if match["table"] else "")
+        return f"<!-- table: {name} -->\n\n{runs[match['run']].tables[match['table'] or '']}\n\n<!-- end -->"
 
     return TABLE.sub(table, FIGURE.sub(figure, text))
 
 
 def like(number: str, value: float) -> str:
-    """The value with as many decimals as the number has, and a sign or no leading zero where it has none."""
+    """The value with as many decimals as the number has; a sign, or no leading zero, where it has that."""
     decimals = len(number.partition(".")[2])
     shown = f"{value:{'+' if number[0] in '+-' else ''},.{decimals}f}"
     return shown.replace("0.", ".", 1) if number.lstrip("+-").startswith(".") and abs(value) < 1 else shown
@@ -71,7 +53,7 @@ def like(number: str, value: float) -> str:
 def bare(text: str) -> list[str]:
     """Times, sizes and ratios in prose that name no row."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
-    return BARE.findall(FIGURE.sub("§", TABLE.sub("", text)))
+    return [match[0] for match in BARE.finditer(FIGURE.sub("§", TABLE.sub("", text)))]
 
 
 def main() -> None:
