@@ -74,6 +74,9 @@ class Estimate:
     bins: Bins | None = None  # how continuous rewards were cut before fitting; a policy of `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of contexts was chosen
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", Status(self.status))  # files and programs may give its text
+
     @property
     def episodes(self) -> Episodes:
         """The log."""
