@@ -17,7 +17,7 @@ from ..model import LatentBandit
 from ..planning import Plan, Tree, plan, policy_of
 from ..policies import Policy
 from ..simulation import check_fits
-from .heldout import HeldOut, look
+from .held_out import HeldOut, look
 from .tree_picture import first_steps
 
 _SEED = 0  # of the sessions that are simulated where no exact value exists
