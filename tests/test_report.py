@@ -431,3 +431,13 @@ def test_without_repeats_everyone_gets_the_best_sequence_at_least():
         assert contents.worth.known == pytest.approx(BANDIT.weights @ known)
         assert contents.worth.fixed <= contents.worth.policy.mean <= contents.worth.upper + 1e-9
         assert "same arms for everyone" in Reader(report.render(contents)).text
+
+
+def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
+    arms = BANDIT.best_fixed_arms(3, repeats=False)
+    upper = BANDIT.known_context(3, repeats=False)
+    lower = BANDIT.best_fixed(3, repeats=False)
+    plan = lmab.Plan(lmab.FixedSequence(arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
+    contents = report.gather(BANDIT, plan)
+    assert (contents.worth.fixed, contents.worth.fixed_arms, contents.worth.known) == (lower, arms, upper)
+    assert "no arm twice" in dict(contents.settings)["policy"]
