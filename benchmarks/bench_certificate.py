@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 import lmab
-from lmab.evaluation.laplace import information
 
 from .rows import Rows
 from .study_certificate import PROBING
@@ -24,8 +22,8 @@ def main() -> Rows:
         truth = PROBING if name == "probing" else lmab.random_bandit(*map(int, name.split()[1:]), rng=rng)
         log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_episodes=n_episodes, horizon=horizon, rng=rng)
         estimate = lmab.estimate(log, n_contexts=truth.n_contexts, method=lmab.EM(prior=2.0), rng=rng)
-        plan, rewards = lmab.plan(estimate.bandit, horizon=horizon), _family(estimate.bandit)
-        second = fastest(partial(information, estimate.bandit, rewards, log, prior=2.0), repeats=5)
+        plan = lmab.plan(estimate.bandit, horizon=horizon)
+        second = fastest(estimate.information, repeats=5)
         whole = fastest(partial(lmab.certify, estimate, plan, log, rng=rng), repeats=5)
         print(
             f"{name}, {n_episodes} episodes of {horizon} steps, 100 draws: {whole.wall:.3f} s ({whole.used:.3f} s of "
@@ -34,10 +32,6 @@ def main() -> Rows:
         key = f"{name.split()[0]}-{n_episodes}"
         rows |= {f"{key}/wall": whole.wall, f"{key}/used": whole.used, f"{key}/information": second.used}
     return rows
-
-
-def _family(bandit: lmab.LatentBandit) -> Any:
-    return bandit.rewards  # categorical here
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_labels_and_continuous_rewards():
 
 
 def test_a_tree_too_large_to_print_is_refused(monkeypatch):
-    bandit = lmab.random_bandit(4, 10, kind="hard", rng=np.random.default_rng(1))
+    bandit = lmab.random_bandit(4, 10, kind="hard", rng=generator(1))
     policy = lmab.plan(bandit, horizon=5).policy
     monkeypatch.setattr("lmab.planning.first_steps.LIMIT", 8)
     assert policy.tree(4).step == 0

@@ -18,7 +18,7 @@ def test_statuses_equal_the_strings_of_the_first_version():
     for status in Status:
         assert status == str(status) == f"{status}"
         assert repr(status) == repr(str(status))
-        assert Status(str(status)) is status  # type: ignore[call-arg]
+        assert Status(str(status)) is status
         assert hash(status) == hash(str(status))
 
 
@@ -33,4 +33,4 @@ def test_every_status_has_its_own_sentence_and_says_whether_the_work_is_done():
     assert all(sentence.endswith(".") and sentence[0].isupper() for sentence in sentences)
     assert {str(status) for status in Status if not status.finished} == UNFINISHED
     with pytest.raises(ValueError, match="not a valid Status"):
-        Status("done")  # type: ignore[call-arg]
+        Status("done")

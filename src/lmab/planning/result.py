@@ -105,7 +105,7 @@ def _status(text: str) -> Status:
     """The status of that name: a planner may say it as text."""
     if text not in list(Status):
         raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
-    return Status(text)  # type: ignore[call-arg]  # mypy takes the look-up of a member for the making of one
+    return Status(text)
 
 
 def policy_of(given: Policy | Plan) -> Policy:
