@@ -1,4 +1,4 @@
-"""Near-optimal designs: time against the number of rows, and beside a general convex solver."""
+"""Near-optimal designs: processor time against the number of rows, and beside a general convex solver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> Rows:
     lmab.design(rng.standard_normal((100, 3)))  # imports
     for n_rows in (10**4, 10**5, 10**6):
         features = rng.standard_normal((n_rows, 10))
-        design, seconds, _ = fastest(partial(lmab.design, features), repeats=3)
+        design, _, seconds = fastest(partial(lmab.design, features), repeats=3)
         print(f"{n_rows:>9,} x 10, g <= 2k: {seconds:6.3f} s, {seconds / n_rows * 1e6:.2f} us per row, {design}")
         rows[f"{n_rows}/seconds"] = seconds
     return rows | _against_cvxpy(rng)
@@ -26,7 +26,7 @@ def main() -> Rows:
 
 def _against_cvxpy(rng: np.random.Generator) -> Rows:
     features = rng.standard_normal((2000, 6))
-    design, ours, _ = fastest(partial(lmab.design, features, tolerance=1e-6), repeats=3)
+    design, _, ours = fastest(partial(lmab.design, features, tolerance=1e-6), repeats=3)
     try:
         import cvxpy
     except ImportError:
@@ -35,7 +35,7 @@ def _against_cvxpy(rng: np.random.Generator) -> Rows:
     cp: Any = cvxpy  # its types leave out most of it
     rho = cp.Variable(2000, nonneg=True)
     problem = cp.Problem(cp.Maximize(cp.log_det(features.T @ cp.diag(rho) @ features)), [cp.sum(rho) == 1])
-    theirs = fastest(problem.solve, repeats=1).wall
+    theirs = fastest(problem.solve, repeats=1).used
     information = features[design.support].T @ (design.rho[:, None] * features[design.support])
     difference = float(np.linalg.slogdet(information)[1] - problem.value)
     print(f"2,000 x 6, tolerance 1e-6: ours {ours * 1e3:.1f} ms, cvxpy {theirs:.2f} s, ratio {theirs / ours:.0f}; "

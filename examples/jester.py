@@ -258,7 +258,10 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(ratings))
     train, test = np.split(ratings[order], [len(ratings) // 2])
     print(f"{len(train)} people to learn from, {len(test)} to replay; gain over popular ± paired standard error")
-    print("| reward | L | types | factors | H | popular | greedy | lookahead | factors | 256 types |")
+    print(
+        "| reward | L | types | factors | H | popular | types, greedy | types, lookahead | factor model | "
+        "256 types of the factors |"
+    )
     print("|---" * 10 + "|")
     notes = []
     for kind in options.rewards:
