@@ -68,4 +68,4 @@ def test_bad_input(arguments, message, rng):
 def test_a_generator_is_required():
     with pytest.raises(ValueError, match="rng must be"):
         lmab.random_bandit(2, 3, rng=-1)
-    assert lmab.random_bandit(2, 3, rng=42) == lmab.random_bandit(2, 3, rng=generator(42))
+    assert lmab.random_bandit(2, 3, rng=42) == lmab.random_bandit(2, 3, rng=np.random.default_rng(42))

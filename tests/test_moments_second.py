@@ -67,7 +67,10 @@ def test_noise_of_normal_rewards_never_enters(rng):
 def test_the_rank_is_found(rng, n_contexts):
     bandit = lmab.random_bandit(n_contexts, 20, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=50_000, horizon=7, rng=rng)
-    assert lmab.subspace(log).rank == min(n_contexts, 4)
+    values = np.linalg.eigvalsh((bandit.rewards.table * bandit.weights) @ bandit.rewards.table.T)
+    space = lmab.subspace(log)
+    # Eigenvalues are off by about the noise: what is twice as large is seen, and what is not there never is.
+    assert (values > 2 * space.noise).sum() <= space.rank <= (values > 1e-9).sum() == min(n_contexts, 4)
 
 
 def sup_distance(bandit, space) -> float:

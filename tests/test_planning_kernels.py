@@ -97,7 +97,7 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
 
 def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkeypatch):
     monkeypatch.setattr(search_module, "_START", 16)
-    bandit = lmab.random_bandit(5, 8, rng=generator(1))
+    bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))  # one that has many
     it = Problem.of(bandit, 6, 2)
     search = Search(it, seed=0)
     for _ in range(60):
