@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._kernel import kernel
-from .._kernel.reference.planning_search import FULL, Arms, Lower, Nodes, Upper, add_node
+from .._kernel import FULL, Arms, Lower, Nodes, Upper, add_node, kernel
 from .._shapes import Array
 from .clock import Clock
 from .dominance import best_somewhere, undominated_arms
