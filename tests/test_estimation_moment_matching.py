@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,9 @@ from lmab.errors import LmabWarning
 from lmab.estimation.moment_equations import Matching
 from lmab.model.bins import Bins
 from lmab.moments.high_orders import core_moments
+
+# Two pairs of one arm may be a core set: then only that arm is played.
+pytestmark = pytest.mark.filterwarnings("ignore:only arm .* was ever played")
 
 
 def phases(n_contexts, n_arms, horizon, n_episodes, seed):
@@ -30,9 +32,7 @@ def phases(n_contexts, n_arms, horizon, n_episodes, seed):
 
 def gap_and_distance(n_contexts, n_arms, horizon, n_episodes, seed):
     bandit, core, log, rng = phases(n_contexts, n_arms, horizon, n_episodes, seed)
-    with warnings.catch_warnings():  # two pairs of one arm may be a core set: then only that arm is played
-        warnings.simplefilter("ignore", LmabWarning)
-        fit = lmab.estimate(log, n_contexts=n_contexts, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    fit = lmab.estimate(log, n_contexts=n_contexts, method=lmab.MomentMatching(design=core), rng=rng).bandit
     best = lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).lower
     policy = lmab.plan(fit, horizon=horizon, method=lmab.Exact()).policy
     return best - lmab.evaluate(policy, bandit, horizon=horizon).mean, bandit.distance(fit)
@@ -63,11 +63,10 @@ def test_exact_moments_give_the_exact_model(rng):
     np.testing.assert_allclose(best.weights[order], np.sort(bandit.weights), atol=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_identifiable_sessions(seed):
-    gap, distance = gap_and_distance(2, 10, 3, 30_000, seed)
-    assert gap < 0.02
-    assert distance < 0.4
+def test_identifiable_sessions():
+    results = np.array([gap_and_distance(2, 10, 3, 30_000, seed) for seed in range(5)])
+    assert results[:, 0].mean() < 0.012  # over 24 other bandits 0.002 with a standard deviation of 0.005
+    assert results[:, 1].max() < 0.4
 
 
 def test_short_sessions_give_the_value_not_the_parameters():
@@ -102,9 +101,7 @@ def test_action_events_serve_as_well_as_pairs():
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
     core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
     log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
-    with warnings.catch_warnings():  # as above
-        warnings.simplefilter("ignore", LmabWarning)
-        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
     assert fit.distance(bandit) < 0.15
 
 

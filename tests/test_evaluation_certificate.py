@@ -102,13 +102,20 @@ def test_more_data_narrows_all_three(certificate):
 
 
 def test_with_much_data_the_truth_is_inside_narrow_intervals():
-    estimate, plan, log = fitted(PROBING, 20_000, 4, gap=1e-4)
-    certificate = lmab.certify(estimate, plan, log, rng=generator(1))
     optimum = lmab.plan(PROBING, horizon=4, method=lmab.Exact()).lower
-    value = lmab.evaluate(plan.policy, PROBING, horizon=4).mean
-    assert certificate.value[0] <= value <= certificate.value[1]
-    assert certificate.optimum[0] <= optimum <= certificate.optimum[1]
-    assert optimum - value <= certificate.regret[1] < 0.05
+    held = []
+    for seed in range(8):
+        estimate, plan, log = fitted(PROBING, 10_000, 4, seed=seed, gap=1e-4)
+        certificate = lmab.certify(estimate, plan, log, rng=generator(1))
+        value = lmab.evaluate(plan.policy, PROBING, horizon=4).mean
+        assert certificate.value[1] - certificate.value[0] < 0.3
+        assert certificate.regret[1] < 0.1
+        held.append([
+            certificate.value[0] <= value <= certificate.value[1],
+            certificate.optimum[0] <= optimum <= certificate.optimum[1],
+            optimum - value <= certificate.regret[1],
+        ])  # fmt: skip
+    assert np.sum(held, axis=0).min() >= 5  # of 8: at 90% each, fewer happen once in 200 times
 
 
 def test_the_planning_gap_is_what_better_planning_removes(case):

@@ -196,7 +196,7 @@ def test_same_seed_same_plan_whatever_else_the_machine_does():
 
 
 def test_time_limit_leaves_valid_bounds():
-    bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(0))
+    bandit = lmab.random_bandit(7, 50, kind="deep", rng=generator(0))
     plan = lmab.plan(bandit, horizon=20, time_limit=0.3)
     assert plan.status == "time limit"
     assert "time limit" in plan.message
@@ -219,7 +219,7 @@ def test_exact_out_of_time_falls_back_to_a_lookahead():
 @pytest.mark.parametrize("method", [Certified(gap=1e-12), Exact()], ids=repr)
 def test_an_interrupt_returns_the_best_so_far(method):
     lmab.plan(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), horizon=5, method=method)  # kernels loaded
-    bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(0))
+    bandit = lmab.random_bandit(7, 50, kind="deep", rng=generator(0))
     horizon = 12 if isinstance(method, Certified) else 5
     timer = threading.Timer(0.4, signal.raise_signal, [signal.SIGINT])
     timer.start()

@@ -47,10 +47,11 @@ def test_masked_exact_policies_play_the_best_allowed_arm(seed):
 
 def test_masked_vector_policies_follow_their_action_values(bandit):
     policy = lmab.plan(bandit, horizon=5, method=Certified(gap=1e-6)).policy
-    state = policy.observe(policy.start(), 0, 1.0)
+    first = policy.act(policy.start())  # where the plan goes, its values are tight
+    state = policy.observe(policy.start(), first, 1.0)
     arm = policy.act(state)
     values = policy.action_values(state)[0]
-    best = optimal_values(bandit, bandit.weights * bandit.rewards.likelihood(np.array([0]), np.array([1.0]))[0], 4)
+    best = optimal_values(bandit, bandit.weights * bandit.rewards.likelihood(np.array([first]), np.array([1.0]))[0], 4)
     assert values[arm] == pytest.approx(best.max(), rel=1e-4)
     assert (values <= best + 1e-12).all()  # what the plans found are worth is never too high
     allowed = np.arange(10) != arm

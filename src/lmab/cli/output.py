@@ -57,7 +57,9 @@ def collected_warnings() -> Iterator[list[str]]:
 def progress() -> Progress:
     """A progress bar on a terminal, nothing in a pipe."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty())
+    shown = sys.stderr.isatty()
+    silent = Console(stderr=True, quiet=True)  # rich before 15 ends even a disabled bar with an empty line
+    return Progress(*columns, console=errors if shown else silent, transient=True, disable=not shown)
 
 
 @contextmanager
