@@ -9,6 +9,7 @@ import pytest
 import lmab
 from lmab import Episodes
 from lmab.errors import InvalidArgument, InvalidFile, TooLarge
+from lmab.learning import Task
 from lmab.testing import check_learner
 
 HORIZON, BUDGET = 4, 1200
@@ -71,6 +72,19 @@ def test_learns_a_policy_for_the_environment(example):
 def new_run(learner=None, **options):
     settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": np.random.default_rng(0), **options}
     return lmab.Run(learner or lmab.DirectMLE(2), **settings)
+
+
+def test_a_run_takes_a_task_or_its_fields():
+    task = Task(4, HORIZON, 100, values=[1.0, 0.0, 1.0])
+    given, named = lmab.Run(lmab.DirectMLE(2), task, rng=0), new_run(values=[1.0, 0.0], rng=0)
+    assert given.task == named.task == Task(4, HORIZON, 100, values=(0.0, 1.0))
+    assert given.seed == named.seed
+    with pytest.raises(InvalidArgument, match="task must be given alone, got horizon"):
+        lmab.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
+    with pytest.raises(InvalidArgument, match="values must be"):
+        new_run(values=[])
+    with pytest.raises(TypeError, match="n_episodes"):
+        lmab.Run(lmab.DirectMLE(2), n_arms=4, horizon=3, rng=0)
 
 
 def test_ask_is_what_is_left():

@@ -16,8 +16,11 @@ import lmab
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "BeliefPolicy",
+    "Bounds",
     "Certificate",
     "Certified",
+    "Clock",
     "Course",
     "Design",
     "DirectMLE",
@@ -42,11 +45,14 @@ PUBLIC = [
     "MUCB",
     "MomentMatching",
     "Plan",
+    "Planner",
     "PointBased",
     "Policy",
+    "Problem",
     "QMDP",
     "Run",
     "Simulator",
+    "State",
     "Stationary",
     "Subspace",
     "Task",

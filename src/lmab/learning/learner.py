@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..checks import check_count
+from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..estimation import Estimate
 from ..model import LatentBandit
@@ -36,11 +36,14 @@ class Task:
     planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
-    values: tuple[float, ...] | None = None  # of categorical rewards, where some may not have been seen yet
+    values: Sequence[float] | None = None  # of categorical rewards, where some may not be seen; made a rising tuple
 
     def __post_init__(self) -> None:
         for name in ("n_arms", "horizon", "n_episodes"):
             check_count(name, getattr(self, name))
+        if self.values is not None:
+            known = np.unique(check_array("values", self.values, ndim=1))
+            object.__setattr__(self, "values", tuple(known.tolist()))
 
 
 class Learner(ABC):

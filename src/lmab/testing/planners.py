@@ -13,9 +13,10 @@ import numpy as np
 
 from ..errors import LmabError, first_line
 from ..model import Categorical, LatentBandit, random_bandit
-from ..planning import STATUSES, Bounds, Clock, Plan, Planner, Problem, plan
+from ..planning import Bounds, Clock, Plan, Planner, Problem, plan
 from ..policies import Policy
 from ..simulation import check_fits
+from ..status import Status
 from . import oracle
 from .bandits import Case, discrete_cases, normal_bandit
 from .policies import check_policy, same_record
@@ -142,7 +143,7 @@ def _optimum(bandit: LatentBandit, horizon: int, repeats: bool) -> float:
 def _status(case: _Plans) -> None:
     for name, planned in case.made.items():
         result = planned.plan
-        expect(result.status in STATUSES, f"on '{name}' status must be one of {STATUSES}, got {result.status!r}")
+        expect(result.status in list(Status), f"on '{name}' status must be a Status, got {result.status!r}")
         proved = result.upper - result.lower <= planned.tolerance
         seen = f"on '{name}' status is 'optimal', but the bounds are {result.lower:.9g} and {result.upper:.9g}"
         expect(result.status != "optimal" or proved, seen)
