@@ -157,6 +157,11 @@ class SaysBlind(Plain):
     adaptive = False
 
 
+class SaysOnce(Plain):
+    kind = "toy-says-once"
+    repeats = False
+
+
 class GivesUpEarly(Plain):
     kind = "toy-gives-up-early"
 
@@ -256,6 +261,7 @@ BROKEN: dict[str, list[tuple[Policy, str]]] = {
     "a mask that leaves nothing to play is refused": [(AnyMask(BANDIT), "a mask without an arm must raise")],
     "order_free says the truth": [(LastArm(BANDIT), r"it plays arm \d after \[.*\] and arm \d after \[")],
     "adaptive says the truth": [(SaysBlind(BANDIT), "the same arms with other rewards lead to")],
+    "repeats says the truth": [(SaysOnce(BANDIT), r"repeats is False, but a session plays the arms \[(\d), \1\]")],
     "horizon says the truth": [
         (GivesUpEarly(BANDIT, horizon=9), "horizon is 9, but at step 8 it refuses to act"),
         (GivesUpEarly(BANDIT), "horizon is None, but at step 8 it refuses to act"),
@@ -294,7 +300,7 @@ def test_a_broken_law_is_named_with_what_was_seen(law, policy, seen):
 def test_good_policies_pass(policy):
     report = check_policy(policy, BANDIT)
     assert report.kept == tuple(LAWS)
-    assert repr(report) == f"Report({type(policy).__name__} keeps 19 laws)"
+    assert repr(report) == f"Report({type(policy).__name__} keeps 20 laws)"
 
 
 def test_a_policy_may_not_know_its_probabilities():
