@@ -190,7 +190,7 @@ class Estimate:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        known = self.known_scale if self.observations is None else _has_known_scale(self.observations)
+        known = self.known_scale if self.observations is None else self.observations.known_scale is not None
         return records.encode(
             replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
         )
@@ -245,7 +245,3 @@ def _observe(bandit: LatentBandit, episodes: Episodes, known_scale: bool) -> Obs
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
     return observe(episodes, rewards=rewards.family, values=rewards.values, scale=scale)
-
-
-def _has_known_scale(observations: Observations) -> bool:
-    return getattr(observations, "known_scale", None) is not None
