@@ -36,7 +36,7 @@ def test_a_status_may_be_given_as_text(episodes):
     estimate = fit(episodes)
     assert replace(estimate, status="converged").converged
     assert not replace(estimate, status="interrupted").converged
-    with pytest.raises(ValueError, match="not a valid Status"):
+    with pytest.raises(InvalidArgument, match=r"status must be one of 'converged', .* got 'perhaps'"):
         replace(estimate, status="perhaps")
 
 

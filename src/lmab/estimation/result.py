@@ -77,7 +77,7 @@ class Estimate:
     bandit: LatentBandit
     log_likelihood: float  # total, natural logarithm, without the prior
     n_parameters: int
-    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
+    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED; equal to its name as text
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
     starts: Starts
@@ -90,7 +90,7 @@ class Estimate:
     known_scale: bool = False  # the scale of normal rewards was given; of use where the log is not here
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", Status(self.status))  # files and programs may give its text
+        object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
 
     @property
     def episodes(self) -> Episodes:
