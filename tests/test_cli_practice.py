@@ -156,7 +156,7 @@ def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
 
 def test_sessions_without_repeats_are_certified_too(folder, tmp_path):
     run("plan", folder / "model.lmab", "--horizon", 3, "--no-repeats", "-o", tmp_path / "once.lmab")
-    model = lmab.load(folder / "model.lmab")
+    model = lmab.load(folder / "model.lmab").bandit
     asked = ("--certify", folder / "train.parquet", "--model", folder / "model.lmab")
     answer = run("evaluate", tmp_path / "once.lmab", *asked, *COLUMNS)
     assert answer["model"]["fixed"] == model.best_fixed(3, repeats=False) < model.best_fixed(3)

@@ -31,7 +31,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Nothing in a file is ever run.
 
-    A policy may be of your own class, once the module that defines it is imported.
+    Policies, learners and planners may be of your own classes, once the modules that define them are imported.
 
     Examples:
         >>> import os, tempfile, lmab

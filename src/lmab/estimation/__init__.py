@@ -1,11 +1,12 @@
 """Episodes -> Estimate: fit a latent bandit to a log."""
 
+from .check import Calibration as Calibration
+from .check import Check as Check
+from .check import Gain as Gain
+from .coordinates import contrasts as contrasts
 from .em import EM as EM
 from .encoding import observe as observe
 from .estimator import estimate as estimate
-from .held_out import Calibration as Calibration
-from .held_out import Check as Check
-from .held_out import Gain as Gain
 from .information import Information as Information
 from .moment_matching import MomentMatching as MomentMatching
 from .moment_matching import reconstruct as reconstruct

@@ -110,7 +110,7 @@ class Observations(ABC):
 
     @property
     def known_scale(self) -> float | None:
-        """The scale of continuous rewards, where it was given and is not estimated."""
+        """The scale of normal rewards, where it was given instead of being estimated."""
         return None
 
     @property

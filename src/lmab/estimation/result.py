@@ -17,8 +17,8 @@ from ..data import Episodes, Fingerprint
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
+from .check import Calibration, Check, Gain
 from .encoding import observe
-from .held_out import Calibration, Check, Gain
 from .information import Information
 from .observations import Observations
 from .passes import Threads
@@ -200,10 +200,7 @@ class Estimate:
         return records.decode(record, cls, _PARTS, observations=None)
 
     def information(self, episodes: Episodes | None = None) -> Information:
-        """The observed information about the bandit, that of the prior included (Louis' identity).
-
-        Of an estimate from a file it takes the `episodes` that were fitted.
-        """
+        """The observed information about the bandit, that of the prior included (Louis' identity)."""
         observations = (self if episodes is None else self.with_log(episodes)).require_log()
         with Threads() as passes:
             return observations.information(self.bandit, observations.prior(self.prior), passes)

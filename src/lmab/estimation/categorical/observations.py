@@ -9,11 +9,11 @@ import numpy as np
 from ..._shapes import Array, Float, Integer
 from ...data import Episodes
 from ...model import Categorical, LatentBandit
+from ..held_out import log_likelihoods
 from ..information import Information
 from ..observations import Observations, count_parameters
 from ..passes import SERIAL, Passes
 from ..prior import Prior
-from ..scoring import log_likelihoods
 from .confinement import CategoricalConfinement
 from .em_map import CategoricalMap
 from .information import categorical_information

@@ -10,11 +10,11 @@ from ..._shapes import Array, Float, Integer
 from ...data import Episodes
 from ...errors import InvalidArgument
 from ...model import Gaussian, LatentBandit
+from ..held_out import log_likelihoods
 from ..information import Information
 from ..observations import Observations, count_parameters
 from ..passes import SERIAL, Passes
 from ..prior import Prior
-from ..scoring import log_likelihoods
 from .confinement import GaussianConfinement
 from .em_map import GaussianMap
 from .information import gaussian_information
@@ -39,16 +39,16 @@ class GaussianObservations(Observations):
         return cls(log)
 
     @property
+    def known_scale(self) -> float | None:
+        return self.log.known_scale
+
+    @property
     def episodes(self) -> Episodes:  # type: ignore[override]
         return self.log.episodes
 
     @property
     def values(self) -> None:
         return None
-
-    @property
-    def known_scale(self) -> float | None:
-        return self.log.known_scale
 
     @property
     def n_distinct(self) -> int:
