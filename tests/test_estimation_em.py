@@ -6,6 +6,7 @@ import csv
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import oracle
@@ -13,6 +14,7 @@ import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab.estimation import Observations, observe
@@ -32,7 +34,7 @@ def expectation(observations: Observations, models):
 
 
 def gaussian_log(seed: int) -> lmab.Episodes:
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 3)), scale=0.7)
     return lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40, horizon=4, rng=rng)
 
@@ -44,11 +46,11 @@ def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
     bandit = lmab.LatentBandit.categorical([0.3, 0.7], probabilities, [0.0, 1.0])
     data = observe(log, values=[0.0, 1.0])
     statistics, total = expectation(data, data.models.pack(bandit))
-    joints = []
+    rows = []
     for episode in log:
         history = tuple(zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True))
-        joints.append(oracle.likelihood([0.3, 0.7], probabilities, [0.0, 1.0], history))
-    joints = np.array(joints)
+        rows.append(oracle.likelihood([0.3, 0.7], probabilities, [0.0, 1.0], history))
+    joints = np.array(rows)
     shares = joints / joints.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(total[0], np.log(joints.sum(axis=1)).sum(), rtol=1e-10)
     np.testing.assert_allclose(statistics[0, 0, :2], shares.sum(axis=0), rtol=1e-10)
@@ -130,7 +132,7 @@ def test_one_map_does_not_see_the_order_of_episodes_or_steps(log, seed):
 @given(log=strategies.logs(max_episodes=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
 def test_relabelling_contexts_and_arms_relabels_the_map(log, seed):
     rng = np.random.default_rng(seed)
-    contexts, arms = rng.permutation(3), rng.permutation(3)
+    contexts, arms = rng.permutation(3).tolist(), rng.permutation(3).tolist()
     data = observe(log, values=[0.0, 1.0])
     start = data.start_models.random(1, 3, rng)
     objective, ahead = likelihood(data, 3).map(start)
@@ -157,7 +159,7 @@ def test_merging_changes_nothing(log, seed):
 def test_merging_a_large_log_and_leaving_a_diverse_one(rng):
     coin = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
     log = lmab.simulate(coin, lmab.Uniform(2), n_episodes=10_000, horizon=4, rng=rng)
-    merged = observe(log)
+    merged: Any = observe(log)
     assert merged.n_distinct <= 35  # multisets of 4 codes among 4
     assert merged.log.counts.sum() == 10_000
     np.testing.assert_array_equal(merged.log.cells.sum(axis=1), np.bincount(log.actions))
@@ -169,7 +171,7 @@ def test_squarem_needs_half_the_maps():
     """At most 50 maps, in the median over 20 problems, for the likelihood of 100 plain maps."""
     needed = []
     for seed in range(20):
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         bandit = lmab.random_bandit(5, 20, rng=rng)
         data = observe(lmab.simulate(bandit, lmab.Uniform(20), n_episodes=3000, horizon=7, rng=rng))
         task, start = likelihood(data, 5), data.start_models.random(1, 5, rng)
@@ -187,7 +189,7 @@ def test_one_start_takes_exactly_the_maps_it_is_given(rng):
     for accelerate in (False, True):
         method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate)
         with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
-            fit = lmab.estimate(log, n_contexts=4, method=method, rng=np.random.default_rng(0))
+            fit = lmab.estimate(log, n_contexts=4, method=method, rng=generator(0))
         assert len(fit.trace) == 100
         assert str(fit.starts) == "1 of 1 starts reached the best solution"
         ends.append(fit.trace)
@@ -200,7 +202,7 @@ def test_a_prior_pulls_towards_the_marginals(rng):
     log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=300, horizon=5, rng=rng)
     spread = []
     for prior in (0.0, 2.0, 1e6):
-        fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior), rng=np.random.default_rng(0))
+        fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior), rng=generator(0))
         spread.append(np.ptp(fit.bandit.means, axis=0).mean())
     assert spread[0] > spread[1] > spread[2]
     assert spread[2] < 1e-3
@@ -256,7 +258,7 @@ def survey(name: str, n_arms: int) -> lmab.Episodes:
 @pytest.mark.parametrize(("name", "n_arms", "n_contexts", "maximum"), PUBLISHED)
 def test_published_maxima(name, n_arms, n_contexts, maximum, restarts):
     method = lmab.EM(restarts=restarts)
-    fit = lmab.estimate(survey(name, n_arms), n_contexts=n_contexts, method=method, rng=np.random.default_rng(0))
+    fit = lmab.estimate(survey(name, n_arms), n_contexts=n_contexts, method=method, rng=generator(0))
     assert fit.converged
     assert fit.log_likelihood == pytest.approx(maximum, abs=1e-3)
     if (name, n_contexts) == ("carcinoma", 3):
@@ -270,6 +272,6 @@ def test_two_coins_of_known_mixture():
     rewards = np.stack([heads >= 1, heads == 2], axis=1).astype(float)
     log = lmab.Episodes.from_arrays(np.zeros((100, 2), int), rewards)
     with pytest.warns(lmab.errors.LmabWarning, match="only arm 0"):
-        fit = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+        fit = lmab.estimate(log, n_contexts=2, rng=generator(0))
     expected = 36 * np.log(0.36) + 28 * np.log(0.14) + 36 * np.log(0.36)
     assert fit.log_likelihood == pytest.approx(expected, abs=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
@@ -17,7 +18,7 @@ def episodes(rng):
 
 
 def fit(episodes, n_contexts=2, seed=0, **keywords):
-    return lmab.estimate(episodes, n_contexts=n_contexts, rng=np.random.default_rng(seed), **keywords)
+    return lmab.estimate(episodes, n_contexts=n_contexts, rng=generator(seed), **keywords)
 
 
 def test_recovers_a_bandit(episodes):

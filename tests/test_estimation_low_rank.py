@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab.estimation import low_rank, observe
@@ -82,8 +83,7 @@ def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
     bandit = lmab.random_bandit(6, 20, rank=3, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=5000, horizon=7, rng=rng)
     free, confined = (
-        lmab.estimate(log, n_contexts=6, method=lmab.EM(prior=1.0, rank=rank), rng=np.random.default_rng(0))
-        for rank in (None, 3)
+        lmab.estimate(log, n_contexts=6, method=lmab.EM(prior=1.0, rank=rank), rng=generator(0)) for rank in (None, 3)
     )
     assert affine_rank(confined.bandit) == 3
     assert affine_rank(free.bandit) == 6
@@ -97,9 +97,7 @@ def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
 def test_a_rank_that_does_not_bind_changes_nothing(rng):
     bandit = lmab.random_bandit(3, 10, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=500, horizon=5, rng=rng)
-    free, loose = (
-        lmab.estimate(log, n_contexts=3, method=lmab.EM(rank=rank), rng=np.random.default_rng(0)) for rank in (None, 3)
-    )
+    free, loose = (lmab.estimate(log, n_contexts=3, method=lmab.EM(rank=rank), rng=generator(0)) for rank in (None, 3))
     assert free.bandit == loose.bandit
     assert free.n_parameters == loose.n_parameters
 

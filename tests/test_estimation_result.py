@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
@@ -18,7 +19,7 @@ GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], 0.5)
 
 
 def a_log(bandit=BANDIT, horizon=4, seed=0, n_episodes=400):
-    policy, rng = lmab.Uniform(bandit.n_arms), np.random.default_rng(seed)
+    policy, rng = lmab.Uniform(bandit.n_arms), generator(seed)
     return lmab.simulate(bandit, policy, n_episodes=n_episodes, horizon=horizon, rng=rng)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.estimation import observe, selection
@@ -44,7 +45,7 @@ def test_auto_for_gaussian_rewards(rng):
 
 
 def test_in_doubt_one_more():
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     base = rng.normal(size=400)
     better = base + 1.0 + 0.1 * rng.normal(size=400)
     about = better - 0.005 + rng.permuted(np.repeat([-0.1, 0.1], 200))

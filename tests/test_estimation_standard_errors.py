@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.estimation.standard_errors import standard_errors
@@ -81,7 +82,7 @@ def test_a_prior_sharpens(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.2, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=4, rng=rng)
     free, tight = (
-        lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior), rng=np.random.default_rng(0)).standard_errors()
+        lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior), rng=generator(0)).standard_errors()
         for prior in (0.0, 50.0)
     )
     assert tight.means.max() < free.means.max()
@@ -109,10 +110,12 @@ def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **fam
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_standard_errors_agree_with_the_parametric_bootstrap(family):
     """300 draws: a bootstrap standard error is itself known to about 4 percent."""
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     means = [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]]
-    make = lmab.LatentBandit.bernoulli if family == "categorical" else lmab.LatentBandit.gaussian
-    bandit = make([0.3, 0.7], means) if family == "categorical" else make([0.3, 0.7], means, 0.5)
+    if family == "categorical":
+        bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], means)
+    else:
+        bandit = lmab.LatentBandit.gaussian([0.3, 0.7], means, 0.5)
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=5, rng=rng)
     fit = lmab.estimate(log, n_contexts=2, rewards=family, rng=rng)
     weights, spread = _bootstrap(fit, 300, rng, rewards=family)

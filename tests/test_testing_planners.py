@@ -329,7 +329,7 @@ def test_integrals_over_normal_rewards():
         means,
         scale,
         first,
-        lambda grid: greedy.act(greedy.observe(greedy.start(len(grid)), np.full(len(grid), first), grid)),
+        lambda grid: np.asarray(greedy.act(greedy.observe(greedy.start(len(grid)), np.full(len(grid), first), grid))),
     )
     assert value == pytest.approx(simulated.mean, abs=4 * simulated.stderr)
     # A wide scale tells nothing, a narrow one all: the limits are the fixed choice and one step of it.

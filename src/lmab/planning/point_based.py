@@ -116,7 +116,7 @@ def _observe(
     return codes[np.arange(len(arms)), np.minimum(values, problem.n_values - 1)]
 
 
-def backup(problem: Problem, beliefs: Float[Array, "n M"], later: Float[Array, "K M"]) -> VectorSet:
+def backup(problem: Problem, beliefs: Float[Array, "n M"], later: Float[Array, "L M"]) -> VectorSet:
     """The best plan at each belief that continues with one of the `later` plans."""
     n_values, transposed = problem.n_values, np.ascontiguousarray(later.T)
     best = np.full(len(beliefs), -np.inf)
