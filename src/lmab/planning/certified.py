@@ -16,6 +16,7 @@ from .search import Search
 from .vectors import vector_policy
 
 _OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
+_PRICE = 4  # batches after which the information price is asked for: easy plans are done by then
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 
 
@@ -71,6 +72,8 @@ class Certified:
                 return "time limit"
             if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
                 search.drop_dominated_arms(clock)
+            if batch == _PRICE:
+                search.charge_for_information(clock)
             search.advance(tolerance)
         raise AssertionError
 
