@@ -1,4 +1,4 @@
-"""Bandits of the planning benchmarks, drawn from a seed: what they are is fixed, so that rows of two versions compare."""
+"""Bandits of the planning benchmarks: fixed by their seed, so that the rows of two versions compare."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _hard(n_contexts: int, n_arms: int, seed: int) -> tuple[np.ndarray, np.ndarr
         rows.append(row)
     order = rng.permutation(n_contexts)
     weights = rng.dirichlet(np.full(n_contexts, 20.0))
-    for bit in range(max(1, int(np.ceil(np.log2(n_contexts))))):
-        rows.append(np.where((order >> bit) & 1, OFTEN, RARE) + rng.uniform(0, 0.02, n_contexts))
+    n_bits = max(1, int(np.ceil(np.log2(n_contexts))))
+    rows += [np.where((order >> b) & 1, OFTEN, RARE) + rng.uniform(0, 0.02, n_contexts) for b in range(n_bits)]
     rows = rows[: n_arms - 1]
     safe = max(float((np.array(rows) @ weights).max()) + 0.05, 0.3)
     rows.append(np.full(n_contexts, min(safe, 0.9)))

@@ -181,7 +181,7 @@ def test_trials_that_gain_little_do_not_stall_just_short_of_the_gap():
 def test_same_seed_same_plan_whatever_else_the_machine_does():
     bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(3))
     quiet = lmab.plan(bandit, horizon=10, method=Certified(gap=0.005))
-    assert len(quiet.trace) > 30  # long enough to drop dominated arms on the way
+    assert len(quiet.trace) > 5  # long enough to ask for the information price on the way
     busy = threading.Event()
     load = threading.Thread(target=lambda: [sum(range(2000)) for _ in iter(busy.is_set, True)])
     load.start()

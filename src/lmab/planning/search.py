@@ -199,20 +199,7 @@ def _doubled_nodes(nodes: Nodes) -> Nodes:
     sizes = (nodes.beliefs.shape[1], nodes.values.shape[1], nodes.shares.shape[1])
     wide = _empty_nodes(2 * len(nodes.upper), *sizes)
     count = int(nodes.counts[0])
-    for name in (
-        "beliefs",
-        "upper",
-        "values",
-        "shares",
-        "low",
-        "high",
-        "points",
-        "own",
-        "seen",
-        "solved",
-        "keys",
-        "steps",
-    ):
+    for name in set(Nodes._fields) - {"slots", "counts"}:
         getattr(wide, name)[:count] = getattr(nodes, name)[:count]
     wide.counts[0] = count
     mask = len(wide.slots) - 1

@@ -4,16 +4,16 @@ Everything lives on unnormalised beliefs x = w * prod P, on which optimal values
 homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
 
     lower  L_t(x) = max_i vectors[t, :, i] . x                     each vector is the value of a plan for t steps
-    upper  U_t(x) = t * corner . x + min_i min_{c >= 0} [c * drops[t, i] + t * spread . max(0, c * beliefs[t, :, i] - x)]
+    upper  U_t(x) = t * corner . x + min over i and c >= 0 of c * drop_i + t * spread . max(0, c * point_i - x)
     price  planes[t] . x + rates[t] * sum_m x_m log(x_m / (|x| prior_m))               (docs/information-price.md)
 
-The second is the soft sawtooth. Every plan's vector alpha lies between t * lowest mean and t * corner, and at a point b
-whose value is at most v it obeys alpha . b <= v: the highest alpha . x under these constraints is a fractional knapsack.
+The second is the soft sawtooth. Every plan's vector alpha lies between t * lowest mean and t * corner, and at a point
+b whose value is at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
 V_1 is computed exactly wherever it is needed, so trials end with 2 steps to go. Nodes are multisets of observations,
 found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
 
-An arm that tells nothing (`flat`) may as well wait until the end. So if it is worth playing at all before other arms, it
-is worth playing to the end, and t times its mean stands for its Q-value: the highest of these is still at least V_t.
+An arm that tells nothing (`flat`) may as well wait until the end. So where it is best now, it is also best to the end,
+and t times its mean may stand for its Q-value: the highest of all is still at least V_t.
 """
 
 from __future__ import annotations
