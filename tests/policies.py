@@ -26,6 +26,9 @@ EXAMPLES: dict[str, Maker] = {
     "NoRepeatsPolicy": lambda bandit, horizon: (
         lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2), repeats=False).policy
     ),
+    "NoRepeatsVectorPolicy": lambda bandit, horizon: (
+        lmab.plan(bandit, horizon=horizon, method=lmab.PointBased(n_beliefs=20), repeats=False).policy
+    ),
     "ExactNoRepeatsPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, repeats=False).policy,
     "OptimisticPolicy": lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means),
     "HistoryPolicy": lambda bandit, horizon: _history_policy(bandit, horizon),

@@ -63,7 +63,8 @@ def test_both_searches_close_the_gap_around_the_optimum(seed, priced):
     tolerance = 1e-4 * it.scale
     for module in (reference_search, compiled_search):
         search = Search(it, seed=0)
-        search.warm_start(20, Clock(60.0))
+        search.look_ahead(Clock(60.0))
+        search.back_up(20)
         if priced:
             search.charge_for_information(Clock(60.0))
             assert search.price.rates[1:].min() > 0
@@ -126,7 +127,8 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
     bandit = lmab.random_bandit(4, 8, kind="hard", rng=np.random.default_rng(2))
     it = Problem.of(bandit, 6, 2)
     search = Search(it, seed=0)
-    search.warm_start(50, Clock(60.0))
+    search.look_ahead(Clock(60.0))
+    search.back_up(50)
     search.advance(1e-6)
     assert search.upper.counts[3:6].min() > 5
     rng = np.random.default_rng(0)

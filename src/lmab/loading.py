@@ -11,7 +11,15 @@ from .errors import InvalidFile, first_line
 from .learning import HistoryPolicy, OptimisticPolicy, restore_run
 from .model import LatentBandit
 from .moments import Design
-from .planning import ExactNoRepeatsPolicy, ExactPolicy, LookaheadPolicy, NoRepeatsPolicy, PolicyGraph, VectorPolicy
+from .planning import (
+    ExactNoRepeatsPolicy,
+    ExactPolicy,
+    LookaheadPolicy,
+    NoRepeatsPolicy,
+    NoRepeatsVectorPolicy,
+    PolicyGraph,
+    VectorPolicy,
+)
 from .policies import MUCB, FixedSequence, Greedy, Policy, Stationary, Thompson, Uniform
 
 PLANNED: tuple[type[Policy], ...] = (
@@ -20,6 +28,7 @@ PLANNED: tuple[type[Policy], ...] = (
     ExactPolicy,
     NoRepeatsPolicy,
     ExactNoRepeatsPolicy,
+    NoRepeatsVectorPolicy,
     PolicyGraph,
 )
 LEARNED: tuple[type[Policy], ...] = (HistoryPolicy, OptimisticPolicy)

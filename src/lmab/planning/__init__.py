@@ -13,6 +13,7 @@ from .lookahead import Lookahead as Lookahead
 from .lookahead import LookaheadPolicy as LookaheadPolicy
 from .no_repeats import NoRepeatsPolicy as NoRepeatsPolicy
 from .no_repeats_exact import ExactNoRepeatsPolicy as ExactNoRepeatsPolicy
+from .no_repeats_vectors import NoRepeatsVectorPolicy as NoRepeatsVectorPolicy
 from .planner import Planner as Planner
 from .planner import plan as plan
 from .point_based import PointBased as PointBased

@@ -6,17 +6,19 @@ import itertools
 from dataclasses import dataclass
 
 from ..checks import COUNT, NOT_NEGATIVE, Count, check_fields
+from .backups import fixed_arms
 from .clock import Clock
 from .no_repeats import plan_without_repeats
 from .no_repeats_exact import fits, plan_exactly_without_repeats
-from .point_based import fixed_arms
 from .problem import Problem
 from .result import Plan
 from .search import Search
 from .vectors import vector_policy
 
 _OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
-_PRICE = 4  # batches after which the information price is asked for: easy plans are done by then
+_GLANCE = 1 << 21  # multiplications spent on trials before each of them
+_ROUNDS = (12, 60)  # sessions of the first rounds of backups
+_PRICE = 3  # batches after which the information price is asked for: easy plans are done by then
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 
 
@@ -48,9 +50,9 @@ class Certified:
         if problem.best_everywhere() is not None or problem.horizon == 1:
             return _one_arm(problem, clock)
         search = Search(problem, self.seed)
+        search.look_ahead(clock)
         clock.record(search.lower_bound, search.upper_bound)
         try:
-            search.warm_start(self.n_beliefs, clock)
             reason = self._run(search, clock)
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -63,13 +65,20 @@ class Certified:
         return plan_without_repeats(problem, clock, 1, "lookahead of depth 1")
 
     def _run(self, search: Search, clock: Clock) -> str:
-        for batch in itertools.count(1):
+        """Small rounds of backups first, with a trial after each: easy plans close there. Then batches of trials."""
+        rounds = [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
+        for batch in itertools.count(-len(rounds)):
             clock.record(search.lower_bound, search.upper_bound)
             tolerance = self._tolerance(search)
             if search.upper_bound - search.lower_bound <= tolerance:
                 return "certified"
             if clock.expired:
                 return "time limit"
+            if batch < 0:
+                search.advance(tolerance, _GLANCE)
+                if search.upper_bound - search.lower_bound > tolerance:
+                    search.back_up(rounds[batch])
+                continue
             if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
                 search.drop_dominated_arms(clock)
             if batch == _PRICE:

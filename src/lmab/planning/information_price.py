@@ -102,7 +102,7 @@ def optimise(
     horizon: int,
     rounds: int,
     stop: Callable[[], bool],
-    repeats: int = 8,
+    repeats: int = 3,
 ) -> Guess:
     """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
     from32, to32 = np.float64, np.float32
@@ -124,7 +124,7 @@ def optimise(
         for t in range(1, horizon + 1):
             if stop():
                 return best
-            for _ in range(3 * repeats if last else repeats):
+            for _ in range(8 * repeats if last else repeats):
                 _improve(learning, pay, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
             divergence = learning.divergence(laws[t])
             stage = _Stage.of(pay + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)

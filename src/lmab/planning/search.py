@@ -7,10 +7,10 @@ import numpy as np
 from .._kernel import kernel
 from .._kernel.reference.planning_search import FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node
 from .._shapes import Array
+from .backups import Rounds, VectorSet, fixed_arms
 from .clock import Clock
 from .dominance import best_somewhere, undominated_arms
 from .information_price import InformationPrice, information_price
-from .point_based import VectorSet, backup, fixed_arms, simulated_beliefs
 from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
@@ -68,19 +68,20 @@ class Search:
         self.lower.arms[remaining, count : count + more] = vectors[1]
         self.lower.counts[remaining] += more
 
-    def warm_start(self, n_beliefs: int, clock: Clock) -> None:
-        """Backups at the beliefs of simulated sessions, from the last step to the first."""
-        beliefs = simulated_beliefs(self.problem, n_beliefs, self._rng)
-        for remaining in range(2, self.problem.horizon + 1):
-            if clock.expired:
-                return
-            later = self.lower.vectors[remaining - 1, :, : self.lower.counts[remaining - 1]]
-            self.add_vectors(remaining, backup(self.problem, beliefs[remaining], np.ascontiguousarray(later.T)))
+    def look_ahead(self, clock: Clock) -> None:
+        """What one step of lookahead proves: from here on no plan is worse."""
+        self._rounds = Rounds(self.problem, self._rng, lambda: clock.expired)
+        self.add_vectors(self.problem.horizon, self._rounds.look_ahead(self.sets()))
 
-    def advance(self, tolerance: float) -> None:
+    def back_up(self, n_beliefs: int) -> None:
+        """Backups at the beliefs of simulated sessions."""
+        for remaining, vectors in enumerate(self._rounds.run(self.sets(), n_beliefs), start=1):
+            self.add_vectors(remaining, vectors)
+
+    def advance(self, tolerance: float, work: int = _WORK) -> None:
         """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds."""
         run = kernel("planning_search").run_trials
-        reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, _WORK)
+        reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, work)
         if reason == FULL:
             self._grow()
 
