@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument
-from ..model import LatentBandit
 from ..policies import State, best_allowed
+from ..status import Status
 from .clock import Clock
 from .information_price import information_price
 from .no_repeats import plan_without_repeats
-from .planned_policy import PlannedPolicy
+from .planned_policy import DepthPolicy, PlannedPolicy
 from .problem import Problem
 from .result import Plan
 
@@ -27,7 +26,7 @@ _BETWEEN_LOOKS = 1 << 27  # multiplications between two looks at the clock: a te
 _CLOSE = 0.01  # bounds this close, relative to the lower one, need no better ones
 
 
-class LookaheadPolicy(PlannedPolicy):
+class LookaheadPolicy(DepthPolicy):
     """Act as if the session would see `depth` more rewards and then stay with one arm.
 
     Depth 0 is greedy. Each deeper step costs a factor A*Z per decision.
@@ -41,12 +40,6 @@ class LookaheadPolicy(PlannedPolicy):
 
     kind = "lookahead"
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = 12) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.depth = check_count("depth", depth, minimum=0)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
-
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now, by the lookahead."""
         beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
@@ -54,12 +47,6 @@ class LookaheadPolicy(PlannedPolicy):
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.action_values(state), allowed)
-
-    def record(self) -> files.Record:
-        base = super().record()
-        return files.Record(
-            base.kind, {**base.fields, "depth": self.depth, "bins": self.bins}, base.arrays, base.records
-        )
 
 
 def lookahead_values(
@@ -158,22 +145,17 @@ class Lookahead:
             raise InvalidArgument(
                 f"depth must keep (arms * values) ** depth below 1e8, got {len(problem.table)} ** {self.depth}"
             )
-        policy = LookaheadPolicy(
-            problem.bandit,
-            horizon=problem.horizon,
-            depth=self.depth,
-            **({"bins": problem.n_values} if problem.binned else {}),
-        )
+        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=self.depth, bins=problem.bins)
         clock.record(*root_bounds(problem, 0))
-        reason = "heuristic"
+        reason = Status.HEURISTIC
         try:
             for depth in sorted({min(1, self.depth), self.depth}):  # the deeper proves more, if there is time
                 clock.record(*root_bounds(problem, depth, lambda: clock.expired))
             clock.record(clock.trace[-1].lower, tightened(problem, *clock.trace[-1][1:], clock))
         except OutOfTime:
-            reason = "time limit"
+            reason = Status.TIME_LIMIT
         except KeyboardInterrupt:
-            reason = "interrupted"
+            reason = Status.INTERRUPTED
         return replace(heuristic_plan(problem, policy, clock, f"lookahead of depth {self.depth}"), status=reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
@@ -187,4 +169,4 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
     if problem.binned:
         upper = root_bounds(problem, 0)[1]
         message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
-    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))
+    return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))

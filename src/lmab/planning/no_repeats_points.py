@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._shapes import Array, Bool, Float
+from ..status import Status
 from .clock import Clock
 from .no_repeats import no_repeat_bounds
 from .no_repeats_backups import OnceRounds, UsedPlans, best_continuations
@@ -82,18 +83,18 @@ def rounds_of(n_beliefs: int) -> list[int]:
 def plan_points_without_repeats(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
     """PBVI without repeats: what `PointBased` does there."""
     known = no_repeat_bounds(problem, 0)[1]
-    found, reason = OncePlans(problem, seed, clock), "heuristic"
+    found, reason = OncePlans(problem, seed, clock), Status.HEURISTIC
     clock.record(found.sequence, known)
     try:
         found.look_ahead()
         for n in rounds_of(n_beliefs):
             clock.record(found.lower_bound, known)
             if clock.expired:
-                reason = "time limit"
+                reason = Status.TIME_LIMIT
                 break
             found.back_up(n)
     except KeyboardInterrupt:
-        reason = "interrupted"
+        reason = Status.INTERRUPTED
     lower, greedy_steps = found.greedy_start()
     clock.record(lower, known)
     lower, upper = clock.trace[-1][1:]

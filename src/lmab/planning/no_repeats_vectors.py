@@ -15,7 +15,7 @@ from ..policies import State, best_allowed
 from .no_repeats import unplayed
 from .no_repeats_backups import UsedPlans, at_children, best_columns, best_continuations
 from .planned_policy import PlannedPolicy
-from .problem import Problem
+from .problem import BINS, Problem
 
 _TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
 _ROUNDING = 1e-12  # relative difference of values that counts as none
@@ -40,6 +40,7 @@ class NoRepeatsVectorPolicy(PlannedPolicy):
     """
 
     kind = "once-vectors"
+    repeats = False
 
     def __init__(
         self,
@@ -51,9 +52,9 @@ class NoRepeatsVectorPolicy(PlannedPolicy):
         *,
         horizon: int,
         greedy_steps: int = 0,
-        bins: int = 12,
+        bins: int = BINS,
     ) -> None:
-        super().__init__(bandit, horizon=horizon)
+        super().__init__(bandit, horizon=horizon, bins=bins)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 0).any():
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
@@ -64,8 +65,6 @@ class NoRepeatsVectorPolicy(PlannedPolicy):
             raise InvalidArgument(f"arms must be in 0..{bandit.n_arms - 1}, got {int(arms.min())}..{int(arms.max())}")
         self.vectors, self.arms, self.used, self.starts = vectors, arms, used, starts
         self.greedy_steps = check_count("greedy_steps", greedy_steps, minimum=0)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """Mean now plus what the best plan or sequence earns afterwards; -inf for arms played before."""
@@ -155,9 +154,8 @@ class NoRepeatsVectorPolicy(PlannedPolicy):
             "used": np.packbits(self.used, axis=1),
             "starts": self.starts,
         }
-        return files.Record(
-            base.kind, {**base.fields, "greedy_steps": self.greedy_steps, "bins": self.bins}, arrays, base.records
-        )
+        fields = {**base.fields, "greedy_steps": self.greedy_steps}
+        return files.Record(base.kind, fields, arrays, base.records)
 
     @classmethod
     def from_record(cls, record: files.Record) -> NoRepeatsVectorPolicy:
@@ -173,6 +171,13 @@ def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> 
     vectors = problem.spread(np.concatenate([some.vectors for some in plans]))
     arms = np.concatenate([some.arms for some in plans]).astype(np.int64)
     used = np.concatenate([some.used for some in plans])
-    bins = {"bins": problem.n_values} if problem.binned else {}
-    options = {"horizon": problem.horizon, "greedy_steps": greedy_steps, **bins}
-    return NoRepeatsVectorPolicy(problem.bandit, vectors, arms, used, starts, **options)
+    return NoRepeatsVectorPolicy(
+        problem.bandit,
+        vectors,
+        arms,
+        used,
+        starts,
+        horizon=problem.horizon,
+        greedy_steps=greedy_steps,
+        bins=problem.bins,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..checks import COUNT, Count, check_fields
+from ..status import Status
 from .backups import Rounds, VectorSet, fixed_arms, join
 from .clock import Clock
 from .lookahead import heuristic_plan, root_bounds, tightened
@@ -37,7 +38,7 @@ class PointBased:
         check_fields(self, {"n_beliefs": COUNT, "seed": Count(0)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
-        sets, reason = fixed_arms(problem), "heuristic"
+        sets, reason = fixed_arms(problem), Status.HEURISTIC
         clock.record(_worth(problem, sets), problem.full_information)
         try:
             if problem.horizon > 1:
@@ -45,9 +46,9 @@ class PointBased:
             upper = min(root_bounds(problem, 1)[1], problem.full_information)
             upper = tightened(problem, _worth(problem, sets), upper, clock)
             clock.record(_worth(problem, sets), upper)
-            reason = "time limit" if clock.expired else reason
+            reason = Status.TIME_LIMIT if clock.expired else reason
         except KeyboardInterrupt:
-            reason = "interrupted"
+            reason = Status.INTERRUPTED
             clock.record(_worth(problem, sets), problem.full_information)
         policy = vector_policy(problem, sets)
         plan = heuristic_plan(problem, policy, clock, f"PBVI on {self.n_beliefs} sessions")
