@@ -328,5 +328,5 @@ def test_point_based_planning_that_is_stopped_says_so_and_its_bounds_hold():
     stopped = lmab.PointBased().solve(problem, lmab.Clock(0.0))
     done = lmab.PointBased().solve(problem, lmab.Clock(60.0))
     assert (stopped.status, done.status) == (Status.TIME_LIMIT, Status.HEURISTIC)
-    assert stopped.lower == pytest.approx(bandit.best_fixed(5))
+    assert stopped.lower >= bandit.best_fixed(5)
     assert stopped.lower <= lmab.evaluate(stopped, bandit, horizon=5).mean <= stopped.upper

@@ -79,17 +79,17 @@ def certify(
     means: Float[Array, "A M"], channels: Float[Array, "A Z M"], prior: Float[Array, "M"], guess: Guess
 ) -> InformationPrice:
     """The bound of a guess, whatever the guess is: mixtures and laws are made positive and to sum to 1 here."""
-    mixtures = _distribution(guess.mixtures, _SMALLEST)
-    laws = _distribution(guess.laws, 1e-3 * _SMALLEST)
+    mixtures = distribution(guess.mixtures, _SMALLEST)
+    laws = distribution(guess.laws, 1e-3 * _SMALLEST)
     increments = np.maximum(guess.increments, 1e-6 * max(float(np.ptp(means)), 1e-12))
     stages = len(increments)
     rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
     planes = np.zeros((stages, len(prior)))
-    learning = _Learning(channels)
+    learning = Learning(channels)
     for t in range(1, stages):
         divergence = learning.divergence(laws[t])
         payoff = means + rates[t - 1] * divergence
-        step = _Stage.of(payoff, increments[t], mixtures[t], prior).plane
+        step = Stage.of(payoff, increments[t], mixtures[t], prior).plane
         slack = _SLACK * (float(np.abs(payoff).max()) + float(np.abs(step).max()) + 800 * rates[t])
         planes[t] = planes[t - 1] + step + slack
     return InformationPrice(planes, rates, prior)
@@ -107,11 +107,11 @@ def optimise(
     """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
     from32, to32 = np.float64, np.float32
     pay, shown, rho = means.astype(to32), channels.astype(to32), prior.astype(to32)
-    learning = _Learning(shown)
+    learning = Learning(shown)
     entropy = max(-float(prior @ np.log(prior)), 1e-9)
     spread = max(float(np.ptp(means)), 1e-9)
     mixtures = np.full((horizon + 1, len(means)), 1 / len(means), to32)
-    laws = np.tile(_distribution(shown @ rho, 1e-3 * _SMALLEST), (horizon + 1, 1, 1))
+    laws = np.tile(distribution(shown @ rho, 1e-3 * _SMALLEST), (horizon + 1, 1, 1))
     knowing = float(prior @ means.max(axis=0) - (means @ prior).max())
     increments = np.full(horizon + 1, max(knowing / entropy, 1e-3 * spread))
     best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), np.inf
@@ -125,9 +125,9 @@ def optimise(
             if stop():
                 return best
             for _ in range(8 * repeats if last else repeats):
-                _improve(learning, pay, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
+                improve(learning, pay, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
             divergence = learning.divergence(laws[t])
-            stage = _Stage.of(pay + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
+            stage = Stage.of(pay + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
             value += float(stage.plane @ rho)
             used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
         if value < best_value or last:
@@ -139,7 +139,7 @@ def optimise(
     return Guess(best.mixtures.astype(from32), best.laws.astype(from32), best.increments)
 
 
-class _Learning:
+class Learning:
     """Relative entropies of what the arms show in a context from given laws."""
 
     def __init__(self, channels: Float[Array, "A Z M"]) -> None:
@@ -157,7 +157,7 @@ class _Learning:
 
 
 @dataclass
-class _Stage:
+class Stage:
     """One step: the best plane c with sum_m rho_m exp((payoff_am - c_m) / delta) <= 1 for every arm, given q."""
 
     exponents: Float[Array, "A M"]  # payoff / delta, less its maximum over arms
@@ -170,7 +170,7 @@ class _Stage:
     @classmethod
     def of(
         cls, payoff: Float[Array, "A M"], increment: float, mixture: Float[Array, "A"], prior: Float[Array, "M"]
-    ) -> _Stage:
+    ) -> Stage:
         exponents = payoff / payoff.dtype.type(increment)
         top = exponents.max(axis=0)
         exponents -= top
@@ -191,8 +191,8 @@ class _Stage:
         return plain - float(prior @ np.log(self.totals)) - float((self.mixture * self.factors) @ log_factors)
 
 
-def _improve(
-    learning: _Learning,
+def improve(
+    learning: Learning,
     means: Float[Array, "A M"],
     prior: Float[Array, "M"],
     rate: float,
@@ -202,17 +202,17 @@ def _improve(
 ) -> None:
     """One Blahut-Arimoto step on the mixture, and a damped one on the laws, in place."""
     payoff = means + means.dtype.type(rate) * learning.divergence(laws) if rate > 0 else means
-    stage = _Stage.of(payoff, increment, mixture, prior)
+    stage = Stage.of(payoff, increment, mixture, prior)
     if rate > 0:
         damping = means.dtype.type(max(0.02, increment / (increment + rate)))
         shares = stage.powers * (prior / stage.totals) / np.maximum(stage.factors, 1e-30)[:, None]
         laws += damping * (learning.shown(shares) - laws)
-        laws[:] = _distribution(laws, 1e-3 * _SMALLEST)
+        laws[:] = distribution(laws, 1e-3 * _SMALLEST)
     mixture *= stage.factors
-    mixture[:] = _distribution(mixture, _SMALLEST)
+    mixture[:] = distribution(mixture, _SMALLEST)
 
 
-def _distribution(shares: Float[Array, "*n k"], smallest: float) -> Float[Array, "*n k"]:
+def distribution(shares: Float[Array, "*n k"], smallest: float) -> Float[Array, "*n k"]:
     """The shares made positive and to sum to 1; nonsense becomes equal shares."""
     positive = np.where(np.isfinite(shares), np.maximum(shares, smallest), 1.0)
     return positive / positive.sum(axis=-1, keepdims=True)

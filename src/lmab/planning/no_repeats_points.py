@@ -7,7 +7,7 @@ import numpy as np
 from .._shapes import Array, Bool, Float
 from ..status import Status
 from .clock import Clock
-from .no_repeats import no_repeat_bounds
+from .no_repeats import WITHOUT_BINS, upper_without_bins
 from .no_repeats_backups import OnceRounds, UsedPlans, best_continuations
 from .no_repeats_vectors import once_policy
 from .problem import Problem
@@ -82,7 +82,7 @@ def rounds_of(n_beliefs: int) -> list[int]:
 
 def plan_points_without_repeats(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
     """PBVI without repeats: what `PointBased` does there."""
-    known = no_repeat_bounds(problem, 0)[1]
+    known = upper_without_bins(problem)
     found, reason = OncePlans(problem, seed, clock), Status.HEURISTIC
     clock.record(found.sequence, known)
     try:
@@ -99,5 +99,7 @@ def plan_points_without_repeats(problem: Problem, clock: Clock, n_beliefs: int, 
     clock.record(lower, known)
     lower, upper = clock.trace[-1][1:]
     message = f"PBVI on {n_beliefs} sessions, no arm twice: the policy earns at least the lower bound"
+    if problem.binned:
+        message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
     policy = once_policy(problem, found.plans, greedy_steps)
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._kernel import kernel
-from .._kernel.reference.planning_search import FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node
+from .._kernel.reference.planning_search import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node
 from .._shapes import Array
 from .backups import Rounds, VectorSet, fixed_arms
 from .clock import Clock
@@ -15,14 +15,17 @@ from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
+MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
 
 
 class Search:
     """The bounds at every belief a trial came across. Arrays grow when they are full."""
 
-    def __init__(self, problem: Problem, seed: int) -> None:
+    def __init__(self, problem: Problem, seed: int, memory_limit: float = MEMORY_LIMIT) -> None:
         self.problem = problem
+        self.memory_limit = memory_limit
+        self.full = False  # the arrays may not grow any more
         self._rng = np.random.default_rng(seed)
         self.arms = Arms(
             table=problem.table,
@@ -78,22 +81,33 @@ class Search:
         for remaining, vectors in enumerate(self._rounds.run(self.sets(), n_beliefs), start=1):
             self.add_vectors(remaining, vectors)
 
-    def advance(self, tolerance: float, work: int = _WORK) -> None:
-        """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds."""
+    @property
+    def memory(self) -> int:
+        """Bytes that the bounds take."""
+        return sum(array.nbytes for part in (self.lower, self.upper, self.nodes) for array in part)
+
+    def advance(self, tolerance: float, work: int = _WORK) -> bool:
+        """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
+
+        Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so.
+        """
         run = kernel("planning_search").run_trials
         reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, work)
         if reason == FULL:
-            self._grow()
+            self.full = 3 * self.memory > self.memory_limit  # while an array doubles, both copies are there
+            if not self.full:
+                self._grow()
+        return bool(reason == CLOSED)
 
     def charge_for_information(self, clock: Clock) -> None:
         """Put the information price under the upper bound, and grow the tree of nodes anew: what they hold was
         computed without it. Points and vectors stay."""
         arms, problem = self.arms, self.problem
-        self._use(
+        self.use(
             information_price(arms.means, arms.table, problem.weights, problem.horizon, stop=lambda: clock.expired)
         )
 
-    def _use(self, price: InformationPrice) -> None:
+    def use(self, price: InformationPrice) -> None:
         problem, mass = self.problem, self.problem.weights.sum()
         self.price = Price(price.planes, price.rates, np.log(price.prior), np.empty(len(price.prior)))
         bound = min(self.upper_bound, price.at_start * mass)
