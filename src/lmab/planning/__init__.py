@@ -3,6 +3,7 @@
 from .certified import Certified as Certified
 from .clock import Bounds as Bounds
 from .clock import Clock as Clock
+from .compact import CompactPolicy as CompactPolicy
 from .exact import Exact as Exact
 from .exact import ExactPolicy as ExactPolicy
 from .first_steps import Branch as Branch
