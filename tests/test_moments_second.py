@@ -70,6 +70,7 @@ def test_the_rank_is_found(rng, n_contexts):
     values = np.linalg.eigvalsh((bandit.rewards.table * bandit.weights) @ bandit.rewards.table.T)
     space = lmab.subspace(log)
     # Eigenvalues are off by about the noise: what is twice as large is seen, and what is not there never is.
+    assert space.noise is not None
     assert (values > 2 * space.noise).sum() <= space.rank <= (values > 1e-9).sum() == min(n_contexts, 4)
 
 

@@ -279,7 +279,7 @@ def test_a_planner_may_need_arguments_and_refuse():
             return self.inner.solve(problem, clock)
 
         def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-            return self.inner.solve_without_repeats(problem, clock)
+            raise InvalidArgument("repeats must be True")
 
     report = check_planner(Wrapped(lmab.PointBased()), **FAST)
     assert len(report.not_checked) == 2

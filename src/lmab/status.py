@@ -36,6 +36,10 @@ class Status(StrEnum):
     TIME_LIMIT = (
         "time limit", "The time limit came before the asked gap was proved; the bounds hold. Raise time_limit.", False,
     )  # fmt: skip
+    MEMORY_LIMIT = (
+        "memory limit", "The memory limit came before the asked gap was proved; the bounds hold. Raise memory_limit.",
+        False,
+    )  # fmt: skip
     HEURISTIC = "heuristic", "The method promises no gap; the bounds hold.", True
     INTERRUPTED = "interrupted", "Stopped by the caller; this is the best result until then.", False
 
