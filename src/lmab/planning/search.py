@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._kernel import kernel
-from .._kernel.reference.planning_search import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node
+from .._kernel import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node, kernel
 from .._shapes import Array
 from .backups import Rounds, VectorSet, fixed_arms
 from .clock import Clock
