@@ -226,6 +226,95 @@ def test_em_serves_logs_of_adaptive_policies(rng):
     np.testing.assert_allclose(fit.bandit.weights[order], bandit.weights, atol=0.03)
 
 
+def hilly_log(seed: int) -> lmab.Episodes:
+    """A small log of many contexts: its likelihood has many local maxima."""
+    rng = np.random.default_rng(seed)
+    bandit = lmab.random_bandit(6, 8, kind="spread", rank=6, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(8), n_episodes=150, horizon=5, rng=rng)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_better_half_of_the_starts_goes_on(seed, monkeypatch):
+    """Four of 16 starts climb to the end, and these end as high as the best of all 16 would; the worst do not."""
+    log = hilly_log(seed)
+
+    def fit() -> lmab.Estimate:
+        return lmab.estimate(log, n_contexts=6, method=lmab.EM(restarts=16), rng=np.random.default_rng(1))
+
+    few = fit()
+    assert (few.starts.drawn, few.starts.finished) == (16, 4)
+    monkeypatch.setattr("lmab.estimation.em._FINISHERS", 16)
+    every = fit()
+    assert every.starts.finished == 16
+    assert every.starts.best < 16  # else any of them would do
+    assert few.log_likelihood == pytest.approx(every.log_likelihood, abs=0.01)
+
+
+def test_what_a_pilot_never_saw_stays_possible(monkeypatch):
+    """The starts of a large log are fitted to a sample; an arm that first pays outside of it must not be ruled out.
+
+    Without softening the models of the sample give such sessions probability 0, and EM cannot leave a 0.
+    """
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.2, 0.0], [0.2, 0.8, 0.7, 0.0]])
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=5, rng=np.random.default_rng(3))
+    rewards = log.rewards.copy()
+    rewards[np.flatnonzero(log.actions == 3)[0]] = 1.0  # arm 3 pays once
+    log = replace(log, rewards=rewards)
+    whole = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    monkeypatch.setattr("lmab.estimation.em._PILOT", 60)
+    monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
+    piloted = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    assert piloted.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-3)
+    assert piloted.bandit.weights @ piloted.bandit.means[:, 3] == pytest.approx(1 / (log.actions == 3).sum(), rel=0.2)
+
+
+class Watched:
+    """An ascent that notes what its extrapolations were before and after they were made valid."""
+
+    def __init__(self, task: Likelihood) -> None:
+        self.task, self.observations, self.seen = task, task.observations, []
+
+    def map(self, models):
+        return self.task.map(models)
+
+    def repair(self, trial, near):
+        valid = self.task.repair(trial, near)
+        self.seen.append((trial.copy(), near.copy(), valid.copy()))
+        return valid
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_extrapolation_never_takes_what_is_possible_to_zero(family):
+    """Jumps overshoot below zero; of what the plain map had, the repair keeps a fiftieth, before all is normalised."""
+    log = gaussian_log(0) if family == "gaussian" else hilly_log(1)
+    data = observe(log, rewards=family)
+    n_contexts = 3 if family == "gaussian" else 6
+    watched = Watched(likelihood(data, n_contexts))
+    models = data.random_models(6, n_contexts, np.random.default_rng(0))
+    climb(watched, models, left=0.0, max_maps=150, accelerate=True)
+    overshot = 0
+    for trial, near, valid in watched.seen:
+        rows = slice(0, 1) if family == "gaussian" else slice(None)
+        overshot += int((trial[:, rows] < 0.02 * near[:, rows]).sum())
+        assert (valid[:, rows] >= 0.02 / 10 * near[:, rows]).all()
+        np.testing.assert_allclose(valid[:, 0].sum(axis=1), 1)
+        if family == "gaussian":
+            assert (valid[:, -1] >= 0.5 * near[:, -1]).all()
+        else:
+            sums = data.bandit(valid[0], n_contexts).rewards.probabilities.sum(axis=2)
+            np.testing.assert_allclose(sums, 1)
+    assert overshot > 0
+
+
+def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
+    data = observe(gaussian_log(0), rewards="gaussian")
+    near = data.random_models(2, 3, np.random.default_rng(0))
+    trial = near.copy()
+    trial[:, -1] *= np.array([[-3.0], [0.8]])
+    valid = likelihood(data, 3).repair(trial, near)
+    np.testing.assert_allclose(valid[:, -1], near[:, -1] * [[0.5], [0.8]])
+
+
 PUBLISHED = [  # data of R's poLCA: file, arms, contexts, published maximum of the log-likelihood
     ("carcinoma", 7, 2, -317.2568),
     ("carcinoma", 7, 3, -293.705),

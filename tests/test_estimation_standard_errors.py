@@ -82,6 +82,58 @@ def test_a_prior_sharpens(rng):
     assert free.weights[0] > np.sqrt(0.5 * 0.5 / 300)  # the contexts of the episodes are not even seen
 
 
+@pytest.mark.parametrize("prior", [0.0, 3.0, 100.0])
+def test_pseudo_counts_count_like_plays(prior, rng):
+    """One context, three values: the prior sits at the arm's own frequencies, so it only adds to the sample size."""
+    bandit = lmab.LatentBandit.categorical([1.0], [[[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]]], [0.0, 1.0, 3.0])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=400, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=prior), rng=rng)
+    spread = [log.rewards[log.actions == arm] for arm in range(2)]
+    expected = [np.sqrt(paid.var() / (len(paid) + prior)) for paid in spread]
+    np.testing.assert_allclose(fit.standard_errors().means[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("prior", [0.0, 3.0, 100.0])
+def test_pseudo_plays_of_normal_rewards_count_like_plays(prior, rng):
+    """One context and a known scale: 1 / (sum of squared scores + prior / scale^2)."""
+    bandit = lmab.LatentBandit.gaussian([1.0], [[0.3, 5.0]], scale=2.0)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=1, rng=rng)
+    fit = lmab.estimate(
+        log, n_contexts=1, rewards="gaussian", scale=2.0, method=lmab.EM(prior=prior), rng=rng
+    ).standard_errors()
+    spread = [log.rewards[log.actions == arm] for arm in range(2)]
+    expected = [1 / np.sqrt(((paid - paid.mean()) ** 2).sum() / 2**4 + prior / 2**2) for paid in spread]
+    np.testing.assert_allclose(fit.means[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_the_prior_is_a_part_of_the_information(family, rng):
+    """Two contexts, at any model: its information with a prior, less that without, is the prior's own curvature."""
+    if family == "categorical":
+        bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0.0, 1.0, 3.0])
+        arguments = {"values": [0.0, 1.0, 3.0]}
+    else:
+        bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 2)), scale=0.8)
+        arguments = {"rewards": "gaussian", "scale": 0.8}
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=60, horizon=4, rng=rng)
+    data = lmab.estimation.observe(log, **arguments)
+    added = data.information(bandit, 7.0).matrix - data.information(bandit, 0.0).matrix
+    expected = np.zeros_like(added)
+    if family == "gaussian":
+        expected[1:, 1:] = 7.0 / 0.8**2 * np.eye(4)
+    else:
+        shares = np.array([[np.mean(log.rewards[log.actions == arm] == v) for v in (0.0, 1.0, 3.0)] for arm in (0, 1)])
+        row = 1
+        for context, arm in np.ndindex(2, 2):
+            table = bandit.rewards.probabilities[context, arm]
+            last = table.argmax()
+            free = np.delete(np.arange(3), last)
+            block = np.diag(shares[arm, free] / table[free] ** 2) + shares[arm, last] / table[last] ** 2
+            expected[row : row + 2, row : row + 2] = 7.0 * block
+            row += 2
+    np.testing.assert_allclose(added, expected, atol=1e-9 * np.abs(expected).max())
+
+
 def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **family):
     weights, means = [], []
     size, horizon = len(fit.episodes), fit.episodes.horizon

@@ -112,6 +112,36 @@ def test_more_contexts_than_directions_still_give_a_valid_bandit(rng):
     assert np.isfinite(fit.log_likelihood)
 
 
+@pytest.mark.parametrize("floor", [0.02, 0.2, 0.9])
+def test_the_floor_limits_how_much_whitening_blows_up(floor, rng, monkeypatch):
+    """Whitened directions have the length 1 / sqrt(eigenvalue), where no eigenvalue is below floor times the first."""
+    from lmab.estimation import tensor_decomposition
+    from lmab.moments import second_moments
+
+    seen = []
+
+    def spy(episodes, features, values):
+        seen.append(features)
+        return third_moments(episodes, features, values)
+
+    monkeypatch.setattr(tensor_decomposition, "third_moments", spy)
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.3, 0.5], [0.4, 0.6, 0.5]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=4000, horizon=4, rng=rng)
+    lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(floor=floor), rng=rng)
+    values = np.linalg.eigvalsh(second_moments(log).second)[::-1][:3]
+    raised = np.maximum(values, floor * values[0])
+    assert (raised != values).any()
+    np.testing.assert_allclose(np.linalg.norm(seen[0], axis=0), 1 / np.sqrt(raised))
+
+
+def test_directions_without_any_signal_do_no_harm(rng):
+    """As many contexts as features: the last eigenvalues of the second moments are below zero."""
+    log = lmab.simulate(lmab.random_bandit(1, 2, rng=rng), lmab.Uniform(2), n_episodes=400, horizon=4, rng=rng)
+    assert np.linalg.eigvalsh(lmab.moments.second_moments(log).second)[0] < 0
+    fit = lmab.estimate(log, n_contexts=4, method=lmab.TensorDecomposition(), rng=rng)
+    assert np.isfinite(fit.log_likelihood)
+
+
 def test_two_steps_are_too_few(rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=50, horizon=2, rng=rng)
     with pytest.raises(ValueError, match="sessions of at least 3 steps: third moments need three, got 2"):

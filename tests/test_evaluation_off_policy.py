@@ -150,6 +150,23 @@ def test_the_model_takes_noise_away(rng):
         assert abs(value.mean - exact) < 5 * value.stderr
 
 
+def test_without_a_method_the_steadiest_estimate_is_taken(rng):
+    """Doubly robust with a model, self-normalised without one, per-decision where hardly a session follows."""
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=400, horizon=3, rng=rng)
+    policy = lmab.Greedy(TRUTH)
+    for model, method in ((WRONG, "doubly-robust"), (None, "self-normalised")):
+        evidence = evaluation.weigh(policy, log, horizon=3, model=model)
+        values = {name: evidence.by(name).mean for name in off_policy.METHODS if model or name != "doubly-robust"}
+        assert len(set(values.values())) == len(values)  # they can be told apart
+        chosen = lmab.evaluate(policy, log, horizon=3, model=model)
+        assert (chosen.mean, chosen.stderr) == (values[method], evidence.by(method).stderr)
+        assert chosen.mean == lmab.evaluate(policy, log, horizon=3, model=model, method=method).mean
+    short = Episodes.from_arrays([[1], [0], [0]], [[1.0], [1.0], [0.0]], propensities=[[0.5]] * 3, n_arms=2)
+    with pytest.warns(LmabWarning, match="only 1 of 3 sessions"):
+        chosen = lmab.evaluate(lmab.Stationary(1), short, horizon=1)
+    assert chosen.mean == pytest.approx(2 / 3)  # the one session that follows, with its weight, of three
+
+
 def test_outlook_is_exact_or_simulated(rng):
     policy = lmab.Greedy(TRUTH)
     exact = evaluation.outlook(policy, TRUTH, 3)

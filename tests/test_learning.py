@@ -298,6 +298,20 @@ def test_direct_mle_confines_the_fit_to_the_rank_it_sees(rng):
     assert "polish" not in [phase.name for phase in free.diagnostics]
 
 
+def test_the_gain_of_a_polish_is_akaikes(rng):
+    """AIC before less AIC after: what the likelihood lost counts against the parameters that were saved."""
+    bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
+    environment = lmab.Simulator(bandit, horizon=6, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(6), n_episodes=2000, planner=lmab.QMDP(), rng=rng)
+    facts, confined = learned["polish"].facts, learned.estimate
+    assert facts["kept"]
+    free = 5 + 6 * 12
+    assert facts["parameters_saved"] == free - confined.n_parameters > 0
+    lost = learned["fit"].facts["log_likelihood"] - confined.log_likelihood
+    assert lost > 0
+    assert facts["aic_gain"] == pytest.approx(2 * facts["parameters_saved"] - 2 * lost)
+
+
 def test_direct_mle_leaves_alone_what_the_spectrum_does_not_rule_out():
     # Seven contexts of full rank; the weak ones do not stand out from the noise, but push its eigenvalues up.
     rng = np.random.default_rng(7004)
@@ -374,6 +388,19 @@ def test_normal_rewards_are_learned(name, rng):
     learner = learners.EXAMPLES[name](bandit)
     learned = lmab.learn(environment, learner, n_episodes=2000, rewards="gaussian", planner=lmab.QMDP(), rng=rng)
     assert learned.bandit.distance(bandit) < 0.25
+
+
+def test_every_sweep_of_l_ucrl_climbs():
+    """The model of the first optimistic round fits the exploration better, the more sweeps went over it."""
+    episodes = Recorder().run(lmab.Uniform(4), 300)
+    found = []
+    for sweeps in (1, 2, 5, 20):
+        learner = lmab.LUCRL(2, start=0.5, sweeps=sweeps, prior=1e-6)
+        run = lmab.Run(learner, n_arms=4, horizon=HORIZON, n_episodes=600, rng=np.random.default_rng(5))
+        run.tell(episodes)
+        model = run.ask().policy.bandit
+        found.append(np.logaddexp.reduce(lmab.belief.log_joint(model, episodes), axis=1).sum())
+    assert (np.diff(found) > 0).all()
 
 
 def test_optimism_fades_with_what_was_seen():

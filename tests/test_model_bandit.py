@@ -113,3 +113,12 @@ def test_proposition_3_4_values_differ_by_at_most_horizon_squared_times_distance
     for policy in (lmab.Greedy(a), lmab.Greedy(b), lmab.Stationary(0)):
         gap = abs(lmab.evaluate(policy, a, horizon=horizon).mean - lmab.evaluate(policy, b, horizon=horizon).mean)
         assert gap <= horizon**2 * a.distance(b) + 1e-9
+
+
+def test_normal_rewards_of_another_scale_are_another_model():
+    """The cost of moving a context is the difference of its means plus that of the scales."""
+    one, two = (lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]], scale) for scale in (1.0, 1.5))
+    assert one.distance(two) == pytest.approx(0.5)
+    assert one.distance(one) == 0.0
+    moved = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.2], [1.0, 0.0]], 1.5)
+    assert one.distance(moved) == pytest.approx(0.5 + 0.5 * 0.2)

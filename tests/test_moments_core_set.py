@@ -60,6 +60,36 @@ def test_many_shapes_keep_the_limits(seed):
         assert len(design.support) <= support_limit(design.rank)
 
 
+def best_g(features: np.ndarray, rows: np.ndarray) -> float:
+    """The least g that weights on `rows` can reach, nearly: the multiplicative algorithm of optimal design."""
+    weights = np.full(len(rows), 1 / len(rows))
+    for _ in range(1000):
+        inverse = np.linalg.inv(features[rows].T @ (weights[:, None] * features[rows]))
+        scores = np.einsum("ij,jk,ik->i", features, inverse, features)
+        weights *= scores[rows] / features.shape[1]
+    return float(scores.max())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_row_of_the_support_can_be_spared(seed):
+    """What the optimal weights on the other rows reach is above 2k, whichever row of the support is left out."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((400, 10)) * rng.exponential(size=(400, 1))
+    support = lmab.design(features).support
+    for row in support:
+        others = np.setdiff1d(support, row)
+        if np.linalg.matrix_rank(features[others]) == 10:
+            assert best_g(features, others) > 2 * 10
+
+
+def test_twins_are_not_both_kept():
+    """Neighbours on a fine grid say nearly the same: at a tight target one of them is enough for each root."""
+    grid = np.linspace(-1, 1, 1000)  # the roots of the cubic lie between points of this grid
+    features = np.vander(grid, 4, increasing=True)
+    assert len(lmab.design(features, tolerance=1e-3).support) == 4
+    assert len(lmab.design(np.repeat(np.eye(3), 5, axis=0)).support) == 3
+
+
 @pytest.mark.parametrize(
     ("degree", "determinant"), [(1, 1), (2, 0.148148), (3, 0.00512), (4, 4.29722e-5), (5, 8.87350e-8)]
 )

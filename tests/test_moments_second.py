@@ -38,6 +38,21 @@ def test_second_moments_agree_with_three_loops(episodes):
     np.testing.assert_allclose(gaussian.second[wide > 0], (sums / np.maximum(wide, 1))[wide > 0])
 
 
+def test_arms_that_never_met_get_the_product_of_their_marginals():
+    """Arms 0 and 2 are never in one session, nor is arm 2 there twice; 0 would say that they exclude each other."""
+    log = lmab.Episodes.from_arrays([[0, 1], [0, 0], [1, 2], [1, 2]], [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    moments = second_moments(log).second.reshape(3, 2, 3, 2)
+    shares = np.array([[1 / 3, 2 / 3], [2 / 3, 1 / 3], [0.0, 1.0]])
+    np.testing.assert_allclose(moments[0, :, 2], np.outer(shares[0], shares[2]))
+    np.testing.assert_allclose(moments[2, :, 0], np.outer(shares[2], shares[0]))
+    np.testing.assert_allclose(moments[2, :, 2], np.outer(shares[2], shares[2]))
+    np.testing.assert_allclose(moments[0, :, 0], [[0.0, 0.5], [0.5, 0.0]])  # these did meet, once
+    normal = second_moments(log, rewards="gaussian").second
+    assert normal[0, 2] == normal[2, 0] == pytest.approx(2 / 3 * 1.0)
+    assert normal[2, 2] == pytest.approx(1.0)
+    assert normal[0, 1] == pytest.approx(0.0)
+
+
 def test_moments_converge_to_the_truth(rng):
     bandit = lmab.random_bandit(3, 5, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=100_000, horizon=6, rng=rng)
