@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -122,3 +124,42 @@ def test_normal_rewards_of_another_scale_are_another_model():
     assert one.distance(one) == 0.0
     moved = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.2], [1.0, 0.0]], 1.5)
     assert one.distance(moved) == pytest.approx(0.5 + 0.5 * 0.2)
+
+
+@given(bandits(max_arms=4), st.integers(1, 4))
+def test_what_fixed_choices_and_known_contexts_earn(bandit, horizon):
+    """Brute force: every arm, every list of different arms, in every context by itself and in all together."""
+    averages = bandit.weights @ bandit.means
+    assert bandit.best_fixed(horizon) == pytest.approx(horizon * averages.max())
+    assert bandit.best_fixed_arms(horizon) == (int(averages.argmax()),)
+    assert bandit.known_context(horizon) == pytest.approx(horizon * bandit.weights @ bandit.means.max(axis=1))
+    if horizon > bandit.n_arms:
+        for ask in (bandit.best_fixed, bandit.best_fixed_arms, bandit.known_context):
+            with pytest.raises(ValueError, match=f"horizon must be at most the {bandit.n_arms} arms without repeats"):
+                ask(horizon, repeats=False)
+        return
+    lists = [list(arms) for arms in itertools.permutations(range(bandit.n_arms), horizon)]
+    assert bandit.best_fixed(horizon, repeats=False) == pytest.approx(max(averages[arms].sum() for arms in lists))
+    chosen = bandit.best_fixed_arms(horizon, repeats=False)
+    assert (np.diff(averages[list(chosen)]) <= 0).all()
+    best = np.array([max(means[arms].sum() for arms in lists) for means in bandit.means])
+    assert bandit.known_context(horizon, repeats=False) == pytest.approx(bandit.weights @ best)
+
+
+def test_labels_are_a_part_of_a_bandit():
+    rewards = LatentBandit.bernoulli([1.0], [[0.1, 0.2]]).rewards
+    named = LatentBandit([1.0], rewards, ("tea", "milk"))
+    assert named != LatentBandit([1.0], rewards)
+    assert named != LatentBandit([1.0], rewards, ("milk", "tea"))
+    assert named == LatentBandit([1.0], rewards, ["tea", "milk"])
+    for wrong in (("tea",), ("tea", "tea"), ("a", "b", "c")):
+        with pytest.raises(ValueError, match="arm_labels must be 2 distinct labels"):
+            LatentBandit([1.0], rewards, wrong)
+
+
+def test_the_distance_of_contexts_is_that_of_their_most_different_arm():
+    """L1 over the values, the largest over the arms, on the union of the values."""
+    one = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.2, 0.8]]], [0.0, 1.0])
+    two = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.1, 0.9]]], [0.0, 2.0])
+    np.testing.assert_allclose(one.rewards.distances(two.rewards), [[0.1 + 0.8 + 0.9]])
+    assert one.distance(two) == pytest.approx(1.8)

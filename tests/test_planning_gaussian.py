@@ -23,6 +23,16 @@ def test_bins_are_equally_likely_and_sum_to_one(bandit):
     np.testing.assert_allclose(table @ bandit.weights, 1 / 8, atol=1e-9)
 
 
+@pytest.mark.parametrize("n_bins", [2, 40])
+def test_bins_are_quantiles_of_the_mixture(n_bins):
+    """Unequal weights, and bins far out in the tails: under the mixture each is as likely as any other."""
+    bandit = LatentBandit.gaussian([0.9, 0.1], [[1.0, 0.0], [-3.0, 5.0]], scale=0.7)
+    table, middles, edges = bandit.rewards.channel(bandit.weights, n_bins)
+    np.testing.assert_allclose(table @ bandit.weights, 1 / n_bins, atol=1e-9)
+    assert edges.shape == (2, n_bins - 1)
+    assert middles.shape == (2, n_bins)
+
+
 def test_codes_find_the_bin(bandit):
     problem = Problem.of(bandit, 3, 8)
     rng = np.random.default_rng(0)
