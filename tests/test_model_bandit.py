@@ -126,26 +126,6 @@ def test_normal_rewards_of_another_scale_are_another_model():
     assert one.distance(moved) == pytest.approx(0.5 + 0.5 * 0.2)
 
 
-@given(bandits(max_arms=4), st.integers(1, 4))
-def test_what_fixed_choices_and_known_contexts_earn(bandit, horizon):
-    """Brute force: every arm, every list of different arms, in every context by itself and in all together."""
-    averages = bandit.weights @ bandit.means
-    assert bandit.best_fixed(horizon) == pytest.approx(horizon * averages.max())
-    assert bandit.best_fixed_arms(horizon) == (int(averages.argmax()),)
-    assert bandit.known_context(horizon) == pytest.approx(horizon * bandit.weights @ bandit.means.max(axis=1))
-    if horizon > bandit.n_arms:
-        for ask in (bandit.best_fixed, bandit.best_fixed_arms, bandit.known_context):
-            with pytest.raises(ValueError, match=f"horizon must be at most the {bandit.n_arms} arms without repeats"):
-                ask(horizon, repeats=False)
-        return
-    lists = [list(arms) for arms in itertools.permutations(range(bandit.n_arms), horizon)]
-    assert bandit.best_fixed(horizon, repeats=False) == pytest.approx(max(averages[arms].sum() for arms in lists))
-    chosen = bandit.best_fixed_arms(horizon, repeats=False)
-    assert (np.diff(averages[list(chosen)]) <= 0).all()
-    best = np.array([max(means[arms].sum() for arms in lists) for means in bandit.means])
-    assert bandit.known_context(horizon, repeats=False) == pytest.approx(bandit.weights @ best)
-
-
 def test_labels_are_a_part_of_a_bandit():
     rewards = LatentBandit.bernoulli([1.0], [[0.1, 0.2]]).rewards
     named = LatentBandit([1.0], rewards, ("tea", "milk"))
@@ -163,3 +143,23 @@ def test_the_distance_of_contexts_is_that_of_their_most_different_arm():
     two = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.1, 0.9]]], [0.0, 2.0])
     np.testing.assert_allclose(one.rewards.distances(two.rewards), [[0.1 + 0.8 + 0.9]])
     assert one.distance(two) == pytest.approx(1.8)
+
+
+@given(bandits(max_arms=4), st.integers(1, 4), st.booleans())
+def test_fixed_choices_and_known_contexts_by_brute_force(bandit, horizon, repeats):
+    sequences = list(itertools.product(range(bandit.n_arms), repeat=horizon))
+    if not repeats:
+        sequences = [arms for arms in sequences if len(set(arms)) == horizon]
+    if not sequences:
+        with pytest.raises(ValueError, match=f"horizon must be at most the {bandit.n_arms} arms without repeats"):
+            bandit.best_fixed(horizon, repeats)
+        return
+    earned = {arms: sum(bandit.weights @ bandit.means[:, arm] for arm in arms) for arms in sequences}
+    assert bandit.best_fixed(horizon, repeats) == pytest.approx(max(earned.values()), abs=1e-12)
+    chosen = bandit.best_fixed_arms(horizon, repeats)
+    assert len(chosen) == (1 if repeats else horizon)
+    assert earned[chosen * horizon if repeats else chosen] == pytest.approx(max(earned.values()), abs=1e-12)
+    each = [max(sum(row[arm] for arm in arms) for arms in sequences) for row in bandit.means]
+    assert bandit.known_context(horizon, repeats) == pytest.approx(bandit.weights @ each, abs=1e-12)
+    policy = lmab.FixedSequence(chosen * horizon if repeats else chosen)
+    assert lmab.evaluate(policy, bandit, horizon=horizon).mean == pytest.approx(bandit.best_fixed(horizon, repeats))

@@ -21,6 +21,9 @@ def test_contexts_stay_for_the_whole_episode(rng):
     bandit = LatentBandit.bernoulli([0.25, 0.75], [[0.0], [1.0]])
     rewards = lmab.simulate(bandit, lmab.Stationary(0), n_episodes=20_000, horizon=3, rng=rng).to_arrays()[1]
     assert (rewards.min(axis=1) == rewards.max(axis=1)).all()
+    given = lmab.simulate(bandit, np.zeros((1000, 3), int), rng=rng).to_arrays()[1]
+    assert (given.min(axis=1) == given.max(axis=1)).all()
+    assert 0 < given.mean() < 1
     assert abs(rewards[:, 0].mean() - 0.75) < 5 * np.sqrt(0.25 * 0.75 / 20_000)
 
 

@@ -5,6 +5,7 @@ __version__ = "0.2.0"
 import sys as _sys
 
 from . import _moved as _moved
+from . import testing as testing
 from .data import Episodes as Episodes
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
@@ -19,6 +20,7 @@ from .evaluation import evaluate as evaluate
 from .learning import EDMLE as EDMLE
 from .learning import LUCRL as LUCRL
 from .learning import UCB as UCB
+from .learning import Course as Course
 from .learning import DirectMLE as DirectMLE
 from .learning import EDMoments as EDMoments
 from .learning import Exploration as Exploration
@@ -27,6 +29,7 @@ from .learning import HistoryUCBVI as HistoryUCBVI
 from .learning import Learned as Learned
 from .learning import Learner as Learner
 from .learning import Run as Run
+from .learning import Task as Task
 from .learning import Tensor as Tensor
 from .learning import learn as learn
 from .loading import load as load
@@ -38,16 +41,22 @@ from .moments import Subspace as Subspace
 from .moments import design as design
 from .moments import subspace as subspace
 from .planning import QMDP as QMDP
+from .planning import Bounds as Bounds
 from .planning import Certified as Certified
+from .planning import Clock as Clock
 from .planning import Exact as Exact
 from .planning import Lookahead as Lookahead
 from .planning import Plan as Plan
+from .planning import Planner as Planner
 from .planning import PointBased as PointBased
+from .planning import Problem as Problem
 from .planning import plan as plan
 from .policies import MUCB as MUCB
+from .policies import BeliefPolicy as BeliefPolicy
 from .policies import FixedSequence as FixedSequence
 from .policies import Greedy as Greedy
 from .policies import Policy as Policy
+from .policies import State as State
 from .policies import Stationary as Stationary
 from .policies import Thompson as Thompson
 from .policies import Uniform as Uniform

@@ -1,10 +1,10 @@
 """What a policy is worth: on a model, from a log, and in truth."""
 
+from ..estimation import Calibration as Calibration
+from ..estimation import Check as Check
 from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
 from .certificate import certify as certify
-from .diagnostics import Calibration as Calibration
-from .diagnostics import Check as Check
 from .diagnostics import Identifiability as Identifiability
 from .diagnostics import calibrate as calibrate
 from .off_policy import METHODS as METHODS
@@ -12,6 +12,8 @@ from .off_policy import LogEvidence as LogEvidence
 from .off_policy import LogValue as LogValue
 from .propensities import fit_propensities as fit_propensities
 from .propensities import with_propensities as with_propensities
+from .value import SESSIONS as SESSIONS
 from .value import Evaluation as Evaluation
 from .value import evaluate as evaluate
+from .value import value_of as value_of
 from .value import weigh as weigh

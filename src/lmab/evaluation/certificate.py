@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from .. import files, records
 from .._kernel import kernel
 from .._notebook import card, percent
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data import Episodes
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidFile
 from ..estimation import Estimate
 from ..model import Categorical, LatentBandit, belief
 from ..planning import NoRepeatsPolicy, Plan, Problem
-from ..policies import State, best_allowed
+from ..policies import Decisions, State, best_allowed
 from ..simulation import check_fits
-from .decision_tree import Decisions, Tree, unroll
+from .decision_tree import Tree, unroll
 from .laplace import Laplace, laplace
 
 Interval = tuple[float, float]
@@ -57,6 +59,7 @@ class Certificate:
     n_parameters: int
     n_floored: int  # directions among the parameters that the log says next to nothing about
     draws: Float[Array, "B 3"] = field(repr=False)  # on model b: the optimum, the policy; on the estimate: b's plan
+    bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
 
     @property
     def sentence(self) -> str:
@@ -107,6 +110,23 @@ class Certificate:
             return f"{self.planning_gap:.0%} of that is planning left undone, the rest is for want of data"
         return "that is for want of data: planning is done"
 
+    def is_about(self, plan: Plan) -> bool:
+        """Whether this is the certificate of `plan`, as far as horizon and bounds tell."""
+        return self.horizon == plan.horizon and self.bounds == (plan.lower, plan.upper)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`; `lmab.load` gives the same certificate back, to the bit."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        return records.encode(self, "certificate")
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Certificate:
+        if record.arrays["draws"].ndim != 2:
+            raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
+        return records.decode(record, cls)
+
     def __str__(self) -> str:
         return self.sentence
 
@@ -139,7 +159,7 @@ def certify(
     Args:
         estimate: a maximum a posteriori fit, best with `lmab.EM(prior=2.0)`, of at least as many contexts as in truth.
         plan: a plan for `estimate.bandit`.
-        episodes: the log that `estimate` was fitted to.
+        episodes: the log that `estimate` was fitted to; another log is refused.
         confidence: how often each of the three intervals is to hold.
         n_draws: models drawn.
         rng: where the draws come from.
@@ -157,7 +177,9 @@ def certify(
     rng = check_rng(rng, "models are drawn at random")
     n_draws = check_count("n_draws", n_draws, minimum=20)
     check("confidence", confidence, FRACTION)
-    rewards = _check_estimate(estimate, episodes)
+    rewards = _check_estimate(estimate)
+    estimate = estimate.with_log(episodes)
+    episodes = estimate.episodes
     _check_plan(plan, estimate.bandit)
     posterior = laplace(estimate.bandit, rewards, episodes, prior=estimate.prior)
     draws, own = _replan(estimate.bandit, rewards, plan, posterior, n_draws, rng)
@@ -188,6 +210,7 @@ def _certificate(
         n_parameters=posterior.n_parameters,
         n_floored=posterior.n_floored,
         draws=draws,
+        bounds=(plan.lower, plan.upper),
     )
 
 
@@ -198,14 +221,14 @@ def _replan(
 
     And the value of the policy on the estimate.
     """
-    tree = unroll(plan.policy, bandit, rewards, plan.horizon)
+    tree = unroll(plan.policy, bandit, plan.horizon)
     result = []
     for weights, family in zip(*posterior.draw(n_draws, rng), strict=True):
         model, branches = LatentBandit(weights, family), tree.branches(family)
         policy: Decisions = NoRepeatsPolicy(model, horizon=plan.horizon)
         if plan.repeats:
             policy = _Replanned(model, tree, branches, plan.horizon)
-        replanned = unroll(policy, model, family, plan.horizon)
+        replanned = unroll(policy, model, plan.horizon)
         value = float(weights @ branches[0][0])
         result.append((max(replanned.value(weights, family), value), value, replanned.value(bandit.weights, rewards)))
     return np.array(result), tree.value(bandit.weights, rewards)
@@ -217,6 +240,7 @@ class _Replanned:
     This is one step of policy iteration, with all branches of the plan on offer at every belief.
     """
 
+    adaptive = True
     order_free = True
 
     def __init__(self, bandit: LatentBandit, tree: Tree, branches: list[Float[Array, "n M"]], horizon: int) -> None:
@@ -241,7 +265,7 @@ class _Replanned:
         return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)
 
 
-def _check_estimate(estimate: Estimate, episodes: Episodes) -> Categorical:
+def _check_estimate(estimate: Estimate) -> Categorical:
     """The rewards of an estimate that can be certified."""
     if estimate.prior <= 0:
         raise InvalidArgument(
@@ -252,14 +276,6 @@ def _check_estimate(estimate: Estimate, episodes: Episodes) -> Categorical:
     rewards = estimate.bandit.rewards
     if not isinstance(rewards, Categorical):
         raise InvalidArgument("estimate must have rewards on finitely many values (bins will do), got normal ones")
-    fitted = estimate.episodes
-    same = episodes is fitted or all(
-        np.array_equal(getattr(episodes, name), getattr(fitted, name)) for name in ("actions", "rewards", "offsets")
-    )
-    if not same:
-        raise InvalidArgument(
-            f"episodes must be the log that the estimate was fitted to ({len(fitted)} episodes), got {episodes}"
-        )
     return rewards
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from .. import _moved, files, records
 from .._notebook import card, percent
-from ..policies import Policy
+from ..checks import check_count
+from ..errors import InvalidArgument
+from ..estimation import Estimate
+from ..policies import Policy, restore_policy
+from ..status import Status
 from .clock import Bounds
-
-#: How a plan ended. "optimal": nothing better exists. "certified": the asked gap is proved. "time limit" and
-#: "interrupted": stopped early, the bounds hold. "heuristic": the method promises no gap, the bounds hold.
-STATUSES = ("optimal", "certified", "time limit", "interrupted", "heuristic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +40,14 @@ class Plan:
     horizon: int
     lower: float
     upper: float
-    status: str  # one of STATUSES
+    status: Status  # how the planning ended; equal to its name as text
     message: str  # what was done and what it means, in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
+    estimate: Estimate | None = field(repr=False, default=None)  # what it was planned on, where that was an estimate
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", _status(self.status))
 
     @property
     def gap(self) -> float:
@@ -47,6 +56,29 @@ class Plan:
         if difference == 0:
             return 0.0
         return difference / abs(self.lower) if self.lower else float("inf")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`, with the policy and the estimate; `lmab.load` gives the same plan back."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        plain = records.encode(self, "plan", without=("policy", "trace", "estimate"))
+        nested = {"policy": self.policy.record()}
+        if self.estimate is not None:
+            nested["estimate"] = self.estimate.record()
+        return files.Record(plain.kind, plain.fields, {"trace": np.array(self.trace).reshape(-1, 3)}, nested)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Plan:
+        check_count("horizon", record.fields["horizon"])
+        found = record.records.get("estimate")
+        return records.decode(
+            record,
+            cls,
+            policy=restore_policy(record.records["policy"]),
+            trace=tuple(Bounds(*row) for row in record.arrays["trace"].tolist()),
+            estimate=None if found is None else Estimate.from_record(found),
+        )
 
     def _repr_html_(self) -> str:
         rows = {
@@ -58,7 +90,28 @@ class Plan:
         return card("Plan", rows)
 
     def __repr__(self) -> str:
-        if self.status == "optimal":
+        if self.status == Status.OPTIMAL:
             return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
         return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return _moved.forward(self, "policy", name)
+
+
+def _status(text: str) -> Status:
+    """The status of that name: a planner may say it as text."""
+    if text not in list(Status):
+        raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
+    return Status(text)  # type: ignore[call-arg]  # mypy takes the look-up of a member for the making of one
+
+
+def policy_of(given: Policy | Plan) -> Policy:
+    """The policy, or that of a plan; anything else raises."""
+    if isinstance(given, Plan):
+        return given.policy
+    if isinstance(given, Policy):
+        return given
+    raise InvalidArgument(f"policy must be a Policy or a Plan, got a {type(given).__name__}")
