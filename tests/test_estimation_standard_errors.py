@@ -164,3 +164,29 @@ def test_standard_errors_agree_with_the_parametric_bootstrap(family):
     errors = fit.standard_errors()
     np.testing.assert_allclose(errors.weights, weights, rtol=0.15)
     np.testing.assert_allclose(errors.means, spread, rtol=0.2)
+
+
+def test_directions_that_the_log_is_silent_about_are_infinite():
+    """Two parameters, of which only the sum is known; the third is known to within a half."""
+    from lmab.estimation.information import Information
+    from lmab.estimation.standard_errors import standard_errors
+
+    matrix = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 4.0]])
+    means = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    fixed = np.array([False, False, False, True])
+    found = standard_errors(Information(matrix, np.array([[0.0, 0.0, -1.0], [0.0, 0.0, 1.0]]), means, fixed))
+    assert found.means.shape == (2, 2)
+    assert found.means[0, 0] == np.inf
+    assert found.means[0, 1] == pytest.approx(0.5)  # half of the sum, whose variance is 1
+    assert found.means[1, 0] == pytest.approx(0.5)
+    assert np.isnan(found.means[1, 1])
+    np.testing.assert_allclose(found.weights, [0.5, 0.5])
+
+
+def test_too_many_parameters_are_refused(rng, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 5)
+    log = lmab.simulate(lmab.random_bandit(2, 2, rng=rng), lmab.Uniform(2), n_episodes=200, horizon=3, rng=rng)
+    assert lmab.estimate(log, n_contexts=2, rng=rng).standard_errors().means.shape == (2, 2)  # five exactly
+    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 4)
+    with pytest.raises(lmab.errors.TooLarge, match="limited to 4 free parameters, this model has 5"):
+        lmab.estimate(log, n_contexts=2, rng=rng).standard_errors()

@@ -160,3 +160,36 @@ def test_two_steps_are_too_few(rng):
 def test_bad_options(arguments, message):
     with pytest.raises(ValueError, match=message):
         lmab.TensorDecomposition(**arguments)
+
+
+def test_weights_are_one_over_the_squared_strengths(rng):
+    """Components of a whitened third moment have strength 1 / sqrt(weight)."""
+    bandit = lmab.LatentBandit.bernoulli([0.8, 0.2], [[0.9, 0.1, 0.8, 0.3], [0.1, 0.9, 0.2, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=60_000, horizon=4, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(), rng=rng)
+    np.testing.assert_allclose(np.sort(fit.bandit.weights), [0.2, 0.8], atol=0.03)
+    assert fit.bandit.distance(bandit) < 0.12
+    free = lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(features="free"), rng=rng)
+    assert free.bandit.distance(bandit) < 0.12
+    with pytest.raises(ValueError, match="n_contexts must be at most the 4 features, got 5"):
+        lmab.estimate(log, n_contexts=5, method=lmab.TensorDecomposition(features="free"), rng=rng)
+
+
+def test_a_power_iteration_that_is_cut_short_says_so(rng):
+    log = lmab.simulate(lmab.random_bandit(3, 6, rng=rng), lmab.Uniform(6), n_episodes=500, horizon=4, rng=rng)
+    cut = lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(max_iterations=1), rng=rng)
+    assert cut.status == "iteration limit"
+    assert "stopped by max_iterations" in cut.message
+    assert lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(), rng=rng).status == "converged"
+
+
+def test_deflation_takes_a_component_out_once():
+    """Two orthogonal components of different strength: the stronger first, and each of them once."""
+    tensor = np.zeros((3, 3, 3))
+    tensor[0, 0, 0], tensor[1, 1, 1] = 5.0, 2.0
+    strengths, directions, converged = decompose(tensor, 2, 10, 100, np.random.default_rng(0))
+    np.testing.assert_allclose(strengths, [5.0, 2.0])
+    np.testing.assert_allclose(directions, np.eye(3)[:2], atol=1e-9)
+    assert converged
+    weak, _, _ = decompose(0.1 * tensor, 1, 10, 100, np.random.default_rng(0))
+    assert weak.tolist() == [1.0]  # a weight is at most 1

@@ -11,7 +11,7 @@ import lmab
 from lmab._kernel.compiled import information as compiled
 from lmab._kernel.reference import information as reference
 from lmab.errors import TooLarge
-from lmab.evaluation.laplace import contrasts, information, laplace
+from lmab.evaluation.laplace import Laplace, contrasts, information, laplace
 from lmab.model.rewards import Categorical
 
 
@@ -141,3 +141,13 @@ def test_a_large_log_takes_well_under_a_second(rng):
     start = time.perf_counter()
     assert information(bandit, bandit.rewards, log, prior=1.0).shape == (254, 254)
     assert time.perf_counter() - start < 1.0
+
+
+def test_draws_spread_along_the_eigenvectors(rng):
+    """Two logits of one context, known well along one diagonal and badly along the other."""
+    family = Categorical(np.full((1, 2, 2), 0.5), np.array([0.0, 1.0]))
+    turned = np.array([[0.8, -0.6], [0.6, 0.8]])
+    _, families = Laplace(np.ones(1), family, np.array([2.0, 50.0]), turned).draw(20_000, rng)
+    means = np.array([one.means[0] for one in families])
+    expected = turned @ np.diag([1 / 2, 1 / 50]) @ turned.T
+    np.testing.assert_allclose(np.cov(np.log(means / (1 - means)).T), expected, atol=0.02)

@@ -397,3 +397,90 @@ def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
     )
     assert value > best - 0.05
     assert value > fixed + 0.3
+
+
+def test_shares_of_a_budget():
+    from lmab.learning.learner import share_out
+
+    assert share_out(10, 0.25) == (2, 8)
+    assert share_out(10, 0.26) == (3, 7)  # rounded
+    assert share_out(2, 0.99) == (1, 1)
+    assert share_out(2, 0.01) == (1, 1)
+    with pytest.raises(InvalidArgument, match="n_episodes must be at least 2"):
+        share_out(1, 0.5)
+
+
+def test_ucb_rounds_grow_by_the_stated_part():
+    """Each arm once in the first round, then a twentieth of what was played, at least one session."""
+    environment = Recorder()
+    lmab.learn(environment, lmab.UCB(growth=0.5), n_episodes=20, rng=0)
+    assert [len(episodes) for episodes in environment.rounds] == [1, 1, 1, 1, 2, 3, 4, 6, 1]
+    assert sorted(environment.rounds[0].actions.tolist()) == [0, 1, 2, 3]
+
+
+def test_the_index_of_ucb_widens_with_the_spread(rng):
+    from lmab.learning.ucb import next_plays
+
+    counts, sums = np.array([50.0, 50.0]), np.array([40.0, 25.0])
+    narrow, wide = (next_plays(counts, sums, 200, spread) for spread in (0.1, 10.0))
+    assert narrow.sum() == wide.sum() == 200
+    assert narrow.tolist() == [200, 0]
+    assert wide[1] > 80
+
+
+def test_optimism_of_a_learner_is_hoeffdings(rng):
+    """bonus * spread * sqrt(log(MA * n) / (2 count)), and never beyond the highest reward."""
+    bandit = lmab.LatentBandit.categorical([0.5, 0.5], rng.dirichlet(np.ones(2), size=(2, 3)), [-1.0, 3.0])
+    counts = np.array([[100.0, 1000.0, 0.0], [1e6, 50.0, 2.0]])
+    expected = 0.5 * 4 * np.sqrt(np.log(6 * 700) / (2 * np.maximum(counts, 1)))
+    found = lmab.LUCRL(2)._bonus(bandit, counts, 700)
+    np.testing.assert_allclose(found, np.minimum(expected, 3 - bandit.means))
+    assert (found[0, 2], found[1, 0]) == (pytest.approx(3 - bandit.means[0, 2]), pytest.approx(expected[1, 0]))
+
+
+def test_rounds_of_l_ucrl_grow_by_the_stated_part():
+    environment = Recorder()
+    lmab.learn(environment, lmab.LUCRL(2, start=0.5, growth=0.5), n_episodes=200, planner=lmab.QMDP(), rng=0)
+    assert [len(episodes) for episodes in environment.rounds] == [100, 50, 50]
+
+
+def test_core_plays_are_uniform_over_core_pairs():
+    """An arm of two core pairs is played twice as often as an arm of one."""
+    environment = Recorder()
+    learned = lmab.learn(environment, lmab.EDMLE(2, split=0.5), n_episodes=4000, planner=lmab.QMDP(), rng=3)
+    core = [arm for arm, _ in learned["design"].facts["core_set"]]
+    plays = np.bincount(environment.rounds[1].actions, minlength=4) / environment.rounds[1].n_steps
+    np.testing.assert_allclose(plays, np.bincount(core, minlength=4) / len(core), atol=0.03)
+
+
+def test_a_course_adds_phases_of_one_name():
+    course = lmab.Course()
+    log = Episodes.from_arrays([[0, 1]], [[1.0, 0.5]])
+    for _ in range(2):
+        exploration = course.explore(lmab.Exploration.of_actions("explore", np.array([[0, 1]])))
+        next(exploration)
+        with pytest.raises(StopIteration):
+            exploration.send(log)
+    course.note("fit", a=1, b=2)
+    course.note("fit", b=3)
+    learned = course.learned(lmab.Stationary(0), None)
+    assert learned.episodes_used == 2
+    assert (learned["explore"].n_rounds, learned["explore"].reward) == (2, 3.0)
+    assert learned["fit"].facts == {"a": 1, "b": 3}
+
+
+def test_thompson_rounds_share_out_what_is_left():
+    environment = Recorder()
+    learner = lmab.DirectMLE(2, rank=None, thompson_rounds=3)
+    lmab.learn(environment, learner, n_episodes=101, planner=lmab.QMDP(), rng=0)
+    assert [len(episodes) for episodes in environment.rounds] == [51, 16, 17, 17]
+
+
+def test_the_skew_of_eigenvalues():
+    from lmab.learning.direct_mle import _skew
+
+    values = np.array([5.0, 1.0, 0.4, 0.2, 0.0, -0.1, -0.2])
+    assert _skew(values, 2, 4) == pytest.approx(0.6 / 0.3)
+    assert _skew(values, 2, 2) == np.inf
+    assert _skew(values, 3, 2) == np.inf
+    assert _skew(np.array([5.0, 1.0, 0.4, 0.2]), 1, 3) == np.inf  # nothing is below zero
