@@ -30,6 +30,16 @@ def test_recovers_a_bandit(episodes):
     assert estimate.aic == pytest.approx(-2 * estimate.log_likelihood + 14)
 
 
+def test_a_status_may_be_given_as_text(episodes):
+    from dataclasses import replace
+
+    estimate = fit(episodes)
+    assert replace(estimate, status="converged").converged
+    assert not replace(estimate, status="interrupted").converged
+    with pytest.raises(InvalidArgument, match=r"status must be one of 'converged', .* got 'perhaps'"):
+        replace(estimate, status="perhaps")
+
+
 def test_log_likelihood_is_that_of_the_returned_bandit(episodes):
     estimate = fit(episodes, method=lmab.EM(prior=2.0))
     joint = lmab.belief.log_joint(estimate.bandit, episodes)
@@ -219,7 +229,9 @@ def test_progress_is_told_and_can_stop(episodes):
 
 
 def test_the_iteration_limit_is_reported(episodes):
-    estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    with pytest.warns(LmabWarning, match=r"did not converge: stopped by max_iterations after 5 maps.*raise it") as seen:
+        estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    assert seen[0].filename == __file__  # the warning points to the caller
     assert estimate.status == "iteration limit"
     assert not estimate.converged
     assert "raise it" in estimate.message

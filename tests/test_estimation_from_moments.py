@@ -7,7 +7,7 @@ import pytest
 
 import lmab
 from lmab.estimation import observe, reconstruct
-from lmab.estimation.from_moments import LEAST, recover
+from lmab.estimation.categorical.models import LEAST
 from lmab.moments import Subspace
 
 LOG = lmab.Episodes.from_arrays(
@@ -23,7 +23,7 @@ def floored(*probabilities: float) -> np.ndarray:
 def test_probabilities_are_clipped_before_they_are_made_to_sum_to_one():
     """Equation (clipping_mu): 1.5 counts as 1 and -1 as 0, whatever the others are."""
     vectors = np.array([[0.5, 1.5, -1.0, 0.5, 0.3, 0.7], [0.2, 0.6, 1.2, -0.2, 0.0, 0.0]])
-    found = recover(observe(LOG), np.array([0.4, 0.6]), vectors).rewards.probabilities
+    found = observe(LOG).models.from_moments(np.array([0.4, 0.6]), vectors).rewards.probabilities
     np.testing.assert_allclose(found[0, 0], floored(1 / 3, 2 / 3))
     np.testing.assert_allclose(found[0, 1], floored(0.0, 1.0))
     np.testing.assert_allclose(found[1, 0], floored(0.25, 0.75))
@@ -31,13 +31,13 @@ def test_probabilities_are_clipped_before_they_are_made_to_sum_to_one():
 
 
 def test_an_arm_without_plays_gets_the_rewards_of_all_arms():
-    found = recover(observe(LOG), np.array([0.4, 0.6]), np.tile([0.9, 0.1], (2, 3))).rewards.probabilities
+    found = observe(LOG).models.from_moments(np.array([0.4, 0.6]), np.tile([0.9, 0.1], (2, 3))).rewards.probabilities
     np.testing.assert_allclose(found[:, 2], np.tile([2 / 8, 6 / 8], (2, 1)))
     np.testing.assert_allclose(found[:, 0], np.tile([0.9, 0.1], (2, 1)))
 
 
 def test_an_arm_that_came_out_as_nothing_gets_its_own_rewards():
-    found = recover(observe(LOG), np.array([1.0]), np.array([[-0.3, 0.0005, 0.5, 0.5, 0.5, 0.5]]))
+    found = observe(LOG).models.from_moments(np.array([1.0]), np.array([[-0.3, 0.0005, 0.5, 0.5, 0.5, 0.5]]))
     np.testing.assert_allclose(found.rewards.probabilities[0, 0], [1 / 4, 3 / 4])  # arm 0 paid 1 in three of four plays
 
 
@@ -46,13 +46,15 @@ def test_normal_means_stay_and_the_scale_is_what_is_left():
     means = np.array([[0.0, 3.0], [2.0, -1.0]])
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], means, scale=0.5)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=20_000, horizon=3, rng=rng).with_arms(3)
-    found = recover(observe(log, rewards="gaussian"), np.array([0.5, 0.5]), np.column_stack([means, [9.0, 9.0]]))
+    found = observe(log, rewards="gaussian").models.from_moments(
+        np.array([0.5, 0.5]), np.column_stack([means, [9.0, 9.0]])
+    )
     np.testing.assert_array_equal(found.means[:, :2], means)
     np.testing.assert_allclose(found.means[:, 2], log.rewards.mean())
     assert found.rewards.scale == pytest.approx(0.5, abs=0.02)
-    known = recover(observe(log, rewards="gaussian", scale=0.7), np.array([0.5, 0.5]), np.zeros((2, 3)))
+    known = observe(log, rewards="gaussian", scale=0.7).models.from_moments(np.array([0.5, 0.5]), np.zeros((2, 3)))
     assert known.rewards.scale == 0.7
-    absurd = recover(observe(log, rewards="gaussian"), np.array([0.5, 0.5]), 50 * np.ones((2, 3)))
+    absurd = observe(log, rewards="gaussian").models.from_moments(np.array([0.5, 0.5]), 50 * np.ones((2, 3)))
     assert 0 < absurd.rewards.scale < 1e-4  # more explained than there is: next to nothing is left
 
 

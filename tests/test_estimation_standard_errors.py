@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lmab
+from lmab.estimation.standard_errors import standard_errors
 
 
 def test_one_context_has_binomial_errors(rng):
@@ -25,30 +26,36 @@ def test_one_gaussian_context_has_the_error_of_a_mean(rng):
     np.testing.assert_allclose(fit.standard_errors().means[0], 2 / np.sqrt(np.bincount(log.actions)), rtol=0.05)
 
 
-def test_scores_are_the_gradient_of_the_log_likelihood(rng):
-    """At any model, not only at the maximum: the information is the sum of squared numerical gradients."""
-    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0.0, 1.0, 3.0])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=25, horizon=4, rng=rng)
-    data = lmab.estimation.observe(log, values=[0.0, 1.0, 3.0])
-    matrix = data.information(bandit, 0.0).matrix
-    tables, last = bandit.rewards.probabilities, bandit.rewards.probabilities.argmax(axis=2)
+@pytest.mark.parametrize("strength", [0.0, 40.0])
+def test_the_prior_adds_its_plays_to_one_context(strength, rng):
+    """With contexts known the errors have closed forms, of plays and pseudo-plays together."""
+    coins = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]])
+    log = lmab.simulate(coins, lmab.Uniform(2), n_episodes=100, horizon=2, rng=rng)
+    plays, method = np.bincount(log.actions) + strength, lmab.EM(prior=strength)
+    fit = lmab.estimate(log, n_contexts=1, method=method, rng=rng)
+    means = fit.bandit.means[0]
+    np.testing.assert_allclose(fit.standard_errors().means[0], np.sqrt(means * (1 - means) / plays), rtol=1e-9)
+    normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=0.7, method=method, rng=rng)
+    np.testing.assert_allclose(normal.standard_errors().means[0], 0.7 / np.sqrt(plays), rtol=1e-9)
 
-    def logs(weight: float, change: tuple[int, int, int] | None, size: float) -> np.ndarray:
-        changed = tables.copy()
-        if change is not None:
-            context, arm, value = change
-            changed[context, arm, value] += size
-            changed[context, arm, last[context, arm]] -= size
-        other = lmab.LatentBandit.categorical([0.4 + weight, 0.6 - weight], changed, [0.0, 1.0, 3.0])
-        return np.logaddexp.reduce(lmab.belief.log_joint(other, log), axis=1)
 
-    gradients = [(logs(1e-6, None, 0) - logs(-1e-6, None, 0)) / 2e-6]
-    for context, arm, value in np.ndindex(2, 2, 3):
-        if value != last[context, arm]:
-            change = (context, arm, value)
-            gradients.append((logs(0, change, 1e-6) - logs(0, change, -1e-6)) / 2e-6)
-    gradients = np.array(gradients)
-    np.testing.assert_allclose(matrix, gradients @ gradients.T, rtol=1e-5, atol=1e-4)
+def test_three_values_one_context(rng):
+    probabilities = np.array([0.2, 0.5, 0.3])
+    truth = lmab.LatentBandit.categorical([1.0], [[probabilities]], [0.0, 1.0, 5.0])
+    log = lmab.simulate(truth, lmab.Uniform(1), n_episodes=400, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, rng=rng)
+    assert fit.standard_errors().means[0, 0] == pytest.approx(log.rewards.std() / np.sqrt(400), rel=1e-9)
+
+
+def test_a_weight_at_its_boundary_has_none(rng):
+    log = lmab.Episodes.from_arrays(np.tile([0, 1], (50, 1)), rng.integers(2, size=(50, 2)).astype(float))
+    data = lmab.estimation.observe(log)
+    bandit = lmab.LatentBandit.bernoulli([0.6, 0.4, 0.0], [[0.4, 0.5], [0.6, 0.3], [0.5, 0.5]])
+    errors = standard_errors(data.information(bandit, data.prior(1.0)))
+    assert np.isnan(errors.weights).tolist() == [False, False, True]
+    assert np.isfinite(errors.means[2]).all()  # the prior knows them
+    alone = standard_errors(data.information(bandit, data.prior(0.0)))
+    assert np.isinf(alone.means[2]).all()
 
 
 def test_what_the_log_does_not_determine_is_infinite(rng):
@@ -95,43 +102,30 @@ def test_pseudo_counts_count_like_plays(prior, rng):
 
 @pytest.mark.parametrize("prior", [0.0, 3.0, 100.0])
 def test_pseudo_plays_of_normal_rewards_count_like_plays(prior, rng):
-    """One context and a known scale: 1 / (sum of squared scores + prior / scale^2)."""
+    """One context and a known scale: the error of a mean of as many plays."""
     bandit = lmab.LatentBandit.gaussian([1.0], [[0.3, 5.0]], scale=2.0)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=1, rng=rng)
     fit = lmab.estimate(
         log, n_contexts=1, rewards="gaussian", scale=2.0, method=lmab.EM(prior=prior), rng=rng
     ).standard_errors()
-    spread = [log.rewards[log.actions == arm] for arm in range(2)]
-    expected = [1 / np.sqrt(((paid - paid.mean()) ** 2).sum() / 2**4 + prior / 2**2) for paid in spread]
-    np.testing.assert_allclose(fit.means[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(fit.means[0], 2.0 / np.sqrt(np.bincount(log.actions) + prior), rtol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_the_prior_is_a_part_of_the_information(family, rng):
-    """Two contexts, at any model: its information with a prior, less that without, is the prior's own curvature."""
+    """Two contexts, at any model: its information with a prior, less that without, is that of as many plays."""
     if family == "categorical":
-        bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0.0, 1.0, 3.0])
-        arguments = {"values": [0.0, 1.0, 3.0]}
+        bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], rng.uniform(0.1, 0.9, size=(2, 2)))
+        curvature = (bandit.means * (1 - bandit.means)).T.ravel()  # of a logit, in the order (arm, context)
+        arguments = {}
     else:
         bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 2)), scale=0.8)
+        curvature = np.ones(4)  # of a mean in units of the scale
         arguments = {"rewards": "gaussian", "scale": 0.8}
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=60, horizon=4, rng=rng)
     data = lmab.estimation.observe(log, **arguments)
-    added = data.information(bandit, 7.0).matrix - data.information(bandit, 0.0).matrix
-    expected = np.zeros_like(added)
-    if family == "gaussian":
-        expected[1:, 1:] = 7.0 / 0.8**2 * np.eye(4)
-    else:
-        shares = np.array([[np.mean(log.rewards[log.actions == arm] == v) for v in (0.0, 1.0, 3.0)] for arm in (0, 1)])
-        row = 1
-        for context, arm in np.ndindex(2, 2):
-            table = bandit.rewards.probabilities[context, arm]
-            last = table.argmax()
-            free = np.delete(np.arange(3), last)
-            block = np.diag(shares[arm, free] / table[free] ** 2) + shares[arm, last] / table[last] ** 2
-            expected[row : row + 2, row : row + 2] = 7.0 * block
-            row += 2
-    np.testing.assert_allclose(added, expected, atol=1e-9 * np.abs(expected).max())
+    added = data.information(bandit, data.prior(7.0)).matrix - data.information(bandit, data.prior(0.0)).matrix
+    np.testing.assert_allclose(added, np.diag([0.0, *(7.0 * curvature)]), atol=1e-9)
 
 
 def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **family):
@@ -167,26 +161,24 @@ def test_standard_errors_agree_with_the_parametric_bootstrap(family):
 
 
 def test_directions_that_the_log_is_silent_about_are_infinite():
-    """Two parameters, of which only the sum is known; the third is known to within a half."""
+    """Two means of which only the sum is known, and a third, known to within a half."""
+    from lmab.estimation.gaussian.information import GaussianCoordinates
     from lmab.estimation.information import Information
     from lmab.estimation.standard_errors import standard_errors
 
-    matrix = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 4.0]])
-    means = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    fixed = np.array([False, False, False, True])
-    found = standard_errors(Information(matrix, np.array([[0.0, 0.0, -1.0], [0.0, 0.0, 1.0]]), means, fixed))
-    assert found.means.shape == (2, 2)
-    assert found.means[0, 0] == np.inf
-    assert found.means[0, 1] == pytest.approx(0.5)  # half of the sum, whose variance is 1
-    assert found.means[1, 0] == pytest.approx(0.5)
-    assert np.isnan(found.means[1, 1])
-    np.testing.assert_allclose(found.weights, [0.5, 0.5])
+    rewards = lmab.LatentBandit.gaussian([1.0], [[0.0, 0.0, 0.0, 0.0]], scale=3.0).rewards
+    coordinates = GaussianCoordinates(np.ones(1), rewards, np.array([True, True, True, False]), True)
+    matrix = np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    found = standard_errors(Information(matrix, coordinates)).means[0]
+    assert found[:2].tolist() == [np.inf, np.inf]
+    assert found[2] == pytest.approx(3.0 / 2)  # in units of the scale it is known to within a half
+    assert np.isnan(found[3])  # never played
 
 
 def test_too_many_parameters_are_refused(rng, monkeypatch):
-    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 5)
+    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 6)
     log = lmab.simulate(lmab.random_bandit(2, 2, rng=rng), lmab.Uniform(2), n_episodes=200, horizon=3, rng=rng)
-    assert lmab.estimate(log, n_contexts=2, rng=rng).standard_errors().means.shape == (2, 2)  # five exactly
-    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 4)
-    with pytest.raises(lmab.errors.TooLarge, match="limited to 4 free parameters, this model has 5"):
+    assert lmab.estimate(log, n_contexts=2, rng=rng).standard_errors().means.shape == (2, 2)  # six exactly
+    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 5)
+    with pytest.raises(lmab.errors.TooLarge, match="about 6 parameters of 2 contexts was asked for, more than 5"):
         lmab.estimate(log, n_contexts=2, rng=rng).standard_errors()

@@ -365,6 +365,24 @@ def test_optimism_fades_with_what_was_seen():
     assert (BANDIT.means + learner._bonus(BANDIT, np.ones((2, 4)), 1000) <= 1).all()
 
 
+def test_l_ucrl_sweeps_over_all_episodes_after_every_batch(monkeypatch):
+    from lmab.learning import l_ucrl
+
+    seen = []
+
+    def recorded(bandit, episodes, **options):
+        seen.append((len(episodes), options["sweeps"], options["prior"]))
+        return sweep(bandit, episodes, **options)
+
+    sweep = l_ucrl.sweep
+    monkeypatch.setattr(l_ucrl, "sweep", recorded)
+    environment = lmab.Simulator(BANDIT, horizon=4, rng=np.random.default_rng(0))
+    learner = lmab.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
+    lmab.learn(environment, learner, n_episodes=200, planner=lmab.QMDP(), rng=np.random.default_rng(0))
+    assert seen == [(100, 4, 1.5), (150, 4, 1.5), (200, 4, 1.5)]
+    assert lmab.LUCRL(2).sweeps == 3
+
+
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
 def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1, 0.5], [0.0, 0.9, 0.5]])
