@@ -177,7 +177,8 @@ def test_weights_are_one_over_the_squared_strengths(rng):
 
 def test_a_power_iteration_that_is_cut_short_says_so(rng):
     log = lmab.simulate(lmab.random_bandit(3, 6, rng=rng), lmab.Uniform(6), n_episodes=500, horizon=4, rng=rng)
-    cut = lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(max_iterations=1), rng=rng)
+    with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
+        cut = lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(max_iterations=1), rng=rng)
     assert cut.status == "iteration limit"
     assert "stopped by max_iterations" in cut.message
     assert lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(), rng=rng).status == "converged"

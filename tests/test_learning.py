@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import learners
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import lmab
 from lmab import Episodes
 from lmab.errors import InvalidArgument, InvalidFile, TooLarge
 from lmab.learning import Task
+from lmab.learning.ucb import next_plays
 from lmab.testing import check_learner
 
 HORIZON, BUDGET = 4, 1200
@@ -162,8 +165,6 @@ def ucb1(rewards, n_plays: int) -> np.ndarray:
 
 
 def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
-    from lmab.learning.ucb import next_plays
-
     for n_arms, n_plays in ((2, 50), (10, 1000), (30, 400), (5, 3)):
         means = rng.random(n_arms)
         plays = next_plays(np.ones(n_arms), means, n_plays, 1.0)
@@ -174,6 +175,9 @@ def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
 def test_ucb_plays_every_arm_first():
     run = new_run(lmab.UCB(), n_arms=10)
     assert np.array_equal(np.unique(run.ask().actions), np.arange(10))
+    plays = next_plays(np.zeros(5), np.zeros(5), 3, 1.0)
+    assert plays.tolist() == [1, 1, 1, 0, 0]
+    assert next_plays(np.array([1.0, 0, 0]), np.ones(3), 6, 1.0).tolist() == [2, 2, 2]  # the two, then all around
 
 
 def test_what_cannot_be_learned_is_refused_before_anything_is_played():
@@ -437,8 +441,6 @@ def test_ucb_rounds_grow_by_the_stated_part():
 
 
 def test_the_index_of_ucb_widens_with_the_spread(rng):
-    from lmab.learning.ucb import next_plays
-
     counts, sums = np.array([50.0, 50.0]), np.array([40.0, 25.0])
     narrow, wide = (next_plays(counts, sums, 200, spread) for spread in (0.1, 10.0))
     assert narrow.sum() == wide.sum() == 200
@@ -502,3 +504,35 @@ def test_the_skew_of_eigenvalues():
     assert _skew(values, 2, 2) == np.inf
     assert _skew(values, 3, 2) == np.inf
     assert _skew(np.array([5.0, 1.0, 0.4, 0.2]), 1, 3) == np.inf  # nothing is below zero
+
+
+def test_values_of_histories_are_those_of_dynamic_programming():
+    """Counts of a known truth: the table holds what each arm earns now and with the best arm afterwards."""
+    from lmab.learning.history_ucbvi import _Tree
+    from lmab.learning.learner import Task
+
+    chance = {0: 0.25, 1: 0.5}  # of a reward, by arm at the first step
+    later = {(0, 1): (1.0, 0.0), (0, 0): (0.0, 0.5), (1, 1): (0.5, 0.25), (1, 0): (0.25, 0.25)}  # of each arm then
+    sessions = []
+    for arm, reward, then, paid in itertools.product(range(2), repeat=4):
+        first = chance[arm] if reward else 1 - chance[arm]
+        second = later[arm, reward][then] if paid else 1 - later[arm, reward][then]
+        sessions += [((arm, then), (float(reward), float(paid)))] * round(16 * first * second)
+    tree = _Tree.for_task(Task(n_arms=2, horizon=2, n_episodes=10))
+    tree.count(Episodes.from_arrays([arms for arms, _ in sessions], [rewards for _, rewards in sessions]))
+    first, second = tree.scores(None, 10)
+    np.testing.assert_allclose(second, [later[0, 0], later[0, 1], later[1, 0], later[1, 1]])
+    np.testing.assert_allclose(first, [[0.25 + 0.25 * 1.0 + 0.75 * 0.5, 0.5 + 0.5 * 0.5 + 0.5 * 0.25]])
+    assert tree.n_histories == 4 + 16
+
+
+def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
+    from lmab.learning.core_sets import core_plays
+    from lmab.learning.learner import Task
+
+    core = lmab.design(lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0])))
+    assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
+    task = Task(n_arms=3, horizon=5, n_episodes=2000)
+    asked = next(core_plays(task, core, 2000, np.random.default_rng(0), lmab.Course()))
+    assert asked.actions.shape == (2000, 5)
+    np.testing.assert_allclose(np.bincount(asked.actions.ravel(), minlength=3) / 10_000, [2 / 3, 1 / 3, 0], atol=0.02)

@@ -181,3 +181,12 @@ def test_products_of_fewer_than_five_sessions_are_left_out(rng):
     assert second.indices.tolist() == [[0, 0]]
     five = lmab.Episodes.from_arrays(arms[1:], rng.normal(size=(9, 2)))
     assert core_moments(five, design, 2)[0].indices.tolist() == [[0]]
+
+
+def test_a_reward_that_is_no_value_of_the_core_set_is_a_miss():
+    """Core plays may pay what exploration never saw: that is none of the pairs."""
+    core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    log = lmab.Episodes.from_arrays(np.zeros((4, 2), int), [[0.0, 7.0], [1.0, 7.0], [7.0, 7.0], [1.0, 0.0]])
+    first, second = core_moments(log, core, 2)
+    assert first.entries.tolist() == [2 / 8, 2 / 8]
+    assert second.entries.tolist() == [0.0, 1 / 8, 0.0]
