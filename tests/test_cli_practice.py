@@ -171,7 +171,7 @@ def test_a_log_that_cannot_tell_says_so_plainly(folder):
     arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "small.parquet", *COLUMNS, "--propensity", "p")
     shown = text(*arguments)
     assert "the log cannot tell by itself" in shown
-    assert "log sessions played by the policy itself" in shown
+    assert "log sessions in which the policy chooses the arms" in shown
     assert run(*arguments)["logs"]["enough"] is False
 
 

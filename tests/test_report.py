@@ -209,9 +209,9 @@ def test_held_out_sessions_judge_model_and_policy(story):
     assert f"Chosen: {estimate.n_contexts}," in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
     assert seen.gain[0] == pytest.approx(0, abs=1e-12)  # before the first step there is nothing to remember
-    with pytest.warns(LmabWarning, match="sessions do what the policy would do"):  # the page says so, too
+    with pytest.warns(LmabWarning, match="sessions agree with the policy up to step"):  # the page says so, too
         robust = lmab.evaluate(plan.policy, held, horizon=4, method="doubly-robust", model=estimate.bandit)
-    assert "sessions do what the policy would do" in page.text
+    assert "sessions agree with the policy up to step" in page.text
     assert seen.evidence.doubly_robust.mean == pytest.approx(robust.mean)
     assert f"{robust.mean:.4g} (" in page.text
     assert seen.logged == pytest.approx(held.rewards.reshape(-1, 5)[:, :4].mean(axis=0).sum())
