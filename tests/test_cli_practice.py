@@ -404,7 +404,7 @@ def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkey
         capsys, monkeypatch, "evaluate", folder / "policy.lmab", *other
     )
     lmab.Greedy(lmab.load(folder / "model.lmab").bandit, horizon=4).save(tmp_path / "greedy.lmab")
-    assert "does not say where it came from" in fails(
+    assert "does not hold the estimate of its plan" in fails(
         capsys, monkeypatch, "evaluate", tmp_path / "greedy.lmab", *certify
     )
     run(

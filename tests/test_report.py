@@ -169,7 +169,7 @@ def test_a_policy_worse_than_one_arm_is_called_that():
     text = report.render(contents)
     assert contents.worth.policy.mean < contents.worth.fixed
     assert 'class="bad"' in text
-    assert "of what there is to gain" not in text
+    assert "of the possible gain" not in text
 
 
 def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):
@@ -224,7 +224,7 @@ def test_without_types_nothing_latent_shows():
     contents = report.gather(BANDIT, horizon=4, episodes=replace(held, propensities=None))
     assert contents.held_out.total[0] < 0
     page = Reader(report.render(contents))
-    assert "Nothing latent shows here" in page.text
+    assert "No hidden types show here" in page.text
     assert "cannot be said without logged propensities" in page.text
 
 
@@ -258,7 +258,7 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch):
         done = RUNNER.invoke(app, words.split())
         assert done.exit_code == 0, done.output
     text = Reader((tmp_path / "report.html").read_text()).text
-    for part in ("How sure is that", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
+    for part in ("How sure this is", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
         assert part in text
     refused = RUNNER.invoke(app, ["report", "model.lmab", "--certify", "log.parquet"])
     assert "--certify needs the policy" in str(refused.exception)
