@@ -1,4 +1,4 @@
-"""How a computation ended: one vocabulary for estimates and plans, whose members carry their sentence."""
+"""Status: how an estimate or a plan ended; each member has a sentence that explains it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Status(StrEnum):
         "time limit", "The time limit came before the asked gap was proved; the bounds hold. Raise time_limit.", False,
     )  # fmt: skip
     HEURISTIC = "heuristic", "The method promises no gap; the bounds hold.", True
-    INTERRUPTED = "interrupted", "Stopped by the caller; this is the best result until then.", False
+    INTERRUPTED = "interrupted", "The caller stopped the computation; this is the best result until then.", False
 
     def __repr__(self) -> str:
         return repr(str(self))  # a status shows as the text that it equals
