@@ -170,7 +170,7 @@ def test_files_of_0_1_noted_less(tmp_path):
     for other in (a_log(seed=1), log[:399]):
         with pytest.raises(InvalidArgument, match=r"fitted to \(400 episodes\)"):
             old.with_log(other)
-    assert str(old.starts) == "nobody noted what became of the starts"
+    assert str(old.starts) == "the file does not say how many starts there were"
 
 
 def test_an_estimate_stands_in_for_its_bandit_for_one_version():

@@ -83,7 +83,7 @@ def test_a_run_takes_a_task_or_its_fields():
     given, named = lmab.Run(lmab.DirectMLE(2), task, rng=0), new_run(values=[1.0, 0.0], rng=0)
     assert given.task == named.task == Task(4, HORIZON, 100, values=(0.0, 1.0))
     assert given.seed == named.seed
-    with pytest.raises(InvalidArgument, match="task must be given alone, got horizon"):
+    with pytest.raises(InvalidArgument, match="task must be given without its fields, got horizon"):
         lmab.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
     with pytest.raises(InvalidArgument, match="values must be"):
         new_run(values=[])
@@ -95,11 +95,11 @@ def test_ask_is_what_is_left():
     run, live = new_run(), Recorder()
     run.tell(live.run(run.ask().policy, 30))
     assert (run.ask().n_episodes, run.episodes_used, run.finished) == (70, 30, False)
-    with pytest.raises(InvalidArgument, match=r"must be finished first, but .*70 episodes"):
+    with pytest.raises(InvalidArgument, match=r"must be finished first, got one that still asks for .*70 episodes"):
         _ = run.learned
     run.tell(run.ask().on(live))
     assert run.finished
-    with pytest.raises(InvalidArgument, match="nothing is left"):
+    with pytest.raises(InvalidArgument, match="nothing left to play"):
         run.ask()
 
 

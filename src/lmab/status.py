@@ -1,4 +1,4 @@
-"""How a computation ended: one vocabulary for estimates and plans, whose members carry their sentence."""
+"""Status: how an estimate or a plan ended; each member has a sentence that explains it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Status(StrEnum):
         False,
     )  # fmt: skip
     HEURISTIC = "heuristic", "The method promises no gap; the bounds hold.", True
-    INTERRUPTED = "interrupted", "Stopped by the caller; this is the best result until then.", False
+    INTERRUPTED = "interrupted", "The caller stopped the computation; this is the best result until then.", False
 
     @classmethod
     def named(cls, text: str) -> Status:

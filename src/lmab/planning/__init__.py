@@ -1,4 +1,4 @@
-"""Planning: LatentBandit x horizon -> Plan."""
+"""Planning: from a latent bandit and a horizon to a policy with bounds."""
 
 from .certified import Certified as Certified
 from .clock import Bounds as Bounds

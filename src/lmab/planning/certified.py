@@ -1,4 +1,4 @@
-"""Certified: heuristic search until a lower and an upper bound on the optimum meet within the asked gap."""
+"""Certified: heuristic search until the gap between a lower and an upper bound on the optimum is small enough."""
 
 from __future__ import annotations
 

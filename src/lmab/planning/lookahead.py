@@ -1,4 +1,4 @@
-"""Lookahead(depth): expectimax over the next steps, then the best fixed arm; and the bounds it proves."""
+"""Lookahead(depth): expectimax over the next steps, then the best fixed arm, with the bounds that this proves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that play each arm at most once: lookahead, greedy, and the bounds they prove for that problem."""
+"""Planning for sessions that play each arm at most once: lookahead and greedy policies, and their bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimum of sessions that play each arm at most once: dynamic programming over sets of what was seen."""
+"""The optimum of sessions that play each arm at most once, by dynamic programming over sets of observations."""
 
 from __future__ import annotations
 

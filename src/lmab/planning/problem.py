@@ -1,4 +1,4 @@
-"""The planning problem as the solvers see it: contexts with weight, arms with means and channels, a horizon."""
+"""Problem: a bandit and a horizon as the arrays that planners work on."""
 
 from __future__ import annotations
 

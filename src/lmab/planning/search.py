@@ -1,4 +1,4 @@
-"""Search: a lower and an upper bound on the optimum, and how to bring them together (finite-horizon HSVI)."""
+"""Search: a lower and an upper bound on the optimum, and the trials that improve both (finite-horizon HSVI)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VectorPolicy: act by the best of a set of vectors, each the value of a plan for the steps to go."""
+"""VectorPolicy: a policy that plays by the best of a set of vectors, each the value of a plan for the steps left."""
 
 from __future__ import annotations
 

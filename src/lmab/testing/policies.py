@@ -1,4 +1,4 @@
-"""check_policy: the laws that every policy keeps, whoever wrote it."""
+"""check_policy: the laws that every policy keeps, the package's and yours."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MANY = 4000  # sessions whose arms are counted
 def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
     """Check that `policy` keeps the laws of policies on sessions of `bandit`.
 
-    The laws: one session and n sessions agree; `act_on` is stepping; a policy without chance repeats itself, one with
-    chance asks for `rng` and plays as often as its `distribution` says; masks are respected; observing changes no
-    state; `order_free`, `adaptive`, `repeats`, `n_arms` and `horizon` say the truth; bad arguments are refused by name;
-    a saved policy makes the same decisions; the repr is short.
+    These are the laws. One session and n sessions agree. `act_on` gives the same arm as playing step by step. A
+    deterministic policy repeats its decisions; a random policy asks for `rng` and plays arms as often as its
+    `distribution` says. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`,
+    `n_arms` and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The repr is short.
 
     Args:
         policy: what to check.
-        bandit: where its sessions come from; it must have the policy's arms.
+        bandit: the bandit that is played; it must have the policy's arms.
 
     Returns:
         A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.

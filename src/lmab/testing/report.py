@@ -1,4 +1,4 @@
-"""Laws, one after the other: the first that is broken raises, and a report says which were kept."""
+"""The report of a check: laws are checked in order, the first broken one raises, and the report lists those kept."""
 
 from __future__ import annotations
 

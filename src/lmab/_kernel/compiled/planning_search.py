@@ -1,4 +1,4 @@
-"""Heuristic search between two bounds, in Numba. See `reference.planning_search`: what is computed and why.
+"""Heuristic search between two bounds, in Numba; `reference.planning_search` says what is computed and why.
 
 Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
 remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
