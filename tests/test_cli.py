@@ -31,6 +31,17 @@ def test_demo_learns_draws_and_says_where(tmp_path, monkeypatch):
     assert "On sessions the model has not seen" in (tmp_path / "lmab-demo.html").read_text()
 
 
+def test_demo_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
+    from lmab.cli import demo
+
+    row = demo.Row("genie", 1.0, 0, 0.0, [])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "_compare", lambda *_: ([row], 1.0, None))
+    for name in ("_compile", "_draw", "_report"):
+        monkeypatch.setattr(demo, name, lambda *_: False)
+    assert "no figure: pip install 'lmab[plot]'" in RUNNER.invoke(app, ["demo"]).output
+
+
 def test_demo_as_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = json.loads(RUNNER.invoke(app, ["demo", "--json", "--figure", str(tmp_path / "demo.svg")]).output)

@@ -20,7 +20,7 @@ from ..planning import Certified
 from ..policies import Policy, Stationary, Uniform
 from ..simulation import Simulator, simulate
 from .inputs import Json
-from .output import console, progress, show_json, show_table
+from .output import console, progress, say, show_json, show_table
 
 _CONTEXTS, _ARMS, _HORIZON, _EPISODES = 4, 20, 7, 20_000
 _HELD_OUT = 5_000  # sessions that the report checks the model on
@@ -69,8 +69,8 @@ def demo(
     cells.append(["optimum, between", f"{rows[-1].value:.4f}, {upper:.4f}", "100.0%", "", ""])
     header = ["policy", "reward of a session", "of the bound", "episodes", "seconds"]
     show_table(f"What the learned policies earn (seed {seed}; rewards are exact)", header, cells)
-    console.print(f"figure: {figure.resolve()}" if drawn else "no figure: pip install 'lmab[plot]'", soft_wrap=True)
-    console.print(f"report: {report.resolve()}", soft_wrap=True)
+    say(f"figure: {figure.resolve()}" if drawn else "no figure: pip install 'lmab[plot]'")
+    say(f"report: {report.resolve()}")
 
 
 def _compile() -> None:

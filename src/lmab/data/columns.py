@@ -113,7 +113,7 @@ class Column:
         place[order] = np.cumsum(new) - 1
         starts = np.cumsum([0, *map(len, self._texts)])
         self._codes = [place[start + codes] for start, codes in zip(starts, self._codes, strict=False)]
-        self._codes, self._texts, self._pending = [np.concatenate(self._codes)], [texts.filter(new)], 0
+        self._codes, self._texts, self._pending = [np.concatenate(self._codes)], [texts.filter(pa.array(new))], 0
 
     def _coded(self) -> tuple[Integer[Array, "S"], Any]:
         """A code per row, and the sorted distinct texts; integers where a CSV column holds nothing else."""
