@@ -2,14 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
+SEEDS ?= 1 2
 
-.PHONY: demo test check slow docs bench manual browser reproduction clean
+.PHONY: demo test check coverage slow floors dist bench figures map docs manual browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
 
-test: check                        ## everything the continuous integration runs
-	$(BIN)/python -m pytest -m "not slow"
+test: check coverage               ## everything the continuous integration runs
 
 check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 	$(BIN)/ruff check .
@@ -17,11 +18,44 @@ check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-slow: $(VENV)/.installed-dev       ## statistical studies: minutes to an hour
-	$(BIN)/python -m pytest -m slow -n 0
+coverage: $(VENV)/.installed-dev   ## the tests, and which branches they reach: a floor is in pyproject.toml
+	$(BIN)/python -m pytest -m "not slow" $(TWO) --cov --cov-report=term:skip-covered
 
-bench: $(VENV)/.installed-bench    ## speed beside the peers, printed
-	$(BIN)/python -m benchmarks
+slow: $(VENV)/.installed-dev       ## statistical studies, and all other tests with other seeds: an hour or two
+	$(BIN)/python -m pytest -m slow
+	for seed in $(SEEDS); do LMAB_SEED=$$seed $(BIN)/python -m pytest -m "not slow" $(TWO) || exit 1; done
+
+floors:                            ## the tests with the lowest versions that pyproject.toml admits
+	rm -rf $(VENV)-floors
+	$(PYTHON) -m venv $(VENV)-uv
+	$(VENV)-uv/bin/python -m pip install --quiet uv
+	$(VENV)-uv/bin/uv venv --quiet --python $(PYTHON) $(VENV)-floors
+	VIRTUAL_ENV=$(VENV)-floors $(VENV)-uv/bin/uv pip install --resolution lowest-direct --editable '.[dev]'
+	$(VENV)-floors/bin/python -m pytest -m "not slow" $(TWO)
+
+dist:                              ## wheel and sdist: built, installed in empty environments, tried and tested there
+	rm -rf dist build/dist
+	$(PYTHON) -m venv build/dist/build
+	build/dist/build/bin/python -m pip install --quiet build
+	build/dist/build/bin/python -m build --outdir dist
+	$(PYTHON) -m venv build/dist/wheel
+	build/dist/wheel/bin/python -m pip install --quiet dist/*.whl
+	cd build/dist && wheel/bin/lmab demo --seed 0 && wheel/bin/lmab budget --contexts 3 --arms 10 --horizon 5
+	mkdir build/dist/unpacked
+	tar --extract --gzip --strip-components 1 --file dist/*.tar.gz --directory build/dist/unpacked
+	$(PYTHON) -m venv build/dist/sdist
+	build/dist/sdist/bin/python -m pip install --quiet 'build/dist/unpacked[dev]'
+	cd build/dist/unpacked && ../sdist/bin/python -m pytest -m "not slow" $(TWO)
+
+bench: $(VENV)/.installed-bench    ## speed beside the peers: rows stored, figures of README and pages brought up to date
+	$(BIN)/python -m benchmarks --store
+	$(BIN)/python -m benchmarks.figures
+
+figures: $(VENV)/.installed        ## figures of README and pages, from the stored rows
+	$(BIN)/python -m benchmarks.figures
+
+map:                               ## the map in docs/design.md, from the first lines of the modules
+	$(PYTHON) tests/house.py
 
 docs: $(VENV)/.installed-docs      ## the documentation site, in site/
 	$(BIN)/zensical build --strict --clean
@@ -31,7 +65,7 @@ manual: $(VENV)/.installed-dev     ## docs/cli.md, from the commands themselves
 
 browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## the report in headless Chromium, with screenshots
 	mkdir -p build/screenshots
-	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -n 0 tests/test_browser.py
+	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest tests/test_browser.py
 
 reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows of a full run in results/
 	$(BIN)/lmab reproduce all --full --plot-only --out results
@@ -41,7 +75,7 @@ reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows of a fu
 	cp results/rows.csv.gz docs/reproduction/rows.csv.gz
 
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) $(VENV)-uv $(VENV)-floors build dist site
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -123,6 +123,11 @@ def test_every_page_is_in_the_navigation():
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
 
 
+def test_every_page_is_linked_from_the_first():
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)", (DOCS / "index.md").read_text()))
+    assert sorted(linked | {"index.md"}) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="zensical is not installed (extra docs)")
 def test_the_site_builds_without_a_warning(tmp_path):
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)

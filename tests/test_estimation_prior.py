@@ -7,6 +7,7 @@ import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab.estimation import Prior, observe
@@ -16,7 +17,7 @@ from lmab.estimation.squarem import climb
 
 
 def gaussian_data(seed, scale=None):
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     bandit = lmab.LatentBandit.gaussian([0.4, 0.6], 50 + rng.normal(size=(2, 3)), scale=0.7)
     return observe(
         lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40, horizon=4, rng=rng), rewards="gaussian", scale=scale

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.estimation import Estimate, Estimator, Request, Starts, observe
@@ -43,7 +44,7 @@ def test_a_method_of_ones_own(log):
 
 
 def test_fit_warns_of_nothing_and_stopping_is_no_failure(log):
-    assert Middle().fit(observe(log), n_contexts=2, rng=np.random.default_rng(0)).status == "iteration limit"
+    assert Middle().fit(observe(log), n_contexts=2, rng=generator(0)).status == "iteration limit"
     assert lmab.estimate(log, n_contexts=2, method=Middle(), rng=0, progress=lambda _: True).status == "interrupted"
 
 

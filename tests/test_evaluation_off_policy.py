@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -8,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab import Episodes, LatentBandit
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
-from lmab.evaluation import importance, off_policy
+from lmab.evaluation import fit_propensities, importance, off_policy
 from lmab.evaluation import value as evaluation
 from lmab.simulation import interact
 
@@ -37,9 +39,9 @@ def balanced_log(horizon: int) -> Episodes:
     for steps in itertools.product(itertools.product(range(2), range(2)), repeat=horizon):
         chances = [logging_probability(arm, list(steps[:t])) for t, (arm, _) in enumerate(steps)]
         chance = sum(
-            weight * np.prod([means[a] if r else 1 - means[a] for a, r in steps])
+            weight * math.prod([means[a] if r else 1 - means[a] for a, r in steps])
             for weight, means in zip(WEIGHTS, MEANS, strict=True)
-        ) * np.prod(chances)
+        ) * math.prod(chances)
         sessions.append((chance, steps, chances))
     size = 2 * 16**horizon
     copies = [int(chance * size) for chance, _, _ in sessions]
@@ -86,7 +88,7 @@ POLICIES = {
 def test_the_expectation_over_all_sessions_is_the_value(name, method, model):
     policy, horizon = POLICIES[name], 3
     expected = exact_steps(policy, horizon)
-    outlook = np.random.default_rng(0).random((horizon, 2))  # any outlook will do
+    outlook = generator(0).random((horizon, 2))  # any outlook will do
     log = balanced_log(horizon)
     value = off_policy.weigh(policy, log, horizon=horizon, model=model, outlook=outlook).by(method)
     np.testing.assert_allclose(value.per_step, expected, atol=1e-12)
@@ -152,6 +154,23 @@ def test_the_model_takes_noise_away(rng):
         assert abs(value.mean - exact) < 5 * value.stderr
 
 
+def test_without_a_method_the_steadiest_estimate_is_taken(rng):
+    """Doubly robust with a model, self-normalised without one, per-decision where hardly a session follows."""
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=400, horizon=3, rng=rng)
+    policy = lmab.Greedy(TRUTH)
+    for model, method in ((WRONG, "doubly-robust"), (None, "self-normalised")):
+        evidence = evaluation.weigh(policy, log, horizon=3, model=model)
+        values = {name: evidence.by(name).mean for name in off_policy.METHODS if model or name != "doubly-robust"}
+        assert len(set(values.values())) == len(values)  # they can be told apart
+        chosen = lmab.evaluate(policy, log, horizon=3, model=model)
+        assert (chosen.mean, chosen.stderr) == (values[method], evidence.by(method).stderr)
+        assert chosen.mean == lmab.evaluate(policy, log, horizon=3, model=model, method=method).mean
+    short = Episodes.from_arrays([[1], [0], [0]], [[1.0], [1.0], [0.0]], propensities=[[0.5]] * 3, n_arms=2)
+    with pytest.warns(LmabWarning, match="only 1 of 3 sessions"):
+        chosen = lmab.evaluate(lmab.Stationary(1), short, horizon=1)
+    assert chosen.mean == pytest.approx(2 / 3)  # the one session that follows, with its weight, of three
+
+
 def test_outlook_is_exact_or_simulated(rng):
     policy = lmab.Greedy(TRUTH)
     exact = evaluation.outlook(policy, TRUTH, 3)
@@ -170,7 +189,12 @@ def test_outlook_of_a_policy_that_looks_at_no_reward_is_exact_for_continuous_rew
 
 def test_simulated_sessions_of_an_outlook_are_shared_out_among_the_contexts(monkeypatch):
     asked = []
-    monkeypatch.setattr(evaluation, "interact", lambda *given: (asked.append(given[2]), interact(*given))[1])
+
+    def listen(*given):
+        asked.append(given[2])
+        return interact(*given)
+
+    monkeypatch.setattr(evaluation, "interact", listen)
     evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 2, 0, n_episodes=1001)
     assert [(contexts[0], len(contexts)) for contexts in asked] == [(0, 501), (1, 501)]
 
@@ -252,7 +276,7 @@ def test_fitted_propensities_reproduce_logged_ones_without_noise(seed):
     rng = np.random.default_rng(seed)
     arms = np.array(list(itertools.product(range(3), repeat=2)) * 4)
     log = Episodes.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float))
-    fitted = evaluation.propensities.fit_propensities(log)[0]
+    fitted = fit_propensities(log)[0]
     np.testing.assert_allclose(fitted.propensities, 1 / 3)
 
 
@@ -314,7 +338,7 @@ def test_arms_that_the_log_happens_not_to_play():
 @pytest.mark.slow
 def test_intervals_cover():
     """Over 400 fresh logs a 95% interval covers the exact value in 92% to 98% of them."""
-    rng = np.random.default_rng(5)
+    rng = generator(5)
     bandit = lmab.random_bandit(3, 4, rng=rng)
     policy, horizon = lmab.Greedy(bandit), 3
     exact = lmab.evaluate(policy, bandit, horizon=horizon).mean
@@ -329,7 +353,7 @@ def test_intervals_cover():
     assert all(0.92 <= share <= 0.98 for share in shares.values()), shares
 
 
-WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=np.random.default_rng(99))
+WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=generator(99))
 
 
 def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
@@ -339,3 +363,60 @@ def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
         value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5)
     assert np.isfinite(value.mean)
     assert value.notes
+
+
+def test_without_a_generator_the_interval_is_a_normal_one(rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
+    for confidence, reach in ((0.95, 1.959964), (0.8, 1.281552)):
+        for method in off_policy.METHODS:
+            value = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, model=WRONG, confidence=confidence).by(method)
+            np.testing.assert_allclose(value.interval, value.mean + reach * value.stderr * np.array([-1, 1]), rtol=1e-6)
+
+
+def test_bootstrap_intervals_widen_with_confidence(rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=500, horizon=2, rng=rng)
+    narrow, wide = (
+        evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=confidence, rng=1).per_decision.interval
+        for confidence in (0.8, 0.99)
+    )
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    half = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=0.5, rng=1).per_decision
+    assert (half.interval[1] - half.interval[0]) / 2 == pytest.approx(0.6745 * half.stderr, rel=0.15)
+
+
+def test_thirty_effective_sessions_are_enough():
+    def evidence(n_alike: int):
+        arms = [[0]] * n_alike + [[1]] * n_alike
+        log = Episodes.from_arrays(arms, np.zeros((2 * n_alike, 1)), propensities=np.full((2 * n_alike, 1), 0.5))
+        return evaluation.weigh(lmab.Stationary(0), log, horizon=1)
+
+    assert evidence(30).effective_sizes.tolist() == [30.0]
+    assert evidence(30).enough
+    assert evidence(30).notes == ()
+    assert not evidence(29).enough
+    assert "29 of 58 sessions" in evidence(29).notes[0]
+    arms = np.repeat([[0, 0], [0, 1]], [29, 40], axis=0)
+    longer = Episodes.from_arrays(arms, np.zeros((69, 2)), propensities=np.full((69, 2), 0.5))
+    assert not evaluation.weigh(lmab.Stationary(0), longer, horizon=2).enough  # the last step counts
+
+
+def test_effective_sizes_are_those_of_unequal_weights():
+    """(sum of w)^2 / sum of w^2, with weights 1 and 4 for two sessions each."""
+    log = Episodes.from_arrays([[0]] * 4, np.zeros((4, 1)), propensities=[[1.0], [1.0], [0.25], [0.25]])
+    evidence = evaluation.weigh(lmab.Stationary(0), log, horizon=1)
+    assert evidence.effective_sizes[0] == pytest.approx(100 / 34)
+    assert evidence.n_followed.tolist() == [4]
+    assert evidence.n_reached.tolist() == [4]
+
+
+def test_weights_within_five_standard_errors_of_one_are_believed(rng):
+    """Propensities logged as 0.52 instead of 0.5: noticed among 100,000 sessions, not among 1,000."""
+    for n, noticed in ((1000, False), (100_000, True)):
+        log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=n, horizon=1, rng=rng)
+        lie = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(n, 0.52))
+        notes = evaluation.weigh(lmab.Stationary(0), lie, horizon=1).notes
+        assert any("instead of 1" in note for note in notes) == noticed
+    much = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(n, 0.4))
+    (note,) = evaluation.weigh(lmab.Stationary(0), much, horizon=1).notes
+    assert "average 1.2" in note
+    assert "never plays" not in note  # weights above 1 on average have another cause

@@ -11,6 +11,7 @@ import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.evaluation import value as evaluation
+from lmab.learning import HistoryPolicy
 
 
 @given(bandits(), st.integers(1, 4), st.sampled_from(["greedy", "mucb", "sequence", "stationary"]))
@@ -79,6 +80,7 @@ def test_the_standard_error_is_honest(rng):
 def test_merging_by_counts_reaches_horizons_that_a_tree_cannot(rng):
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
     result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40)
+    assert result.n_nodes is not None
     assert result.n_nodes < 100_000
     check = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40, n_episodes=100_000, rng=rng)
     assert abs(result.mean - check.mean) < 5 * check.stderr
@@ -96,9 +98,9 @@ def test_gaussian_by_simulation(rng):
     assert abs(result.mean - 1.5) < 5 * result.stderr + 1e-12
 
 
-def test_too_many_histories_are_refused_with_their_number(monkeypatch, rng):
+def test_too_many_histories_are_refused_with_their_number(monkeypatch):
     monkeypatch.setattr(evaluation, "NODE_LIMIT", 4)
-    bandit = lmab.random_bandit(4, 10, rng=rng)
+    bandit = lmab.random_bandit(4, 10, rng=np.random.default_rng(20221012))
     with pytest.raises(
         TooLarge, match=r"can meet 5 different histories of 4 steps, more than 4: give n_episodes and rng"
     ):
@@ -181,3 +183,14 @@ def test_arguments_in_the_wrong_place_are_named():
         lmab.evaluate("greedy", bandit, horizon=5)
     with pytest.raises(InvalidArgument, match=r"source must be a LatentBandit or Episodes .* got a Greedy"):
         lmab.evaluate(greedy, greedy, horizon=5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_policies_that_care_for_order_are_followed_in_order(seed):
+    """A table of all sequences, at random: histories with equal counts must not be taken for one."""
+    rng = np.random.default_rng(seed)
+    bandit = LatentBandit.bernoulli(rng.dirichlet(np.ones(3)), rng.random((3, 2)))
+    policy = HistoryPolicy([0.0, 1.0], [rng.random((4**t, 2)) for t in range(4)])
+    family = bandit.rewards
+    expected = oracle.policy_value(bandit.weights, family.probabilities, [0.0, 1.0], policy.act_on, 4)
+    assert lmab.evaluate(policy, bandit, horizon=4).mean == pytest.approx(expected, abs=1e-12)

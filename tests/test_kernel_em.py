@@ -139,7 +139,7 @@ def test_an_impossible_episode_is_minus_infinity_and_adds_nothing(kernel):
     models[0, :, :2] = [[0.5, 0.5], [1.0, 1.0], [0.0, 0.0]]
     statistics, logs = categorical(kernel, np.array([0, 1, 0]), np.array([0, 1, 3]), models)
     assert logs[0] == -np.inf
-    np.testing.assert_allclose(statistics[0, :, :2], [[0.5, 0.5], [0.5, 0.5], [0, 0]])
+    np.testing.assert_allclose(statistics[0, :, :2], [[0.5, 0.5], [0.5, 0.5], [0.0, 0.0]])
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])

@@ -156,7 +156,7 @@ def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
 
 
 def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):
-    assert policy.repeats == (type(policy).__name__ not in ("NoRepeatsPolicy", "ExactNoRepeatsPolicy"))
+    assert policy.repeats == ("NoRepeats" not in type(policy).__name__)
     if not policy.repeats:
         assert not policy.graph().repeats
         episodes = lmab.simulate(bandit, policy, n_episodes=20, horizon=HORIZON, rng=rng)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
@@ -130,7 +131,7 @@ def test_names_from_the_log_are_text_not_markup():
         lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]),
         lmab.LatentBandit.categorical([0.5, 0.5], [[[0.5, 0.5], [0.9, 0.1]], [[0.2, 0.8], [0.5, 0.5]]], [-3.0, -1.0]),
         lmab.LatentBandit.gaussian([0.5, 0.5], [[100.0, 0.0], [0.0, 100.0]], scale=20.0),
-        lmab.random_bandit(17, 120, rng=np.random.default_rng(0)),
+        lmab.random_bandit(17, 120, rng=generator(0)),
     ],
     ids=["one arm", "constant", "negative", "normal", "large"],
 )
@@ -190,7 +191,7 @@ def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):
 @pytest.fixture(scope="module")
 def story():
     """A log, what was made of it, and a held-out log."""
-    rng = np.random.default_rng(5)
+    rng = generator(5)
     log, held = (lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=2000, horizon=5, rng=rng) for _ in range(2))
     estimate = lmab.estimate(log, n_contexts="auto", method=lmab.EM(prior=1.0, restarts=5), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=4)
@@ -218,7 +219,7 @@ def test_held_out_sessions_judge_model_and_policy(story):
 
 
 def test_without_types_nothing_latent_shows():
-    rng = np.random.default_rng(6)
+    rng = generator(6)
     blind = lmab.LatentBandit.bernoulli([1.0], [(BANDIT.weights @ BANDIT.means)])
     held = lmab.simulate(blind, lmab.Uniform(8), n_episodes=2000, horizon=5, rng=rng)
     contents = report.gather(BANDIT, horizon=4, episodes=replace(held, propensities=None))
@@ -362,7 +363,7 @@ def test_plots_of_checks_draw_what_was_found(story):
 
 
 def test_notebooks_show_the_numbers_that_matter():
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     plan = lmab.plan(BANDIT, horizon=4)
     log = lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=300, horizon=4, rng=rng)
     estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)

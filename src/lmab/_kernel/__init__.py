@@ -2,7 +2,7 @@
 
 Only this module decides which of the two runs: `kernel("em")` is the compiled module of that name, or the reference
 where the environment variable `LMAB_KERNEL` is "reference". Numba is imported with the first compiled module, not with
-the package.
+the package. The planner gives the named tuples below to its kernel, which changes their arrays in place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,16 @@ import os
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+
+from .reference.planning_search import CLOSED as CLOSED
+from .reference.planning_search import FULL as FULL
+from .reference.planning_search import TINY as TINY
+from .reference.planning_search import Arms as Arms
+from .reference.planning_search import Lower as Lower
+from .reference.planning_search import Nodes as Nodes
+from .reference.planning_search import Price as Price
+from .reference.planning_search import Upper as Upper
+from .reference.planning_search import add_node as add_node
 
 _on_compilation: list[Callable[[], None]] = []
 

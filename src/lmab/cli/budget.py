@@ -10,8 +10,8 @@ import typer
 from .. import planning, simulation, theory
 from ..errors import InvalidArgument
 from ..estimation import EM, estimate
-from ..evaluation import value as evaluation
-from ..model import instances
+from ..evaluation import evaluate
+from ..model import random_bandit
 from ..planning import Certified
 from ..policies import Uniform
 from .inputs import Json
@@ -115,9 +115,9 @@ def _measure(contexts: int, arms: int, horizon: int, epsilon: float, n_bandits: 
 
 def _loss(contexts: int, arms: int, horizon: int, size: int, rng: Any) -> float:
     """How much less a policy learned from `size` sessions earns than the best policy."""
-    bandit = instances.random_bandit(contexts, arms, rng=rng)
+    bandit = random_bandit(contexts, arms, rng=rng)
     log = simulation.simulate(bandit, Uniform(arms), n_episodes=size, horizon=horizon, rng=rng)
     fitted = estimate(log, n_contexts=contexts, method=EM(prior=1.0), rng=rng).bandit
     learned = planning.plan(fitted, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
     best = planning.plan(bandit, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
-    return best.lower - evaluation.evaluate(learned.policy, bandit, horizon=horizon).mean
+    return best.lower - evaluate(learned.policy, bandit, horizon=horizon).mean

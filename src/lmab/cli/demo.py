@@ -13,9 +13,9 @@ import typer
 
 from .. import report as reporting
 from ..checks import check_writable
-from ..evaluation import value as evaluation
+from ..evaluation import evaluate
 from ..learning import EDMLE, UCB, DirectMLE, Genie, Learned, Learner, learn
-from ..model import LatentBandit, instances
+from ..model import LatentBandit, random_bandit
 from ..planning import Certified
 from ..policies import Policy, Stationary, Uniform
 from ..simulation import Simulator, simulate
@@ -50,7 +50,7 @@ def demo(
     """
     check_writable(figure)
     check_writable(report)
-    bandit = instances.random_bandit(_CONTEXTS, _ARMS, rng=np.random.default_rng(seed))
+    bandit = random_bandit(_CONTEXTS, _ARMS, rng=np.random.default_rng(seed))
     _compile()
     rows, upper, found = _compare(bandit, seed)
     drawn = _draw(rows, upper, bandit, figure)
@@ -78,7 +78,7 @@ def _compile() -> None:
     with progress() as bar:
         bar.add_task("compiling (on the first run only)", total=None)
         rng = np.random.default_rng(0)
-        environment = Simulator(instances.random_bandit(2, _ARMS, rng=rng), horizon=_HORIZON, rng=rng)
+        environment = Simulator(random_bandit(2, _ARMS, rng=rng), horizon=_HORIZON, rng=rng)
         learn(environment, EDMLE(2), n_episodes=200, rng=rng, planner=_PLANNER)
 
 
@@ -115,7 +115,7 @@ def _report(found: Learned, bandit: LatentBandit, seed: int, path: Path) -> None
 
 
 def _row(name: str, policy: Policy, bandit: LatentBandit, episodes: int, seconds: float) -> Row:
-    value = evaluation.evaluate(policy, bandit, horizon=_HORIZON)
+    value = evaluate(policy, bandit, horizon=_HORIZON)
     return Row(name, value.mean, episodes, seconds, value.per_step.tolist())
 
 

@@ -14,8 +14,8 @@ from .. import simulation
 from ..checks import check_writable
 from ..data import is_csv
 from ..errors import InvalidArgument
-from ..evaluation import propensities
-from ..model import LatentBandit, instances
+from ..evaluation import with_propensities
+from ..model import LatentBandit, random_bandit
 from ..policies import Greedy, Policy, Thompson, Uniform
 from .inputs import Json, Seed, load_model, load_policy
 from .output import say, show_json
@@ -51,10 +51,10 @@ def simulate(
             check_writable(path)
     is_csv(output)
     rng = np.random.default_rng(seed)
-    bandit = instances.random_bandit(contexts, arms, kind=kind, rng=rng) if model is None else load_model(model)
+    bandit = random_bandit(contexts, arms, kind=kind, rng=rng) if model is None else load_model(model)
     player = _player(policy, bandit)
     log = simulation.simulate(bandit, player, n_episodes=episodes, horizon=horizon, rng=rng)
-    propensities.with_propensities(log, player).write(output)
+    with_propensities(log, player).write(output)
     if save_model is not None:
         bandit.save(save_model)
     average = log.rewards.sum() / len(log)

@@ -77,7 +77,7 @@ class Estimate:
     bandit: LatentBandit
     log_likelihood: float  # total, natural logarithm, without the prior
     n_parameters: int
-    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
+    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED; equal to its name as text
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start after each iteration; never falls
     starts: Starts
@@ -90,7 +90,7 @@ class Estimate:
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", Status(self.status))  # files and programs may give its text
+        object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
 
     @property
     def episodes(self) -> Episodes:
@@ -190,7 +190,7 @@ class Estimate:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        known = self.known_scale if self.observations is None else _has_known_scale(self.observations)
+        known = self.known_scale if self.observations is None else self.observations.known_scale is not None
         return records.encode(
             replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
         )
@@ -245,7 +245,3 @@ def _observe(bandit: LatentBandit, episodes: Episodes, known_scale: bool) -> Obs
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
     return observe(episodes, rewards=rewards.family, values=rewards.values, scale=scale)
-
-
-def _has_known_scale(observations: Observations) -> bool:
-    return getattr(observations, "known_scale", None) is not None

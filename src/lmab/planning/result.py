@@ -47,7 +47,7 @@ class Plan:
     estimate: Estimate | None = field(repr=False, default=None)  # the estimate that was planned on; None for a bandit
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", _status(self.status))
+        object.__setattr__(self, "status", Status.named(self.status))
 
     @property
     def gap(self) -> float:
@@ -99,13 +99,6 @@ class Plan:
 
         def __getattr__(self, name: str) -> Any:
             return _moved.forward(self, "policy", name)
-
-
-def _status(text: str) -> Status:
-    """The status of that name, because a planner may give it as text."""
-    if text not in list(Status):
-        raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
-    return Status(text)
 
 
 def policy_of(given: Policy | Plan) -> Policy:

@@ -1,0 +1,89 @@
+"""Figures in README and pages are those of the stored rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import figures, rows
+
+RUN = rows.Measured(
+    "python -m benchmarks x", "2026-01-01", "0.2.0", "a machine", {"a/b": 23.849, "c": 0.0931}, {"": "| t |"}
+)
+
+
+@pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.name)
+def test_the_page_says_what_was_measured(page):
+    text = page.read_text()
+    assert figures.filled(text, rows.read()) == text, "run: make figures"
+
+
+@pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.name)
+def test_no_time_size_or_ratio_is_typed_by_hand(page):
+    assert figures.bare(page.read_text()) == []
+
+
+def test_every_run_says_where_it_comes_from():
+    for name, run in rows.read().items():
+        assert run.command.startswith("python -m benchmarks"), name
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", run.date)
+        assert re.fullmatch(r"\d+\.\d+\.\d+", run.version)
+        assert run.machine
+        assert run.rows
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("takes 21<!-- row: x/a/b --> s", "takes 24<!-- row: x/a/b --> s"),
+        ("21.00<!-- row: x/a/b -->", "23.85<!-- row: x/a/b -->"),
+        ("| 1,580.0<!-- row: x/a/b -->", "| 23.8<!-- row: x/a/b -->"),
+        ("lost 5%<!-- row: x/c -->", "lost 9%<!-- row: x/c -->"),
+        ("+.115<!-- row: x/c -->", "+.093<!-- row: x/c -->"),
+        ("about 5<!-- row: none --> minutes", "about 5<!-- row: none --> minutes"),
+        ("<!-- table: x -->\nold\n<!-- end -->", "<!-- table: x -->\n\n| t |\n\n<!-- end -->"),
+    ],
+)
+def test_a_figure_is_written_as_it_was_with_the_number_of_the_row(before, after):
+    assert figures.filled(before, {"x": RUN}) == after
+    assert figures.filled(after, {"x": RUN}) == after
+
+
+def test_a_row_that_is_not_there_is_an_error():
+    with pytest.raises(KeyError, match="x/nothing"):
+        figures.filled("1<!-- row: x/nothing -->", {"x": RUN})
+
+
+@pytest.mark.parametrize(
+    "text", ["in 2.1 s", "0.01 to 0.10<!-- row: x/c --> s", "1.1 GB", "127 times as fast", "24 ns"]
+)
+def test_a_bare_figure_is_found(text):
+    assert figures.bare(text) != []
+
+
+@pytest.mark.parametrize(
+    "text", ["in 2.1<!-- row: x/c --> s", "7 steps", "```sh\nsleep 2 s\n```", "<!-- table: x -->\n2 s\n<!-- end -->"]
+)
+def test_what_is_no_bare_figure_is_left_alone(text):
+    assert figures.bare(text) == []
+
+
+def test_rows_are_stored_beside_those_of_others(tmp_path: Path):
+    path = tmp_path / "rows.json"
+    rows.store("x", RUN, path)
+    rows.store("y", rows.measured("python -m benchmarks y", {"z": 1 / 3}), path)
+    found = rows.read(path)
+    assert found["x"] == RUN
+    assert found["y"].rows == {"z": 0.333333}
+    assert rows.flat(found) == {"x/a/b": 23.849, "x/c": 0.0931, "y/z": 0.333333}
+
+
+def test_a_printed_table_becomes_rows():
+    table = "| kind | N | share |\n|---|---|---|\n| **all** | 1,000 | .93 ± .01 |\n| hard | 20 | -0.5 |"
+    assert rows.of_table(table, ["kind", "N"]) == {
+        "all-1000/share": 0.93,
+        "all-1000/share/2": 0.01,
+        "hard-20/share": -0.5,
+    }
