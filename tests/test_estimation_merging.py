@@ -55,9 +55,12 @@ def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
     monkeypatch.setattr(merging, "_SAMPLE", 64)
     looked = []
     original = merging._hashes
-    monkeypatch.setattr(
-        merging, "_hashes", lambda *arguments: looked.append(len(arguments[1]) - 1) or original(*arguments)
-    )
+
+    def noted(*arguments):
+        looked.append(len(arguments[1]) - 1)
+        return original(*arguments)
+
+    monkeypatch.setattr(merging, "_hashes", noted)
     rng = np.random.default_rng(0)
     codes, offsets = rng.integers(200, size=4000).astype(np.uint8), np.arange(0, 4001, 4)
     assert len(merge(codes, offsets, 200)[2]) == 0

@@ -130,7 +130,12 @@ def test_the_curve_is_that_of_paired_differences():
 def test_large_logs_hold_out_fewer_folds(n_episodes, n_folds, monkeypatch, rng):
     """About 20,000 held-out sessions are enough: a fifth of 30,000, four fifths of 5,000, all of 30."""
     seen = []
-    monkeypatch.setattr(selection, "_score", lambda *arguments: seen.append(arguments[2]) or np.zeros(3))
+
+    def score(*arguments):
+        seen.append(arguments[2])
+        return np.zeros(3)
+
+    monkeypatch.setattr(selection, "_score", score)
     monkeypatch.setattr(selection, "MAX_CONTEXTS", 1)
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=n_episodes, horizon=2, rng=rng)
     selection.choose(observe(log), rng=rng)

@@ -193,7 +193,12 @@ def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch)
 
     def spy(name: str):
         original = getattr(starts, name)
-        monkeypatch.setattr(starts, name, lambda *args: (calls.append(name), original(*args))[1])
+
+        def noted(*arguments):
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(starts, name, noted)
 
     spy("cluster")
     spy("_tensor_start")

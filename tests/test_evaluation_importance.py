@@ -29,7 +29,9 @@ def by_hand(policy, session: Episodes, horizon: int, outlook: np.ndarray) -> np.
     before the arm of step s is known, less the same once it is known (Jiang and Li, 2016).
     """
     part = np.zeros((4, horizon))
-    state, weight, history = policy.start(1), 1.0, ()
+    state, weight = policy.start(1), 1.0
+    history: tuple[tuple[int, float], ...] = ()
+    assert session.propensities is not None
     for step in range(min(len(session.actions), horizon)):
         arm, reward = int(session.actions[step]), float(session.rewards[step])
         joint = oracle.likelihood(MODEL.weights, MODEL.rewards.probabilities, [0.0, 1.0], history)

@@ -516,9 +516,9 @@ def test_values_of_histories_are_those_of_dynamic_programming():
     later = {(0, 1): (1.0, 0.0), (0, 0): (0.0, 0.5), (1, 1): (0.5, 0.25), (1, 0): (0.25, 0.25)}  # of each arm then
     sessions = []
     for arm, reward, then, paid in itertools.product(range(2), repeat=4):
-        first = chance[arm] if reward else 1 - chance[arm]
-        second = later[arm, reward][then] if paid else 1 - later[arm, reward][then]
-        sessions += [((arm, then), (float(reward), float(paid)))] * round(16 * first * second)
+        here = chance[arm] if reward else 1 - chance[arm]
+        there = later[arm, reward][then] if paid else 1 - later[arm, reward][then]
+        sessions += [((arm, then), (float(reward), float(paid)))] * round(16 * here * there)
     tree = _Tree.for_task(Task(n_arms=2, horizon=2, n_episodes=10))
     tree.count(Episodes.from_arrays([arms for arms, _ in sessions], [rewards for _, rewards in sessions]))
     first, second = tree.scores(None, 10)

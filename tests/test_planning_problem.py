@@ -50,6 +50,7 @@ def test_last_arms_are_those_no_other_arm_beats_everywhere(seed):
 
 def test_an_edge_belongs_to_the_bin_below():
     problem = Problem.of(LatentBandit.gaussian([1.0], [[0.0, 5.0]]), 2, bins=4)
+    assert problem.edges is not None
     edges = problem.edges[1]
     arms = np.ones(5, int)
     rewards = np.array([edges[0] - 1e-9, edges[0], edges[0] + 1e-9, edges[2], 99.0])
@@ -84,11 +85,8 @@ def test_the_gap_of_a_plan():
 
 @pytest.mark.parametrize(("gap", "absolute", "expected"), [(0.1, 0.0, 0.5), (0.1, 0.7, 0.7), (0.0, 0.0, 1e-13 * 6)])
 def test_the_tolerance_of_certified_is_the_largest_of_three(gap, absolute, expected):
-    class Found:
-        lower_bound = -5.0
-        problem = Problem.of(LatentBandit.categorical([1.0], [[[0.5, 0.5]]], [-5.0, 1.0]), 3)
-
-    assert lmab.Certified(gap=gap, absolute=absolute)._tolerance(Found()) == pytest.approx(expected)
+    problem = Problem.of(LatentBandit.categorical([1.0], [[[0.5, 0.5]]], [-5.0, 1.0]), 3)
+    assert lmab.Certified(gap=gap, absolute=absolute)._tolerance(problem, -5.0) == pytest.approx(expected)
 
 
 def test_defaults_of_certified():

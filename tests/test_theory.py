@@ -256,6 +256,7 @@ def test_theorem_b_2_in_numbers():
 def test_short_sessions_with_normal_rewards_are_those_of_the_grid():
     for epsilon in (0.5, 1.9):  # with the second one the least weight counts
         short = theory.gaussian_budget(2, 10, 2, epsilon, w_min=0.2)
+        assert short.grid_size is not None
         cut = theory.budget(2, 10, 2, epsilon, n_values=short.grid_size + 1, w_min=0.2)
         assert short.grid_size == math.floor(8 * 4 * math.sqrt(math.log(2 / epsilon)) / epsilon)
         assert {**vars(short), "grid_size": None} == vars(cut)
@@ -333,7 +334,7 @@ def test_lemma_3_3_is_reached_by_mixtures_that_agree_in_two_moments(size):
     two = lmab.LatentBandit.bernoulli(weights, 0.5 - size / 4 * points)
     for order in (1, 2):
         gap = [moment(bandit.weights, bandit.means - 0.5, order) for bandit in (one, two)]
-        np.testing.assert_allclose(*gap, atol=1e-15)
+        np.testing.assert_allclose(gap[0], gap[1], atol=1e-15)
     delta = float(np.abs(moment(weights, one.means, 3) - moment(weights, two.means, 3)).max())
     assert delta == pytest.approx(2 * 1.5 * (size / 4) ** 3, rel=1e-6)
     distance = one.distance(two) / 2  # of the means, not of both probabilities
