@@ -344,7 +344,7 @@ def test_ids_and_steps_far_apart_sort_right(low):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"offsets": [0, 2, 2, 3]}, "an episode has a step"),
+        ({"offsets": [0, 2, 2, 3]}, "by at least 1 each"),
         ({"offsets": [1, 2, 3]}, "offsets must rise from 0"),
         ({"offsets": [0, 2]}, r"to the number of steps \(3\)"),
         ({"offsets": [0]}, "at least one episode"),

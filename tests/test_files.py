@@ -240,7 +240,7 @@ def test_what_is_no_number_is_not_written(tmp_path):
 def test_a_header_that_is_not_ours(tmp_path, bandit):
     bandit.save(tmp_path / "m.lmab")
     _rewrite(tmp_path / "m.lmab", lambda header, _: header.update(format="other"))
-    with pytest.raises(InvalidFile, match="its header does not say so"):
+    with pytest.raises(InvalidFile, match="its header names another format"):
         lmab.load(tmp_path / "m.lmab")
     with zipfile.ZipFile(tmp_path / "empty.lmab", "w") as archive:
         archive.writestr("a.txt", "hello")

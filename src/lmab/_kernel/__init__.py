@@ -2,8 +2,7 @@
 
 Only this module decides which of the two runs: `kernel("em")` is the compiled module of that name, or the reference
 where the environment variable `LMAB_KERNEL` is "reference". Numba is imported with the first compiled module, not with
-the package.
-The named tuples below hold what the planner gives to its kernel; the kernel changes their arrays.
+the package. The planner gives the named tuples below to its kernel, which changes their arrays in place.
 """
 
 from __future__ import annotations

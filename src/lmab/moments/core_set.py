@@ -27,7 +27,7 @@ _MAX_EVENT_VALUES = 12  # 2^Z events per arm
 _BLOCK = 4096  # rows whose scores are computed at once: they stay in cache
 _MAX_ROUNDS = 200
 _NEGLIGIBLE = 1e-9  # a row with a smaller weight is not part of a design
-_SINGULAR = 1e-6  # rows span if their least singular value is this part of the largest: else no factor can be had
+_SINGULAR = 1e-6  # rows span if their least singular value is at least this part of the largest
 
 
 @dataclass(frozen=True, eq=False)

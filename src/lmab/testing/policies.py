@@ -24,9 +24,9 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
 
     These are the laws. One session and n sessions agree. `act_on` gives the same arm as playing step by step. A
     deterministic policy repeats its decisions; a random policy asks for `rng` and plays arms as often as its
-    `distribution` says. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`,
-    `n_arms` and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The
-    repr is short.
+    `distribution` says. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`, `n_arms`
+    and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The repr is
+    short.
 
     Args:
         policy: what to check.
