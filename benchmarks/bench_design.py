@@ -1,49 +1,47 @@
-"""Near-optimal designs: time against the number of rows, and beside a general convex solver."""
+"""Near-optimal designs: processor time against the number of rows, and beside a general convex solver."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 import lmab
 
+from .rows import Rows
+from .timing import fastest
 
-def main() -> None:
-    rng = np.random.default_rng(0)
+
+def main() -> Rows:
+    rng, rows = np.random.default_rng(0), {}
     lmab.design(rng.standard_normal((100, 3)))  # imports
     for n_rows in (10**4, 10**5, 10**6):
         features = rng.standard_normal((n_rows, 10))
-        seconds, design = _time(lambda features=features: lmab.design(features))
+        design, _, seconds = fastest(partial(lmab.design, features), repeats=3)
         print(f"{n_rows:>9,} x 10, g <= 2k: {seconds:6.3f} s, {seconds / n_rows * 1e6:.2f} us per row, {design}")
-    _against_cvxpy(rng)
+        rows[f"{n_rows}/seconds"] = seconds
+    return rows | _against_cvxpy(rng)
 
 
-def _against_cvxpy(rng: np.random.Generator) -> None:
+def _against_cvxpy(rng: np.random.Generator) -> Rows:
     features = rng.standard_normal((2000, 6))
-    ours, design = _time(lambda: lmab.design(features, tolerance=1e-6))
+    design, _, ours = fastest(partial(lmab.design, features, tolerance=1e-6), repeats=3)
     try:
-        import cvxpy as cp
+        import cvxpy
     except ImportError:
         print("cvxpy is not installed: no comparison")
-        return
+        return {"2000/milliseconds": ours * 1e3}
+    cp: Any = cvxpy  # its types leave out most of it
     rho = cp.Variable(2000, nonneg=True)
     problem = cp.Problem(cp.Maximize(cp.log_det(features.T @ cp.diag(rho) @ features)), [cp.sum(rho) == 1])
-    theirs, _ = _time(problem.solve, repeats=1)
+    theirs = fastest(problem.solve, repeats=1).used
     information = features[design.support].T @ (design.rho[:, None] * features[design.support])
-    difference = np.linalg.slogdet(information)[1] - problem.value
+    difference = float(np.linalg.slogdet(information)[1] - problem.value)
     print(f"2,000 x 6, tolerance 1e-6: ours {ours * 1e3:.1f} ms, cvxpy {theirs:.2f} s, ratio {theirs / ours:.0f}; "
           f"log det ours - cvxpy {difference:+.1e}")  # fmt: skip
-
-
-def _time(call: Callable[[], object], repeats: int = 3) -> tuple[float, object]:
-    best, result = float("inf"), None
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = call()
-        best = min(best, time.perf_counter() - start)
-    return best, result
+    measures = {"milliseconds": ours * 1e3, "cvxpy": theirs, "ratio": theirs / ours, "difference": difference}
+    return {f"2000/{name}": value for name, value in measures.items()}
 
 
 if __name__ == "__main__":

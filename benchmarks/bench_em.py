@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -9,31 +10,34 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 import lmab
-from lmab.estimation import observe
-from lmab.estimation.em import Likelihood
-from lmab.estimation.observations import Observations
-from lmab.estimation.passes import Crew
+from lmab.estimation import Observations, observe
+from lmab.estimation.objective import Likelihood
+from lmab.estimation.passes import Threads
+
+from .rows import Rows
 
 N_CONTEXTS, N_ARMS, HORIZON = 7, 50, 7
 
 
-def main() -> None:
+def main() -> Rows:
     print(f"{N_CONTEXTS} contexts, {N_ARMS} arms, {HORIZON} steps; load of the machine {os.getloadavg()[0]:.1f}")
     print("One thread is measured in processor time, which other programs disturb less.")
     data = _log(100_000)
     ours = _per_episode(data, threads=1)
     print(f"ours, 100,000 episodes, one thread: {ours:.1f} ns per episode and iteration")
-    _beside("the same step with scipy.sparse", _sparse(data), ours)
-    _beside("StepMix, binary_nan", _stepmix(100_000), ours)
-    _growth_and_threads(ours)
-    print(_in_a_process(_FIT))
+    rows = {"ours": ours, "ours-ratio": 1.0}
+    rows |= _beside("scipy.sparse", _sparse(data), ours) | _beside("StepMix", _stepmix(100_000), ours)
+    rows |= _growth_and_threads(ours) | _in_a_process(_FIT)
     with tempfile.TemporaryDirectory() as cache:
-        print("kernels compiled for the first time: " + _in_a_process(_FIRST_CALL, NUMBA_CACHE_DIR=cache))
-        print("kernels loaded in a fresh process:   " + _in_a_process(_FIRST_CALL, NUMBA_CACHE_DIR=cache))
+        for state in ("compiled", "loaded"):
+            rows |= _in_a_process(_FIRST_CALL.replace("STATE", state), NUMBA_CACHE_DIR=cache)
+    return rows
 
 
 def _log(n_episodes: int) -> Observations:
@@ -53,28 +57,32 @@ def _per_episode(
     data: Observations, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time
 ) -> float:
     """Nanoseconds per episode of one EM map: expectation, maximisation and all."""
-    with Crew(threads) as crew:
-        task = Likelihood(data, N_CONTEXTS, 0.0, crew)
-        model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))
+    with Threads(threads) as passes:
+        task = Likelihood(data, N_CONTEXTS, data.prior(0.0), passes)
+        model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))
         return _time(lambda: task.map(model), repeats, clock) / len(data.episodes) * 1e9
 
 
-def _growth_and_threads(small: float) -> None:
+def _growth_and_threads(small: float) -> Rows:
+    rows: Rows = {}
     for n_episodes in (1_000_000, 10_000_000):
-        data = _log(n_episodes)
+        data: Any = _log(n_episodes)
         one = _per_episode(data, threads=1, repeats=5)
         print(f"{n_episodes:,} episodes, one thread: {one:.1f} ns ({one / small:.2f} of that at 100,000)")
+        rows[f"growth-{n_episodes}"] = one / small
     one, two = (_per_episode(data, threads, 5, time.perf_counter) for threads in (1, 2))
     print(f"{n_episodes:,} episodes, on the clock: one thread {one:.1f} ns, two {two:.1f} ns, ratio {one / two:.2f}")
-    print(f"codes of that log: {data.codes.nbytes / 1e6:.0f} MB ({data.codes.dtype})")
+    codes = data.log.codes
+    print(f"codes of that log: {codes.nbytes / 1e6:.0f} MB ({codes.dtype})")
+    return rows | {"one-thread": one, "two-threads": two, "threads-ratio": one / two, "codes-MB": codes.nbytes / 1e6}
 
 
 def _sparse(data: Observations) -> float:
     """The same expectation and maximisation as products with a sparse matrix of counts."""
     from scipy.special import logsumexp
 
-    counts, _ = data.design()
-    model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
+    counts, _ = data.start_models.features()
+    model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
     transposed = counts.T.tocsr()
 
     def step() -> None:
@@ -105,15 +113,16 @@ def _stepmix(n_episodes: int) -> float | None:
             n_components=N_CONTEXTS, measurement="binary_nan", max_iter=max_iter, abs_tol=0.0, rel_tol=0.0,
             init_params="random", random_state=0, verbose=0, progress_bar=0,
         )  # fmt: skip
-        seconds.append(_time(lambda model=model: model.fit(table), 1))
+        seconds.append(_time(partial(model.fit, table), 1))
     return (seconds[1] - seconds[0]) / 4 / n_episodes * 1e9
 
 
-def _beside(name: str, theirs: float | None, ours: float) -> None:
+def _beside(name: str, theirs: float | None, ours: float) -> Rows:
     if theirs is None:
         print(f"{name}: not installed, no comparison")
-    else:
-        print(f"{name}: {theirs:.0f} ns, ratio {theirs / ours:.0f}")
+        return {}
+    print(f"{name}: {theirs:.0f} ns, ratio {theirs / ours:.0f}")
+    return {name: theirs, f"{name}-ratio": theirs / ours}
 
 
 def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float] = time.process_time) -> float:
@@ -130,19 +139,20 @@ def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float] =
 
 
 _FIT = """
-import time, numpy as np, lmab
+import json, time, numpy as np, lmab
 from benchmarks.bench_em import _log, peak
 lmab.EM(restarts=4).fit(_log(1000), n_contexts=7, rng=np.random.default_rng(0))  # everything is imported
 data = _log(1_000_000)
 before, start, worked = peak(), time.perf_counter(), time.process_time()
 fit = lmab.EM().fit(data, n_contexts=7, rng=np.random.default_rng(0))
 seconds = time.perf_counter() - start
-print(f"a whole fit of 1,000,000 episodes: {seconds:.1f} s on the clock, {time.process_time() - worked:.1f} s of work; "
-      f"peak memory {peak():.0f} MB, {before:.0f} MB before it, codes {data.codes.nbytes / 1e6:.0f} MB; {fit.message}")
+print("a whole fit of 1,000,000 episodes:", fit.message)
+print(json.dumps({"fit/wall": seconds, "fit/used": time.process_time() - worked, "fit/iterations": len(fit.trace),
+                  "fit/more-MB": peak() - before, "fit/codes-MB": data.log.codes.nbytes / 1e6}))
 """
 
 _FIRST_CALL = """
-import time, numpy as np
+import json, time, numpy as np
 from lmab._kernel import kernel
 start, worked = time.perf_counter(), time.process_time()
 em = kernel("em")
@@ -150,16 +160,16 @@ offsets, edges, models = np.array([0, 1]), np.array([0, 1]), np.full((1, 3, 8), 
 offsets.flags.writeable = False
 steps, empty = np.zeros(1), np.empty(0)
 steps.flags.writeable = empty.flags.writeable = False
-logs = np.empty((1, 1))
+logs = np.empty(1)
 for dtype in (np.uint8, np.uint16, np.uint32):
     codes = np.zeros(1, dtype)
     codes.flags.writeable = False
-    em.categorical(codes, offsets, empty, edges, models, np.empty((1, 1, 3, 8)), logs, 0, 1)
+    em.categorical(codes, offsets, empty, edges, models, np.empty((1, 3, 8)), logs, 0, 1)
 codes = np.zeros(1, np.uint8)
 codes.flags.writeable = False
-em.gaussian(codes, steps, offsets, edges, models, np.empty((1, 1, 3, 8)), logs, 0, 1)
-print(f"{time.perf_counter() - start:.2f} s on the clock, {time.process_time() - worked:.2f} s of work "
-      "(codes of 8, 16 and 32 bits, and normal rewards)")
+em.gaussian(codes, steps, offsets, edges, models, np.empty((1, 3, 8)), logs, 0, 1)
+print("kernels STATE (codes of 8, 16 and 32 bits, and normal rewards):")
+print(json.dumps({"kernels/STATE": time.perf_counter() - start, "kernels/STATE-used": time.process_time() - worked}))
 """
 
 
@@ -172,11 +182,25 @@ def peak() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
-def _in_a_process(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, check=False
+def _in_a_process(program: str, **environment: str) -> Rows:
+    """The last line that the program prints is its rows."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True)
+    print(done.stdout, flush=True)
+    rows: Rows = json.loads(done.stdout.splitlines()[-1])
+    return rows
+
+
+def table(rows: Rows) -> str:
+    """Nanoseconds per episode beside the peers."""
+    names = {"ours": "ours", "the same step with scipy.sparse": "scipy.sparse", "StepMix, `binary_nan`": "StepMix"}
+    lines = ["| | nanoseconds per episode | ratio |", "|---|---|---|"]
+    return "\n".join(
+        [*lines, *(f"| {text} | {rows[name]:,.0f} | {rows[f'{name}-ratio']:.0f} |" for text, name in names.items())]
     )
-    return done.stdout.strip() or done.stderr.strip()
+
+
+TABLES = {"": table}
 
 
 if __name__ == "__main__":

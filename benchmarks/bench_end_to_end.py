@@ -11,13 +11,16 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 import lmab
-from lmab.policies.policy import BeliefPolicy, State, best_allowed
+from lmab.policies import BeliefPolicy, State, best_allowed
+
+from .rows import Rows
 
 BUDGETS = (300, 1_000, 5_000, 20_000)
 N_LOGS = 3
@@ -33,7 +36,12 @@ class Case:
     horizon: int
 
 
-Fit = Callable[[lmab.Episodes, Case, int], lmab.Policy]
+class Fit(Protocol):
+    """From a log to a policy."""
+
+    __name__: str
+
+    def __call__(self, log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy: ...
 
 
 def cases() -> list[Case]:
@@ -46,6 +54,7 @@ class SessionFeatures(lmab.Policy):
     """Acts by a peer's prediction from the session so far; memory: plays and sums of rewards per arm."""
 
     kind = "session-features"
+    n_arms: int
 
     def __init__(self, n_arms: int, predict: Callable[[Any], Any]) -> None:
         self.n_arms, self.horizon, self._predict = n_arms, None, predict
@@ -135,11 +144,15 @@ def _stepmix(StepMix: Any, log: lmab.Episodes, case: Case, seed: int) -> lmab.La
     n_contexts = case.bandit.n_contexts
     model = StepMix(n_contexts, measurement="binary_nan", n_init=2, max_iter=300, random_state=seed, progress_bar=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # StepMix says so when it stops early
         model.fit(wide)
     found = model.get_parameters()
     means = np.clip(np.asarray(found["measurement"]["pis"]), 1e-3, 1 - 1e-3)
     return lmab.LatentBandit.bernoulli(np.asarray(found["weights"]), means.reshape(n_contexts, -1))
+
+
+def _discrete(bandit: lmab.LatentBandit) -> Any:
+    return bandit.rewards  # on finitely many values, here
 
 
 class StagedVectors(BeliefPolicy):
@@ -152,11 +165,10 @@ class StagedVectors(BeliefPolicy):
         self.vectors = vectors  # [steps left] (n, M)
 
     def _choose(self, state: State, allowed: Any, rng: Any) -> Any:
-        values = state.memory @ self.bandit.means
-        table = self.bandit.rewards.table
-        for code in range(len(table)):
-            later = (state.memory * table[code]) @ self.vectors[len(self.vectors) - 1 - state.step].T
-            values[:, code // self.bandit.rewards.n_values] += later.max(axis=1)
+        values, rewards = state.memory @ self.bandit.means, _discrete(self.bandit)
+        for code in range(len(rewards.table)):
+            later = (state.memory * rewards.table[code]) @ self.vectors[len(self.vectors) - 1 - state.step].T
+            values[:, code // rewards.n_values] += later.max(axis=1)
         return best_allowed(values, allowed)
 
 
@@ -165,7 +177,7 @@ def stepmix_msdm(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
 
     bandit = stepmix(log, case, seed)
     n_contexts, n_arms = bandit.means.shape
-    likelihood = bandit.rewards.probabilities  # (M, A, Z)
+    likelihood = _discrete(bandit).probabilities  # (M, A, Z)
     pomdp = SimpleNamespace(
         transition_matrix=np.tile(np.eye(n_contexts)[:, None, :], (1, n_arms, 1)),
         observation_matrix=likelihood.transpose(1, 0, 2),
@@ -211,16 +223,18 @@ METHODS: dict[str, Fit] = {
     "the same fit + our plan": stepmix_lmab,
     "DirectMLE + certified": ours,
 }
+NEXT_REWARD = (mabwiser, contextualbandits, vowpal_wabbit)
 
 
-def measure(fit: Fit, case: Case, n_episodes: int) -> tuple[float, float, float]:
-    """Mean value over the logs, its standard error, and seconds per log."""
-    values, start = [], time.perf_counter()
+def measure(fit: Fit, case: Case, n_episodes: int) -> Rows:
+    """Mean value over the logs, its standard error, and processor seconds per log."""
+    values, start = [], time.process_time()
     for seed in range(N_LOGS):
         policy = fit(_log(case, n_episodes, seed), case, seed)
         values.append(lmab.evaluate(policy, case.bandit, horizon=case.horizon).mean)
-    seconds = (time.perf_counter() - start) / N_LOGS
-    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(N_LOGS)), seconds
+    seconds = (time.process_time() - start) / N_LOGS
+    error = float(np.std(values, ddof=1) / np.sqrt(N_LOGS))
+    return {"value": float(np.mean(values)), "error": error, "seconds": seconds}
 
 
 def _log(case: Case, n_episodes: int, seed: int) -> lmab.Episodes:
@@ -228,38 +242,69 @@ def _log(case: Case, n_episodes: int, seed: int) -> lmab.Episodes:
     return lmab.simulate(case.bandit, uniform, n_episodes=n_episodes, horizon=case.horizon, rng=rng)
 
 
-def references(case: Case) -> str:
+def references(case: Case) -> Rows:
+    """What the truth allows: the optimum, greed, and one arm for everybody."""
     best = lmab.plan(case.bandit, horizon=case.horizon, time_limit=20.0)
     greedy = lmab.evaluate(lmab.Greedy(case.bandit), case.bandit, horizon=case.horizon).mean
-    fixed = case.bandit.best_fixed(case.horizon)
-    return f"optimum {best.lower:.3f} to {best.upper:.3f}, greedy on the truth {greedy:.3f}, best fixed arm {fixed:.3f}"
+    measures = {
+        "lower": best.lower,
+        "upper": best.upper,
+        "greedy": greedy,
+        "fixed": case.bandit.best_fixed(case.horizon),
+    }
+    return {f"{case.name}/{name}": value for name, value in measures.items()}
 
 
-def main() -> None:
-    missing = {}
+def main() -> Rows:
+    rows: Rows = {}
     for case in cases():
-        n_contexts, n_arms = case.bandit.means.shape
-        print(f"\n**{case.name}**, M={n_contexts}, A={n_arms}, H={case.horizon}: {references(case)}\n")
-        print("| value ± s.e. (seconds) | " + " | ".join(f"N = {n:,}" for n in BUDGETS) + " |")
-        print("|---" * (1 + len(BUDGETS)) + "|")
+        rows |= references(case)
         for name, fit in METHODS.items():
-            cells = []
             try:
-                seconds = 0.0
                 fit(_log(case, 100, 0), case, 0)  # imports and compilation are not what is timed
-                for n in BUDGETS:
-                    if seconds > PATIENCE:
-                        cells.append("too slow")
-                        continue
-                    value, error, seconds = measure(fit, case, n)
-                    cells.append(f"{value:.3f} ± {error:.3f} ({seconds:.1f})")
-            except ImportError as problem:
-                missing[name] = str(problem)
+            except ImportError as missing:
+                print(f"{name}: not installed here ({missing})")
                 continue
-            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-    for name, problem in missing.items():
-        print(f"\n{name}: not installed here ({problem})")
+            for n in BUDGETS:
+                found = measure(fit, case, n)
+                rows |= {f"{case.name}/{fit.__name__}/{n}/{measure}": value for measure, value in found.items()}
+                if found["seconds"] > PATIENCE:
+                    break
+        print(table(case.name, rows), flush=True)
+    return rows | _ranges(rows)
 
+
+def _ranges(rows: Rows) -> Rows:
+    """The least and the most that predicting the next reward earns on the bandit where information costs."""
+    values = [rows.get(f"hard/{fit.__name__}/1000/value", float("nan")) for fit in NEXT_REWARD]
+    return {"hard/next-reward/least": min(values), "hard/next-reward/most": max(values)}
+
+
+def table(name: str, rows: Rows) -> str:
+    """One bandit: who earns what from how many sessions."""
+    case = next(case for case in cases() if case.name == name)
+    n_contexts, n_arms = case.bandit.means.shape
+    known = {key: rows[f"{name}/{key}"] for key in ("lower", "upper", "greedy", "fixed")}
+    lines = [
+        f"**{name}**, M={n_contexts}, A={n_arms}, H={case.horizon}: optimum {known['lower']:.3f} to "
+        f"{known['upper']:.3f}, greedy on the truth {known['greedy']:.3f}, best fixed arm {known['fixed']:.3f}",
+        "",
+        "| value ± s.e. (seconds) | " + " | ".join(f"N = {n:,}" for n in BUDGETS) + " |",
+        "|---" * (1 + len(BUDGETS)) + "|",
+    ]
+    for label, fit in METHODS.items():
+        cells = [_cell(f"{name}/{fit.__name__}/{n}", rows) for n in BUDGETS]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(key: str, rows: Rows) -> str:
+    if f"{key}/value" not in rows:
+        return "not run"
+    return f"{rows[f'{key}/value']:.3f} ± {rows[f'{key}/error']:.3f} ({rows[f'{key}/seconds']:.1f})"
+
+
+TABLES = {name: partial(table, name) for name in ("probing", "spherical", "hard")}
 
 if __name__ == "__main__":
     main()

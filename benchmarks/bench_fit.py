@@ -14,6 +14,8 @@ import numpy as np
 
 import lmab
 
+from .rows import Rows
+
 SESSIONS, STEPS, ARMS, CONTEXTS = 1_500_000, 10_000_000, 200, 8
 LIMIT_SECONDS, LIMIT_BYTES = 180, 2e9
 
@@ -29,10 +31,10 @@ finally:
 """
 
 
-def main() -> None:
+def main() -> Rows:
     if not os.path.exists("/proc/self/status"):
         print("fit: skipped, peak memory is read from /proc")
-        return
+        return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "logs.parquet"
         subprocess.run(
@@ -49,6 +51,7 @@ def main() -> None:
             f"lmab fit --contexts {CONTEXTS}, {os.cpu_count()} cores: {seconds:.1f} s ({processor:.1f} s of processor "
             f"time), peak {peak / 1e9:.2f} GB: {verdict} the limits of {LIMIT_SECONDS} s and {LIMIT_BYTES / 1e9:.0f} GB"
         )
+        return {"wall": seconds, "used": processor, "GB": peak / 1e9}
 
 
 def write(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Simulation speed, and how fast a log of 10^7 steps becomes episodes."""
+"""Simulation speed, and how fast a log of 10^7 steps becomes episodes, in processor time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import pyarrow as pa
 
 import lmab
 
+from .rows import Rows
+
 STEPS = 10**7
 
 
-def main() -> None:
-    rng = np.random.default_rng(0)
+def main() -> Rows:
+    rng, rows = np.random.default_rng(0), {}
     bandit = lmab.random_bandit(7, 50, rng=rng)
     for policy in (lmab.Uniform(50), lmab.Greedy(bandit), lmab.Thompson(bandit)):
-        start = time.perf_counter()
+        start = time.process_time()
         log = lmab.simulate(bandit, policy, n_episodes=200_000, horizon=7, rng=rng)
-        rate = log.n_steps / (time.perf_counter() - start)
+        rate = log.n_steps / (time.process_time() - start)
         print(f"simulate, M=7 A=50 H=7, {policy.kind:8}: {rate / 1e6:6.1f} million steps/s")
+        rows[f"simulate/{policy.kind}"] = rate
     table = _log(rng)
-    _ingest("in order", table)
-    _ingest("shuffled", table.take(pa.array(rng.permutation(STEPS))))
+    rows["from-frame/in-order"] = _ingest("in order", table)
+    rows["from-frame/shuffled"] = _ingest("shuffled", table.take(pa.array(rng.permutation(STEPS))))
+    return rows
 
 
 def _log(rng: np.random.Generator) -> pa.Table:
@@ -33,15 +37,16 @@ def _log(rng: np.random.Generator) -> pa.Table:
     )
 
 
-def _ingest(name: str, table: pa.Table) -> None:
+def _ingest(name: str, table: pa.Table) -> float:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    start = time.process_time()
     lmab.Episodes.from_frame(table, episode="e", action="a", reward="r", step="t")
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     print(
         f"from_frame, 10^7 steps {name}: {seconds:.2f} s, peak grew by {grown / table.nbytes:.2f}x the columns' memory"
     )
+    return seconds
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ def agent_of(bandit: lmab.LatentBandit) -> Any:
     """The bandit in pomdp-py's terms: a state that never moves, an observation that is the reward."""
     contexts = [pomdp_py.SimpleState(m) for m in range(bandit.n_contexts)]
     arms = [pomdp_py.SimpleAction(str(a)) for a in range(bandit.n_arms)]
-    outcomes = [pomdp_py.SimpleObservation(z) for z in range(bandit.rewards.n_values)]
-    table, means = bandit.rewards.probabilities.tolist(), bandit.means.tolist()
+    probabilities = _probabilities(bandit)
+    outcomes = [pomdp_py.SimpleObservation(z) for z in range(probabilities.shape[2])]
+    table, means = probabilities.tolist(), bandit.means.tolist()
 
     class Stay(pomdp_py.TransitionModel):
         def probability(self, after: Any, before: Any, arm: Any) -> float:
@@ -69,6 +70,11 @@ def agent_of(bandit: lmab.LatentBandit) -> Any:
     return pomdp_py.Agent(belief, Roll(), Stay(), Show(), Pay())
 
 
+def _probabilities(bandit: lmab.LatentBandit) -> Any:
+    rewards: Any = bandit.rewards  # on finitely many values, here
+    return rewards.probabilities
+
+
 def pouct(bandit: lmab.LatentBandit, horizon: int, seconds: float, sessions: int) -> list[float]:
     """Expected reward of each simulated session, with a new search before every step."""
     rng = np.random.default_rng(1)
@@ -88,7 +94,7 @@ def pouct(bandit: lmab.LatentBandit, horizon: int, seconds: float, sessions: int
             total += bandit.means[context, int(arm.name)]
             outcome = int(bandit.rewards.sample(np.array([context]), np.array([int(arm.name)]), rng=rng)[0])
             after = {
-                state: agent.belief[state] * bandit.rewards.probabilities[state.data, int(arm.name), outcome]
+                state: agent.belief[state] * _probabilities(bandit)[state.data, int(arm.name), outcome]
                 for state in agent.belief.histogram
             }
             mass = sum(after.values())

@@ -18,7 +18,12 @@ import numpy as np
 
 import lmab
 
+from . import rows as stored
+
 PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
+
+LABELS = ("truth", "H", "N", "fit")
+COMMAND = "python -m benchmarks.study_certificate"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=int, default=60, help="data sets per case")
     parser.add_argument("--rows", type=Path, default=Path("certificate.jsonl"), help="where the rows are kept")
+    parser.add_argument("--store", action="store_true", help="keep the tables in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
     done = {(*_case(row), row["seed"]) for row in rows}
@@ -59,7 +65,11 @@ def main() -> None:
             rows.append(run(case, seed))
             with arguments.rows.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
-    print(table(rows))
+    tables = {"": table(rows, claimed=True), "beside": table(rows, claimed=False)}
+    print(*tables.values(), sep="\n\n")
+    if arguments.store:
+        found = [stored.of_table(text, LABELS) for text in tables.values()]
+        stored.store("study_certificate", stored.measured(COMMAND, found[0] | found[1], tables))
 
 
 def run(case: Case, seed: int) -> dict[str, Any]:
@@ -90,8 +100,8 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Coverage per case and over all cases of the claim, as Markdown."""
+def table(rows: list[dict[str, Any]], *, claimed: bool) -> str:
+    """Coverage per case and over all cases of the claim, or per case beside it, as Markdown."""
     groups = defaultdict(list)
     for row in rows:
         groups[_case(row)].append(row)
@@ -99,14 +109,15 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| truth | H | N | fit | sets | value | optimum | regret | all three | width of value | true regret, bound | steps per parameter | seconds |",  # noqa: E501
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    claimed = []
+    together = []
     for case in CASES:
-        some = groups[_case(asdict(case))]
-        claimed += some if case.claimed else []
+        some = groups[_case(asdict(case))] if case.claimed == claimed else []
+        together += some
         fit = f"prior {case.prior:g}" + (f", {case.more_contexts:+d} contexts" if case.more_contexts else "")
         if some:
             lines.append(f"| {case.truth} | {case.horizon} | {case.n_episodes:,} | {fit} | {_cells(some)} |")
-    lines.append(f"| **all with the claim** | | | | {_cells(claimed)} |")
+    if claimed:
+        lines.append(f"| **all with the claim** | | | | {_cells(together)} |")
     return "\n".join(lines)
 
 

@@ -15,6 +15,9 @@ import numpy as np
 
 import lmab
 
+from . import rows as stored
+
+LABELS = ("kind, M, A, H", "episodes")
 PLANNING_SECONDS = 10.0
 
 
@@ -67,6 +70,7 @@ def learned(case: Case, bandit: lmab.LatentBandit, learner: lmab.DirectMLE, numb
     environment = lmab.Simulator(bandit, horizon=case.horizon, rng=np.random.default_rng([1, number]))
     rng = np.random.default_rng([2, number])
     found = lmab.learn(environment, learner, n_episodes=case.n_episodes, rng=rng, time_limit=PLANNING_SECONDS)
+    assert found.bandit is not None  # DirectMLE fits one
     return found.bandit.n_contexts, lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
 
 
@@ -75,8 +79,11 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
     return f"{(ours - theirs).mean():+.4f} ± {error:.4f}"
 
 
-def study_auto(n_instances: int) -> None:
-    print("| kind, M, A, H | episodes | chosen (times) | auto | true number | difference |\n|---|---|---|---|---|---|")
+def study_auto(n_instances: int) -> str:
+    lines = [
+        "| kind, M, A, H | episodes | chosen (times) | auto | true number | difference |",
+        "|---|---|---|---|---|---|",
+    ]
     for case in AUTO:
         chosen: Counter[int] = Counter()
         shares = np.empty((n_instances, 2))
@@ -88,12 +95,14 @@ def study_auto(n_instances: int) -> None:
             shares[number] = np.array([auto, given]) / genie(case, bandit)
         times = ", ".join(f"{size} ({count})" for size, count in sorted(chosen.items()))
         auto, given = shares.mean(axis=0)
-        print(f"| {case} | {times} | {auto:.4f} | {given:.4f} | {difference(*shares.T)} |", flush=True)
+        lines.append(f"| {case} | {times} | {auto:.4f} | {given:.4f} | {difference(*shares.T)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
 
 
-def study_thompson(n_instances: int) -> None:
-    print(f"| kind, M, A, H | episodes | uniform | {' | '.join(f'{n} rounds, gain' for n in ROUNDS[1:])} |")
-    print("|---" * (2 + len(ROUNDS)) + "|")
+def study_thompson(n_instances: int) -> str:
+    gains = " | ".join(f"{n} rounds, gain" for n in ROUNDS[1:])
+    lines = [f"| kind, M, A, H | episodes | uniform | {gains} |", "|---" * (2 + len(ROUNDS)) + "|"]
     for case in THOMPSON:
         shares = np.empty((n_instances, len(ROUNDS)))
         for number in range(n_instances):
@@ -102,15 +111,22 @@ def study_thompson(n_instances: int) -> None:
             values = [learned(case, bandit, learner, number)[1] for learner in learners]
             shares[number] = np.array(values) / genie(case, bandit)
         gains = " | ".join(difference(column, shares[:, 0]) for column in shares.T[1:])
-        print(f"| {case} | {shares[:, 0].mean():.4f} | {gains} |", flush=True)
+        lines.append(f"| {case} | {shares[:, 0].mean():.4f} | {gains} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("option", choices=["auto", "thompson"])
     parser.add_argument("--instances", type=int, default=10)
+    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
-    (study_auto if arguments.option == "auto" else study_thompson)(arguments.instances)
+    table = (study_auto if arguments.option == "auto" else study_thompson)(arguments.instances)
+    if arguments.store:
+        command = f"python -m benchmarks.study_direct_mle {arguments.option} --instances {arguments.instances}"
+        rows = stored.of_table(table, LABELS)
+        stored.store(f"study_direct_mle_{arguments.option}", stored.measured(command, rows, {"": table}))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -139,7 +140,7 @@ def choose_types(feedback: Feedback, rng: np.random.Generator) -> tuple[int, lma
     for family in (FREE, CONFINED):
         last = -np.inf
         for model in family:
-            more = held_out(lambda part, model=model: fit(part, *model, rng), feedback) - simplest
+            more = held_out(partial(fit, n_types=model[0], method=model[1], rng=rng), feedback) - simplest
             if more.mean() > gain:
                 best, gain, stderr = model, more.mean(), more.std() / np.sqrt(len(more))
             if more.mean() <= last:  # larger ones of this family will not do better
@@ -257,7 +258,10 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(ratings))
     train, test = np.split(ratings[order], [len(ratings) // 2])
     print(f"{len(train)} people to learn from, {len(test)} to replay; gain over popular ± paired standard error")
-    print("| reward | L | types | factors | H | popular | greedy | lookahead | factors | 256 types |")
+    print(
+        "| reward | L | types | factors | H | popular | types, greedy | types, lookahead | factor model | "
+        "256 types of the factors |"
+    )
     print("|---" * 10 + "|")
     notes = []
     for kind in options.rewards:

@@ -1,9 +1,8 @@
-"""Shape annotations of the package are executed in every test; Hypothesis draws the same examples every time."""
+"""Shape annotations of the package are executed in every test; all chance comes from `LMAB_SEED` (see `seeds.py`)."""
 
 from __future__ import annotations
 
 import os
-import pkgutil
 from pathlib import Path
 
 # Before NumPy comes in: workers that share two cores must not each start two threads for every small matrix.
@@ -11,20 +10,20 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import hypothesis
-import jaxtyping
 import numpy as np
 import pytest
+import shapes
+from seeds import SEED, generator
 
 SOURCE = Path(__file__).parent.parent / "src" / "lmab"
+# Numba compiles the bare function, and typer reads the signatures of the commands.
+UNCHECKED = ("lmab._kernel.compiled", "lmab.cli")
 
 
-def _checked_modules() -> list[str]:
-    """Everything but the compiled kernels (Numba compiles the bare function) and the command line (typer reads it)."""
-    names = [module.name for module in pkgutil.walk_packages([str(SOURCE)], "lmab.", onerror=lambda name: None)]
-    return [name for name in names if not name.startswith(("lmab._kernel", "lmab.cli"))]
-
-
-jaxtyping.install_import_hook(_checked_modules(), "beartype.beartype")
+# By their files: to import a package here would be to import its modules before anything is checked.
+_paths = (path.relative_to(SOURCE.parent) for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+_names = (".".join(path.with_suffix("").parts) for path in _paths)
+shapes.install([name for name in _names if not name.startswith(UNCHECKED)])
 
 hypothesis.settings.register_profile(
     "lmab", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -32,6 +31,23 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lmab")
 
 
+def pytest_report_header() -> str:
+    return f"LMAB_SEED={SEED}" + (" (the ordinary draws)" if SEED == 0 else "")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under another seed, Hypothesis draws other examples."""
+    for item in items if SEED else ():
+        if isinstance(item, pytest.Function) and getattr(item.obj, "is_hypothesis_test", False):
+            hypothesis.seed(SEED)(item.obj)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
-    return np.random.default_rng(20221012)
+    return generator(20221012)
+
+
+@pytest.fixture
+def seed() -> int:
+    """`LMAB_SEED`, for a test whose draws are made elsewhere: by another program, or by an environment."""
+    return SEED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
+from seeds import generator
 
 import lmab
 from lmab import LatentBandit, Policy
@@ -29,7 +29,7 @@ def _planned(bandit: LatentBandit, horizon: int, **options) -> Policy:
 
 def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
     n_codes = bandit.n_arms * bandit.rewards.n_values
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     return HistoryPolicy(bandit.rewards.values, [rng.random((n_codes**t, bandit.n_arms)) for t in range(horizon)])
 
 
@@ -61,7 +61,7 @@ EXAMPLES: dict[str, Example] = {
 def concrete() -> dict[str, type[Policy]]:
     """Every final policy class that the package defines."""
     found: dict[str, type[Policy]] = {}
-    todo = [Policy]
+    todo: list[type[Policy]] = Policy.__subclasses__()
     while todo:
         cls = todo.pop()
         below = [one for one in cls.__subclasses__() if one.__module__.startswith("lmab")]

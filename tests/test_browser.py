@@ -26,6 +26,7 @@ SIZES = [(390, 844), (1440, 900)]
 
 @pytest.fixture(scope="module")
 def chromium():
+    assert CHROMIUM is not None
     with browser.launched(CHROMIUM) as running:
         yield running
 

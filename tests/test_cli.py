@@ -63,7 +63,7 @@ def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
     def fail(*args, **kwargs):
         raise InvalidArgument("horizon must be at least 1, got 0")
 
-    monkeypatch.setattr(demo.instances, "random_bandit", fail)
+    monkeypatch.setattr(vars(demo)["instances"], "random_bandit", fail)
     monkeypatch.setattr(sys, "argv", ["lmab", "demo"])
     with pytest.raises(SystemExit) as stop:
         main()

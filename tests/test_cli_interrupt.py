@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.cli.output import interruptible
@@ -54,7 +55,7 @@ def test_an_interrupted_fit_returns_the_best_so_far(rng):
                 interrupt()
             return asked()
 
-        fit = lmab.estimate(log, n_contexts=3, rng=np.random.default_rng(0), progress=observer)
+        fit = lmab.estimate(log, n_contexts=3, rng=generator(0), progress=observer)
     assert fit.status == "interrupted"
     assert len(seen) == 5
     assert np.isfinite(fit.log_likelihood)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from lmab.data import log_files as logfiles
 from lmab.errors import InvalidData, InvalidFile
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
-COLUMNS = {"episode": "e", "action": "a", "reward": "r", "step": "t"}
+COLUMNS: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r", "step": "t"}
 
 
 @pytest.fixture(params=FRAMES)
@@ -304,7 +305,7 @@ def test_a_csv_column_that_changes_its_mind(tmp_path, monkeypatch):
 def test_labels_decide_what_digits_in_a_csv_are(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("e,a,r\n1,101,0\n2,205,1\n")
-    columns = {"episode": "e", "action": "a", "reward": "r"}
+    columns: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r"}
     assert Episodes.read(path, **columns).arm_labels is None
     np.testing.assert_array_equal(Episodes.read(path, **columns, arm_labels=("205", "101")).actions, [1, 0])
     np.testing.assert_array_equal(Episodes.read(path, **columns, arm_labels=(205, 101)).actions, [1, 0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 
@@ -12,7 +13,7 @@ def worth(n_contexts: int, n_episodes: int, method: lmab.EM, n_instances: int) -
     """Mean over spherical instances with 50 arms and 7 steps; both policies look one step ahead, values are exact."""
     ratios = []
     for seed in range(n_instances):
-        rng = np.random.default_rng([seed, n_contexts, n_episodes])
+        rng = generator(seed, n_contexts, n_episodes)
         bandit = lmab.random_bandit(n_contexts, 50, rank=4, kind="spherical", rng=rng)
         log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=n_episodes, horizon=7, rng=rng)
         fit = lmab.estimate(log, n_contexts=n_contexts, method=method, rng=rng)

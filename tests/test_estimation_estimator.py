@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
@@ -17,7 +18,7 @@ def episodes(rng):
 
 
 def fit(episodes, n_contexts=2, seed=0, **keywords):
-    return lmab.estimate(episodes, n_contexts=n_contexts, rng=np.random.default_rng(seed), **keywords)
+    return lmab.estimate(episodes, n_contexts=n_contexts, rng=generator(seed), **keywords)
 
 
 def test_recovers_a_bandit(episodes):
@@ -28,6 +29,16 @@ def test_recovers_a_bandit(episodes):
     assert estimate.n_parameters == 1 + 2 * 3
     assert estimate.bic == pytest.approx(-2 * estimate.log_likelihood + 7 * np.log(3000))
     assert estimate.aic == pytest.approx(-2 * estimate.log_likelihood + 14)
+
+
+def test_a_status_may_be_given_as_text(episodes):
+    from dataclasses import replace
+
+    estimate = fit(episodes)
+    assert replace(estimate, status="converged").converged
+    assert not replace(estimate, status="interrupted").converged
+    with pytest.raises(InvalidArgument, match=r"status must be one of 'converged', .* got 'perhaps'"):
+        replace(estimate, status="perhaps")
 
 
 def test_log_likelihood_is_that_of_the_returned_bandit(episodes):
@@ -219,7 +230,9 @@ def test_progress_is_told_and_can_stop(episodes):
 
 
 def test_the_iteration_limit_is_reported(episodes):
-    estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    with pytest.warns(LmabWarning, match=r"did not converge: stopped by max_iterations after 5 maps.*raise it") as seen:
+        estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    assert seen[0].filename == __file__  # the warning points to the caller
     assert estimate.status == "iteration limit"
     assert not estimate.converged
     assert "raise it" in estimate.message

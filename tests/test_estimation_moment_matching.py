@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from seeds import generator
 
 import lmab
 from lmab.errors import LmabWarning
@@ -16,7 +18,7 @@ from lmab.moments.high_orders import core_moments
 
 def phases(n_contexts, n_arms, horizon, n_episodes, seed):
     """Algorithm 1's two phases on a random bandit with uneven weights: the bandit, the core set, the core plays."""
-    rng = np.random.default_rng([seed, n_contexts, n_arms])
+    rng = generator(seed, n_contexts, n_arms)
     means = lmab.random_bandit(n_contexts, n_arms, rng=rng).means
     bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(n_contexts, 5.0)), means)
     environment = lmab.Simulator(bandit, horizon=horizon, rng=rng)
@@ -95,12 +97,12 @@ def test_values_that_only_the_core_plays_pay_are_allowed_for(rng):
 
 def test_action_events_serve_as_well_as_pairs():
     """Remark A.1: a core set of events, three values, Algorithm 1 end to end."""
-    rng = np.random.default_rng(5)
+    rng = generator(5)
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), size=(2, 6)), [0, 0.5, 1])
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
     core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
     log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # as above
         warnings.simplefilter("ignore", LmabWarning)
         fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
     assert fit.distance(bandit) < 0.15
@@ -113,7 +115,8 @@ def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
     stopped = lmab.estimate(log, n_contexts=2, method=method, rng=rng, progress=lambda _: True)
     assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
     monkeypatch.setattr("lmab.estimation.moment_equations._MAX_EVALUATIONS", 2)
-    assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "iteration limit"
+    with pytest.warns(LmabWarning, match=r"did not converge.*raise restarts"):
+        assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "iteration limit"
 
 
 def test_weights_keep_their_least_value(rng):
@@ -160,9 +163,11 @@ def test_the_fine_grid_of_the_appendix(rng):
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
     method = lmab.MomentMatching(restarts=2, bins=None, epsilon=0.6)
     fit = lmab.estimate(log, n_contexts=2, method=method, rewards="gaussian", rng=rng)
-    family = fit.bandit.rewards
+    family: Any = fit.bandit.rewards
     assert len(family.edges) == family.n_values - 1 > 20
-    assert np.abs(family.values[family.encode(log.rewards)] - log.rewards).max() <= 0.6 / 4 + 1e-9
+    inside = log.rewards[(log.rewards > family.edges[0]) & (log.rewards < family.edges[-1])]
+    assert len(inside) > 0.99 * log.n_steps
+    assert np.abs(family.values[family.encode(inside)] - inside).max() <= 0.6 / 4 + 1e-9
 
 
 def test_bins(rng):
@@ -193,12 +198,15 @@ def test_value_gaps_of_algorithm_1(n_contexts, n_arms, horizon, n_episodes, limi
 def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
     distances = []
     for seed in range(5):
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         bandit = lmab.LatentBandit.gaussian(rng.dirichlet([5, 5, 5]), rng.uniform(-1, 1, (3, 20)))
         environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian"))
         plays = environment.play(rng.choice(core.arms, size=(15_000, 5)))
-        logs = {lmab.MomentMatching(design=core): plays, lmab.EM(): environment.run(lmab.Uniform(20), 30_000)}
+        logs: dict[Any, lmab.Episodes] = {
+            lmab.MomentMatching(design=core): plays,
+            lmab.EM(): environment.run(lmab.Uniform(20), 30_000),
+        }
         fits = [
             lmab.estimate(log, n_contexts=3, method=method, rewards="gaussian", scale=1.0, rng=rng).bandit
             for method, log in logs.items()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
+from lmab.estimation.standard_errors import standard_errors
 
 
 def test_one_context_has_binomial_errors(rng):
@@ -25,30 +27,36 @@ def test_one_gaussian_context_has_the_error_of_a_mean(rng):
     np.testing.assert_allclose(fit.standard_errors().means[0], 2 / np.sqrt(np.bincount(log.actions)), rtol=0.05)
 
 
-def test_scores_are_the_gradient_of_the_log_likelihood(rng):
-    """At any model, not only at the maximum: the information is the sum of squared numerical gradients."""
-    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0.0, 1.0, 3.0])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=25, horizon=4, rng=rng)
-    data = lmab.estimation.observe(log, values=[0.0, 1.0, 3.0])
-    matrix = data.information(bandit, 0.0).matrix
-    tables, last = bandit.rewards.probabilities, bandit.rewards.probabilities.argmax(axis=2)
+@pytest.mark.parametrize("strength", [0.0, 40.0])
+def test_the_prior_adds_its_plays_to_one_context(strength, rng):
+    """With contexts known the errors have closed forms, of plays and pseudo-plays together."""
+    coins = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]])
+    log = lmab.simulate(coins, lmab.Uniform(2), n_episodes=100, horizon=2, rng=rng)
+    plays, method = np.bincount(log.actions) + strength, lmab.EM(prior=strength)
+    fit = lmab.estimate(log, n_contexts=1, method=method, rng=rng)
+    means = fit.bandit.means[0]
+    np.testing.assert_allclose(fit.standard_errors().means[0], np.sqrt(means * (1 - means) / plays), rtol=1e-9)
+    normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=0.7, method=method, rng=rng)
+    np.testing.assert_allclose(normal.standard_errors().means[0], 0.7 / np.sqrt(plays), rtol=1e-9)
 
-    def logs(weight: float, change: tuple[int, int, int] | None, size: float) -> np.ndarray:
-        changed = tables.copy()
-        if change is not None:
-            context, arm, value = change
-            changed[context, arm, value] += size
-            changed[context, arm, last[context, arm]] -= size
-        other = lmab.LatentBandit.categorical([0.4 + weight, 0.6 - weight], changed, [0.0, 1.0, 3.0])
-        return np.logaddexp.reduce(lmab.belief.log_joint(other, log), axis=1)
 
-    gradients = [(logs(1e-6, None, 0) - logs(-1e-6, None, 0)) / 2e-6]
-    for context, arm, value in np.ndindex(2, 2, 3):
-        if value != last[context, arm]:
-            change = (context, arm, value)
-            gradients.append((logs(0, change, 1e-6) - logs(0, change, -1e-6)) / 2e-6)
-    gradients = np.array(gradients)
-    np.testing.assert_allclose(matrix, gradients @ gradients.T, rtol=1e-5, atol=1e-4)
+def test_three_values_one_context(rng):
+    probabilities = np.array([0.2, 0.5, 0.3])
+    truth = lmab.LatentBandit.categorical([1.0], [[probabilities]], [0.0, 1.0, 5.0])
+    log = lmab.simulate(truth, lmab.Uniform(1), n_episodes=400, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, rng=rng)
+    assert fit.standard_errors().means[0, 0] == pytest.approx(log.rewards.std() / np.sqrt(400), rel=1e-9)
+
+
+def test_a_weight_at_its_boundary_has_none(rng):
+    log = lmab.Episodes.from_arrays(np.tile([0, 1], (50, 1)), rng.integers(2, size=(50, 2)).astype(float))
+    data = lmab.estimation.observe(log)
+    bandit = lmab.LatentBandit.bernoulli([0.6, 0.4, 0.0], [[0.4, 0.5], [0.6, 0.3], [0.5, 0.5]])
+    errors = standard_errors(data.information(bandit, data.prior(1.0)))
+    assert np.isnan(errors.weights).tolist() == [False, False, True]
+    assert np.isfinite(errors.means[2]).all()  # the prior knows them
+    alone = standard_errors(data.information(bandit, data.prior(0.0)))
+    assert np.isinf(alone.means[2]).all()
 
 
 def test_what_the_log_does_not_determine_is_infinite(rng):
@@ -74,7 +82,7 @@ def test_a_prior_sharpens(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.2, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=4, rng=rng)
     free, tight = (
-        lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior), rng=np.random.default_rng(0)).standard_errors()
+        lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior), rng=generator(0)).standard_errors()
         for prior in (0.0, 50.0)
     )
     assert tight.means.max() < free.means.max()
@@ -102,10 +110,12 @@ def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **fam
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_standard_errors_agree_with_the_parametric_bootstrap(family):
     """300 draws: a bootstrap standard error is itself known to about 4 percent."""
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     means = [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]]
-    make = lmab.LatentBandit.bernoulli if family == "categorical" else lmab.LatentBandit.gaussian
-    bandit = make([0.3, 0.7], means) if family == "categorical" else make([0.3, 0.7], means, 0.5)
+    if family == "categorical":
+        bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], means)
+    else:
+        bandit = lmab.LatentBandit.gaussian([0.3, 0.7], means, 0.5)
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=5, rng=rng)
     fit = lmab.estimate(log, n_contexts=2, rewards=family, rng=rng)
     weights, spread = _bootstrap(fit, 300, rng, rewards=family)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import generator
 from strategies import logs
 
 import lmab
@@ -66,7 +67,7 @@ def test_orthogonal_components_are_found_exactly(k, seed):
 def test_error_falls_with_the_log():
     distances = []
     for n in (3000, 300_000):
-        rng = np.random.default_rng(3)
+        rng = generator(3)
         bandit = lmab.LatentBandit.bernoulli([0.5, 0.3, 0.2], rng.uniform(0.05, 0.95, (3, 6)))
         log = lmab.simulate(bandit, lmab.Uniform(6), n_episodes=n, horizon=4, rng=rng)
         fit = lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(), rng=rng)

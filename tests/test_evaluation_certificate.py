@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
@@ -19,7 +20,7 @@ PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(1
 
 
 def fitted(bandit, n_episodes, horizon, *, seed=0, prior=2.0, gap=0.01):
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     log = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_episodes=n_episodes, horizon=horizon, rng=rng)
     method = lmab.EM(prior=prior, restarts=8)
     estimate = lmab.estimate(log, n_contexts=bandit.n_contexts, method=method, rng=rng)
@@ -33,14 +34,14 @@ def case():
 
 @pytest.fixture(scope="module")
 def certificate(case):
-    return lmab.certify(*case, rng=np.random.default_rng(1))
+    return lmab.certify(*case, rng=generator(1))
 
 
 def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
-    estimate, plan, log = case
-    certificate = lmab.certify(*case, n_draws=20, rng=np.random.default_rng(1))
-    posterior = laplace(estimate.bandit, estimate.bandit.rewards, log, prior=estimate.prior)
-    weights, families = posterior.draw(20, np.random.default_rng(1))
+    estimate, plan, _ = case
+    certificate = lmab.certify(*case, n_draws=20, rng=generator(1))
+    posterior = laplace(estimate.information())
+    weights, families = posterior.draw(20, generator(1))
     best = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact()).lower
     for (optimum, value, transferred), weight, family in zip(certificate.draws, weights, families, strict=True):
         model = lmab.LatentBandit(weight, family)
@@ -57,7 +58,7 @@ def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises(seed):
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     bandit, other = (lmab.random_bandit(3, 8, kind="hard", rng=rng) for _ in range(2))
     tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
     for model in (bandit, other):
@@ -81,12 +82,12 @@ def test_the_intervals_are_the_stated_quantiles(case, certificate):
 
 
 def test_same_seed_same_bits(case, certificate):
-    again = lmab.certify(*case, rng=np.random.default_rng(1))
+    again = lmab.certify(*case, rng=generator(1))
     np.testing.assert_array_equal(again.draws, certificate.draws)
 
 
 def test_more_confidence_never_narrows(case, certificate):
-    surer = lmab.certify(*case, confidence=0.98, rng=np.random.default_rng(1))
+    surer = lmab.certify(*case, confidence=0.98, rng=generator(1))
     for name in ("value", "optimum", "regret"):
         (low, high), (lower, higher) = getattr(certificate, name), getattr(surer, name)
         assert lower <= low
@@ -94,7 +95,7 @@ def test_more_confidence_never_narrows(case, certificate):
 
 
 def test_more_data_narrows_all_three(certificate):
-    richer = lmab.certify(*fitted(PROBING, 20_000, 4), rng=np.random.default_rng(1))
+    richer = lmab.certify(*fitted(PROBING, 20_000, 4), rng=generator(1))
     for name in ("value", "optimum", "regret"):
         assert np.diff(getattr(richer, name)) < 0.5 * np.diff(getattr(certificate, name))
     assert richer.n_floored <= certificate.n_floored
@@ -102,7 +103,7 @@ def test_more_data_narrows_all_three(certificate):
 
 def test_with_much_data_the_truth_is_inside_narrow_intervals():
     estimate, plan, log = fitted(PROBING, 20_000, 4, gap=1e-4)
-    certificate = lmab.certify(estimate, plan, log, rng=np.random.default_rng(1))
+    certificate = lmab.certify(estimate, plan, log, rng=generator(1))
     optimum = lmab.plan(PROBING, horizon=4, method=lmab.Exact()).lower
     value = lmab.evaluate(plan.policy, PROBING, horizon=4).mean
     assert certificate.value[0] <= value <= certificate.value[1]
@@ -114,8 +115,8 @@ def test_the_planning_gap_is_what_better_planning_removes(case):
     estimate, _, log = case
     done = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact())
     undone = lmab.plan(estimate.bandit, horizon=4, method=lmab.QMDP())
-    finished = lmab.certify(estimate, done, log, rng=np.random.default_rng(1))
-    started = lmab.certify(estimate, undone, log, rng=np.random.default_rng(1))
+    finished = lmab.certify(estimate, done, log, rng=generator(1))
+    started = lmab.certify(estimate, undone, log, rng=generator(1))
     assert finished.planning_gap == pytest.approx(0, abs=1e-12)
     assert "planning is done" in finished.sentence
     assert started.planning_gap > 0.2
@@ -146,8 +147,8 @@ def test_arms_never_played_are_mentioned(case, certificate):
     assert certificate.n_unplayed == 0
     assert "never played" not in certificate.sentence
     wide = lmab.Episodes(np.minimum(log.actions, 5), log.rewards, log.offsets, n_arms=8)
-    estimate = lmab.estimate(wide, n_contexts=2, method=lmab.EM(prior=2.0, restarts=2), rng=np.random.default_rng(0))
-    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=np.random.default_rng(0))
+    estimate = lmab.estimate(wide, n_contexts=2, method=lmab.EM(prior=2.0, restarts=2), rng=generator(0))
+    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=generator(0))
     assert missing.n_unplayed == 2
     assert "2 arms were never played" in missing.sentence
 
@@ -164,7 +165,7 @@ def test_sessions_without_repeats(rng):
 
 
 def test_three_values_and_sessions_of_one_step():
-    rng = np.random.default_rng(2)
+    rng = generator(2)
     bandit = lmab.LatentBandit.categorical([0.6, 0.4], rng.dirichlet(np.ones(3), size=(2, 3)), [0.0, 1.0, 3.0])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=4, rng=rng)
     estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
@@ -177,16 +178,16 @@ def test_three_values_and_sessions_of_one_step():
 
 
 def test_one_context_and_a_dead_one():
-    rng = np.random.default_rng(3)
+    rng = generator(3)
     bandit = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.7]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=3, rng=rng)
     estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=1.0), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=3)
-    alone = lmab.certify(estimate, plan, log, rng=np.random.default_rng(0))
+    alone = lmab.certify(estimate, plan, log, rng=generator(0))
     assert alone.value[0] < 2.1 < alone.value[1]
     two = lmab.LatentBandit.bernoulli([1.0, 0.0], np.vstack([estimate.bandit.means, [[0.5, 0.5]]]))
     plan = lmab.plan(two, horizon=3)
-    dead = lmab.certify(replace(estimate, bandit=two), plan, log, rng=np.random.default_rng(0))
+    dead = lmab.certify(replace(estimate, bandit=two), plan, log, rng=generator(0))
     assert dead.value[0] < 2.1 < dead.value[1]
     assert np.isfinite(dead.draws).all()
 
@@ -194,12 +195,12 @@ def test_one_context_and_a_dead_one():
 def test_refuses_plain_maximum_likelihood_and_says_why(case):
     estimate, plan, log = case
     with pytest.raises(InvalidArgument, match=r"EM\(prior=2.0\).*got prior 0.*overfits"):
-        lmab.certify(replace(estimate, prior=0.0), plan, log, rng=np.random.default_rng(0))
+        lmab.certify(replace(estimate, prior=0.0), plan, log, rng=generator(0))
 
 
 def test_refuses_what_does_not_belong_together(case):
     estimate, plan, log = case
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     with pytest.raises(InvalidArgument, match="episodes must be the log"):
         lmab.certify(estimate, plan, log[:-1], rng=rng)
     with pytest.raises(InvalidArgument, match=r"plan must be a plan for estimate\.bandit"):
@@ -213,14 +214,14 @@ def test_refuses_what_does_not_belong_together(case):
 def test_accepts_an_equal_copy_of_the_log(case, certificate):
     estimate, plan, log = case
     copy = lmab.Episodes(log.actions.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
-    assert lmab.certify(estimate, plan, copy, rng=np.random.default_rng(1)).value == certificate.value
+    assert lmab.certify(estimate, plan, copy, rng=generator(1)).value == certificate.value
 
 
 def test_refuses_normal_rewards(case):
     estimate, plan, log = case
     normal = replace(estimate, bandit=lmab.LatentBandit.gaussian(PROBING.weights, PROBING.means))
     with pytest.raises(InvalidArgument, match="finitely many values"):
-        lmab.certify(normal, plan, log, rng=np.random.default_rng(0))
+        lmab.certify(normal, plan, log, rng=generator(0))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_refuses_normal_rewards(case):
     ],
 )
 def test_refuses_bad_arguments(case, changes, message):
-    arguments = {"rng": np.random.default_rng(0), **changes}
+    arguments = {"rng": generator(0), **changes}
     with pytest.raises(InvalidArgument, match=message):
         lmab.certify(*case, **arguments)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import Episodes, LatentBandit
@@ -13,17 +14,17 @@ from lmab.model import belief
 
 @pytest.fixture(scope="module")
 def bandit():
-    return lmab.random_bandit(3, 6, rng=np.random.default_rng(3))
+    return lmab.random_bandit(3, 6, rng=generator(3))
 
 
 @pytest.fixture(scope="module")
 def log(bandit):
-    return lmab.simulate(bandit, lmab.Uniform(6), n_episodes=6000, horizon=6, rng=np.random.default_rng(4))
+    return lmab.simulate(bandit, lmab.Uniform(6), n_episodes=6000, horizon=6, rng=generator(4))
 
 
 @pytest.fixture(scope="module")
 def checked(log):
-    return diagnostics.check(log, n_contexts=3, rng=np.random.default_rng(5))
+    return diagnostics.check(log, n_contexts=3, rng=generator(5))
 
 
 def test_a_latent_log_is_found_out(checked, bandit, log):

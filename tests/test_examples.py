@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from seeds import generator
 
 ROOT = Path(__file__).parent.parent
 RATINGS = Path(os.environ.get("LMAB_TRUTHS", "")) / "jester" / "jester1_dense_7200x100_int16.npz"
@@ -18,6 +19,7 @@ RATINGS = Path(os.environ.get("LMAB_TRUTHS", "")) / "jester" / "jester1_dense_72
 @pytest.fixture(scope="module")
 def jester():
     spec = importlib.util.spec_from_file_location("jester", ROOT / "examples" / "jester.py")
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["jester"] = module  # where dataclasses look for it
     spec.loader.exec_module(module)
@@ -31,7 +33,7 @@ def people(n: int, tastes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def test_the_table_is_printed_from_a_csv_file(jester, tmp_path, capsys, monkeypatch):
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     taste = rng.normal(size=100)
     ratings = people(600, np.stack([taste, -taste]), rng).round(2)
     half_rated = ratings[:5].copy()
@@ -55,7 +57,7 @@ def test_the_table_is_printed_from_a_csv_file(jester, tmp_path, capsys, monkeypa
 
 
 def test_generosity_alone_is_one_type(jester):
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     alike = people(600, np.tile(rng.normal(size=100), (2, 1)), rng)
     feedback = jester.show(jester.rewards(alike, "A"), 10, rng)
     n_types, _, note = jester.choose_types(feedback, rng)
@@ -64,7 +66,7 @@ def test_generosity_alone_is_one_type(jester):
 
 
 def test_one_type_is_the_popular_sequence(jester):
-    rng = np.random.default_rng(2)
+    rng = generator(2)
     liked = jester.rewards(people(200, rng.normal(size=(1, 100)), rng), "A")
     feedback = jester.show(liked, 10, rng)
     bandit = jester.fit(feedback, 1, jester.FREE[0][1], rng)

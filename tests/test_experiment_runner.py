@@ -71,8 +71,8 @@ def test_ctrl_c_does_not_wait_for_what_is_in_flight(tmp_path):
     victim = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(TESTS)}, stderr=subprocess.DEVNULL)
     wait_until(lambda: len(started(tmp_path)) == 2)
     victim.send_signal(signal.SIGINT)
-    assert victim.wait(timeout=15) != 0
-    wait_until(lambda: not any(alive(process) for _, process in started(tmp_path)), 15)
+    assert victim.wait(timeout=25) != 0  # a trial takes 30 s
+    wait_until(lambda: not any(alive(process) for _, process in started(tmp_path)), 25)
     assert store.rows() == []
 
 

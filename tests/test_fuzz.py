@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import generator
 
 import lmab
 from lmab import Episodes
@@ -52,7 +53,7 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def a_table() -> pa.Table:
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     n = 60
     return pa.table(
         {
@@ -72,7 +73,7 @@ def logs_of(kind: str, folder: Path) -> Path:
     elif kind == "parquet":
         pa.parquet.write_table(a_table(), path, row_group_size=25)
     else:  # with the note that our own files carry
-        columns = {name: name for name in ("episode", "action", "reward", "step", "propensity")}
+        columns: dict[str, Any] = {name: name for name in ("episode", "action", "reward", "step", "propensity")}
         Episodes.from_frame(a_table(), **columns).write(path)
     return path
 
@@ -93,7 +94,7 @@ def survives(read, path: Path) -> bool:
 @pytest.mark.parametrize("kind", ["csv", "parquet", "pq"])
 def test_damaged_logs(tmp_path, kind):
     original = logs_of(kind, tmp_path).read_bytes()
-    rng = np.random.default_rng(7)
+    rng = generator(7)
     path = tmp_path / f"damaged.{kind}"
     read = 0
     for _ in range(MUTATIONS):
@@ -112,7 +113,7 @@ def results(bandit: lmab.LatentBandit, rng: np.random.Generator) -> dict[str, An
 
 
 def models(folder: Path) -> list[Path]:
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     bandit = lmab.LatentBandit(
         np.array([0.5, 0.5]), lmab.random_bandit(2, 4, rng=rng).rewards, arm_labels=("a", "b", "c", "d")
     )
@@ -136,7 +137,7 @@ def models(folder: Path) -> list[Path]:
 
 def test_damaged_models(tmp_path):
     originals = [path.read_bytes() for path in models(tmp_path)]
-    rng = np.random.default_rng(8)
+    rng = generator(8)
     path = tmp_path / "damaged.lmab"
     read = 0
     for k in range(MUTATIONS):
@@ -167,7 +168,7 @@ def speaks(value: Any) -> None:
 
 def test_models_whose_contents_lie(tmp_path):
     """The archive is sound, its members are not: checksums cannot help here."""
-    rng = np.random.default_rng(9)
+    rng = generator(9)
     originals = []
     for path in models(tmp_path):
         with zipfile.ZipFile(path) as archive:

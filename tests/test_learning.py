@@ -5,6 +5,7 @@ from __future__ import annotations
 import learners
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import Episodes
@@ -25,7 +26,7 @@ class Recorder:
     """Nothing but the protocol of an environment, and a list of what was played."""
 
     def __init__(self, seed: int = 1) -> None:
-        self._simulator = lmab.Simulator(BANDIT, horizon=HORIZON, rng=np.random.default_rng(seed))
+        self._simulator = lmab.Simulator(BANDIT, horizon=HORIZON, rng=generator(seed))
         self.rounds: list[Episodes] = []
 
     n_arms, horizon = BANDIT.n_arms, HORIZON
@@ -44,7 +45,7 @@ class Recorder:
 
 
 def learn(learner, environment, seed: int = 2):
-    return lmab.learn(environment, learner, n_episodes=BUDGET, rng=np.random.default_rng(seed))
+    return lmab.learn(environment, learner, n_episodes=BUDGET, rng=generator(seed))
 
 
 def test_every_learner_keeps_the_laws(example):
@@ -70,7 +71,7 @@ def test_learns_a_policy_for_the_environment(example):
 
 
 def new_run(learner=None, **options):
-    settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": np.random.default_rng(0), **options}
+    settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": generator(0), **options}
     return lmab.Run(learner or lmab.DirectMLE(2), **settings)
 
 
@@ -338,12 +339,30 @@ def test_optimism_fades_with_what_was_seen():
     assert (BANDIT.means + learner._bonus(BANDIT, np.ones((2, 4)), 1000) <= 1).all()
 
 
+def test_l_ucrl_sweeps_over_all_episodes_after_every_batch(monkeypatch):
+    from lmab.learning import l_ucrl
+
+    seen = []
+
+    def recorded(bandit, episodes, **options):
+        seen.append((len(episodes), options["sweeps"], options["prior"]))
+        return sweep(bandit, episodes, **options)
+
+    sweep = l_ucrl.sweep
+    monkeypatch.setattr(l_ucrl, "sweep", recorded)
+    environment = lmab.Simulator(BANDIT, horizon=4, rng=generator(0))
+    learner = lmab.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
+    lmab.learn(environment, learner, n_episodes=200, planner=lmab.QMDP(), rng=generator(0))
+    assert seen == [(100, 4, 1.5), (150, 4, 1.5), (200, 4, 1.5)]
+    assert lmab.LUCRL(2).sweeps == 3
+
+
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
 def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1, 0.5], [0.0, 0.9, 0.5]])
-    environment = lmab.Simulator(bandit, horizon=3, rng=np.random.default_rng(0))
+    environment = lmab.Simulator(bandit, horizon=3, rng=generator(0))
     learner = learners.EXAMPLES[name](bandit)
-    learned = lmab.learn(environment, learner, n_episodes=3000, values=[0, 1, 7], rng=np.random.default_rng(0))
+    learned = lmab.learn(environment, learner, n_episodes=3000, values=[0, 1, 7], rng=generator(0))
     probabilities = learned.bandit.rewards.probabilities
     assert probabilities.shape[2] == 3  # the value never seen is possible, too
     assert probabilities.min() > 0.9e-3
@@ -352,20 +371,20 @@ def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
 
 def test_values_too_rare_to_be_seen_can_be_named():
     environment = Recorder()
-    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=np.random.default_rng(0))
+    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=generator(0))
     assert learned.policy.act_on([(0, 5.0)]) in range(4)
 
 
 def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
     """Appendix B.2: 2 steps do not identify 2 contexts, yet the policy earns what the best one does."""
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1.5, -1.5, 0.2, 0.0], [-1.5, 1.5, 0.2, 0.0]])
     environment = lmab.Simulator(bandit, horizon=2, rng=rng)
     learned = lmab.learn(environment, lmab.EDMoments(2), n_episodes=30_000, rng=rng, rewards="gaussian")
     learned.policy.save(tmp_path / "policy.lmab")
     policy = lmab.load(tmp_path / "policy.lmab")
     value, best, fixed = (
-        lmab.evaluate(one, bandit, horizon=2, n_episodes=50_000, rng=np.random.default_rng(1)).mean
+        lmab.evaluate(one, bandit, horizon=2, n_episodes=50_000, rng=generator(1)).mean
         for one in (policy, lmab.plan(bandit, horizon=2).policy, lmab.Stationary(0))
     )
     assert value > best - 0.05

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
+from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
@@ -27,7 +27,7 @@ def run(*arguments: object) -> dict:
 
 
 def test_files_of_0_1_are_what_they_were():
-    truth = lmab.random_bandit(2, 4, rng=np.random.default_rng(3))
+    truth = lmab.random_bandit(2, 4, rng=generator(3))
     assert lmab.load(OLD / "bandit.lmab").distance(truth) < 1e-12
     assert isinstance(lmab.load(OLD / "fit.lmab"), lmab.LatentBandit)
     for name in ("policy.lmab", "plan.lmab"):

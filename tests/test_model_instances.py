@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 
@@ -32,7 +33,7 @@ def test_mixtures_stay_in_the_hull_of_their_base(rng, kind):
 
 def test_spread_contexts_lie_further_apart_than_ordinary_ones():
     def spread(kind):
-        bandits = [lmab.random_bandit(6, 30, kind=kind, rng=np.random.default_rng(seed)) for seed in range(20)]
+        bandits = [lmab.random_bandit(6, 30, kind=kind, rng=generator(seed)) for seed in range(20)]
         return np.mean([bandit.means.std(axis=0).mean() for bandit in bandits])
 
     assert spread("spread") > spread("ordinary")
@@ -42,7 +43,7 @@ def test_spread_contexts_lie_further_apart_than_ordinary_ones():
 def test_hard_kinds_pay_for_information(kind):
     """Greedy never leaves the safe arm; probing first and then the context's own arm does much better."""
     for seed in range(5):
-        bandit = lmab.random_bandit(4, 20, kind=kind, rng=np.random.default_rng(seed))
+        bandit = lmab.random_bandit(4, 20, kind=kind, rng=generator(seed))
         greedy = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=10).mean
         full = 10 * float(bandit.weights @ bandit.means.max(axis=1))
         assert greedy < 0.75 * full

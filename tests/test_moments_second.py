@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from seeds import generator
 from strategies import logs
 
 import lmab
@@ -66,7 +67,11 @@ def test_noise_of_normal_rewards_never_enters(rng):
 def test_the_rank_is_found(rng, n_contexts):
     bandit = lmab.random_bandit(n_contexts, 20, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=50_000, horizon=7, rng=rng)
-    assert lmab.subspace(log).rank == min(n_contexts, 4)
+    values = np.linalg.eigvalsh((bandit.rewards.table * bandit.weights) @ bandit.rewards.table.T)
+    space = lmab.subspace(log)
+    # Eigenvalues are off by about the noise: what is twice as large is seen, and what is not there never is.
+    assert space.noise is not None
+    assert (values > 2 * space.noise).sum() <= space.rank <= (values > 1e-9).sum() == min(n_contexts, 4)
 
 
 def sup_distance(bandit, space) -> float:
@@ -78,7 +83,7 @@ def test_all_pairs_beat_the_first_two_steps():
     """Paired on the same logs: about .16 against .37 at this size."""
     distances = []
     for seed in range(4):
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         bandit = lmab.random_bandit(5, 50, rng=rng)
         log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=10_000, horizon=7, rng=rng)
         distances.append([sup_distance(bandit, lmab.subspace(log, rank=4, pairs=p)) for p in ("all", "first-two")])

@@ -13,6 +13,7 @@ import oracle
 import planners
 import pytest
 from planning_cases import TWO_UNIFORM_ARMS, small_bandit, two_uniform_arms
+from seeds import generator
 
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead
@@ -46,7 +47,7 @@ def test_exact_is_brute_force(seed):
 
 
 def test_certified_brackets_exact_on_a_hundred_instances():
-    rng = np.random.default_rng(7)
+    rng = generator(7)
     for _ in range(100):
         n_contexts, n_arms, n_values, horizon = (int(n) for n in rng.integers([1, 2, 2, 1], [5, 7, 4, 7]))
         probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, n_arms))
@@ -121,7 +122,7 @@ def test_qmdp_is_greedy(seed):
     policy = lmab.plan(bandit, horizon=horizon, method=QMDP()).policy
     # The definition of Q-MDP: mean now, plus the best of every context afterwards.
     means, remaining = bandit.means, horizon
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     state, memory = policy.start(50), np.tile(bandit.weights, (50, 1))
     for step in range(horizon):
         remaining = horizon - step
@@ -179,7 +180,7 @@ def test_trials_that_gain_little_do_not_stall_just_short_of_the_gap():
 
 
 def test_same_seed_same_plan_whatever_else_the_machine_does():
-    bandit = lmab.random_bandit(7, 50, kind="deep", rng=np.random.default_rng(3))
+    bandit = lmab.random_bandit(7, 50, kind="deep", rng=generator(3))
     quiet = lmab.plan(bandit, horizon=10, method=Certified(gap=0.005))
     assert len(quiet.trace) > 5  # long enough to ask for the information price on the way
     busy = threading.Event()
@@ -207,7 +208,7 @@ def test_time_limit_leaves_valid_bounds():
 
 
 def test_exact_out_of_time_falls_back_to_a_lookahead():
-    bandit = lmab.random_bandit(3, 20, rng=np.random.default_rng(0))
+    bandit = lmab.random_bandit(3, 20, rng=generator(0))
     plan = lmab.plan(bandit, horizon=6, method=Exact(), time_limit=1e-6)
     assert plan.status == "time limit"
     exact = lmab.plan(bandit, horizon=6, method=Exact())
@@ -255,9 +256,9 @@ def test_errors_name_the_argument():
     with pytest.raises(InvalidArgument, match="depth must be an integer of at least 0, got -1"):
         Lookahead(-1)
     with pytest.raises(InvalidArgument, match="depth must keep"):
-        lmab.plan(lmab.random_bandit(3, 50, rng=np.random.default_rng(0)), horizon=9, method=Lookahead(5))
+        lmab.plan(lmab.random_bandit(3, 50, rng=generator(0)), horizon=9, method=Lookahead(5))
     with pytest.raises(TooLarge, match=r"Exact would need \d+ states \(100 arm-value pairs, 20 steps\), more than"):
-        lmab.plan(lmab.random_bandit(3, 50, rng=np.random.default_rng(0)), horizon=20, method=Exact())
+        lmab.plan(lmab.random_bandit(3, 50, rng=generator(0)), horizon=20, method=Exact())
 
 
 def test_plans_and_methods_are_values():

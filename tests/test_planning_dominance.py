@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.planning.clock import Clock
@@ -32,7 +33,7 @@ def _bandit(kind: str, n_values: int, rng: np.random.Generator) -> lmab.LatentBa
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("kind", "n_values"), [("hard", 2), ("ordinary", 2), ("categorical", 2), ("categorical", 3)])
 def test_nothing_is_lost(kind, n_values, seed):
-    bandit = _bandit(kind, n_values, np.random.default_rng(seed))
+    bandit = _bandit(kind, n_values, generator(seed))
     problem = Problem.of(bandit, 4, 2)
     kept = undominated_arms(problem.table, problem.means)
     everything = np.arange(bandit.n_arms)
@@ -56,7 +57,7 @@ def test_means_alone_would_lose_what_cheap_arms_tell():
 
 
 def test_the_last_step_needs_only_arms_that_are_best_somewhere():
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     means = rng.random((30, 4))
     kept = best_somewhere(means)
     assert len(kept) < 30
@@ -88,7 +89,7 @@ def test_solver_tolerance_is_no_dominance():
 
 
 def test_vectors_name_the_arms_of_the_bandit_after_arms_were_dropped():
-    bandit = lmab.random_bandit(4, 20, kind="hard", rng=np.random.default_rng(0))
+    bandit = lmab.random_bandit(4, 20, kind="hard", rng=generator(0))
     search = Search(Problem.of(bandit, 5, 2), seed=0)
     search.drop_dominated_arms(Clock(60.0))
     assert len(search.arms.means) < 20
@@ -99,7 +100,7 @@ def test_vectors_name_the_arms_of_the_bandit_after_arms_were_dropped():
 
 
 def test_a_search_that_drops_arms_ends_at_the_same_optimum():
-    bandit = lmab.random_bandit(4, 20, kind="hard", rng=np.random.default_rng(0))
+    bandit = lmab.random_bandit(4, 20, kind="hard", rng=generator(0))
     exact = lmab.plan(bandit, horizon=5, method=lmab.Exact()).lower
     plan = lmab.plan(bandit, horizon=5, method=lmab.Certified(gap=1e-8))  # open long enough to drop
     assert plan.status == "certified"

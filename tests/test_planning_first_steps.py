@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import TooLarge
@@ -16,7 +17,7 @@ def _nodes(tree):
 
 
 def test_the_tree_is_the_policy():
-    bandit = lmab.random_bandit(4, 10, kind="hard", rng=np.random.default_rng(1))
+    bandit = lmab.random_bandit(4, 10, kind="hard", rng=generator(1))
     policy = lmab.plan(bandit, horizon=5).policy
 
     def follow(tree, history):
@@ -57,7 +58,7 @@ def test_labels_and_continuous_rewards():
 
 
 def test_a_tree_too_large_to_print_is_refused(monkeypatch):
-    bandit = lmab.random_bandit(4, 10, kind="hard", rng=np.random.default_rng(1))
+    bandit = lmab.random_bandit(4, 10, kind="hard", rng=generator(1))
     policy = lmab.plan(bandit, horizon=5).policy
     monkeypatch.setattr("lmab.planning.first_steps.LIMIT", 8)
     assert policy.tree(4).step == 0

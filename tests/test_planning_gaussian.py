@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import LatentBandit
@@ -25,7 +26,7 @@ def test_bins_are_equally_likely_and_sum_to_one(bandit):
 
 def test_codes_find_the_bin(bandit):
     problem = Problem.of(bandit, 3, 8)
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     contexts, arms = rng.integers(2, size=20_000), rng.integers(3, size=20_000)
     codes = problem.codes(arms, bandit.rewards.sample(contexts, arms, rng=rng))
     assert (codes // 8 == arms).all()
@@ -39,7 +40,7 @@ def test_codes_find_the_bin(bandit):
 )
 def test_lower_holds_for_the_gaussian_problem_and_upper_is_full_information(bandit, method):
     plan = lmab.plan(bandit, horizon=4, method=method, bins=6)
-    estimate = lmab.evaluate(plan.policy, bandit, horizon=4, n_episodes=20_000, rng=np.random.default_rng(1))
+    estimate = lmab.evaluate(plan.policy, bandit, horizon=4, n_episodes=20_000, rng=generator(1))
     assert plan.lower <= estimate.mean + 4 * estimate.stderr
     assert estimate.mean <= plan.upper + 4 * estimate.stderr
     assert plan.upper == pytest.approx(4 * (bandit.weights @ bandit.means.max(axis=1)))

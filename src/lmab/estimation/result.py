@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,41 +15,14 @@ from .._shapes import Array, Float
 from ..checks import check_same_length
 from ..data import Episodes, Fingerprint
 from ..errors import InvalidArgument
-from ..model import Bins, Gaussian, LatentBandit, belief
-from .categorical import CategoricalObservations
-from .gaussian import GaussianObservations
-from .held_out import Calibration, Check, Gain
+from ..model import Bins, LatentBandit, belief
+from ..status import Status
+from .check import Calibration, Check, Gain
+from .encoding import observe
+from .information import Information
 from .observations import Observations
+from .passes import Threads
 from .standard_errors import StandardErrors, standard_errors
-
-CONVERGED = "converged"
-ITERATION_LIMIT = "iteration limit"
-INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a long fit tells its observer."""
-
-    stage: str  # "starts", "climb", "polish", or "3 contexts: climb" and the like
-    iteration: int
-    max_iterations: int
-    log_likelihood: float  # of the best so far (plus log prior, where there is one)
-
-
-Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
-
-
-class StopOnce:
-    """An observer that, once told to stop, stays stopped: a fit may have several stages to leave."""
-
-    def __init__(self, observer: Observer | None) -> None:
-        self._observer = observer
-        self.stopped = False
-
-    def __call__(self, progress: Progress) -> bool:
-        self.stopped = self.stopped or (self._observer is not None and bool(self._observer(progress)))
-        return self.stopped
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +77,7 @@ class Estimate:
     bandit: LatentBandit
     log_likelihood: float  # total, natural logarithm, without the prior
     n_parameters: int
-    status: str  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
+    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED; equal to its name as text
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
     starts: Starts
@@ -116,6 +88,9 @@ class Estimate:
     check: Check | None = None  # what held-out sessions said, where they were asked
     fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log, where the log is not here
     known_scale: bool = False  # the scale of normal rewards was given; of use where the log is not here
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
 
     @property
     def episodes(self) -> Episodes:
@@ -135,7 +110,7 @@ class Estimate:
     @property
     def converged(self) -> bool:
         """Whether the best start, the one that is returned, converged."""
-        return self.status == CONVERGED
+        return self.status is Status.CONVERGED
 
     @property
     def n_contexts(self) -> int:
@@ -215,7 +190,7 @@ class Estimate:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        known = self.known_scale if self.observations is None else _has_known_scale(self.observations)
+        known = self.known_scale if self.observations is None else self.observations.known_scale is not None
         return records.encode(
             replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
         )
@@ -224,8 +199,14 @@ class Estimate:
     def from_record(cls, record: files.Record) -> Estimate:
         return records.decode(record, cls, _PARTS, observations=None)
 
+    def information(self, episodes: Episodes | None = None) -> Information:
+        """The observed information about the bandit, that of the prior included (Louis' identity)."""
+        observations = (self if episodes is None else self.with_log(episodes)).require_log()
+        with Threads() as passes:
+            return observations.information(self.bandit, observations.prior(self.prior), passes)
+
     def standard_errors(self, episodes: Episodes | None = None) -> StandardErrors:
-        """Standard errors of the weights and means, from the observed information (outer products of the scores).
+        """Standard errors of the weights and means, from the observed information.
 
         Of an estimate from a file they take the `episodes` that were fitted.
 
@@ -240,8 +221,7 @@ class Estimate:
             >>> lmab.estimate(episodes, n_contexts=2, rng=rng).standard_errors().weights.round(2)
             array([0.01, 0.01])
         """
-        observations = (self if episodes is None else self.with_log(episodes)).require_log()
-        return standard_errors(observations.information(self.bandit, self.prior))
+        return standard_errors(self.information(episodes))
 
     def __repr__(self) -> str:
         return (
@@ -263,24 +243,5 @@ _PARTS: records.Makers = {
 def _observe(bandit: LatentBandit, episodes: Episodes, known_scale: bool) -> Observations:
     """The log as the fit of `bandit` saw it."""
     rewards = bandit.rewards
-    if isinstance(rewards, Gaussian):
-        return GaussianObservations.encode(episodes, rewards.scale if known_scale else None)
-    return CategoricalObservations.encode(episodes, rewards.values)
-
-
-def _has_known_scale(observations: Observations) -> bool:
-    return getattr(observations, "known_scale", None) is not None
-
-
-class Estimator(Protocol):
-    """A way to fit a bandit: `EM`, `MomentMatching`, `TensorDecomposition`."""
-
-    def fit(
-        self,
-        observations: Observations,
-        *,
-        n_contexts: int,
-        rng: np.random.Generator,
-        progress: Observer | None = None,
-    ) -> Estimate:
-        """Fit `n_contexts` contexts to the encoded log."""
+    scale = rewards.spread if known_scale else None
+    return observe(episodes, rewards=rewards.family, values=rewards.values, scale=scale)

@@ -27,6 +27,7 @@ _MAX_EVENT_VALUES = 12  # 2^Z events per arm
 _BLOCK = 4096  # rows whose scores are computed at once: they stay in cache
 _MAX_ROUNDS = 200
 _NEGLIGIBLE = 1e-9  # weight below which a row is no part of a design
+_SINGULAR = 1e-6  # rows span if their least singular value is this part of the largest: else no factor can be had
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +288,8 @@ def _reduce(
         fewer = chosen[chosen != row]
         if target < 1.01 * rank and _likeness(rows[fewer], rows[row]) < 0.99:
             continue
-        if np.linalg.matrix_rank(rows[fewer]) < rank:
+        singular = np.linalg.svd(rows[fewer], compute_uv=False)
+        if singular[-1] < _SINGULAR * singular[0]:
             continue
         lighter = _optimal_weights(rows[fewer])
         if lighter.min() > _NEGLIGIBLE and _scores(rows, _factor(rows[fewer], lighter)).max() <= target:

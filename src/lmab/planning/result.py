@@ -47,7 +47,7 @@ class Plan:
     estimate: Estimate | None = field(repr=False, default=None)  # what it was planned on, where that was an estimate
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", _status(self.status))
+        object.__setattr__(self, "status", Status.named(self.status))
 
     @property
     def gap(self) -> float:
@@ -99,13 +99,6 @@ class Plan:
 
         def __getattr__(self, name: str) -> Any:
             return _moved.forward(self, "policy", name)
-
-
-def _status(text: str) -> Status:
-    """The status of that name: a planner may say it as text."""
-    if text not in list(Status):
-        raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
-    return Status(text)  # type: ignore[call-arg]  # mypy takes the look-up of a member for the making of one
 
 
 def policy_of(given: Policy | Plan) -> Policy:

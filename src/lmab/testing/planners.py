@@ -24,6 +24,7 @@ from .report import Broken, Law, Report, expect, keep
 
 _EXACT = 1e-9  # rounding, in proportion to the largest sum of rewards
 _INTEGRAL = 1e-3  # error of the integrals over normal rewards
+_STATUSES = (Status.OPTIMAL, Status.CERTIFIED, Status.TIME_LIMIT, Status.INTERRUPTED, Status.HEURISTIC)  # of plans
 _BINS = 3  # few: a bound that holds only for rewards in bins is then far from the truth
 
 
@@ -143,7 +144,7 @@ def _optimum(bandit: LatentBandit, horizon: int, repeats: bool) -> float:
 def _status(case: _Plans) -> None:
     for name, planned in case.made.items():
         result = planned.plan
-        expect(result.status in list(Status), f"on '{name}' status must be a Status, got {result.status!r}")
+        expect(result.status in _STATUSES, f"on '{name}' status must be one of {_STATUSES}, got {result.status!r}")
         proved = result.upper - result.lower <= planned.tolerance
         seen = f"on '{name}' status is 'optimal', but the bounds are {result.lower:.9g} and {result.upper:.9g}"
         expect(result.status != "optimal" or proved, seen)

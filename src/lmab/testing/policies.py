@@ -24,8 +24,8 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
 
     The laws: one session and n sessions agree; `act_on` is stepping; a policy without chance repeats itself, one with
     chance asks for `rng` and plays as often as its `distribution` says; masks are respected; observing changes no
-    state; `order_free`, `adaptive`, `n_arms` and `horizon` say the truth; bad arguments are refused by name; a saved
-    policy makes the same decisions; the repr is short.
+    state; `order_free`, `adaptive`, `repeats`, `n_arms` and `horizon` say the truth; bad arguments are refused by name;
+    a saved policy makes the same decisions; the repr is short.
 
     Args:
         policy: what to check.
@@ -39,7 +39,7 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
         >>> from lmab.testing import check_policy
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> check_policy(lmab.Greedy(bandit), bandit)
-        Report(Greedy keeps 19 laws)
+        Report(Greedy keeps 20 laws)
     """
     return keep(type(policy).__name__, LAWS, Sessions(policy, bandit))
 
@@ -227,6 +227,20 @@ def _size(case: Sessions) -> None:
     expect(fine, f"arm_labels must be None or {case.bandit.n_arms} labels, got {labels!r}")
 
 
+def _repeats(case: Sessions) -> None:
+    if case.policy.repeats:
+        return  # it says that it may play an arm twice
+    _, rewards = case.played
+    steps = min(case.n_steps, case.bandit.n_arms)
+    state, mine = case.policy.start(case.n), np.empty((case.n, 0), np.int64)
+    for step in range(steps):
+        chosen = decide_all(case.policy, state)
+        again = np.flatnonzero((mine == chosen[:, None]).any(axis=1))
+        mine = np.column_stack([mine, chosen])
+        expect(not len(again), f"repeats is False, but a session plays the arms {mine[again[:1]].ravel().tolist()}")
+        state = case.policy.observe(state, chosen, rewards[step])
+
+
 def _horizon(case: Sessions) -> None:
     horizon = case.policy.horizon
     state = case.policy.start()
@@ -311,6 +325,7 @@ LAWS: dict[str, Law[Sessions]] = {
     "a mask that leaves nothing to play is refused": _bad_masks,
     "order_free says the truth": _order_free,
     "adaptive says the truth": _adaptive,
+    "repeats says the truth": _repeats,
     "horizon says the truth": _horizon,
     "bad arms and rewards are refused": _bad_observations,
     "a saved policy makes the same decisions": _saved,

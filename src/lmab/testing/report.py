@@ -20,14 +20,14 @@ class BrokenLaw(AssertionError):
 
     Examples:
         >>> import lmab
-        >>> class Stubborn(lmab.Greedy):
-        ...     kind = "stubborn"
+        >>> class Unmoved(lmab.Greedy):
+        ...     kind = "unmoved"
         ...     adaptive = False  # but it does look at rewards
         >>> bandit = lmab.random_bandit(3, 4, rng=0)
-        >>> lmab.testing.check_policy(Stubborn(bandit), bandit)
+        >>> lmab.testing.check_policy(Unmoved(bandit), bandit)
         Traceback (most recent call last):
         ...
-        lmab.testing.report.BrokenLaw: Stubborn breaks the law 'adaptive says the truth': the same arms ...
+        lmab.testing.report.BrokenLaw: Unmoved breaks the law 'adaptive says the truth': the same arms ...
     """
 
 

@@ -1,0 +1,94 @@
+"""Rows: what a benchmark measured, by name, with the command, the day, the version and the machine.
+
+A benchmark's `main` prints and returns its rows. `python -m benchmarks NAME --store` keeps them in
+`docs/benchmarks/rows.json`, and README and pages take their figures from there (see `figures`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+Rows = dict[str, float]
+
+STORE = Path(__file__).parent.parent / "docs" / "benchmarks" / "rows.json"
+NUMBER = r"[+-]?(?:\d[\d,]*)?\.?\d+"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a benchmark."""
+
+    command: str
+    date: str
+    version: str  # of lmab
+    machine: str
+    rows: Rows
+    tables: dict[str, str] = field(default_factory=dict)  # as printed, by name: Markdown
+
+
+def measured(command: str, rows: Rows, tables: Mapping[str, str] | None = None) -> Measured:
+    """These rows and tables, measured here and now."""
+    import lmab
+
+    today = datetime.date.today().isoformat()
+    short = {name: float(f"{value:.6g}") for name, value in rows.items()}
+    return Measured(command, today, lmab.__version__, machine(), short, dict(tables or {}))
+
+
+def machine() -> str:
+    """The processor and the number of cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def of_table(table: str, labels: Sequence[str]) -> Rows:
+    """The numbers of a Markdown table: a row is named by its cells under `labels`, and by the head of the column.
+
+    Examples:
+        >>> of_table("| N | found |\\n|---|---|\\n| 1,000 | .9 ± .1 |", ["N"])
+        {'1000/found': 0.9, '1000/found/2': 0.1}
+    """
+    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    heads, rows = lines[0], {}
+    for cells in lines[2:]:
+        named = dict(zip(heads, cells, strict=True))
+        name = "-".join(_slug(named[label]) for label in labels if named[label])
+        for head in heads:
+            numbers = [] if head in labels else re.findall(NUMBER, named[head])
+            for place, number in enumerate(numbers, 1):
+                rows[f"{name}/{_slug(head)}" + (f"/{place}" if place > 1 else "")] = float(number.replace(",", ""))
+    return rows
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w+.]+", "-", text.replace(",", "")).strip("-")
+
+
+def read(path: Path = STORE) -> dict[str, Measured]:
+    """The stored runs, by the name of the benchmark."""
+    if not path.exists():
+        return {}
+    return {name: Measured(**record) for name, record in json.loads(path.read_text()).items()}
+
+
+def store(name: str, run: Measured, path: Path = STORE) -> None:
+    """Keep a run in place of the one before."""
+    runs = read(path) | {name: run}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({key: asdict(runs[key]) for key in sorted(runs)}, indent=1, ensure_ascii=False) + "\n")
+
+
+def flat(runs: dict[str, Measured]) -> Rows:
+    """All rows by their full names, `benchmark/row`."""
+    return {f"{name}/{key}": value for name, run in runs.items() for key, value in run.rows.items()}

@@ -1,0 +1,98 @@
+"""What learners reach on random spherical instances, V / V genie with the certified planner for both.
+
+`python -m benchmarks.study_learning [--store]` prints the table of docs/learning.md; `make slow` checks its claims. Two
+numbers choose other instances: `python -m benchmarks.study_learning 100 200`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+import lmab
+
+from . import rows as stored
+
+COMMAND = "python -m benchmarks.study_learning"
+NUMBERS = range(20)  # of the instances
+LEARNERS: dict[str, Callable[[int], lmab.Learner]] = {
+    "DirectMLE": lmab.DirectMLE,
+    "EDMLE": lmab.EDMLE,
+    "EDMLE literal": lambda n_contexts: lmab.EDMLE(n_contexts, pairs="first-two"),
+    "Tensor": lmab.Tensor,
+    "Tensor on pairs": lambda n_contexts: lmab.Tensor(n_contexts, method=lmab.TensorDecomposition(features="pairs")),
+    "LUCRL": lmab.LUCRL,
+    "UCB": lambda n_contexts: lmab.UCB(),
+}
+# contexts, arms, horizon, episodes, learner: least mean fraction of the genie (None: only shown)
+CASES: dict[tuple[int, int, int, int, str], float | None] = {
+    (4, 20, 5, 50_000, "DirectMLE"): 0.997,
+    (4, 20, 5, 50_000, "EDMLE"): 0.988,
+    (5, 50, 7, 2_000, "DirectMLE"): 0.945,
+    (5, 50, 7, 4_000, "DirectMLE"): 0.97,
+    (5, 50, 7, 10_000, "DirectMLE"): 0.98,
+    (5, 50, 7, 10_000, "EDMLE"): 0.957,
+    (5, 50, 7, 60_000, "EDMLE literal"): None,
+    (7, 50, 7, 100_000, "DirectMLE"): 0.993,
+    (7, 50, 7, 100_000, "EDMLE"): 0.987,
+    (7, 50, 7, 100_000, "LUCRL"): None,
+    (7, 50, 7, 100_000, "Tensor"): None,
+    (7, 50, 7, 100_000, "Tensor on pairs"): None,
+    (7, 50, 7, 100_000, "UCB"): None,
+}
+
+
+@cache
+def instance(n_contexts: int, n_arms: int, horizon: int, number: int) -> tuple[lmab.LatentBandit, float]:
+    """A bandit, and what the genie earns on it."""
+    bandit = lmab.random_bandit(n_contexts, n_arms, rng=np.random.default_rng([2022, n_contexts, n_arms, number]))
+    return bandit, value(lmab.plan(bandit, horizon=horizon).policy, bandit, horizon)
+
+
+def value(policy: lmab.Policy, bandit: lmab.LatentBandit, horizon: int) -> float:
+    return lmab.evaluate(policy, bandit, horizon=horizon).mean
+
+
+@cache
+def fractions(
+    n_contexts: int, n_arms: int, horizon: int, n_episodes: int, name: str, numbers: range = NUMBERS
+) -> np.ndarray:
+    """The learner's value as a fraction of the genie's, for every instance; sessions are shared between learners."""
+    found = []
+    for number in numbers:
+        bandit, best = instance(n_contexts, n_arms, horizon, number)
+        environment = lmab.Simulator(bandit, horizon=horizon, rng=np.random.default_rng([1, number]))
+        rng = np.random.default_rng([2, number])
+        learned = lmab.learn(environment, LEARNERS[name](n_contexts), n_episodes=n_episodes, rng=rng)
+        found.append(value(learned.policy, bandit, horizon) / best)
+    return np.array(found)
+
+
+def table(numbers: range) -> str:
+    lines = ["| contexts, arms, horizon | episodes | learner | fraction of the genie |", "|---|---|---|---|"]
+    for case in CASES:
+        found = fractions(*case, numbers)
+        error = found.std(ddof=1) / np.sqrt(len(found))
+        n_contexts, n_arms, horizon, n_episodes, learner = case
+        head = f"{n_contexts}, {n_arms}, {horizon} | {n_episodes:,} | {learner}"
+        lines.append(f"| {head} | {found.mean():.4f} ± {error:.4f} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("range", nargs="*", type=int, help="first and last number of the instances")
+    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
+    arguments = parser.parse_args()
+    text = table(range(*arguments.range) if arguments.range else NUMBERS)
+    if arguments.store:
+        rows = stored.of_table(text, text.splitlines()[0].strip("| ").split(" | ")[:3])
+        stored.store("study_learning", stored.measured(COMMAND, rows, {"": text}))
+
+
+if __name__ == "__main__":
+    main()
