@@ -23,6 +23,10 @@ class Bounds(NamedTuple):
     upper: float
 
 
+class OutOfTime(Exception):
+    """The time of a run is over, inside a computation that has nothing to show yet."""
+
+
 class Clock:
     """The clock of one run of a planner: it collects the trace, says when time is up and calls `progress`.
 

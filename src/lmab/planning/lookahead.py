@@ -14,7 +14,7 @@ from ..checks import check_count
 from ..errors import InvalidArgument
 from ..policies import State, best_allowed
 from ..status import Status
-from .clock import Clock
+from .clock import Clock, OutOfTime
 from .information_price import information_price
 from .no_repeats import plan_without_repeats
 from .planned_policy import DepthPolicy, PlannedPolicy
@@ -80,10 +80,6 @@ def lookahead_values(
         deeper = lookahead_values(problem, flat, remaining - 1, depth - 1, optimistic=optimistic, stop=stop).max(axis=1)
         values[start : start + block] += deeper.reshape(len(children), problem.n_arms, -1).sum(axis=2)
     return values
-
-
-class OutOfTime(Exception):
-    """The clock ran out inside a lookahead."""
 
 
 def _one_step(

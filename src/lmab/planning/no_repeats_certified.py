@@ -63,6 +63,11 @@ class OnceSearch:
             cycle += 1
         return end
 
+    def finish(self) -> None:
+        """Being greedy first may earn more than the plans, also where they were stopped early."""
+        self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
+        self.clock.record(self.lower_bound, self.upper_bound)
+
     def _ended(self, tolerance: Callable[[float], float]) -> Status | None:
         lower, upper = self.lower_bound, self.upper_bound
         self.clock.record(lower, upper)
@@ -116,7 +121,7 @@ def plan_certified_without_repeats(
         reason = search.run(tolerance)
     except KeyboardInterrupt:
         reason = Status.INTERRUPTED
-    clock.record(search.lower_bound, search.upper_bound)
+    search.finish()
     lower, upper = clock.trace[-1][1:]
     upper = max(lower, upper)
     message = f"without repeats no policy earns more than {upper:.6g}, this one at least {lower:.6g}"

@@ -13,7 +13,7 @@ from .no_repeats_vectors import once_policy
 from .problem import Problem
 from .result import Plan
 
-_LARGEST_TREE = 1 << 13  # nodes of the tree of greedy first steps
+_LARGEST_TREE = 1 << 21  # nodes times contexts of the tree of greedy first steps
 _BLOCK = 1024  # beliefs handled at once
 _FIRST = (12, 60)  # sessions of the first rounds: soon there is something to return
 
@@ -43,7 +43,7 @@ class OncePlans:
         beliefs, played = problem.weights[None], np.zeros((1, problem.n_arms), bool)
         earned, best = 0.0, (self.lower_bound, 0)
         for step in range(1, problem.horizon):
-            if len(beliefs) * problem.n_values > _LARGEST_TREE:
+            if beliefs.size * problem.n_values > _LARGEST_TREE:
                 break
             arms = np.where(played, -np.inf, beliefs @ problem.means.T).argmax(axis=1)
             earned += float(np.einsum("nm,nm->", problem.means[arms], beliefs))

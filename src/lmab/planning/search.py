@@ -14,6 +14,7 @@ from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
+_DEAD = 0.5  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
 
@@ -155,11 +156,17 @@ class Search:
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
             self._grow_lower()
         if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
-            self._bury_dead_points()
+            if self._share_of_dead_points() > _DEAD:  # nodes look at all points afresh then, which takes time
+                self._bury_dead_points()
             if self.upper.counts.max() > self.upper.drops.shape[1] // 2:
                 self.upper = Upper(_doubled(self.upper.beliefs), _doubled(self.upper.drops), self.upper.counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
             self.nodes = _doubled_nodes(self.nodes)
+
+    def _share_of_dead_points(self) -> float:
+        stage = int(self.upper.counts.argmax())
+        count = int(self.upper.counts[stage])
+        return float((self.upper.drops[stage, :count] >= 0).mean())
 
     def _bury_dead_points(self) -> None:
         """Close the gaps that points left when they fell and moved to the end; nodes look at the rest afresh."""
