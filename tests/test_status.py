@@ -10,8 +10,9 @@ import pytest
 from lmab.errors import InvalidArgument
 from lmab.status import Status
 
-NAMES = {"converged", "iteration limit", "optimal", "certified", "time limit", "heuristic", "interrupted"}
-UNFINISHED = {"iteration limit", "time limit", "interrupted"}
+FIRST = {"converged", "iteration limit", "optimal", "certified", "time limit", "heuristic", "interrupted"}
+NAMES = FIRST | {"memory limit"}
+UNFINISHED = {"iteration limit", "time limit", "memory limit", "interrupted"}
 
 
 def test_statuses_equal_the_strings_of_the_first_version():
