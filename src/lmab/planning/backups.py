@@ -15,7 +15,7 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from .problem import Problem
 
-VectorSet = tuple[Float[Array, "K M"], Integer[Array, "K"]]  # vectors and the first arm of each one's plan
+VectorSet = tuple[Float[Array, "_ M"], Integer[Array, "_"]]  # vectors and the first arm of each one's plan
 
 _CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
 _ENDS = 32  # arms that the quick lookahead may stay with
