@@ -21,6 +21,7 @@ import numpy as np
 import lmab
 
 from .planning_instances import instance
+from .rows import Rows
 
 STORED = Path(__file__).with_name("large_plans_0_1.json")
 LIMIT = 10.0  # processor seconds for each plan
@@ -39,6 +40,11 @@ class Case(NamedTuple):
     def name(self) -> str:
         size = f"({self.n_contexts},{self.n_arms},{self.horizon})"
         return f"{self.kind} {size} seed {self.seed}{'' if self.repeats else ' without repeats'}"
+
+    @property
+    def slug(self) -> str:
+        once = "" if self.repeats else "-without-repeats"
+        return f"{self.kind}-{self.n_contexts}-{self.n_arms}-{self.horizon}-{self.seed}{once}"
 
 
 CASES = [
@@ -59,14 +65,42 @@ CASES = [
 ]
 
 
-def main() -> None:
+def main() -> Rows:
     """Our rows beside the stored ones."""
-    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    stored = _stored()
+    found: Rows = {}
     print("processor seconds to a gap of 1%, or the gap when they are over; in brackets lmab 0.1:")
     for case in CASES:
         row, old = measure(case), stored.get(case.name)
         beside = f" ({sentence(old)})" if old else ""
         print(f"  {case.name:42} {sentence(row)}{beside}{_sarsop(case)}", flush=True)
+        found |= flat(case, row)
+    return found
+
+
+def _stored() -> dict[str, Any]:
+    return json.loads(STORED.read_text()) if STORED.exists() else {}
+
+
+def flat(case: Case, row: dict[str, Any]) -> Rows:
+    """The numbers of a row by the short name of its case."""
+    return {f"{case.slug}/{key}": float(value) for key, value in row.items() if isinstance(value, int | float)}
+
+
+def table(rows: Rows) -> str:
+    """The rows beside those of 0.1, as Markdown."""
+    stored = _stored()
+    lines = ["| kind (M, A, H) | this version | 0.1 |", "|---|---|---|"]
+    for case in CASES:
+        fields = (f"{case.slug}/{key}" for key in KEYS)
+        row = dict(zip(KEYS, (rows.get(field) for field in fields), strict=True))
+        old = stored.get(case.name)
+        lines.append(f"| {case.name} | {sentence(row)} | {sentence(old) if old else ''} |")
+    return "\n".join(lines)
+
+
+KEYS = ("seconds", "lower", "gap", "to_1%", "gap_at_10_s")
+TABLES = {"": table}
 
 
 def measure(case: Case) -> dict[str, Any]:

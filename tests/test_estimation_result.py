@@ -86,7 +86,7 @@ def test_same_value_same_bytes_however_often_saved(estimate, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:the estimate did not converge")
 def test_the_log_itself_is_not_in_the_file(tmp_path):
-    with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
+    with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):  # five iterations do
         small, large = (fit(a_log(n_episodes=n), method=lmab.EM(restarts=2, max_iterations=5)) for n in (100, 10_000))
     sizes = []
     for one in (small, large):
