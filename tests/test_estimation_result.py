@@ -174,7 +174,7 @@ def test_files_of_0_1_noted_less(tmp_path):
 
 def test_an_estimate_stands_in_for_its_bandit_for_one_version():
     estimate = fit(a_log())
-    with pytest.warns(DeprecationWarning, match=r"say Estimate\.bandit\.means"):
+    with pytest.warns(DeprecationWarning, match=r"use Estimate\.bandit\.means"):
         assert estimate.means is estimate.bandit.means
     with pytest.raises(AttributeError, match="'Estimate' object has no attribute 'nonsense'"):
         _ = estimate.nonsense
