@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
 
-.PHONY: demo test check coverage slow floors dist bench figures map docs manual browser reproduction clean
+.PHONY: demo test check coverage slow mutants floors dist bench figures map docs manual browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -24,6 +24,9 @@ coverage: $(VENV)/.installed-dev   ## the tests, and which branches they reach: 
 slow: $(VENV)/.installed-dev       ## statistical studies, and all other tests with other seeds: an hour or two
 	$(BIN)/python -m pytest -m slow
 	for seed in $(SEEDS); do LMAB_SEED=$$seed $(BIN)/python -m pytest -m "not slow" $(TWO) || exit 1; done
+
+mutants: $(VENV)/.installed-dev    ## small faults, one at a time, in a copy of the package: the tests must notice; minutes
+	$(BIN)/python -m mutants
 
 floors:                            ## the tests with the lowest versions that pyproject.toml admits
 	rm -rf $(VENV)-floors

@@ -1,4 +1,4 @@
-"""What a decision costs: a step of a policy graph, a batch of sessions at once; and how large policies are."""
+"""What a decision costs: one session, a step of a policy graph, many sessions at once; and how large policies are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,25 @@ def main() -> Rows:
     state = policy.observe(state, policy.act(state), np.random.default_rng(0).integers(2, size=SESSIONS).astype(float))
     batch = fastest(partial(policy.act, state), repeats=3).used
     print(f"a step of the graph: {step * 1e6:.2f} µs; {SESSIONS:,} sessions in one call: {batch:.2f} s")
-    return {"graph/microseconds": step * 1e6, "batch/seconds": batch} | _sizes()
+    return {"graph/microseconds": step * 1e6, "batch/seconds": batch} | _single() | _sizes()
+
+
+def _single() -> Rows:
+    """A reward and the next arm, for one session of 7 types, 50 arms and 7 steps."""
+    policy: Any = lmab.plan(lmab.random_bandit(7, 50, kind="hard", rng=0), horizon=7).policy
+    forms = {"single": policy, "compact": policy.compact()}
+    rows = {name: fastest(partial(_play, form), repeats=5).used / 12_000 * 1e6 for name, form in forms.items()}
+    print(", ".join(f"{name}: {value:.1f} µs" for name, value in rows.items()))
+    return {f"{name}/microseconds": value for name, value in rows.items()}
+
+
+def _play(form: Any) -> None:
+    for _ in range(2_000):
+        state = form.start()
+        arm = form.act(state)
+        for reward in (1.0, 0.0, 1.0, 0.0, 1.0, 0.0):
+            state = form.observe(state, arm, reward)
+            arm = form.act(state)
 
 
 def _walk(graph: Any) -> None:

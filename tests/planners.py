@@ -21,7 +21,7 @@ EXAMPLES: dict[str, Example] = {
     "Certified": Example(lmab.Certified(gap=1e-4)),
     "Certified by default": Example(lmab.Certified()),
     "Exact": Example(lmab.Exact()),
-    "PointBased": Example(lmab.PointBased(), frozenset({"repeats only"})),
+    "PointBased": Example(lmab.PointBased()),
     "Lookahead": Example(lmab.Lookahead()),
     "Lookahead(0)": Example(lmab.Lookahead(0)),
     "Lookahead(2)": Example(lmab.Lookahead(2)),

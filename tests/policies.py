@@ -49,6 +49,9 @@ EXAMPLES: dict[str, Example] = {
     "NoRepeatsPolicy": Example(
         lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2), repeats=False)
     ),
+    "NoRepeatsVectorPolicy": Example(
+        lambda bandit, horizon: _planned(bandit, horizon, method=lmab.PointBased(n_beliefs=20), repeats=False)
+    ),
     "ExactNoRepeatsPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
     "OptimisticPolicy": Example(lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means)),
     "HistoryPolicy": Example(_history_policy, frozenset({"ordered"})),

@@ -173,7 +173,7 @@ def test_a_log_that_cannot_tell_says_so_plainly(folder):
     arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "small.parquet", *COLUMNS, "--propensity", "p")
     shown = text(*arguments)
     assert "the log cannot tell by itself" in shown
-    assert "log sessions played by the policy itself" in shown
+    assert "log sessions in which the policy chooses the arms" in shown
     assert run(*arguments)["logs"]["enough"] is False
 
 
@@ -254,7 +254,7 @@ def test_files_of_the_wrong_kind(folder, tmp_path, capsys, monkeypatch):
     assert "must hold a model, holds a" in shown
     cut = (folder / "policy.lmab").read_bytes()[:-40]
     (tmp_path / "cut.lmab").write_bytes(cut)
-    assert "cut.lmab: not a file of lmab, or cut short" in fails(
+    assert "cut.lmab: not a file of lmab, or incomplete" in fails(
         capsys, monkeypatch, "evaluate", tmp_path / "cut.lmab", "--model", folder / "model.lmab"
     )
     (tmp_path / "cut.parquet").write_bytes((folder / "train.parquet").read_bytes()[:-40])
@@ -293,7 +293,7 @@ def test_devices_are_no_output(folder, capsys, monkeypatch, command):
         "evaluate": [folder / "policy.lmab", "--certify", folder / "train.parquet", "--save-certificate", os.devnull],
         "demo": ["--figure", os.devnull],
     }[command]
-    assert "this is a device or a pipe; name an ordinary file" in fails(capsys, monkeypatch, command, *arguments)
+    assert "this is a device or a pipe; give an ordinary file" in fails(capsys, monkeypatch, command, *arguments)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
@@ -406,7 +406,7 @@ def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkey
         capsys, monkeypatch, "evaluate", folder / "policy.lmab", *other
     )
     lmab.Greedy(lmab.load(folder / "model.lmab").bandit, horizon=4).save(tmp_path / "greedy.lmab")
-    assert "does not say where it came from" in fails(
+    assert "does not hold the estimate of its plan" in fails(
         capsys, monkeypatch, "evaluate", tmp_path / "greedy.lmab", *certify
     )
     run(
@@ -453,7 +453,7 @@ def test_a_mistake_of_ours_is_one_line_too(folder, capsys, monkeypatch):
     monkeypatch.setattr("lmab.planning.plan", fail)
     arguments = ("plan", folder / "model.lmab", "--horizon", 3, "-o", folder / "never.lmab")
     shown = fails(capsys, monkeypatch, *arguments, code=70)
-    assert "this should not have happened (ZeroDivisionError: [oops])" in shown
+    assert "a mistake in lmab (ZeroDivisionError: [oops])" in shown
     assert not (folder / "never.lmab").exists()
     monkeypatch.setenv("LMAB_TRACEBACK", "1")
     monkeypatch.setattr(sys, "argv", ["lmab", *map(str, arguments)])

@@ -341,6 +341,128 @@ def test_ids_and_steps_far_apart_sort_right(low):
     np.testing.assert_array_equal(Episodes.from_frame(table, **COLUMNS).actions, [0, 1, 2])
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"offsets": [0, 2, 2, 3]}, "by at least 1 each"),
+        ({"offsets": [1, 2, 3]}, "offsets must rise from 0"),
+        ({"offsets": [0, 2]}, r"to the number of steps \(3\)"),
+        ({"offsets": [0]}, "at least one episode"),
+        ({"rewards": [0.0, 1.0]}, "must have the same length, got 3 actions"),
+        ({"propensities": [0.5, 1.0]}, "must have the same length, got 3 actions"),
+        ({"propensities": [0.5, 1.0, 0.0]}, r"propensities must be in \(0, 1\], got 0.0 at step 2"),
+        ({"propensities": [0.5, 1.0, 1.1]}, r"propensities must be in \(0, 1\], got 1.1 at step 2"),
+        ({"actions": [0, 1, -1]}, r"actions must be in 0\.\.1, got -1 at step 2"),
+        ({"arm_labels": ("a", "a")}, "arm_labels must be 2 distinct labels"),
+        ({"arm_labels": ("a", "b", "c")}, "arm_labels must be 2 distinct labels, got 3"),
+    ],
+)
+def test_columns_that_do_not_fit(change, message):
+    good = {"actions": [0, 1, 1], "rewards": [0.0, 1.0, 2.0], "offsets": [0, 2, 3], "n_arms": 2}
+    Episodes(**good, propensities=[0.5, 1.0, 1e-9], arm_labels=("a", "b"))
+    with pytest.raises(ValueError, match=message):
+        Episodes(**{**good, **change})
+
+
+def test_what_sessions_earned_is_averaged_over_those_that_reach_a_step():
+    log = Episodes.from_arrays(
+        [[0, 1, 0], [0, 1, -1], [1, -1, -1]], [[1.0, 2.0, 5.0], [0.0, 4.0, 9.0], [2.0, 9.0, 9.0]]
+    )
+    assert log.steps.tolist() == [0, 1, 2, 0, 1, 0]
+    assert [log.mean_session(horizon) for horizon in (1, 2, 3, 9)] == [1.0, 4.0, 9.0, 9.0]
+
+
+def test_picking_and_adding_carry_everything_along():
+    log = Episodes.from_arrays(
+        [[0, 1], [1, -1], [0, 0]],
+        [[1.0, 2.0], [3.0, 0.0], [4.0, 5.0]],
+        propensities=np.array([[0.1, 0.2], [0.3, 1.0], [0.4, 0.5]]),
+        n_arms=4,
+    )
+    picked = log[[2, 0]]
+    assert picked.propensities.tolist() == [0.4, 0.5, 0.1, 0.2]
+    assert picked.n_arms == 4
+    both = picked + log[1].with_arms(6)
+    assert both.propensities.tolist() == [0.4, 0.5, 0.1, 0.2, 0.3]
+    assert (both.n_arms, (log[1].with_arms(6) + picked).n_arms) == (6, 6)
+    with pytest.raises(ValueError, match="at least one episode, got none"):
+        log[[]]
+
+
+def test_a_split_is_rounded_and_keeps_the_order_of_sessions(rng):
+    log = Episodes.from_arrays(np.arange(30)[:, None], np.zeros((30, 1)))
+    train, heldout = log.split(0.66, rng=rng)
+    assert (len(train), len(heldout)) == (20, 10)
+    assert (np.diff(train.actions) > 0).all()
+    assert (np.diff(heldout.actions) > 0).all()
+    assert log.split(rng=rng)[0].n_steps == 15
+
+
+def test_arrays_are_padded_with_no_arm_and_no_reward():
+    actions, rewards = Episodes.from_arrays([[1, 0], [1, -1]], [[5.0, 6.0], [7.0, 8.0]]).to_arrays()
+    assert actions.tolist() == [[1, 0], [1, -1]]
+    assert rewards.tolist() == [[5.0, 6.0], [7.0, 0.0]]
+
+
+def test_equal_logs_have_equal_propensities_and_labels():
+    log = Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
+    priced = Episodes.from_arrays([[0, 1]], [[1.0, 0.0]], propensities=[[0.5, 0.5]])
+    assert log == Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
+    assert log != priced
+    assert priced != Episodes.from_arrays([[0, 1]], [[1.0, 0.0]], propensities=[[0.5, 0.6]])
+    assert log != log.with_arms(3)
+    assert log != Episodes.from_arrays([[0], [1]], [[1.0], [0.0]])
+    named = Episodes(log.actions, log.rewards, log.offsets, 2, arm_labels=("a", "b"))
+    assert named != log
+    assert named != Episodes(log.actions, log.rewards, log.offsets, 2, arm_labels=("b", "a"))
+
+
+def test_integers_are_arm_numbers_below_1024_or_where_they_are_dense():
+    def labels(arms):
+        data = pa.table({"e": np.arange(len(arms)), "a": arms, "r": np.zeros(len(arms))})
+        return Episodes.from_frame(data, episode="e", action="a", reward="r").arm_labels
+
+    assert labels([0, 1023]) is None
+    assert labels([0, 1024]) == (0, 1024)
+    assert labels(2 * np.arange(1500)) is None  # the largest, 2998, is below twice their number
+    assert labels([*(2 * np.arange(1500)), 3002])[-1] == 3002
+
+
+def test_rows_of_a_session_keep_their_order_in_long_logs(rng):
+    """No column of steps: only a stable sort will do."""
+    n = 3000
+    sessions = rng.integers(5, size=n)
+    data = pa.table({"e": sessions, "a": np.arange(n), "r": np.zeros(n)})
+    actions = Episodes.from_frame(data, episode="e", action="a", reward="r").actions
+    np.testing.assert_array_equal(actions, np.lexsort((np.arange(n), sessions)))
+
+
+@pytest.mark.parametrize(
+    ("sessions", "steps", "row"), [([1, 1, 2], [0, 0, 0], 1), ([2, 1, 1, 2, 2], [5, 3, 4, 5, 5], 3)]
+)
+def test_the_first_repeated_step_is_named(sessions, steps, row):
+    data = pa.table({"e": sessions, "t": steps, "a": [0] * len(steps), "r": [0.0] * len(steps)})
+    with pytest.raises(InvalidData, match=f"column 't' repeats a step of the same episode in row {row}$"):
+        Episodes.from_frame(data, **COLUMNS)
+
+
+def test_labels_that_are_asked_for_win_over_those_of_the_file(tmp_path):
+    log = Episodes([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("tea", "milk"))
+    log.write(tmp_path / "log.parquet")
+    assert Episodes.read(tmp_path / "log.parquet").arm_labels == ("tea", "milk")
+    again = Episodes.read(tmp_path / "log.parquet", arm_labels=("water", "milk", "tea"))
+    assert again.actions.tolist() == [2, 1]
+    assert again.n_arms == 3
+
+
+def test_the_note_in_a_file_is_for_its_own_columns_only(tmp_path):
+    """Another column of arms has nothing to do with the noted number of arms."""
+    log = Episodes([0, 1], [0.0, 1.0], [0, 1, 2], 7)
+    log.write(tmp_path / "log.parquet")
+    assert Episodes.read(tmp_path / "log.parquet").n_arms == 7
+    assert Episodes.read(tmp_path / "log.parquet", action="step").n_arms == 1
+
+
 def test_text_is_not_kept_per_step(tmp_path):
     """2 * 10^6 steps whose session names alone are 400 MB of text, read in a process of its own."""
     n = 2_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -234,6 +235,95 @@ def test_em_serves_logs_of_adaptive_policies(rng):
     np.testing.assert_allclose(fit.bandit.weights[order], bandit.weights, atol=0.03)
 
 
+def hilly_log(seed: int) -> lmab.Episodes:
+    """A small log of many contexts: its likelihood has many local maxima."""
+    rng = np.random.default_rng(seed)
+    bandit = lmab.random_bandit(6, 8, kind="spread", rank=6, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(8), n_episodes=150, horizon=5, rng=rng)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_better_half_of_the_starts_goes_on(seed, monkeypatch):
+    """Four of 16 starts climb to the end, and these end as high as the best of all 16 would; the worst do not."""
+    log = hilly_log(seed)
+
+    def fit() -> lmab.Estimate:
+        return lmab.estimate(log, n_contexts=6, method=lmab.EM(restarts=16), rng=np.random.default_rng(1))
+
+    few = fit()
+    assert (few.starts.drawn, few.starts.finished) == (16, 4)
+    monkeypatch.setattr("lmab.estimation.em._FINISHERS", 16)
+    every = fit()
+    assert every.starts.finished == 16
+    assert every.starts.best < 16  # else any of them would do
+    assert few.log_likelihood == pytest.approx(every.log_likelihood, abs=0.01)
+
+
+def test_what_a_pilot_never_saw_stays_possible(monkeypatch):
+    """The starts of a large log are fitted to a sample; an arm that first pays outside of it must not be ruled out.
+
+    Without softening the models of the sample give such sessions probability 0, and EM cannot leave a 0.
+    """
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.2, 0.0], [0.2, 0.8, 0.7, 0.0]])
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=5, rng=np.random.default_rng(3))
+    rewards = log.rewards.copy()
+    rewards[np.flatnonzero(log.actions == 3)[0]] = 1.0  # arm 3 pays once
+    log = replace(log, rewards=rewards)
+    whole = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    monkeypatch.setattr("lmab.estimation.em._PILOT", 60)
+    monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
+    piloted = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    assert piloted.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-3)
+    assert piloted.bandit.weights @ piloted.bandit.means[:, 3] == pytest.approx(1 / (log.actions == 3).sum(), rel=0.2)
+
+
+class Watched:
+    """An ascent that notes what its extrapolations were before and after they were made valid."""
+
+    def __init__(self, task: Likelihood) -> None:
+        self.task, self.observations, self.seen = task, task.observations, []
+
+    def map(self, models):
+        return self.task.map(models)
+
+    def repair(self, trial, near):
+        valid = self.task.repair(trial, near)
+        self.seen.append((trial.copy(), near.copy(), valid.copy()))
+        return valid
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_extrapolation_never_takes_what_is_possible_to_zero(family):
+    """Jumps overshoot below zero; of what the plain map had, the repair keeps a fiftieth, before all is normalised."""
+    log = gaussian_log(0) if family == "gaussian" else hilly_log(1)
+    data = observe(log, rewards=family)
+    n_contexts = 3 if family == "gaussian" else 6
+    watched = Watched(likelihood(data, n_contexts))
+    models = data.start_models.random(6, n_contexts, np.random.default_rng(0))
+    climb(watched, models, left=0.0, max_maps=150, accelerate=True)
+    overshot = 0
+    for trial, near, valid in watched.seen:
+        rows = slice(0, 1) if family == "gaussian" else slice(None)
+        overshot += int((trial[:, rows] < 0.02 * near[:, rows]).sum())
+        assert (valid[:, rows] >= 0.02 / 10 * near[:, rows]).all()
+        np.testing.assert_allclose(valid[:, 0].sum(axis=1), 1)
+        if family == "gaussian":
+            assert (valid[:, -1] >= 0.5 * near[:, -1]).all()
+        else:
+            sums = data.models.bandit(valid[0], n_contexts).rewards.probabilities.sum(axis=2)
+            np.testing.assert_allclose(sums, 1)
+    assert overshot > 0
+
+
+def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
+    data = observe(gaussian_log(0), rewards="gaussian")
+    near = data.start_models.random(2, 3, np.random.default_rng(0))
+    trial = near.copy()
+    trial[:, -1] *= np.array([[-3.0], [0.8]])
+    valid = likelihood(data, 3).repair(trial, near)
+    np.testing.assert_allclose(valid[:, -1], near[:, -1] * [[0.5], [0.8]])
+
+
 PUBLISHED = [  # data of R's poLCA: file, arms, contexts, published maximum of the log-likelihood
     ("carcinoma", 7, 2, -317.2568),
     ("carcinoma", 7, 3, -293.705),
@@ -275,3 +365,133 @@ def test_two_coins_of_known_mixture():
         fit = lmab.estimate(log, n_contexts=2, rng=generator(0))
     expected = 36 * np.log(0.36) + 28 * np.log(0.14) + 36 * np.log(0.36)
     assert fit.log_likelihood == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.fixture
+def climbs(monkeypatch):
+    """What `climb` is asked for, one entry per call: models, left, max_maps."""
+    from lmab.estimation import em
+
+    asked = []
+
+    def spy(task, models, **options):
+        asked.append((len(models), options["left"], options["max_maps"]))
+        return climb(task, models, **options)
+
+    monkeypatch.setattr(em, "climb", spy)
+    return asked
+
+
+def test_starts_compete_in_rounds_of_20_40_and_80_maps(climbs):
+    lmab.estimate(hilly_log(0), n_contexts=6, method=lmab.EM(restarts=40), rng=0)
+    assert [(models, maps) for models, _, maps in climbs[:3]] == [(40, 20), (20, 40), (10, 80)]
+    models, _, maps = climbs[3]
+    assert models == 5
+    assert 4860 <= maps < 5000  # what 140 maps or a few more leave of 5000
+    climbs.clear()
+    lmab.estimate(hilly_log(0), n_contexts=6, method=lmab.EM(restarts=4), rng=0)
+    assert [(models, maps) for models, _, maps in climbs] == [(4, 5000)]
+    climbs.clear()
+    lmab.estimate(hilly_log(0), n_contexts=1, rng=0)
+    assert [models for models, _, _ in climbs] == [1]
+
+
+def test_what_may_be_left_grows_with_the_distinct_sessions_and_faster_where_they_are_few(climbs, monkeypatch):
+    log = hilly_log(0)
+    size = observe(log).n_distinct
+    lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
+    monkeypatch.setattr("lmab.estimation.em._CHEAP", size // 2)
+    lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
+    assert [left for _, left, _ in climbs] == pytest.approx([1e-6 * size * size / 10_000, 1e-6 * size])
+
+
+def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
+    log = hilly_log(0)
+    for name, value in (("_PILOT", 40), ("_PILOT_PER_PARAMETER", 0)):
+        monkeypatch.setattr(f"lmab.estimation.em.{name}", value)
+    size = observe(log).n_distinct
+    assert size > 80
+    fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=16), rng=0)
+    assert fit.converged
+    assert [(models, maps) for models, _, maps in climbs[:3]] == [(16, 20), (8, 40), (4, 20)]
+    assert climbs[0][1] == pytest.approx(1e-8 * 40 * 40 / 10_000)
+    assert climbs[2][1] == pytest.approx(1e-8 * size * size / 10_000)
+    assert climbs[-1][0] == 2  # finishers on the whole log
+    climbs.clear()
+    monkeypatch.setattr("lmab.estimation.em._PILOT", -(-size // 2))
+    lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=4), rng=0)
+    assert climbs[0][1] == pytest.approx(1e-8 * size * size / 10_000)  # twice the pilot is no large log
+
+
+def test_starts_that_end_within_a_hundredth_reached_the_same_solution():
+    from lmab.estimation.em import _tally
+    from lmab.estimation.squarem import Climb
+
+    ends = np.array([-5.0, -5.009, -5.011, -7.0])
+    outcome = Climb(np.zeros((4, 1, 1)), ends, np.ones(4, int), np.ones(4, bool), ((0.0,),) * 4, False)
+    starts = _tally(outcome, 20)
+    assert (starts.drawn, starts.finished, starts.best) == (20, 4, 2)
+    assert str(starts) == "2 of 4 starts reached the best solution, 16 dropped early"
+
+
+def test_many_unplayed_arms_are_counted_not_listed(rng):
+    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=50, horizon=3, rng=rng)
+    message = lmab.estimate(log.with_arms(10), n_contexts=1, rng=rng).message
+    assert message.endswith("arm 3, 4, 5, 6, 7 and 2 more")
+    assert "more" not in lmab.estimate(log.with_arms(8), n_contexts=1, rng=rng).message
+    assert "never played" not in lmab.estimate(log, n_contexts=1, rng=rng).message
+
+
+@given(seed=st.integers(0, 10**6), prior=st.sampled_from([0.0, 2.5]))
+def test_one_context_is_fitted_in_closed_form(seed, prior):
+    """The prior sits at each arm's own frequencies, so one context has these whatever it weighs."""
+    rng = np.random.default_rng(seed)
+    log = lmab.Episodes.from_arrays(
+        rng.integers(3, size=(20, 3)), rng.integers(3, size=(20, 3)).astype(float), n_arms=3
+    )
+    fit = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=prior), rng=0)
+    for arm in range(3):
+        paid = log.rewards[log.actions == arm]
+        expected = [np.mean(paid == value) for value in fit.bandit.rewards.values]
+        np.testing.assert_allclose(fit.bandit.rewards.probabilities[0, arm], expected, atol=1e-12)
+    normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", method=lmab.EM(prior=prior), rng=0)
+    means = np.array([log.rewards[log.actions == arm].mean() for arm in range(3)])
+    np.testing.assert_allclose(normal.bandit.means[0], means, atol=1e-9)
+    assert normal.bandit.rewards.scale == pytest.approx(np.sqrt(np.mean((log.rewards - means[log.actions]) ** 2)))
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_one_map_is_the_textbook_map(family):
+    """Posterior shares of the sessions, then weighted frequencies (or means) with the prior's pseudo-plays."""
+    log = gaussian_log(2) if family == "gaussian" else hilly_log(2)
+    data = observe(log, rewards=family)
+    n_contexts, prior, rng = 3, 1.7, np.random.default_rng(4)
+    start = data.start_models.random(1, n_contexts, rng)
+    bandit = data.models.bandit(start[0], n_contexts)
+    objective, ahead = likelihood(data, n_contexts, prior).map(start)
+    after = data.models.bandit(ahead[0], n_contexts)
+    shares = lmab.belief.posterior(bandit, log)
+    np.testing.assert_allclose(after.weights, shares.mean(axis=0), rtol=1e-9)
+    by_step = np.repeat(shares, log.lengths, axis=0)
+    total = np.logaddexp.reduce(lmab.belief.log_joint(bandit, log), axis=1).sum()
+    if family == "categorical":
+        for arm, (z, value) in itertools.product(range(log.n_arms), enumerate(bandit.rewards.values)):
+            here = log.actions == arm
+            frequency = np.mean(log.rewards[here] == value)
+            hits = by_step[here & (log.rewards == value)].sum(axis=0) + prior * frequency
+            np.testing.assert_allclose(
+                after.rewards.probabilities[:, arm, z], hits / (by_step[here].sum(axis=0) + prior), rtol=1e-9
+            )
+            if frequency > 0:
+                total += prior * frequency * np.log(bandit.rewards.probabilities[:, arm, z]).sum()
+    else:
+        squares = 0.0
+        for arm in range(log.n_arms):
+            here, centre = log.actions == arm, log.rewards[log.actions == arm].mean()
+            plays, sums = by_step[here].sum(axis=0) + prior, by_step[here].T @ (log.rewards[here] - centre)
+            np.testing.assert_allclose(after.means[:, arm], centre + sums / plays, rtol=1e-9)
+            deviations = (log.rewards[here][:, None] - after.means[:, arm]) ** 2
+            squares += (by_step[here] * deviations).sum() + prior * ((after.means[:, arm] - centre) ** 2).sum()
+            total -= 0.5 * prior * ((bandit.means[:, arm] - centre) ** 2).sum() / bandit.rewards.scale**2
+        assert after.rewards.scale == pytest.approx(np.sqrt(squares / log.n_steps), rel=1e-9)
+    assert objective[0] == pytest.approx(total, rel=1e-9)

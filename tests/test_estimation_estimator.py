@@ -37,7 +37,7 @@ def test_a_status_may_be_given_as_text(episodes):
     estimate = fit(episodes)
     assert replace(estimate, status="converged").converged
     assert not replace(estimate, status="interrupted").converged
-    with pytest.raises(ValueError, match="not a valid Status"):
+    with pytest.raises(InvalidArgument, match=r"status must be one of 'converged', .* got 'perhaps'"):
         replace(estimate, status="perhaps")
 
 
@@ -237,3 +237,28 @@ def test_the_iteration_limit_is_reported(episodes):
     assert not estimate.converged
     assert "raise it" in estimate.message
     assert "iteration" not in fit(episodes).message
+
+
+def test_criteria_count_episodes_and_parameters(episodes):
+    from dataclasses import replace
+
+    estimate = replace(fit(episodes, 1), log_likelihood=-100.0, n_parameters=5)
+    assert estimate.aic == pytest.approx(210.0)
+    assert estimate.bic == pytest.approx(200 + 5 * np.log(3000))
+
+
+def test_warnings_are_for_several_contexts_only(recwarn):
+    one_step = lmab.Episodes.from_arrays([[0], [1]], [[0.0], [1.0]])
+    fit(one_step, 1)
+    fit(lmab.Episodes.from_arrays([[0, 0]], [[1.0, 1.0]]), 1)
+    assert len(recwarn) == 0
+
+
+def test_as_many_contexts_as_episodes(episodes):
+    assert fit(episodes[:3], 3).n_contexts == 3
+
+
+def test_defaults_of_em():
+    method = lmab.EM()
+    assert (method.restarts, method.tolerance, method.max_iterations) == (20, 1e-8, 5000)
+    assert (method.accelerate, method.prior, method.rank, method.threads) == (True, 0.0, None, None)

@@ -110,3 +110,41 @@ def test_gaussian_polish_has_the_rank(rng):
     centred = fit.bandit.means - fit.bandit.means.mean(axis=0)
     assert np.linalg.matrix_rank(centred, tol=1e-7) == 2
     assert fit.bandit.rewards.scale == pytest.approx(0.5, abs=0.03)
+
+
+def test_projection_is_the_best_for_the_weights(rng):
+    """Eckart and Young: no table of the rank is nearer, contexts weighted; the base is the weighted average."""
+    table, weights = rng.normal(size=(8, 5)), rng.dirichlet(np.ones(5))
+    fit = low_rank.project(table, weights, 3)
+    assert fit.loadings.shape == (8, 3)
+    np.testing.assert_allclose(fit.table @ weights, table @ weights, atol=1e-9)
+    centred = (table - (table @ weights)[:, None]) * np.sqrt(weights)
+    left = ((table - fit.table) ** 2 * weights).sum()
+    assert left == pytest.approx((np.linalg.svd(centred)[1][2:] ** 2).sum())
+
+
+def test_tables_are_drawn_to_the_base_until_nothing_is_negative():
+    base, move = np.array([0.5, 0.5]), np.array([0.6, -0.6])
+    fit = low_rank.LowRank(np.column_stack([base, move]), np.array([[1.0, 1.0], [1.0, -0.5]]))
+    drawn = low_rank.positive(fit)
+    np.testing.assert_allclose(drawn.table[:, 1], fit.table[:, 1])  # this one was positive
+    np.testing.assert_allclose(drawn.table[:, 0], [1 - 0.5e-4, 0.5e-4])
+
+
+def test_gaussian_improvement_is_weighted_least_squares(rng):
+    plays, means = rng.uniform(1, 9, size=(6, 4)), rng.normal(size=(6, 4))
+    fit = low_rank.project(means, np.full(4, 0.25), 2)
+
+    def loss(one):
+        return (plays * (one.table - means) ** 2).sum()
+
+    losses = [loss(fit)]
+    for _ in range(200):
+        fit = low_rank.improve_gaussian(fit, plays, plays * means)
+        losses.append(loss(fit))
+    assert (np.diff(losses) <= 1e-9).all()
+    assert losses[-1] < losses[0]
+    assert np.linalg.matrix_rank(fit.table - fit.table[:, :1], tol=1e-8) == 1
+    full = low_rank.project(means, np.full(4, 0.25), 4)
+    full = low_rank.improve_gaussian(full, plays, plays * (means + 1))
+    np.testing.assert_allclose(full.table, means + 1, atol=1e-6)

@@ -212,3 +212,47 @@ def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
     moments, likelihood = np.mean(distances, axis=0)
     print(f"Gaussian M=3 A=20 H=5 30000 episodes each: moments {moments:.3f}, EM {likelihood:.3f}")
     assert likelihood < moments < 0.5
+
+
+def test_smaller_least_weights_are_tried_while_they_help():
+    """A rare context: weights of 1/2 do not fit, and halving the least weight goes on until the cost stays."""
+    rng = np.random.default_rng(0)
+    bandit = lmab.LatentBandit.bernoulli([0.9, 0.1], [[0.9, 0.2, 0.6], [0.1, 0.8, 0.3]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40_000, horizon=4, rng=rng)
+    free = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rng=1)
+    assert free.bandit.weights.min() == pytest.approx(0.1, abs=0.03)
+    tied = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4, w_min=0.5), rng=1)
+    np.testing.assert_allclose(tied.bandit.weights, 0.5)
+
+
+@pytest.mark.parametrize(("horizon", "order"), [(2, 2), (3, 3), (5, 3)])
+def test_moments_up_to_order_2m_minus_1_are_matched(horizon, order, rng):
+    log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=800, horizon=horizon, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=1), rng=rng)
+    assert f"moments up to order {order} over" in fit.message
+    assert ("do not identify" in fit.message) == (horizon < 3)
+
+
+def test_weights_are_a_softmax_above_the_least_one(rng):
+    _, core, log, _ = phases(2, 5, 3, 500, seed=4)
+    task = Matching(core_moments(log, core, 2), core, 3, slack=0.0)
+    point = np.concatenate([[1.0, -0.5], np.full(3 * task.n_core, 0.4)])
+    weights, values = task.unpack(point, 0.1)
+    raised = np.exp([1.0, -0.5, 0.0])
+    np.testing.assert_allclose(weights, 0.1 + 0.7 * raised / raised.sum())
+    assert values.shape == (task.n_core, 3)
+    residuals = task.residuals(point, 0.1)
+    expected = np.concatenate([(0.4**t.order - t.entries) / t.stderr for t in task.tensors])
+    np.testing.assert_allclose(residuals[: len(expected)], expected)
+
+
+def test_leaving_the_probabilities_is_penalised_beyond_the_slack():
+    core = lmab.design(lmab.moments.Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    log = lmab.Episodes.from_arrays(np.zeros((20, 2), int), np.tile([0.0, 1.0], (20, 1)))
+    for slack in (0.0, 0.05):
+        task = Matching(core_moments(log, core, 1), core, 1, slack=slack)
+        beyond, active = task._violations(np.array([[1.2], [-0.1]]))
+        np.testing.assert_allclose(beyond, [0.2 - slack, -0.1 + slack, max(0.1 - 2 * slack, 0)], atol=1e-12)
+        assert active.tolist() == [1.0, 1.0, float(slack < 0.05)]
+        inside, _ = task._violations(np.array([[0.3], [0.7]]))
+        np.testing.assert_allclose(inside, 0, atol=1e-12)

@@ -94,3 +94,52 @@ def test_any_other_word_is_an_error(rng):
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=30, horizon=3, rng=rng)
     with pytest.raises(ValueError, match="n_contexts must be an integer of at least 1 or 'auto', got 'automatic'"):
         lmab.estimate(log, n_contexts="automatic", rng=rng)
+
+
+@pytest.mark.parametrize(
+    ("means", "tried"),
+    [
+        ([0.0, 1.0, 0.9, 2.0, 1.9, 1.8, 5.0], 6),  # one dip is lived through, two in a row are not
+        ([0.0, 1.0, 0.9, 0.8, 9.0], 4),
+        ([3.0, 2.0, 1.0, 9.0], 3),
+        ([0.0, 1.0, 2.0, 3.0], 4),  # the log holds no more
+    ],
+)
+def test_the_search_goes_two_numbers_beyond_the_best(means, tried, monkeypatch, rng):
+    """Held-out scores are given here: what is tested is how many numbers of contexts are tried."""
+    scores = iter([np.full(20, mean) for mean in means])
+    monkeypatch.setattr(selection, "_score", lambda *arguments: next(scores))
+    monkeypatch.setattr(selection, "MAX_CONTEXTS", len(means))
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=40, horizon=3, rng=rng)
+    curve = selection.choose(observe(log), rng=rng)
+    assert curve.n_contexts == tuple(range(1, tried + 1))
+    np.testing.assert_allclose(curve.log_likelihood, means[:tried])
+
+
+def test_the_curve_is_that_of_paired_differences():
+    rng = np.random.default_rng(1)
+    scores = [rng.normal(size=50) + shift for shift in (0.0, 2.0, 2.1)]
+    curve = _curve(scores)
+    np.testing.assert_allclose(curve.log_likelihood, [score.mean() for score in scores])
+    np.testing.assert_allclose(curve.gain, [0, (scores[1] - scores[0]).mean(), (scores[2] - scores[1]).mean()])
+    errors = [np.std(scores[1] - scores[0]), np.std(scores[2] - scores[1])]
+    np.testing.assert_allclose(curve.stderr, [0, *np.array(errors) / np.sqrt(50)])
+
+
+@pytest.mark.parametrize(("n_episodes", "n_folds"), [(30, 5), (5000, 4), (30_000, 1)])
+def test_large_logs_hold_out_fewer_folds(n_episodes, n_folds, monkeypatch, rng):
+    """About 20,000 held-out sessions are enough: a fifth of 30,000, four fifths of 5,000, all of 30."""
+    seen = []
+
+    def score(*arguments):
+        seen.append(arguments[2])
+        return np.zeros(3)
+
+    monkeypatch.setattr(selection, "_score", score)
+    monkeypatch.setattr(selection, "MAX_CONTEXTS", 1)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=n_episodes, horizon=2, rng=rng)
+    selection.choose(observe(log), rng=rng)
+    (folds,) = seen
+    assert len(folds) == n_folds
+    assert sum(map(len, folds)) == pytest.approx(n_folds * n_episodes / 5, abs=5)
+    assert len(np.unique(np.concatenate(folds))) == sum(map(len, folds))

@@ -90,6 +90,45 @@ def test_a_prior_sharpens(rng):
     assert free.weights[0] > np.sqrt(0.5 * 0.5 / 300)  # the contexts of the episodes are not even seen
 
 
+@pytest.mark.parametrize("prior", [0.0, 3.0, 100.0])
+def test_pseudo_counts_count_like_plays(prior, rng):
+    """One context, three values: the prior sits at the arm's own frequencies, so it only adds to the sample size."""
+    bandit = lmab.LatentBandit.categorical([1.0], [[[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]]], [0.0, 1.0, 3.0])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=400, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=prior), rng=rng)
+    spread = [log.rewards[log.actions == arm] for arm in range(2)]
+    expected = [np.sqrt(paid.var() / (len(paid) + prior)) for paid in spread]
+    np.testing.assert_allclose(fit.standard_errors().means[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("prior", [0.0, 3.0, 100.0])
+def test_pseudo_plays_of_normal_rewards_count_like_plays(prior, rng):
+    """One context and a known scale: the error of a mean of as many plays."""
+    bandit = lmab.LatentBandit.gaussian([1.0], [[0.3, 5.0]], scale=2.0)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=1, rng=rng)
+    fit = lmab.estimate(
+        log, n_contexts=1, rewards="gaussian", scale=2.0, method=lmab.EM(prior=prior), rng=rng
+    ).standard_errors()
+    np.testing.assert_allclose(fit.means[0], 2.0 / np.sqrt(np.bincount(log.actions) + prior), rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["categorical", "gaussian"])
+def test_the_prior_is_a_part_of_the_information(family, rng):
+    """Two contexts, at any model: its information with a prior, less that without, is that of as many plays."""
+    if family == "categorical":
+        bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], rng.uniform(0.1, 0.9, size=(2, 2)))
+        curvature = (bandit.means * (1 - bandit.means)).T.ravel()  # of a logit, in the order (arm, context)
+        arguments = {}
+    else:
+        bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 2)), scale=0.8)
+        curvature = np.ones(4)  # of a mean in units of the scale
+        arguments = {"rewards": "gaussian", "scale": 0.8}
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=60, horizon=4, rng=rng)
+    data = lmab.estimation.observe(log, **arguments)
+    added = data.information(bandit, data.prior(7.0)).matrix - data.information(bandit, data.prior(0.0)).matrix
+    np.testing.assert_allclose(added, np.diag([0.0, *(7.0 * curvature)]), atol=1e-9)
+
+
 def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **family):
     weights, means = [], []
     size, horizon = len(fit.episodes), fit.episodes.horizon
@@ -122,3 +161,27 @@ def test_standard_errors_agree_with_the_parametric_bootstrap(family):
     errors = fit.standard_errors()
     np.testing.assert_allclose(errors.weights, weights, rtol=0.15)
     np.testing.assert_allclose(errors.means, spread, rtol=0.2)
+
+
+def test_directions_that_the_log_is_silent_about_are_infinite():
+    """Two means of which only the sum is known, and a third, known to within a half."""
+    from lmab.estimation.gaussian.information import GaussianCoordinates
+    from lmab.estimation.information import Information
+    from lmab.estimation.standard_errors import standard_errors
+
+    rewards = lmab.LatentBandit.gaussian([1.0], [[0.0, 0.0, 0.0, 0.0]], scale=3.0).rewards
+    coordinates = GaussianCoordinates(np.ones(1), rewards, np.array([True, True, True, False]), True)
+    matrix = np.array([[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 4.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    found = standard_errors(Information(matrix, coordinates)).means[0]
+    assert found[:2].tolist() == [np.inf, np.inf]
+    assert found[2] == pytest.approx(3.0 / 2)  # in units of the scale it is known to within a half
+    assert np.isnan(found[3])  # never played
+
+
+def test_too_many_parameters_are_refused(rng, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 6)
+    log = lmab.simulate(lmab.random_bandit(2, 2, rng=rng), lmab.Uniform(2), n_episodes=200, horizon=3, rng=rng)
+    assert lmab.estimate(log, n_contexts=2, rng=rng).standard_errors().means.shape == (2, 2)  # six exactly
+    monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 5)
+    with pytest.raises(lmab.errors.TooLarge, match="about 6 parameters of 2 contexts was asked for, more than 5"):
+        lmab.estimate(log, n_contexts=2, rng=rng).standard_errors()

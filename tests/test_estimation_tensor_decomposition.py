@@ -113,6 +113,36 @@ def test_more_contexts_than_directions_still_give_a_valid_bandit(rng):
     assert np.isfinite(fit.log_likelihood)
 
 
+@pytest.mark.parametrize("floor", [0.02, 0.2, 0.9])
+def test_the_floor_limits_how_much_whitening_blows_up(floor, rng, monkeypatch):
+    """Whitened directions have the length 1 / sqrt(eigenvalue), where no eigenvalue is below floor times the first."""
+    from lmab.estimation import tensor_decomposition
+    from lmab.moments import second_moments
+
+    seen = []
+
+    def spy(episodes, features, values):
+        seen.append(features)
+        return third_moments(episodes, features, values)
+
+    monkeypatch.setattr(tensor_decomposition, "third_moments", spy)
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.3, 0.5], [0.4, 0.6, 0.5]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=4000, horizon=4, rng=rng)
+    lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(floor=floor), rng=rng)
+    values = np.linalg.eigvalsh(second_moments(log).second)[::-1][:3]
+    raised = np.maximum(values, floor * values[0])
+    assert (raised != values).any()
+    np.testing.assert_allclose(np.linalg.norm(seen[0], axis=0), 1 / np.sqrt(raised))
+
+
+def test_directions_without_any_signal_do_no_harm(rng):
+    """As many contexts as features: the last eigenvalues of the second moments are below zero."""
+    log = lmab.simulate(lmab.random_bandit(1, 2, rng=rng), lmab.Uniform(2), n_episodes=400, horizon=4, rng=rng)
+    assert np.linalg.eigvalsh(lmab.moments.second_moments(log).second)[0] < 0
+    fit = lmab.estimate(log, n_contexts=4, method=lmab.TensorDecomposition(), rng=rng)
+    assert np.isfinite(fit.log_likelihood)
+
+
 def test_two_steps_are_too_few(rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=50, horizon=2, rng=rng)
     with pytest.raises(ValueError, match="sessions of at least 3 steps: third moments need three, got 2"):
@@ -131,3 +161,37 @@ def test_two_steps_are_too_few(rng):
 def test_bad_options(arguments, message):
     with pytest.raises(ValueError, match=message):
         lmab.TensorDecomposition(**arguments)
+
+
+def test_weights_are_one_over_the_squared_strengths(rng):
+    """Components of a whitened third moment have strength 1 / sqrt(weight)."""
+    bandit = lmab.LatentBandit.bernoulli([0.8, 0.2], [[0.9, 0.1, 0.8, 0.3], [0.1, 0.9, 0.2, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=60_000, horizon=4, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(), rng=rng)
+    np.testing.assert_allclose(np.sort(fit.bandit.weights), [0.2, 0.8], atol=0.03)
+    assert fit.bandit.distance(bandit) < 0.12
+    free = lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(features="free"), rng=rng)
+    assert free.bandit.distance(bandit) < 0.12
+    with pytest.raises(ValueError, match="n_contexts must be at most the 4 features, got 5"):
+        lmab.estimate(log, n_contexts=5, method=lmab.TensorDecomposition(features="free"), rng=rng)
+
+
+def test_a_power_iteration_that_is_cut_short_says_so(rng):
+    log = lmab.simulate(lmab.random_bandit(3, 6, rng=rng), lmab.Uniform(6), n_episodes=500, horizon=4, rng=rng)
+    with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
+        cut = lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(max_iterations=1), rng=rng)
+    assert cut.status == "iteration limit"
+    assert "stopped by max_iterations" in cut.message
+    assert lmab.estimate(log, n_contexts=3, method=lmab.TensorDecomposition(), rng=rng).status == "converged"
+
+
+def test_deflation_takes_a_component_out_once():
+    """Two orthogonal components of different strength: the stronger first, and each of them once."""
+    tensor = np.zeros((3, 3, 3))
+    tensor[0, 0, 0], tensor[1, 1, 1] = 5.0, 2.0
+    strengths, directions, converged = decompose(tensor, 2, 10, 100, np.random.default_rng(0))
+    np.testing.assert_allclose(strengths, [5.0, 2.0])
+    np.testing.assert_allclose(directions, np.eye(3)[:2], atol=1e-9)
+    assert converged
+    weak, _, _ = decompose(0.1 * tensor, 1, 10, 100, np.random.default_rng(0))
+    assert weak.tolist() == [1.0]  # a weight is at most 1

@@ -126,7 +126,7 @@ def test_the_planning_gap_is_what_better_planning_removes(case):
     started = lmab.certify(estimate, undone, log, rng=generator(1))
     assert finished.planning_gap == pytest.approx(0, abs=1e-12)
     assert "planning is done" in finished.sentence
-    assert started.planning_gap > 0.2
+    assert started.planning_gap > 0.1  # the greedy plan's upper bound is the information price
     assert finished.regret[1] < started.regret[1]
 
 

@@ -139,3 +139,89 @@ def test_what_a_log_can_identify(log, rng):
 def test_too_few_sessions_to_hold_out(log, rng):
     with pytest.raises(InvalidArgument, match="at least 10"):
         diagnostics.check(log[:5], n_contexts=2, rng=rng)
+
+
+def test_sure_is_more_than_two_standard_errors():
+    from lmab.estimation import Gain
+
+    assert Gain(0.21, 0.1).sure
+    assert not Gain(0.2, 0.1).sure
+    assert not Gain(-1.0, 0.1).sure
+    assert str(Gain(0.125, 0.5)) == "+0.1250 ± 0.5000"
+
+
+def test_a_fifth_of_the_sessions_is_held_out(log, rng):
+    small = log[:103]
+    checked = diagnostics.check(small, n_contexts=2, rng=rng)
+    assert checked.n_episodes == 21
+    assert checked.calibration.n_steps.sum() == 21 * 6
+    assert len(checked.calibration.n_steps) == 10
+
+
+def test_calibration_bins_are_averages_of_equally_many_steps(bandit, log):
+    part = log[:57]
+    found = diagnostics.calibrate(bandit, part)
+    predicted, average = diagnostics.predictions(bandit, part)
+    order = np.argsort(predicted, kind="stable")
+    for k, rows in enumerate(np.array_split(order, 10)):
+        assert found.predicted[k] == pytest.approx(predicted[rows].mean())
+        assert found.observed[k] == pytest.approx(part.rewards[rows].mean())
+        assert found.stderr[k] == pytest.approx(part.rewards[rows].std() / np.sqrt(len(rows)))
+        assert found.n_steps[k] == len(rows)
+    x, y = predicted - average, part.rewards - average
+    assert found.slope == pytest.approx(x @ y / (x @ x))
+    sums = [(x * (y - found.slope * x))[6 * k : 6 * k + 6].sum() for k in range(57)]
+    assert found.slope_stderr == pytest.approx(np.sqrt(np.square(sums).sum()) / (x @ x))
+
+
+def test_predictions_of_ragged_sessions_in_chunks(bandit, monkeypatch, rng):
+    arms = rng.integers(6, size=(23, 4))
+    arms[np.arange(4) >= rng.integers(1, 5, size=23)[:, None]] = -1
+    ragged = Episodes.from_arrays(arms, rng.integers(2, size=(23, 4)).astype(float), n_arms=6)
+    whole = diagnostics.predictions(bandit, ragged)[0]
+    monkeypatch.setattr(diagnostics, "_CHUNK", 5)
+    np.testing.assert_allclose(diagnostics.predictions(bandit, ragged)[0], whole)
+    alone = [diagnostics.predictions(bandit, session)[0] for session in ragged]
+    np.testing.assert_allclose(np.concatenate(alone), whole)
+
+
+def test_arms_with_fewer_than_thirty_plays_in_the_rarest_type_are_rare(rng):
+    """A type of a tenth: an arm needs 300 plays."""
+    bandit = LatentBandit.bernoulli([0.1, 0.9], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
+    arms = np.repeat([0, 1, 2], [299, 300, 301])[rng.permutation(900)].reshape(300, 3)
+    log = lmab.simulate(bandit, arms, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
+    from dataclasses import replace
+
+    note = diagnostics.identify(replace(estimate, bandit=bandit), rng=rng)
+    assert note.rare_arms == (0,)
+    assert note.horizon == 3
+    assert note.long_enough == 1.0  # 2 M - 1 steps exactly
+
+
+def test_unrelated_arms_take_the_best_precision_for_each_arm(rng):
+    """Arm 0 differs from session to session, arm 1 never does: one has a small precision, the other a large one."""
+    n, h = 3000, 8
+    arms = np.tile([0, 1] * 4, (n, 1))
+    chances = np.where(arms == 0, rng.beta(0.5, 0.5, size=(n, 1)), 0.5)
+    log = Episodes.from_arrays(arms, (rng.random((n, h)) < chances).astype(float))
+    train, test = log[:2000], log[2000:]
+    scores = independent_arms.categorical_scores(train, test, np.array([0.0, 1.0]))
+    assert scores.shape == (1000,)
+    from scipy.special import betaln
+
+    actions, rewards = test.to_arrays()
+    hits = (rewards * (actions == 0)).sum(axis=1)
+    truth = betaln(0.5 + hits, 0.5 + 4 - hits) - betaln(0.5, 0.5) + 4 * np.log(0.5)
+    assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
+
+
+def test_normal_arms_take_the_best_ratio(rng):
+    n, h = 2000, 6
+    arms = np.tile([0, 1] * 3, (n, 1))
+    means = np.array([1.0, -2.0]) + rng.normal(size=(n, 2)) * 0.8
+    log = Episodes.from_arrays(arms, np.take_along_axis(means, arms, axis=1) + 0.5 * rng.normal(size=(n, h)))
+    train, test = log[:1500], log[1500:]
+    scores = independent_arms.gaussian_scores(train, test)
+    truth = independent_arms._normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
+    assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)

@@ -8,7 +8,7 @@ from test_estimation_information import categorical_case, gaussian_case
 
 import lmab
 from lmab.estimation import observe
-from lmab.evaluation.laplace import laplace
+from lmab.evaluation.laplace import Laplace, laplace
 from lmab.model import Categorical
 
 
@@ -65,3 +65,15 @@ def test_what_the_log_says_nothing_about_is_floored_and_the_impossible_stays_imp
     unplayed = np.array([family.probabilities[0, 1] for family in families])
     assert np.log(unplayed[:, 1] / unplayed[:, 0]).std() == pytest.approx(1, rel=0.15)
     assert max(family.probabilities[:, :, 2].max() for family in families) < 1e-9
+
+
+def test_draws_spread_along_the_eigenvectors(rng):
+    """Two logits of one context, known well along one diagonal and badly along the other."""
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
+    log = lmab.Episodes.from_arrays([[0, 1]] * 2, [[0.0, 1.0], [1.0, 0.0]])
+    data = observe(log)
+    turned = np.array([[0.8, -0.6], [0.6, 0.8]])
+    found = Laplace(data.information(bandit, data.prior(1.0)), np.array([2.0, 50.0]), turned)
+    means = np.array([one.means[0] for one in found.draw(20_000, rng)[1]])
+    expected = turned @ np.diag([1 / 2, 1 / 50]) @ turned.T
+    np.testing.assert_allclose(np.cov(np.log(means / (1 - means)).T), expected, atol=0.02)

@@ -154,6 +154,23 @@ def test_the_model_takes_noise_away(rng):
         assert abs(value.mean - exact) < 5 * value.stderr
 
 
+def test_without_a_method_the_steadiest_estimate_is_taken(rng):
+    """Doubly robust with a model, self-normalised without one, per-decision where hardly a session follows."""
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=400, horizon=3, rng=rng)
+    policy = lmab.Greedy(TRUTH)
+    for model, method in ((WRONG, "doubly-robust"), (None, "self-normalised")):
+        evidence = evaluation.weigh(policy, log, horizon=3, model=model)
+        values = {name: evidence.by(name).mean for name in off_policy.METHODS if model or name != "doubly-robust"}
+        assert len(set(values.values())) == len(values)  # they can be told apart
+        chosen = lmab.evaluate(policy, log, horizon=3, model=model)
+        assert (chosen.mean, chosen.stderr) == (values[method], evidence.by(method).stderr)
+        assert chosen.mean == lmab.evaluate(policy, log, horizon=3, model=model, method=method).mean
+    short = Episodes.from_arrays([[1], [0], [0]], [[1.0], [1.0], [0.0]], propensities=[[0.5]] * 3, n_arms=2)
+    with pytest.warns(LmabWarning, match="^1 of 3 sessions agree"):
+        chosen = lmab.evaluate(lmab.Stationary(1), short, horizon=1)
+    assert chosen.mean == pytest.approx(2 / 3)  # the one session that follows, with its weight, of three
+
+
 def test_outlook_is_exact_or_simulated(rng):
     policy = lmab.Greedy(TRUTH)
     exact = evaluation.outlook(policy, TRUTH, 3)
@@ -224,9 +241,13 @@ def test_control_variates_use_the_belief_of_each_session_at_each_step(name, rng)
 def test_a_log_that_cannot_tell_says_so(rng):
     bandit = lmab.random_bandit(4, 50, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=5, rng=rng)
-    with pytest.raises(InvalidData, match=r"the log cannot tell: from step 2 on only .* log sessions played by"):
+    told = (
+        r"the log cannot tell: \d+ of 2,000 sessions agree with the policy up to step 2, "
+        r"an effective sample of \d\.\d \(30 needed\): .* log sessions in which the policy chooses"
+    )
+    with pytest.raises(InvalidData, match=told):
         lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, method="self-normalised", rng=rng)
-    with pytest.warns(LmabWarning, match="there the doubly robust estimate is the model's word"):
+    with pytest.warns(LmabWarning, match="from this step on the doubly robust estimate relies on the model"):
         value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, model=bandit, rng=rng)
     assert value.effective_sizes is not None
     assert value.effective_sizes[-1] < off_policy.ENOUGH
@@ -245,7 +266,7 @@ def test_wrong_propensities_are_noticed(rng):
 def test_arms_that_the_log_never_plays_are_noticed(rng):
     log = lmab.simulate(TRUTH, lmab.Stationary(0), n_episodes=2000, horizon=2, rng=rng)
     log = Episodes(log.actions, log.rewards, log.offsets, 2, np.ones(log.n_steps))
-    with pytest.warns(LmabWarning, match=r"average 0\.500 instead of 1: the log never plays arms"):
+    with pytest.warns(LmabWarning, match=r"average 0\.500 instead of 1: the log never plays some arms"):
         lmab.evaluate(lmab.Uniform(2), log, horizon=2)
 
 
@@ -338,7 +359,64 @@ WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=generator(99))
 def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
     bandit = lmab.random_bandit(3, 30, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(30), n_episodes=50, horizon=5, rng=rng)
-    with pytest.warns(LmabWarning, match="only"):
+    with pytest.warns(LmabWarning, match="effective sample"):
         value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5)
     assert np.isfinite(value.mean)
     assert value.notes
+
+
+def test_without_a_generator_the_interval_is_a_normal_one(rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
+    for confidence, reach in ((0.95, 1.959964), (0.8, 1.281552)):
+        for method in off_policy.METHODS:
+            value = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, model=WRONG, confidence=confidence).by(method)
+            np.testing.assert_allclose(value.interval, value.mean + reach * value.stderr * np.array([-1, 1]), rtol=1e-6)
+
+
+def test_bootstrap_intervals_widen_with_confidence(rng):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=500, horizon=2, rng=rng)
+    narrow, wide = (
+        evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=confidence, rng=1).per_decision.interval
+        for confidence in (0.8, 0.99)
+    )
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+    half = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=0.5, rng=1).per_decision
+    assert (half.interval[1] - half.interval[0]) / 2 == pytest.approx(0.6745 * half.stderr, rel=0.15)
+
+
+def test_thirty_effective_sessions_are_enough():
+    def evidence(n_alike: int):
+        arms = [[0]] * n_alike + [[1]] * n_alike
+        log = Episodes.from_arrays(arms, np.zeros((2 * n_alike, 1)), propensities=np.full((2 * n_alike, 1), 0.5))
+        return evaluation.weigh(lmab.Stationary(0), log, horizon=1)
+
+    assert evidence(30).effective_sizes.tolist() == [30.0]
+    assert evidence(30).enough
+    assert evidence(30).notes == ()
+    assert not evidence(29).enough
+    assert "29 of 58 sessions" in evidence(29).notes[0]
+    arms = np.repeat([[0, 0], [0, 1]], [29, 40], axis=0)
+    longer = Episodes.from_arrays(arms, np.zeros((69, 2)), propensities=np.full((69, 2), 0.5))
+    assert not evaluation.weigh(lmab.Stationary(0), longer, horizon=2).enough  # the last step counts
+
+
+def test_effective_sizes_are_those_of_unequal_weights():
+    """(sum of w)^2 / sum of w^2, with weights 1 and 4 for two sessions each."""
+    log = Episodes.from_arrays([[0]] * 4, np.zeros((4, 1)), propensities=[[1.0], [1.0], [0.25], [0.25]])
+    evidence = evaluation.weigh(lmab.Stationary(0), log, horizon=1)
+    assert evidence.effective_sizes[0] == pytest.approx(100 / 34)
+    assert evidence.n_followed.tolist() == [4]
+    assert evidence.n_reached.tolist() == [4]
+
+
+def test_weights_within_five_standard_errors_of_one_are_believed(rng):
+    """Propensities logged as 0.52 instead of 0.5: noticed among 100,000 sessions, not among 1,000."""
+    for n, noticed in ((1000, False), (100_000, True)):
+        log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=n, horizon=1, rng=rng)
+        lie = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(n, 0.52))
+        notes = evaluation.weigh(lmab.Stationary(0), lie, horizon=1).notes
+        assert any("instead of 1" in note for note in notes) == noticed
+    much = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(n, 0.4))
+    (note,) = evaluation.weigh(lmab.Stationary(0), much, horizon=1).notes
+    assert "average 1.2" in note
+    assert "never plays" not in note  # weights above 1 on average have another cause

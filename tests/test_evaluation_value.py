@@ -11,6 +11,7 @@ import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.evaluation import value as evaluation
+from lmab.learning import HistoryPolicy
 
 
 @given(bandits(), st.integers(1, 4), st.sampled_from(["greedy", "mucb", "sequence", "stationary"]))
@@ -182,3 +183,14 @@ def test_arguments_in_the_wrong_place_are_named():
         lmab.evaluate("greedy", bandit, horizon=5)
     with pytest.raises(InvalidArgument, match=r"source must be a LatentBandit or Episodes .* got a Greedy"):
         lmab.evaluate(greedy, greedy, horizon=5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_policies_that_care_for_order_are_followed_in_order(seed):
+    """A table of all sequences, at random: histories with equal counts must not be taken for one."""
+    rng = np.random.default_rng(seed)
+    bandit = LatentBandit.bernoulli(rng.dirichlet(np.ones(3)), rng.random((3, 2)))
+    policy = HistoryPolicy([0.0, 1.0], [rng.random((4**t, 2)) for t in range(4)])
+    family = bandit.rewards
+    expected = oracle.policy_value(bandit.weights, family.probabilities, [0.0, 1.0], policy.act_on, 4)
+    assert lmab.evaluate(policy, bandit, horizon=4).mean == pytest.approx(expected, abs=1e-12)

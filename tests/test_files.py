@@ -45,6 +45,8 @@ def test_same_value_same_bytes(tmp_path, bandit):
     bandit.save(tmp_path / "a")
     bandit.save(tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a") as archive:  # no time of day is in there, which would differ tomorrow
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
 def test_every_truncation_is_an_error_that_names_the_file(tmp_path, bandit):
@@ -122,7 +124,7 @@ def test_pickled_arrays_are_refused(tmp_path, bandit):
 def test_compressed_members_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.lmab", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(files.HEADER, "0" * 10**6)
-    with pytest.raises(InvalidFile, match="compressed"):
+    with pytest.raises(InvalidFile, match="its members are compressed"):
         lmab.load(tmp_path / "bomb.lmab")
 
 
@@ -186,3 +188,61 @@ def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path, bandit, monkey
         bandit.save(path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.lmab"]
+
+
+def test_arrays_of_a_file_are_frozen_and_everybody_may_read_it(tmp_path, bandit):
+    path = tmp_path / "m.lmab"
+    bandit.save(path)
+    assert path.stat().st_mode & 0o777 == 0o644
+    record = files.read(path)
+    assert not record.arrays["weights"].flags.writeable
+    assert record.kind == "bandit"
+    assert set(record.records) == {"rewards"}
+
+
+@pytest.mark.parametrize("version", [0, -1, "1", None, 1.0])
+def test_a_version_that_is_none(tmp_path, bandit, version):
+    bandit.save(tmp_path / "m.lmab")
+    _rewrite(tmp_path / "m.lmab", lambda header, _: header.update(version=version))
+    with pytest.raises(InvalidFile, match="damaged: its version is"):
+        lmab.load(tmp_path / "m.lmab")
+
+
+def test_text_and_times_are_no_arrays_of_ours(tmp_path, bandit):
+    bandit.save(tmp_path / "m.lmab")
+    for array in (np.array(["a", "b"]), np.array([1, 2], "datetime64[s]"), np.array([1j, 2j])):
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, array)
+        data = buffer.getvalue()
+        _rewrite(tmp_path / "m.lmab", lambda _, members, data=data: members.update({"weights.npy": data}))
+        with pytest.raises(InvalidFile, match=r"weights\.npy holds"):
+            files.read(tmp_path / "m.lmab")
+
+
+def nested(depth: int) -> files.Record:
+    return files.Record("x") if depth == 0 else files.Record("x", records={"in": nested(depth - 1)})
+
+
+def test_records_are_nested_four_deep_at_most(tmp_path):
+    files.write(tmp_path / "deep.lmab", nested(4))
+    assert files.read(tmp_path / "deep.lmab").records["in"].records["in"].kind == "x"
+    files.write(tmp_path / "deeper.lmab", nested(5))
+    with pytest.raises(InvalidFile, match="nested too deep"):
+        files.read(tmp_path / "deeper.lmab")
+
+
+def test_what_is_no_number_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match=r"JSON compliant|not JSON"):
+        files.write(tmp_path / "x.lmab", files.Record("x", {"value": float("nan")}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_header_that_is_not_ours(tmp_path, bandit):
+    bandit.save(tmp_path / "m.lmab")
+    _rewrite(tmp_path / "m.lmab", lambda header, _: header.update(format="other"))
+    with pytest.raises(InvalidFile, match="its header names another format"):
+        lmab.load(tmp_path / "m.lmab")
+    with zipfile.ZipFile(tmp_path / "empty.lmab", "w") as archive:
+        archive.writestr("a.txt", "hello")
+    with pytest.raises(InvalidFile, match=r"no lmab\.json inside"):
+        lmab.load(tmp_path / "empty.lmab")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import learners
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import lmab
 from lmab import Episodes
 from lmab.errors import InvalidArgument, InvalidFile, TooLarge
 from lmab.learning import Task
+from lmab.learning.ucb import next_plays
 from lmab.testing import check_learner
 
 HORIZON, BUDGET = 4, 1200
@@ -80,7 +83,7 @@ def test_a_run_takes_a_task_or_its_fields():
     given, named = lmab.Run(lmab.DirectMLE(2), task, rng=0), new_run(values=[1.0, 0.0], rng=0)
     assert given.task == named.task == Task(4, HORIZON, 100, values=(0.0, 1.0))
     assert given.seed == named.seed
-    with pytest.raises(InvalidArgument, match="task must be given alone, got horizon"):
+    with pytest.raises(InvalidArgument, match="task must be given without its fields, got horizon"):
         lmab.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
     with pytest.raises(InvalidArgument, match="values must be"):
         new_run(values=[])
@@ -92,11 +95,11 @@ def test_ask_is_what_is_left():
     run, live = new_run(), Recorder()
     run.tell(live.run(run.ask().policy, 30))
     assert (run.ask().n_episodes, run.episodes_used, run.finished) == (70, 30, False)
-    with pytest.raises(InvalidArgument, match=r"must be finished first, but .*70 episodes"):
+    with pytest.raises(InvalidArgument, match=r"must be finished first, got one that still asks for .*70 episodes"):
         _ = run.learned
     run.tell(run.ask().on(live))
     assert run.finished
-    with pytest.raises(InvalidArgument, match="nothing is left"):
+    with pytest.raises(InvalidArgument, match="nothing left to play"):
         run.ask()
 
 
@@ -163,8 +166,6 @@ def ucb1(rewards, n_plays: int) -> np.ndarray:
 
 
 def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
-    from lmab.learning.ucb import next_plays
-
     for n_arms, n_plays in ((2, 50), (10, 1000), (30, 400), (5, 3)):
         means = rng.random(n_arms)
         plays = next_plays(np.ones(n_arms), means, n_plays, 1.0)
@@ -175,6 +176,9 @@ def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
 def test_ucb_plays_every_arm_first():
     run = new_run(lmab.UCB(), n_arms=10)
     assert np.array_equal(np.unique(run.ask().actions), np.arange(10))
+    plays = next_plays(np.zeros(5), np.zeros(5), 3, 1.0)
+    assert plays.tolist() == [1, 1, 1, 0, 0]
+    assert next_plays(np.array([1.0, 0, 0]), np.ones(3), 6, 1.0).tolist() == [2, 2, 2]  # the two, then all around
 
 
 def test_what_cannot_be_learned_is_refused_before_anything_is_played():
@@ -251,6 +255,20 @@ def test_direct_mle_confines_the_fit_to_the_rank_it_sees(rng):
     assert np.linalg.matrix_rank(spread, tol=1e-6) == facts["rank"] - 1
     free = lmab.learn(environment, lmab.DirectMLE(6, rank=None), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
     assert "polish" not in [phase.name for phase in free.diagnostics]
+
+
+def test_the_gain_of_a_polish_is_akaikes(rng):
+    """AIC before less AIC after: what the likelihood lost counts against the parameters that were saved."""
+    bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
+    environment = lmab.Simulator(bandit, horizon=6, rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(6), n_episodes=2000, planner=lmab.QMDP(), rng=rng)
+    facts, confined = learned["polish"].facts, learned.estimate
+    assert facts["kept"]
+    free = 5 + 6 * 12
+    assert facts["parameters_saved"] == free - confined.n_parameters > 0
+    lost = learned["fit"].facts["log_likelihood"] - confined.log_likelihood
+    assert lost > 0
+    assert facts["aic_gain"] == pytest.approx(2 * facts["parameters_saved"] - 2 * lost)
 
 
 def test_direct_mle_leaves_alone_what_the_spectrum_does_not_rule_out():
@@ -331,6 +349,19 @@ def test_normal_rewards_are_learned(name, rng):
     assert learned.bandit.distance(bandit) < 0.25
 
 
+def test_every_sweep_of_l_ucrl_climbs():
+    """The model of the first optimistic round fits the exploration better, the more sweeps went over it."""
+    episodes = Recorder().run(lmab.Uniform(4), 300)
+    found = []
+    for sweeps in (1, 2, 5, 20):
+        learner = lmab.LUCRL(2, start=0.5, sweeps=sweeps, prior=1e-6)
+        run = lmab.Run(learner, n_arms=4, horizon=HORIZON, n_episodes=600, rng=np.random.default_rng(5))
+        run.tell(episodes)
+        model = run.ask().policy.bandit
+        found.append(np.logaddexp.reduce(lmab.belief.log_joint(model, episodes), axis=1).sum())
+    assert (np.diff(found) > 0).all()
+
+
 def test_optimism_fades_with_what_was_seen():
     learner = lmab.LUCRL(2)
     few, many = (learner._bonus(BANDIT, np.full((2, 4), count), 1000) for count in (200.0, 20_000.0))
@@ -389,3 +420,120 @@ def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
     )
     assert value > best - 0.05
     assert value > fixed + 0.3
+
+
+def test_shares_of_a_budget():
+    from lmab.learning.learner import share_out
+
+    assert share_out(10, 0.25) == (2, 8)
+    assert share_out(10, 0.26) == (3, 7)  # rounded
+    assert share_out(2, 0.99) == (1, 1)
+    assert share_out(2, 0.01) == (1, 1)
+    with pytest.raises(InvalidArgument, match="n_episodes must be at least 2"):
+        share_out(1, 0.5)
+
+
+def test_ucb_rounds_grow_by_the_stated_part():
+    """Each arm once in the first round, then a twentieth of what was played, at least one session."""
+    environment = Recorder()
+    lmab.learn(environment, lmab.UCB(growth=0.5), n_episodes=20, rng=0)
+    assert [len(episodes) for episodes in environment.rounds] == [1, 1, 1, 1, 2, 3, 4, 6, 1]
+    assert sorted(environment.rounds[0].actions.tolist()) == [0, 1, 2, 3]
+
+
+def test_the_index_of_ucb_widens_with_the_spread(rng):
+    counts, sums = np.array([50.0, 50.0]), np.array([40.0, 25.0])
+    narrow, wide = (next_plays(counts, sums, 200, spread) for spread in (0.1, 10.0))
+    assert narrow.sum() == wide.sum() == 200
+    assert narrow.tolist() == [200, 0]
+    assert wide[1] > 80
+
+
+def test_optimism_of_a_learner_is_hoeffdings(rng):
+    """bonus * spread * sqrt(log(MA * n) / (2 count)), and never beyond the highest reward."""
+    bandit = lmab.LatentBandit.categorical([0.5, 0.5], rng.dirichlet(np.ones(2), size=(2, 3)), [-1.0, 3.0])
+    counts = np.array([[100.0, 1000.0, 0.0], [1e6, 50.0, 2.0]])
+    expected = 0.5 * 4 * np.sqrt(np.log(6 * 700) / (2 * np.maximum(counts, 1)))
+    found = lmab.LUCRL(2)._bonus(bandit, counts, 700)
+    np.testing.assert_allclose(found, np.minimum(expected, 3 - bandit.means))
+    assert (found[0, 2], found[1, 0]) == (pytest.approx(3 - bandit.means[0, 2]), pytest.approx(expected[1, 0]))
+
+
+def test_rounds_of_l_ucrl_grow_by_the_stated_part():
+    environment = Recorder()
+    lmab.learn(environment, lmab.LUCRL(2, start=0.5, growth=0.5), n_episodes=200, planner=lmab.QMDP(), rng=0)
+    assert [len(episodes) for episodes in environment.rounds] == [100, 50, 50]
+
+
+def test_core_plays_are_uniform_over_core_pairs():
+    """An arm of two core pairs is played twice as often as an arm of one."""
+    environment = Recorder()
+    learned = lmab.learn(environment, lmab.EDMLE(2, split=0.5), n_episodes=4000, planner=lmab.QMDP(), rng=3)
+    core = [arm for arm, _ in learned["design"].facts["core_set"]]
+    plays = np.bincount(environment.rounds[1].actions, minlength=4) / environment.rounds[1].n_steps
+    np.testing.assert_allclose(plays, np.bincount(core, minlength=4) / len(core), atol=0.03)
+
+
+def test_a_course_adds_phases_of_one_name():
+    course = lmab.Course()
+    log = Episodes.from_arrays([[0, 1]], [[1.0, 0.5]])
+    for _ in range(2):
+        exploration = course.explore(lmab.Exploration.of_actions("explore", np.array([[0, 1]])))
+        next(exploration)
+        with pytest.raises(StopIteration):
+            exploration.send(log)
+    course.note("fit", a=1, b=2)
+    course.note("fit", b=3)
+    learned = course.learned(lmab.Stationary(0), None)
+    assert learned.episodes_used == 2
+    assert (learned["explore"].n_rounds, learned["explore"].reward) == (2, 3.0)
+    assert learned["fit"].facts == {"a": 1, "b": 3}
+
+
+def test_thompson_rounds_share_out_what_is_left():
+    environment = Recorder()
+    learner = lmab.DirectMLE(2, rank=None, thompson_rounds=3)
+    lmab.learn(environment, learner, n_episodes=101, planner=lmab.QMDP(), rng=0)
+    assert [len(episodes) for episodes in environment.rounds] == [51, 16, 17, 17]
+
+
+def test_the_skew_of_eigenvalues():
+    from lmab.learning.direct_mle import _skew
+
+    values = np.array([5.0, 1.0, 0.4, 0.2, 0.0, -0.1, -0.2])
+    assert _skew(values, 2, 4) == pytest.approx(0.6 / 0.3)
+    assert _skew(values, 2, 2) == np.inf
+    assert _skew(values, 3, 2) == np.inf
+    assert _skew(np.array([5.0, 1.0, 0.4, 0.2]), 1, 3) == np.inf  # nothing is below zero
+
+
+def test_values_of_histories_are_those_of_dynamic_programming():
+    """Counts of a known truth: the table holds what each arm earns now and with the best arm afterwards."""
+    from lmab.learning.history_ucbvi import _Tree
+    from lmab.learning.learner import Task
+
+    chance = {0: 0.25, 1: 0.5}  # of a reward, by arm at the first step
+    later = {(0, 1): (1.0, 0.0), (0, 0): (0.0, 0.5), (1, 1): (0.5, 0.25), (1, 0): (0.25, 0.25)}  # of each arm then
+    sessions = []
+    for arm, reward, then, paid in itertools.product(range(2), repeat=4):
+        here = chance[arm] if reward else 1 - chance[arm]
+        there = later[arm, reward][then] if paid else 1 - later[arm, reward][then]
+        sessions += [((arm, then), (float(reward), float(paid)))] * round(16 * here * there)
+    tree = _Tree.for_task(Task(n_arms=2, horizon=2, n_episodes=10))
+    tree.count(Episodes.from_arrays([arms for arms, _ in sessions], [rewards for _, rewards in sessions]))
+    first, second = tree.scores(None, 10)
+    np.testing.assert_allclose(second, [later[0, 0], later[0, 1], later[1, 0], later[1, 1]])
+    np.testing.assert_allclose(first, [[0.25 + 0.25 * 1.0 + 0.75 * 0.5, 0.5 + 0.5 * 0.5 + 0.5 * 0.25]])
+    assert tree.n_histories == 4 + 16
+
+
+def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
+    from lmab.learning.core_sets import core_plays
+    from lmab.learning.learner import Task
+
+    core = lmab.design(lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0])))
+    assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
+    task = Task(n_arms=3, horizon=5, n_episodes=2000)
+    asked = next(core_plays(task, core, 2000, np.random.default_rng(0), lmab.Course()))
+    assert asked.actions.shape == (2000, 5)
+    np.testing.assert_allclose(np.bincount(asked.actions.ravel(), minlength=3) / 10_000, [2 / 3, 1 / 3, 0], atol=0.02)

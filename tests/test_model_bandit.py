@@ -117,6 +117,34 @@ def test_proposition_3_4_values_differ_by_at_most_horizon_squared_times_distance
         assert gap <= horizon**2 * a.distance(b) + 1e-9
 
 
+def test_normal_rewards_of_another_scale_are_another_model():
+    """The cost of moving a context is the difference of its means plus that of the scales."""
+    one, two = (lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]], scale) for scale in (1.0, 1.5))
+    assert one.distance(two) == pytest.approx(0.5)
+    assert one.distance(one) == 0.0
+    moved = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.2], [1.0, 0.0]], 1.5)
+    assert one.distance(moved) == pytest.approx(0.5 + 0.5 * 0.2)
+
+
+def test_labels_are_a_part_of_a_bandit():
+    rewards = LatentBandit.bernoulli([1.0], [[0.1, 0.2]]).rewards
+    named = LatentBandit([1.0], rewards, ("tea", "milk"))
+    assert named != LatentBandit([1.0], rewards)
+    assert named != LatentBandit([1.0], rewards, ("milk", "tea"))
+    assert named == LatentBandit([1.0], rewards, ["tea", "milk"])
+    for wrong in (("tea",), ("tea", "tea"), ("a", "b", "c")):
+        with pytest.raises(ValueError, match="arm_labels must be 2 distinct labels"):
+            LatentBandit([1.0], rewards, wrong)
+
+
+def test_the_distance_of_contexts_is_that_of_their_most_different_arm():
+    """L1 over the values, the largest over the arms, on the union of the values."""
+    one = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.2, 0.8]]], [0.0, 1.0])
+    two = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.1, 0.9]]], [0.0, 2.0])
+    np.testing.assert_allclose(one.rewards.distances(two.rewards), [[0.1 + 0.8 + 0.9]])
+    assert one.distance(two) == pytest.approx(1.8)
+
+
 @given(bandits(max_arms=4), st.integers(1, 4), st.booleans())
 def test_fixed_choices_and_known_contexts_by_brute_force(bandit, horizon, repeats):
     sequences = list(itertools.product(range(bandit.n_arms), repeat=horizon))

@@ -90,3 +90,19 @@ def test_unknown_rewards_are_an_error():
     bandit = LatentBandit.bernoulli([1.0], [[0.5]])
     with pytest.raises(ValueError, match="rewards must be among the values"):
         belief.update(bandit, belief.prior(bandit), 0, 0.5)
+
+
+def test_sessions_that_cross_a_chunk_are_whole(monkeypatch, rng):
+    bandit = lmab.random_bandit(3, 4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=20, horizon=5, rng=rng)
+    whole = belief.log_joint(bandit, log)
+    monkeypatch.setattr(belief, "_CHUNK", 7)
+    np.testing.assert_allclose(belief.log_joint(bandit, log), whole, rtol=1e-12)
+
+
+def test_only_rows_near_the_end_of_the_range_are_scaled():
+    rows = np.array([[2.0**-399, 0.0], [2.0**-401, 0.0]])
+    scaled = belief.rescale(rows)
+    assert scaled[0, 0] == 2.0**-399
+    assert scaled[1, 0] == 0.5
+    assert rows[1, 0] == 2.0**-401  # what was given stays as it was

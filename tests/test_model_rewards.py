@@ -7,7 +7,8 @@ from strategies import bandits
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.model.rewards import Categorical, Gaussian, restore
+from lmab.model import Bins
+from lmab.model.rewards import Categorical, Gaussian, distinct_values, index_among, restore
 
 
 def test_categorical_sample_has_the_right_frequencies(rng):
@@ -96,3 +97,59 @@ def test_cut_rewards_take_any_reward():
 def test_edges_must_rise_between_rising_values(values, edges):
     with pytest.raises(ValueError, match="edges must rise, one between any two rising values"):
         Categorical([[[0.2, 0.3, 0.5]]], values, edges)
+
+
+def test_floored_probabilities_are_raised_and_values_join():
+    family = Categorical([[[0.0, 1.0]], [[0.5, 0.5]]], [1.0, 2.0])
+    raised = family.floored(0.01)
+    np.testing.assert_allclose(raised.probabilities[0, 0], [0.01 / 1.01, 1 / 1.01])
+    np.testing.assert_allclose(raised.probabilities[1, 0], [0.5, 0.5])
+    joined = family.floored(0.01, [0.0, 2.0])
+    assert joined.values.tolist() == [0.0, 1.0, 2.0]
+    np.testing.assert_allclose(joined.probabilities[1, 0], np.array([0.01, 0.5, 0.5]) / 1.01)
+    normal = Gaussian(np.array([[0.5]]), 1.0)
+    assert normal.floored(0.1) is normal
+
+
+def test_up_to_32_distinct_rewards_are_categories():
+    np.testing.assert_array_equal(distinct_values(np.arange(32.0)[::-1], limited=True), np.arange(32.0))
+    with pytest.raises(ValueError, match="more than 32 distinct rewards"):
+        distinct_values(np.arange(33.0), limited=True)
+    assert len(distinct_values(np.arange(33.0), limited=False)) == 33
+
+
+def test_rewards_become_indexes_whatever_the_order_of_the_values():
+    values = np.array([2.0, -1.0, 0.5])
+    assert index_among(values, np.array([0.5, 2.0, -1.0])).tolist() == [2, 0, 1]
+    assert index_among(values, np.array([0.5, 9.0, -2.0, 0.4]), others=True).tolist() == [2, 3, 3, 3]
+    with pytest.raises(ValueError, match=r"among the values \[2.0, -1.0, 0.5\], got 9.0 at step 12"):
+        index_among(values, np.array([0.5, 2.0, 9.0]), first_step=10)
+
+
+def test_spread_and_support():
+    assert Categorical([[[0.5, 0.2, 0.3]]], [3.0, -1.0, 0.0]).spread == 4.0
+    assert Categorical([[[0.5, 0.2, 0.3]]], [3.0, -1.0, 0.0]).support == (-1.0, 3.0)
+    assert (Gaussian(np.array([[5.0]]), 0.5).spread, Gaussian(np.array([[5.0]]), 0.5).support) == (
+        0.5,
+        (-np.inf, np.inf),
+    )
+
+
+def test_quantile_bins_hold_equally_many_and_stand_for_their_mean():
+    rewards = np.array([3.0, 1.0, 2.0, 8.0, 4.0, 6.0, 7.0, 5.0])
+    bins = Bins.at_quantiles(rewards, 4)
+    assert bins.values.tolist() == [1.5, 3.5, 5.5, 7.5]
+    assert bins.apply(np.array([-9.0, 2.0, 4.4, 4.6, 99.0])).tolist() == [1.5, 1.5, 3.5, 5.5, 7.5]
+    assert bins.apply(bins.edges).tolist() == bins.values[1:].tolist()  # an edge belongs to the bin above
+    with pytest.raises(ValueError, match="bins must be an integer of at least 2"):
+        Bins.at_quantiles(rewards, 1)
+
+
+def test_the_grid_of_the_paper_rounds_down_and_has_two_ends():
+    from lmab import theory
+
+    grid, bins = theory.gaussian_grid(2, 0.5), Bins.on_grid(2, 0.5)
+    step = 0.5 / 4
+    assert len(bins.values) == len(grid) + 2
+    np.testing.assert_allclose(bins.apply(grid + step / 3), grid)
+    np.testing.assert_allclose(bins.apply(np.array([-99.0, 99.0])), [grid[0] - step, grid[-1] + step])

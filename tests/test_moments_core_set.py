@@ -61,6 +61,36 @@ def test_many_shapes_keep_the_limits(seed):
         assert len(design.support) <= support_limit(design.rank)
 
 
+def best_g(features: np.ndarray, rows: np.ndarray) -> float:
+    """The least g that weights on `rows` can reach, nearly: the multiplicative algorithm of optimal design."""
+    weights = np.full(len(rows), 1 / len(rows))
+    for _ in range(1000):
+        inverse = np.linalg.inv(features[rows].T @ (weights[:, None] * features[rows]))
+        scores = np.einsum("ij,jk,ik->i", features, inverse, features)
+        weights *= scores[rows] / features.shape[1]
+    return float(scores.max())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_row_of_the_support_can_be_spared(seed):
+    """What the optimal weights on the other rows reach is above 2k, whichever row of the support is left out."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((400, 10)) * rng.exponential(size=(400, 1))
+    support = lmab.design(features).support
+    for row in support:
+        others = np.setdiff1d(support, row)
+        if np.linalg.matrix_rank(features[others]) == 10:
+            assert best_g(features, others) > 2 * 10
+
+
+def test_twins_are_not_both_kept():
+    """Neighbours on a fine grid say nearly the same: at a tight target one of them is enough for each root."""
+    grid = np.linspace(-1, 1, 1000)  # the roots of the cubic lie between points of this grid
+    features = np.vander(grid, 4, increasing=True)
+    assert len(lmab.design(features, tolerance=1e-3).support) == 4
+    assert len(lmab.design(np.repeat(np.eye(3), 5, axis=0)).support) == 3
+
+
 @pytest.mark.parametrize(
     ("degree", "determinant"), [(1, 1), (2, 0.148148), (3, 0.00512), (4, 4.29722e-5), (5, 8.87350e-8)]
 )
@@ -174,3 +204,37 @@ def test_round_trip_through_a_file(rng, tmp_path):
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_default_tolerance_is_the_papers_factor_two(rng):
+    features = rng.standard_normal((300, 5))
+    assert lmab.design(features).g == lmab.design(features, tolerance=1.0).g
+    assert 5 <= lmab.design(features, tolerance=0.01).g <= 5.05
+    assert lmab.design(features).g > 5.05
+
+
+def test_all_pairs_of_the_core_arms_keep_the_weights(rng):
+    space = Subspace(np.linalg.qr(rng.standard_normal((20, 3)))[0], np.ones(3), 10, np.array([0.0, 1.0]))
+    pairs, arms = lmab.design(space), lmab.design(space, events="arms")
+    kept = dict(zip(arms.support.tolist(), arms.rho.tolist(), strict=True))
+    assert sorted(kept) == sorted({2 * (row // 2) + z for row in pairs.support.tolist() for z in (0, 1)})
+    for row, weight in kept.items():
+        expected = dict(zip(pairs.support.tolist(), pairs.rho.tolist(), strict=True)).get(row, 0.0)
+        assert weight == pytest.approx(expected)
+    np.testing.assert_allclose(arms.reconstruction @ space.basis[arms.support], space.basis, atol=1e-9)
+
+
+def test_a_design_of_rows_that_do_not_exist_is_refused(rng):
+    from dataclasses import replace
+
+    record = lmab.design(rng.standard_normal((20, 3))).record()
+    for row in (-1, 20):
+        support = np.array([0, 1, row])
+        with pytest.raises(ValueError, match="names rows that do not exist"):
+            lmab.Design.from_record(replace(record, arrays={**record.arrays, "support": support}))
+
+
+def test_columns_that_nearly_depend_on_each_other_are_told_from_those_that_do(rng):
+    features = rng.standard_normal((50, 3))
+    assert lmab.design(np.column_stack([features, features @ [1.0, 2.0, 3.0]])).rank == 3
+    assert lmab.design(np.column_stack([features, features[:, 0] + 1e-5 * rng.standard_normal(50)])).rank == 4

@@ -159,3 +159,34 @@ def test_orders_that_were_never_measured_are_left_out(rng):
     assert [tensor.order for tensor in core_moments(lmab.simulate(bandit, arms, rng=rng), design, 3)] == [1, 2]
     with pytest.raises(ValueError, match="must play arms of the core set twice"):
         core_moments(lmab.simulate(bandit, np.full((5, 3), other), rng=rng), design, 3)
+
+
+def test_an_entry_seen_never_or_always_is_not_known_without_error():
+    """The variance of a share is at least half an observation's, so no weight is infinite."""
+    core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    log = lmab.Episodes.from_arrays(np.zeros((10, 2), int), np.ones((10, 2)))
+    first, second = core_moments(log, core, 2)
+    assert first.entries.tolist() == [0.0, 1.0]
+    assert second.entries.tolist() == [0.0, 0.0, 1.0]
+    for tensor in (first, second):
+        np.testing.assert_allclose(tensor.stderr, np.sqrt(0.5) / 10)
+
+
+def test_products_of_fewer_than_five_sessions_are_left_out(rng):
+    design = lmab.design(Subspace(np.eye(2), np.ones(2), 2, None))
+    arms = np.array([[0, 0]] * 6 + [[1, 1]] * 4)
+    log = lmab.Episodes.from_arrays(arms, rng.normal(size=(10, 2)))
+    first, second = core_moments(log, design, 2)
+    assert first.indices.tolist() == [[0]]
+    assert second.indices.tolist() == [[0, 0]]
+    five = lmab.Episodes.from_arrays(arms[1:], rng.normal(size=(9, 2)))
+    assert core_moments(five, design, 2)[0].indices.tolist() == [[0]]
+
+
+def test_a_reward_that_is_no_value_of_the_core_set_is_a_miss():
+    """Core plays may pay what exploration never saw: that is none of the pairs."""
+    core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    log = lmab.Episodes.from_arrays(np.zeros((4, 2), int), [[0.0, 7.0], [1.0, 7.0], [7.0, 7.0], [1.0, 0.0]])
+    first, second = core_moments(log, core, 2)
+    assert first.entries.tolist() == [2 / 8, 2 / 8]
+    assert second.entries.tolist() == [0.0, 1 / 8, 0.0]

@@ -39,6 +39,21 @@ def test_second_moments_agree_with_three_loops(episodes):
     np.testing.assert_allclose(gaussian.second[wide > 0], (sums / np.maximum(wide, 1))[wide > 0])
 
 
+def test_arms_that_never_met_get_the_product_of_their_marginals():
+    """Arms 0 and 2 are never in one session, nor is arm 2 there twice; 0 would say that they exclude each other."""
+    log = lmab.Episodes.from_arrays([[0, 1], [0, 0], [1, 2], [1, 2]], [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    moments = second_moments(log).second.reshape(3, 2, 3, 2)
+    shares = np.array([[1 / 3, 2 / 3], [2 / 3, 1 / 3], [0.0, 1.0]])
+    np.testing.assert_allclose(moments[0, :, 2], np.outer(shares[0], shares[2]))
+    np.testing.assert_allclose(moments[2, :, 0], np.outer(shares[2], shares[0]))
+    np.testing.assert_allclose(moments[2, :, 2], np.outer(shares[2], shares[2]))
+    np.testing.assert_allclose(moments[0, :, 0], [[0.0, 0.5], [0.5, 0.0]])  # these did meet, once
+    normal = second_moments(log, rewards="gaussian").second
+    assert normal[0, 2] == normal[2, 0] == pytest.approx(2 / 3 * 1.0)
+    assert normal[2, 2] == pytest.approx(1.0)
+    assert normal[0, 1] == pytest.approx(0.0)
+
+
 def test_moments_converge_to_the_truth(rng):
     bandit = lmab.random_bandit(3, 5, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=100_000, horizon=6, rng=rng)
@@ -70,6 +85,7 @@ def test_the_rank_is_found(rng, n_contexts):
     values = np.linalg.eigvalsh((bandit.rewards.table * bandit.weights) @ bandit.rewards.table.T)
     space = lmab.subspace(log)
     # Eigenvalues are off by about the noise: what is twice as large is seen, and what is not there never is.
+    assert space.noise is not None
     assert (values > 2 * space.noise).sum() <= space.rank <= (values > 1e-9).sum() == min(n_contexts, 4)
 
 
@@ -131,3 +147,45 @@ def test_many_distinct_rewards_ask_for_a_family(rng):
     log = lmab.Episodes.from_arrays(rng.integers(3, size=(50, 2)), rng.random((50, 2)))
     with pytest.raises(ValueError, match="rewards must be named"):
         lmab.subspace(log)
+
+
+def test_pairs_are_counted_in_chunks(rng, monkeypatch):
+    log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=50, horizon=4, rng=rng)
+    whole = second_moments(log).second
+    monkeypatch.setattr("lmab.moments.second._CHUNK", 7)
+    np.testing.assert_allclose(second_moments(log).second, whole, rtol=1e-12)
+
+
+def test_the_first_two_steps_are_the_first_two(rng):
+    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=200, horizon=5, rng=rng)
+    actions, rewards = log.to_arrays()
+    cut = lmab.Episodes.from_arrays(actions[:, :2], rewards[:, :2])
+    np.testing.assert_allclose(second_moments(log, pairs="first-two").second, second_moments(cut).second)
+
+
+def test_the_rank_counts_what_stands_out_of_half_the_difference_of_halves(rng):
+    bandit = lmab.random_bandit(3, 6, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(6), n_episodes=3000, horizon=5, rng=rng)
+    space = lmab.subspace(log)
+    halves = [second_moments(log[start::2]).second for start in (0, 1)]
+    assert space.noise == pytest.approx(np.abs(np.linalg.eigvalsh((halves[0] - halves[1]) / 2)).max())
+    values = np.linalg.eigvalsh(second_moments(log).second)[::-1]
+    np.testing.assert_allclose(space.eigenvalues, values, atol=1e-12)
+    assert space.rank == (values > space.noise).sum()
+    np.testing.assert_allclose(second_moments(log).second @ space.basis, space.basis * values[: space.rank], atol=1e-10)
+    assert lmab.subspace(log, rank=12).rank == 12  # as many as rows there are
+    assert lmab.subspace(log, rank=2).noise is None
+
+
+def test_pure_noise_still_has_one_direction():
+    """Five sessions: nothing stands out, and a subspace has at least one direction."""
+    rng = np.random.default_rng(0)
+    log = lmab.Episodes.from_arrays(rng.integers(6, size=(5, 2)), rng.integers(2, size=(5, 2)).astype(float), n_arms=6)
+    assert lmab.subspace(log, rewards="gaussian").rank >= 1
+    with pytest.raises(ValueError, match="rank must be given for a log of fewer than 4 episodes"):
+        lmab.subspace(log[:3])
+
+
+def test_a_value_that_one_half_never_saw_leaves_no_noise():
+    log = lmab.Episodes.from_arrays([[0, 1]] * 6, [[0.0, 1.0]] * 5 + [[2.0, 1.0]])
+    assert lmab.subspace(log).noise == 0.0

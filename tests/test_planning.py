@@ -181,13 +181,13 @@ def test_trials_that_gain_little_do_not_stall_just_short_of_the_gap():
 
 def test_same_seed_same_plan_whatever_else_the_machine_does():
     bandit = lmab.random_bandit(7, 50, kind="deep", rng=generator(3))
-    quiet = lmab.plan(bandit, horizon=10, method=Certified(gap=0.02))
-    assert len(quiet.trace) > 30  # long enough to drop dominated arms on the way
+    quiet = lmab.plan(bandit, horizon=10, method=Certified(gap=0.005))
+    assert len(quiet.trace) > 5  # long enough to ask for the information price on the way
     busy = threading.Event()
     load = threading.Thread(target=lambda: [sum(range(2000)) for _ in iter(busy.is_set, True)])
     load.start()
     try:
-        loud = lmab.plan(bandit, horizon=10, method=Certified(gap=0.02))
+        loud = lmab.plan(bandit, horizon=10, method=Certified(gap=0.005))
     finally:
         busy.set()
         load.join()
@@ -329,5 +329,5 @@ def test_point_based_planning_that_is_stopped_says_so_and_its_bounds_hold():
     stopped = lmab.PointBased().solve(problem, lmab.Clock(0.0))
     done = lmab.PointBased().solve(problem, lmab.Clock(60.0))
     assert (stopped.status, done.status) == (Status.TIME_LIMIT, Status.HEURISTIC)
-    assert stopped.lower == pytest.approx(bandit.best_fixed(5))
+    assert stopped.lower >= bandit.best_fixed(5)
     assert stopped.lower <= lmab.evaluate(stopped, bandit, horizon=5).mean <= stopped.upper

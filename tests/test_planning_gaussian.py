@@ -24,6 +24,16 @@ def test_bins_are_equally_likely_and_sum_to_one(bandit):
     np.testing.assert_allclose(table @ bandit.weights, 1 / 8, atol=1e-9)
 
 
+@pytest.mark.parametrize("n_bins", [2, 40])
+def test_bins_are_quantiles_of_the_mixture(n_bins):
+    """Unequal weights, and bins far out in the tails: under the mixture each is as likely as any other."""
+    bandit = LatentBandit.gaussian([0.9, 0.1], [[1.0, 0.0], [-3.0, 5.0]], scale=0.7)
+    table, middles, edges = bandit.rewards.channel(bandit.weights, n_bins)
+    np.testing.assert_allclose(table @ bandit.weights, 1 / n_bins, atol=1e-9)
+    assert edges.shape == (2, n_bins - 1)
+    assert middles.shape == (2, n_bins)
+
+
 def test_codes_find_the_bin(bandit):
     problem = Problem.of(bandit, 3, 8)
     rng = generator(0)
@@ -70,3 +80,34 @@ def test_files_and_masks(bandit, tmp_path):
     history = [(2, 0.3), (0, -0.1)]
     assert again.act_on(history) == policy.act_on(history)
     assert again.act_on(history, allowed=[False, False, True]) == 2
+
+
+@pytest.mark.parametrize("method", [lmab.Certified(), lmab.Exact(), lmab.Lookahead(1), lmab.Lookahead(2)], ids=repr)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_bound_proved_in_coarse_bins_is_not_printed_as_one_for_the_rewards(method, repeats):
+    """With finer bins a policy earns more than the search in two bins calls possible: that bound is none."""
+    means = [[0.9, -0.9, 0.4, 0.2], [-0.9, 0.9, -0.4, 0.2]]
+    bandit = LatentBandit.gaussian([0.5, 0.5], means, scale=0.5)
+    coarse = lmab.plan(bandit, horizon=3, method=method, bins=2, repeats=repeats)
+    fine = lmab.plan(bandit, horizon=3, method=lmab.Exact(), bins=24, repeats=repeats)
+    in_bins = lmab.plan(bandit, horizon=3, method=lmab.Exact(), bins=2, repeats=repeats).lower
+    assert fine.lower > in_bins + 0.005  # what two bins can earn is less than what the rewards can
+    assert coarse.upper >= fine.lower
+    assert fine.upper >= fine.lower
+    assert coarse.upper <= bandit.known_context(3, repeats=repeats) + 1e-9
+    assert coarse.status == fine.status == "heuristic"
+    assert "bin" in coarse.message
+
+
+def test_looking_ahead_in_coarse_bins_proves_nothing_about_the_rewards():
+    """Arm 0 tells four contexts apart, but not in two bins: then a half is left to guess at the second step.
+
+    The search in bins calls 1.75 the best, though whoever sees the rewards plays arm 0 and then two good arms.
+    """
+    good = np.kron(np.eye(4), np.ones(3))  # three arms that pay 1, in every context others
+    means = np.column_stack([[-0.3, -0.1, 0.1, 0.3], good])
+    bandit = LatentBandit.gaussian(np.full(4, 0.25), means, scale=0.02)
+    sure = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(1), bins=16, repeats=False).lower
+    assert sure > 1.99
+    for depth in (1, 2):
+        assert lmab.plan(bandit, horizon=3, method=lmab.Lookahead(depth), bins=2, repeats=False).upper >= sure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planning_cases import small_bandit
+from planning_cases import optimal_at, small_bandit
 from seeds import generator
 
 import lmab
@@ -56,17 +56,22 @@ def test_one_step_values(seed):
     np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("priced", [False, True], ids=["without price", "priced"])
 @pytest.mark.parametrize("seed", range(8))
-def test_both_searches_close_the_gap_around_the_optimum(seed):
+def test_both_searches_close_the_gap_around_the_optimum(seed, priced):
     it = problem(seed)
     best = lmab.plan(it.bandit, horizon=it.horizon, method=lmab.Exact()).lower
     tolerance = 1e-4 * it.scale
     for module in (reference_search, compiled_search):
         search = Search(it, seed=0)
-        search.warm_start(20, Clock(60.0))
+        search.look_ahead(Clock(60.0))
+        search.back_up(20)
+        if priced:
+            search.charge_for_information(Clock(60.0))
+            assert search.price.rates[1:].min() > 0
         for _ in range(200):
-            args = (search.arms, search.lower, search.upper, search.nodes, it.horizon, tolerance, 1 << 16)
-            reason = module.run_trials(*args)
+            args = (search.price, search.lower, search.upper, search.nodes, it.horizon, tolerance, 1 << 16)
+            reason = module.run_trials(search.arms, *args)
             assert search.lower_bound <= best + 1e-9
             assert search.upper_bound >= best - 1e-9
             if reason == reference_search.CLOSED:
@@ -77,12 +82,54 @@ def test_both_searches_close_the_gap_around_the_optimum(seed):
         assert search.upper_bound - search.lower_bound <= tolerance
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
+    """Against a linear program's answer by dense sampling of the factor, and the reference against the compiled."""
+    rng = np.random.default_rng(seed)
+    n, weights = int(rng.integers(1, 9)), rng.random(8)[: int(rng.integers(1, 9))]
+    n = len(weights)
+    point, x = rng.dirichlet(np.full(n, 0.5)), rng.dirichlet(np.full(n, 0.5)) * rng.random()
+    point[rng.random(n) < 0.2] = 0
+    drop = -rng.random() * float(weights @ point)
+    factors = np.linspace(0, 20, 20_001)
+    dense = (factors * drop + np.maximum(0, np.outer(factors, point) - x) @ weights).min()
+    exact = reference_search.knapsack(point, drop, weights, x)
+    assert dense - 1e-3 <= exact <= dense + 1e-12
+    there = np.maximum(point, 1e-300)
+    scratch = np.concatenate([x / there, weights * there])
+    assert compiled_search._knapsack(scratch, n, -drop) == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_prices_and_points_of_a_search_agree_and_hold_at_any_belief(seed):
+    it, rng = problem(seed, horizon=4), np.random.default_rng(seed)
+    search = Search(it, seed=0)
+    search.charge_for_information(Clock(60.0))
+    search.advance(1e-3 * it.scale)
+    scratch = np.empty(2 * len(it.weights) + 2 * compiled_search.BLOCK)
+    for steps in (2, 3, 4):
+        for x in rng.dirichlet(np.full(len(it.weights), 0.3), 20) * 0.7:
+            best = optimal_at(it.table, it.means, x[None], steps)[0]
+            count = min(int(search.upper.counts[steps]), compiled_search.BLOCK)
+            soft = compiled_search._sawtooth(search.arms.spread, search.upper, steps, 0, count, x[None], 0, scratch)
+            plane = steps * (it.corner @ x)
+            assert plane + soft >= best - 1e-12 * it.scale
+            assert soft >= reference_search.sawtooth(search.arms, search.upper, x, steps) - 1e-12 * it.scale
+            price = search.price
+            bound = reference_search.price_bound(price, x, steps)
+            assert bound >= best - 1e-12 * it.scale
+            price.logs[:] = np.log(np.maximum(x, 1e-300))
+            zeros, alone = np.zeros((1, len(x))), x[None].copy()
+            assert compiled_search._price(price, zeros, alone, 0, x.sum(), 0, steps) == pytest.approx(bound, abs=1e-9)
+
+
 def test_the_bounds_hold_at_beliefs_the_search_never_saw():
     """Points and vectors against the exact value at random beliefs, for every number of steps to go."""
     bandit = lmab.random_bandit(4, 8, kind="hard", rng=generator(2))
     it = Problem.of(bandit, 6, 2)
     search = Search(it, seed=0)
-    search.warm_start(50, Clock(60.0))
+    search.look_ahead(Clock(60.0))
+    search.back_up(50)
     search.advance(1e-6)
     assert search.upper.counts[3:6].min() > 5
     rng = generator(0)
@@ -90,7 +137,7 @@ def test_the_bounds_hold_at_beliefs_the_search_never_saw():
         for concentration in (0.05, 0.5, 5.0):
             x = 0.3 * rng.dirichlet(np.full(4, concentration)) + 1e-12
             best = _optimum(bandit, x, steps)
-            upper = steps * (it.corner @ x) + reference_search.sawtooth(search.upper, x, steps)
+            upper = steps * (it.corner @ x) + reference_search.sawtooth(search.arms, search.upper, x, steps)
             assert upper >= best - 1e-12
             assert (x @ search.lower.vectors[steps, :, : search.lower.counts[steps]]).max() <= best + 1e-12
 
@@ -108,7 +155,7 @@ def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkey
     assert len(owners) > 50
     for node in owners.tolist():
         steps, point, x = nodes.steps[node], nodes.points[node], nodes.beliefs[node]
-        np.testing.assert_allclose(1 / upper.inverse[steps, :, point], x / x.sum(), rtol=1e-9)
+        np.testing.assert_allclose(upper.beliefs[steps, :, point], x / x.sum(), rtol=1e-9)
         plane = steps * (it.corner @ x)
         assert plane + upper.drops[steps, point] * x.sum() >= nodes.upper[node] - 1e-12
     assert search.lower_bound <= _optimum(bandit, bandit.weights, 6) + 1e-9 <= search.upper_bound + 2e-9

@@ -26,7 +26,7 @@ def optimum(bandit: LatentBandit, horizon: int) -> float:
     return oracle.optimal_value(bandit.weights, rewards.probabilities, rewards.values, horizon, repeats=False)
 
 
-METHODS = [Certified(), Exact(), Lookahead(0), Lookahead(1), Lookahead(2), QMDP()]
+METHODS = [Certified(), Exact(), PointBased(n_beliefs=30), Lookahead(0), Lookahead(1), Lookahead(2), QMDP()]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
@@ -103,5 +103,3 @@ def test_errors():
     bandit = lmab.random_bandit(3, 5, rng=generator(0))
     with pytest.raises(InvalidArgument, match="horizon must be at most the 5 arms without repeats, got 6"):
         lmab.plan(bandit, horizon=6, repeats=False)
-    with pytest.raises(InvalidArgument, match="method must be Certified, Exact, Lookahead or QMDP without repeats"):
-        lmab.plan(bandit, horizon=3, method=PointBased(), repeats=False)

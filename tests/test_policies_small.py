@@ -6,6 +6,7 @@ import pytest
 import lmab
 from lmab import LatentBandit
 from lmab.model import belief
+from lmab.policies import best_allowed
 
 
 def test_greedy_takes_the_best_mean_under_the_belief(rng):
@@ -62,3 +63,74 @@ def test_blind_policies_fall_back_to_allowed_arms():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_equal_scores_take_the_first_allowed_arm():
+    scores = np.array([[0.5, 1.0, 1.0 + 1e-15, 1.0 - 1e-15], [0.3, 0.2, 0.3, 0.1]])
+    assert best_allowed(scores).tolist() == [1, 0]
+    assert best_allowed(scores, np.array([[True, False, True, True], [False, True, True, False]])).tolist() == [2, 2]
+    assert best_allowed(np.array([[1.0, 1.0 + 1e-9]])).tolist() == [1]
+    nothing = np.array([[-np.inf, -np.inf, -np.inf]])
+    assert best_allowed(nothing, np.array([[False, False, True]])).tolist() == [2]
+
+
+def test_a_sequence_falls_back_to_what_it_would_play_later():
+    policy = lmab.FixedSequence([3, 0, 2])
+    assert policy.act_on([], allowed=[True, True, True, False]) == 0
+    assert policy.act_on([(3, 1.0)], allowed=[False, True, True, True]) == 2
+    assert policy.act_on([(3, 1.0), (0, 1.0)], allowed=[False, True, False, True]) == 1
+
+
+def test_an_arm_beyond_the_last_is_refused():
+    policy = lmab.Greedy(LatentBandit.bernoulli([1.0], [[0.5, 0.4]]))
+    with pytest.raises(ValueError, match=r"arm must be an integer in 0\.\.1, got 2"):
+        policy.observe(policy.start(), 2, 1.0)
+    with pytest.raises(ValueError, match="arm must be an integer"):
+        policy.observe(policy.start(), 0.5, 1.0)
+
+
+def mucb_by_hand(bandit: LatentBandit, history, width: float = 0.25, allowed=None) -> int:
+    """Algorithm mUCB, one step at a time in plain loops."""
+    debt = [0.0] * bandit.n_contexts
+
+    def believed(step: int, mask) -> tuple[int, int]:
+        limit = width * np.ptp(bandit.rewards.values) * np.sqrt(6 * step * np.log(step + 1))
+        candidates = [m for m in range(bandit.n_contexts) if debt[m] <= limit] or list(range(bandit.n_contexts))
+        arms = [a for a in range(bandit.n_arms) if mask is None or mask[a]]
+        return max(
+            ((m, a) for m in candidates for a in arms), key=lambda pair: (bandit.means[pair], -pair[0], -pair[1])
+        )
+
+    for step, (arm, reward) in enumerate(history):
+        context, _ = believed(step, None)
+        debt[context] += bandit.means[context, arm] - reward
+    return believed(len(history), allowed)[1]
+
+
+def test_mucb_is_the_published_rule(rng):
+    for seed in range(60):
+        draw = np.random.default_rng(seed)
+        bandit = LatentBandit.categorical(
+            draw.dirichlet(np.ones(3)), draw.dirichlet(np.full(3, 0.3), size=(3, 4)), [-1.0, 0.5, 2.0]
+        )
+        n_steps = int(draw.integers(0, 12))
+        history = [(int(draw.integers(4)), float(draw.choice([-1.0, 0.5, 2.0]))) for _ in range(n_steps)]
+        mask = draw.random(4) < 0.6
+        mask[draw.integers(4)] = True
+        for width in (0.05, 0.25, 1.0):
+            policy = lmab.MUCB(bandit, width=width)
+            assert policy.act_on(history) == mucb_by_hand(bandit, history, width)
+            assert policy.act_on(history, allowed=mask) == mucb_by_hand(bandit, history, width, mask)
+    assert lmab.MUCB(bandit).width == 0.25
+
+
+def test_greedy_and_thompson_with_masks_act_on_the_belief(rng):
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.6, 0.1], [0.1, 0.2, 0.8]])
+    mask = [False, True, True]
+    assert lmab.Greedy(bandit).act_on([(0, 1.0)] * 3, allowed=mask) == 1
+    assert lmab.Greedy(bandit).act_on([(0, 0.0)] * 3, allowed=mask) == 2
+    policy = lmab.Thompson(bandit)
+    state = policy.observe(policy.start(4000), np.zeros(4000, int), np.ones(4000))
+    chosen = policy.act(state, allowed=mask, rng=rng)
+    assert np.mean(chosen == 1) == pytest.approx(0.9, abs=0.025)
+    assert set(chosen.tolist()) == {1, 2}

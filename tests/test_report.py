@@ -170,7 +170,7 @@ def test_a_policy_worse_than_one_arm_is_called_that():
     text = report.render(contents)
     assert contents.worth.policy.mean < contents.worth.fixed
     assert 'class="bad"' in text
-    assert "of what there is to gain" not in text
+    assert "of the possible gain" not in text
 
 
 def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):
@@ -210,9 +210,9 @@ def test_held_out_sessions_judge_model_and_policy(story):
     assert f"Chosen: {estimate.n_contexts}," in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
     assert seen.gain[0] == pytest.approx(0, abs=1e-12)  # before the first step there is nothing to remember
-    with pytest.warns(LmabWarning, match="sessions do what the policy would do"):  # the page says so, too
+    with pytest.warns(LmabWarning, match="sessions agree with the policy up to step"):  # the page says so, too
         robust = lmab.evaluate(plan.policy, held, horizon=4, method="doubly-robust", model=estimate.bandit)
-    assert "sessions do what the policy would do" in page.text
+    assert "sessions agree with the policy up to step" in page.text
     assert seen.evidence.doubly_robust.mean == pytest.approx(robust.mean)
     assert f"{robust.mean:.4g} (" in page.text
     assert seen.logged == pytest.approx(held.rewards.reshape(-1, 5)[:, :4].mean(axis=0).sum())
@@ -225,7 +225,7 @@ def test_without_types_nothing_latent_shows():
     contents = report.gather(BANDIT, horizon=4, episodes=replace(held, propensities=None))
     assert contents.held_out.total[0] < 0
     page = Reader(report.render(contents))
-    assert "Nothing latent shows here" in page.text
+    assert "No hidden types show here" in page.text
     assert "cannot be said without logged propensities" in page.text
 
 
@@ -259,7 +259,7 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch):
         done = RUNNER.invoke(app, words.split())
         assert done.exit_code == 0, done.output
     text = Reader((tmp_path / "report.html").read_text()).text
-    for part in ("How sure is that", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
+    for part in ("How sure this is", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
         assert part in text
     refused = RUNNER.invoke(app, ["report", "model.lmab", "--certify", "log.parquet"])
     assert "--certify needs the policy" in str(refused.exception)

@@ -6,6 +6,7 @@ from seeds import generator
 
 import lmab
 from lmab import LatentBandit
+from lmab.simulation import draw_contexts
 
 
 def test_same_seed_same_episodes(rng):
@@ -19,6 +20,9 @@ def test_contexts_stay_for_the_whole_episode(rng):
     bandit = LatentBandit.bernoulli([0.25, 0.75], [[0.0], [1.0]])
     rewards = lmab.simulate(bandit, lmab.Stationary(0), n_episodes=20_000, horizon=3, rng=rng).to_arrays()[1]
     assert (rewards.min(axis=1) == rewards.max(axis=1)).all()
+    given = lmab.simulate(bandit, np.zeros((1000, 3), int), rng=rng).to_arrays()[1]
+    assert (given.min(axis=1) == given.max(axis=1)).all()
+    assert 0 < given.mean() < 1
     assert abs(rewards[:, 0].mean() - 0.75) < 5 * np.sqrt(0.25 * 0.75 / 20_000)
 
 
@@ -69,3 +73,38 @@ def test_simulator_counts_what_it_spends(rng):
 def test_bad_input(arguments, message, rng):
     with pytest.raises(ValueError, match=message):
         lmab.simulate(lmab.random_bandit(2, 4, rng=rng), rng=rng, **arguments)
+
+
+def test_large_simulations_come_in_chunks_of_the_right_sizes(monkeypatch, rng):
+    monkeypatch.setattr("lmab.simulation._CHUNK", 7)
+    bandit = LatentBandit.bernoulli([0.25, 0.75], [[0.0, 0.5], [1.0, 0.5]])
+    log = lmab.simulate(bandit, lmab.Greedy(bandit), n_episodes=20, horizon=3, rng=rng)
+    assert (len(log), log.n_steps, log.horizon) == (20, 60, 3)
+
+
+def test_contexts_are_drawn_by_their_weights(rng):
+    bandit = LatentBandit.bernoulli([0.2, 0.0, 0.5, 0.3], np.zeros((4, 1)))
+    counts = np.bincount(draw_contexts(bandit, 40_000, rng), minlength=4) / 40_000
+    np.testing.assert_allclose(counts, bandit.weights, atol=0.012)
+    assert counts[1] == 0
+
+
+def test_labels_and_the_last_steps_are_kept(rng):
+    rewards = LatentBandit.bernoulli([1.0], [[0.0, 1.0]]).rewards
+    bandit = LatentBandit([1.0], rewards, ("tea", "milk"))
+    log = lmab.simulate(bandit, [[0, 1], [1, 1]], rng=rng)
+    assert log.arm_labels == ("tea", "milk")
+    assert log.rewards.tolist() == [0.0, 1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match=r"arms in 0\.\.1, got -1 to 1"):
+        lmab.simulate(bandit, [[-1, 1]], rng=rng)
+    with pytest.raises(ValueError, match=r"= \(1, 3\), got \(1, 2\)"):
+        lmab.simulate(bandit, [[0, 1]], horizon=3, rng=rng)
+
+
+def test_a_simulator_plays_up_to_its_horizon(rng):
+    bandit = lmab.random_bandit(2, 4, rng=rng)
+    environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+    assert environment.n_arms == 4
+    assert environment.play(np.zeros((2, 3), int)).horizon == 3
+    assert environment.run(lmab.Uniform(4, horizon=3), 5).horizon == 3
+    assert environment.steps_used == 21

@@ -7,10 +7,12 @@ import pickle
 
 import pytest
 
+from lmab.errors import InvalidArgument
 from lmab.status import Status
 
-NAMES = {"converged", "iteration limit", "optimal", "certified", "time limit", "heuristic", "interrupted"}
-UNFINISHED = {"iteration limit", "time limit", "interrupted"}
+FIRST = {"converged", "iteration limit", "optimal", "certified", "time limit", "heuristic", "interrupted"}
+NAMES = FIRST | {"memory limit"}
+UNFINISHED = {"iteration limit", "time limit", "memory limit", "interrupted"}
 
 
 def test_statuses_equal_the_strings_of_the_first_version():
@@ -18,7 +20,7 @@ def test_statuses_equal_the_strings_of_the_first_version():
     for status in Status:
         assert status == str(status) == f"{status}"
         assert repr(status) == repr(str(status))
-        assert Status(str(status)) is status
+        assert Status.named(str(status)) is status
         assert hash(status) == hash(str(status))
 
 
@@ -32,5 +34,5 @@ def test_every_status_has_its_own_sentence_and_says_whether_the_work_is_done():
     assert len(set(sentences)) == len(Status)
     assert all(sentence.endswith(".") and sentence[0].isupper() for sentence in sentences)
     assert {str(status) for status in Status if not status.finished} == UNFINISHED
-    with pytest.raises(ValueError, match="not a valid Status"):
-        Status("done")
+    with pytest.raises(InvalidArgument, match=r"status must be one of 'converged', .* got 'done'"):
+        Status.named("done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,7 +169,7 @@ class FourthTimeOther(Right):
 class NotSaved(Right):
     """A list comes back from the file as a tuple."""
 
-    arms: list = field(default_factory=lambda: [1, 2])
+    arms: Any = field(default_factory=lambda: [1, 2])
 
 
 @dataclass(frozen=True)

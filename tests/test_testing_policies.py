@@ -21,14 +21,14 @@ BANDIT = lmab.LatentBandit.bernoulli(
 class Plain(BeliefPolicy):
     """Greedy, and right in everything."""
 
-    kind = "plain"
+    kind = "toy-plain"
 
     def _choose(self, state, allowed, rng):
         return best_allowed(state.memory @ self.bandit.means, allowed)
 
 
 class WrongSize(Plain):
-    kind = "wrong-size"
+    kind = "toy-wrong-size"
 
     def __init__(self, bandit, *, horizon=None):
         super().__init__(bandit, horizon=horizon)
@@ -36,21 +36,21 @@ class WrongSize(Plain):
 
 
 class NoSuchArm(Plain):
-    kind = "no-such-arm"
+    kind = "toy-no-such-arm"
 
     def _choose(self, state, allowed, rng):
         return super()._choose(state, allowed, rng) + 2
 
 
 class FloatArms(Plain):
-    kind = "float-arms"
+    kind = "toy-float-arms"
 
     def act(self, state, *, allowed=None, rng=None):
         return super().act(state, allowed=allowed, rng=rng) * 1.0
 
 
 class Overwrites(Plain):
-    kind = "overwrites"
+    kind = "toy-overwrites"
 
     def _remember(self, state, arms, rewards):
         state.memory[:] = super()._remember(state, arms, rewards)
@@ -58,14 +58,14 @@ class Overwrites(Plain):
 
 
 class SecretlyRandom(Plain):
-    kind = "secretly-random"
+    kind = "toy-secretly-random"
 
     def _choose(self, state, allowed, rng):
         return np.random.default_rng().integers(self.n_arms, size=len(state.memory))
 
 
 class MixesSessions(Plain):
-    kind = "mixes-sessions"
+    kind = "toy-mixes-sessions"
 
     def _choose(self, state, allowed, rng):
         scores = state.memory.sum(axis=0, keepdims=True) @ self.bandit.means
@@ -73,7 +73,7 @@ class MixesSessions(Plain):
 
 
 class ForgetsHistory(Plain):
-    kind = "forgets-history"
+    kind = "toy-forgets-history"
 
     def act_on(self, history, *, allowed=None, rng=None):
         return super().act_on([], allowed=allowed, rng=rng)
@@ -82,7 +82,7 @@ class ForgetsHistory(Plain):
 class Random(Plain):
     """Any allowed arm, and right in everything."""
 
-    kind, deterministic = "random", False
+    kind, deterministic = "toy-random", False
 
     def _choose(self, state, allowed, rng):
         scores = rng.random((len(state.memory), self.n_arms))
@@ -93,35 +93,35 @@ class Random(Plain):
 
 
 class OwnGenerator(Random):
-    kind = "own-generator"
+    kind = "toy-own-generator"
 
     def act(self, state, *, allowed=None, rng=None):
         return super().act(state, allowed=allowed, rng=0 if rng is None else rng)
 
 
 class TooLittle(Random):
-    kind = "too-little"
+    kind = "toy-too-little"
 
     def distribution(self, state, *, n_arms):
         return 0.9 * super().distribution(state, n_arms=n_arms)
 
 
 class SaysUniform(Random):
-    kind = "says-uniform"
+    kind = "toy-says-uniform"
 
     def _choose(self, state, allowed, rng):
         return best_allowed(state.memory @ self.bandit.means, allowed)
 
 
 class IgnoresMasks(Plain):
-    kind = "ignores-masks"
+    kind = "toy-ignores-masks"
 
     def _choose(self, state, allowed, rng):
         return super()._choose(state, None, rng)
 
 
 class ShyUnderMasks(Plain):
-    kind = "shy-under-masks"
+    kind = "toy-shy-under-masks"
 
     def _choose(self, state, allowed, rng):
         scores = state.memory @ self.bandit.means
@@ -129,7 +129,7 @@ class ShyUnderMasks(Plain):
 
 
 class AnyMask(Plain):
-    kind = "any-mask"
+    kind = "toy-any-mask"
 
     def _mask(self, allowed, n):
         mask = np.asarray(allowed, bool)
@@ -139,7 +139,7 @@ class AnyMask(Plain):
 class LastArm(Plain):
     """Plays the arm after the one that was played last: the order matters."""
 
-    kind = "last-arm"
+    kind = "toy-last-arm"
 
     def _initial_memory(self):
         return np.zeros(1)
@@ -153,12 +153,17 @@ class LastArm(Plain):
 
 
 class SaysBlind(Plain):
-    kind = "says-blind"
+    kind = "toy-says-blind"
     adaptive = False
 
 
+class SaysOnce(Plain):
+    kind = "toy-says-once"
+    repeats = False
+
+
 class GivesUpEarly(Plain):
-    kind = "gives-up-early"
+    kind = "toy-gives-up-early"
 
     def act(self, state, *, allowed=None, rng=None):
         if state.step >= 8:
@@ -167,14 +172,14 @@ class GivesUpEarly(Plain):
 
 
 class GoesOn(Plain):
-    kind = "goes-on"
+    kind = "toy-goes-on"
 
     def act(self, state, *, allowed=None, rng=None):
         return super().act(State(min(state.step, 2), state.memory, state.single), allowed=allowed, rng=rng)
 
 
 class TakesAnything(Plain):
-    kind = "takes-anything"
+    kind = "toy-takes-anything"
 
     def observe(self, state, arm, reward):
         arms = np.atleast_1d(np.asarray(arm)).astype(int)
@@ -187,7 +192,7 @@ class TakesAnything(Plain):
 
 
 class NotAllSaved(Plain):
-    kind = "not-all-saved"
+    kind = "toy-not-all-saved"
 
     def __init__(self, bandit, *, horizon=None, bonus=0.0):
         super().__init__(bandit, horizon=horizon)
@@ -198,7 +203,7 @@ class NotAllSaved(Plain):
 
 
 class HorizonNotSaved(Plain):
-    kind = "horizon-not-saved"
+    kind = "toy-horizon-not-saved"
 
     def record(self):
         return replace(super().record(), fields={"horizon": None})
@@ -209,7 +214,7 @@ class NoKindOfItsOwn(lmab.Greedy):
 
 
 class Counts(Plain):
-    kind = "counts"
+    kind = "toy-counts"
     n_decisions = 0
 
     def _choose(self, state, allowed, rng):
@@ -226,7 +231,7 @@ class Counts(Plain):
 
 
 class Chatty(Plain):
-    kind = "chatty"
+    kind = "toy-chatty"
 
     def __repr__(self):
         return f"Chatty({self.bandit.means.tolist() * 10})"
@@ -256,6 +261,7 @@ BROKEN: dict[str, list[tuple[Policy, str]]] = {
     "a mask that leaves nothing to play is refused": [(AnyMask(BANDIT), "a mask without an arm must raise")],
     "order_free says the truth": [(LastArm(BANDIT), r"it plays arm \d after \[.*\] and arm \d after \[")],
     "adaptive says the truth": [(SaysBlind(BANDIT), "the same arms with other rewards lead to")],
+    "repeats says the truth": [(SaysOnce(BANDIT), r"repeats is False, but a session plays the arms \[(\d), \1\]")],
     "horizon says the truth": [
         (GivesUpEarly(BANDIT, horizon=9), "horizon is 9, but at step 8 it refuses to act"),
         (GivesUpEarly(BANDIT), "horizon is None, but at step 8 it refuses to act"),
@@ -294,12 +300,12 @@ def test_a_broken_law_is_named_with_what_was_seen(law, policy, seen):
 def test_good_policies_pass(policy):
     report = check_policy(policy, BANDIT)
     assert report.kept == tuple(LAWS)
-    assert repr(report) == f"Report({type(policy).__name__} keeps 19 laws)"
+    assert repr(report) == f"Report({type(policy).__name__} keeps 20 laws)"
 
 
 def test_a_policy_may_not_know_its_probabilities():
     class Unknown(Random):
-        kind = "unknown"
+        kind = "toy-unknown"
         distribution = Policy.distribution
 
     report = check_policy(Unknown(BANDIT), BANDIT)

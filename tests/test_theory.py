@@ -80,6 +80,216 @@ def moment(weights, vectors, order):
     return total
 
 
+def slope(function, first: float, second: float) -> float:
+    """The exponent of a power law, from two points of it."""
+    return math.log(function(second) / function(first)) / math.log(second / first)
+
+
+def test_theorem_3_8_in_numbers():
+    """M = 2, A = 10, H = 3, Z = 2, epsilon = 1/2, eta = 1/10: every number worked out by hand."""
+    asked = theory.budget(2, 10, 3, 0.5)
+    accuracy = (1 / (2 * 18 * 8 * math.sqrt(2) * 16)) ** 3
+    assert (asked.identifiable, asked.order, asked.core_size, asked.grid_size) == (True, 3, 16, None)
+    assert asked.delta_sub == pytest.approx(1 / 144)
+    assert asked.delta_tsr == pytest.approx(accuracy)
+    assert asked.subspace_episodes == pytest.approx(10**4 * 4 * math.log(200) * 144**4)
+    assert asked.episodes_per_entry == pytest.approx(math.log(3 * 4096 / 0.1) / accuracy**2)
+    entries = 16 * math.log(160) + 256 * math.log(2 * 2560) + 4096 * math.log(3 * 40960)
+    assert asked.tensor_episodes == pytest.approx(entries / accuracy**2)
+    assert asked.likelihood_episodes == theory.likelihood_episodes(16, 2, 3, accuracy, 0.1)
+
+
+def test_theorem_b_2_in_numbers():
+    """The same for normal rewards: no Z, and the deviation of a product of l rewards costs (l log)^l."""
+    asked = theory.gaussian_budget(2, 10, 3, 0.5)
+    accuracy = (1 / (2 * 9 * 8 * math.sqrt(2) * 16)) ** 3
+    assert (asked.identifiable, asked.order, asked.core_size, asked.grid_size) == (True, 3, 16, None)
+    assert asked.delta_sub == pytest.approx(1 / 72)
+    assert asked.delta_tsr == pytest.approx(accuracy)
+    assert asked.subspace_episodes == pytest.approx(10**4 * math.log(100) * 72**4)
+    per_entry = [math.log(160), (2 * math.log(2 * 2560)) ** 2, (3 * math.log(3 * 40960)) ** 3]
+    assert asked.episodes_per_entry == pytest.approx(per_entry[2] / accuracy**2)
+    every = 16 * per_entry[0] + 256 * per_entry[1] + 4096 * per_entry[2]
+    assert asked.tensor_episodes == pytest.approx(every / accuracy**2)
+    assert asked.likelihood_episodes == theory.likelihood_episodes(16, 2, 3, accuracy, 0.1)
+
+
+def test_short_sessions_with_normal_rewards_are_those_of_the_grid():
+    for epsilon in (0.5, 1.9):  # with the second one the least weight counts
+        short = theory.gaussian_budget(2, 10, 2, epsilon, w_min=0.2)
+        assert short.grid_size is not None
+        cut = theory.budget(2, 10, 2, epsilon, n_values=short.grid_size + 1, w_min=0.2)
+        assert short.grid_size == math.floor(8 * 4 * math.sqrt(math.log(2 / epsilon)) / epsilon)
+        assert {**vars(short), "grid_size": None} == vars(cut)
+    assert theory.gaussian_grid(2, 0.5)[0] == pytest.approx(-4 * math.sqrt(math.log(4)))
+
+
+@pytest.mark.parametrize("ask", [theory.budget, theory.gaussian_budget])
+@pytest.mark.parametrize("n_contexts", [1, 2, 3])
+def test_rates_of_the_identifiable_regime(ask, n_contexts):
+    """Theorems 3.8 and B.2: A^4 log(A) / epsilon^4 for the subspace, epsilon^-(4M - 2) for the moments."""
+    horizon, per_arm = 2 * n_contexts - 1, 2 if ask is theory.budget else 1
+
+    def subspace(n_arms: float) -> float:
+        return ask(n_contexts, int(n_arms), horizon, 0.1).subspace_episodes / math.log(per_arm * n_arms / 0.1)
+
+    assert slope(subspace, 10, 1000) == pytest.approx(4)
+    assert slope(lambda e: ask(n_contexts, 10, horizon, e).subspace_episodes, 0.1, 0.01) == pytest.approx(-4)
+    for part in ("tensor_episodes", "episodes_per_entry"):
+        rate = slope(lambda e, part=part: getattr(ask(n_contexts, 10, horizon, e), part), 0.1, 0.01)
+        assert rate == pytest.approx(-(4 * n_contexts - 2))
+
+
+def test_rates_of_short_sessions():
+    """Theorem 3.8 otherwise: epsilon^-2 for the moments of order H, each known to (epsilon / H) (Z sqrt(2M))^-H."""
+    assert slope(lambda e: theory.budget(3, 10, 3, e).tensor_episodes, 0.1, 0.01) == pytest.approx(-2)
+    assert slope(lambda z: theory.delta_tsr(5, int(z), 4, 0.1, 20), 2, 6) == pytest.approx(-4)
+    assert theory.delta_tsr(8, 2, 3, 0.3, 20) == pytest.approx(0.1 / 8**3)
+    longer = [theory.delta_tsr(8, 2, horizon, 0.1 * horizon, 20) for horizon in (3, 4)]
+    assert longer[0] / longer[1] == pytest.approx(8)
+    assert slope(lambda w: theory.delta_sub(9, 2, 3, 2.9, w), 1e-9, 1e-12) == pytest.approx(0, abs=1e-3)
+    assert slope(lambda w: theory.delta_sub(40, 2, 70, 69.0, w), 0.001, 0.0001) == pytest.approx(0.5)
+
+
+def test_every_moment_of_every_order_is_paid_for():
+    """n^l entries of order l: with accuracies and logarithms taken out, their number is left."""
+    asked = theory.budget(3, 10, 4, 0.1)
+    share = asked.tensor_episodes * asked.delta_tsr**2
+    n = asked.core_size
+    assert share == pytest.approx(sum(n**i * math.log(i * n**i / 0.1) for i in (1, 2, 3, 4)))
+
+
+def test_rates_of_lemma_4_1_and_of_separation():
+    """N / log(N / eta) is n^min(2H + 1, 4M - 1) / delta^2, and n / (w_min epsilon)^2 under separation."""
+
+    def counted(episodes: float) -> float:
+        return episodes / math.log(episodes / 0.1)
+
+    for n_contexts, horizon, exponent in ((2, 2, 5), (2, 3, 7), (2, 9, 7), (3, 4, 9)):
+        rate = slope(
+            lambda n, m=n_contexts, h=horizon: counted(theory.likelihood_episodes(int(n), m, h, 0.1, 0.1)), 4, 40
+        )
+        assert rate == pytest.approx(exponent)
+    assert slope(lambda d: counted(theory.likelihood_episodes(16, 2, 3, d, 0.1)), 0.1, 0.01) == pytest.approx(-2)
+    assert slope(lambda w: counted(theory.separated_episodes(16, 0.1, w, 0.1)), 0.2, 0.02) == pytest.approx(-2)
+    assert slope(lambda g: theory.separated_horizon(16, 3, 2, g, 0.1, 0.25), 0.1, 0.3) == pytest.approx(-2)
+
+
+@pytest.mark.parametrize("n_contexts", [1, 2, 3])
+def test_lemma_3_3_has_the_exponent_one_over_2m_minus_1(n_contexts):
+    rate = slope(lambda delta: theory.distance_of_moments(n_contexts, 5, delta), 1e-3, 1e-9)
+    assert rate == pytest.approx(1 / (2 * n_contexts - 1))
+    assert theory.distance_of_moments(n_contexts, 5, 1.0) == pytest.approx(5 * n_contexts**3)
+
+
+@pytest.mark.parametrize("size", [0.3, 0.03, 0.003, 0.0003])
+def test_lemma_3_3_is_reached_by_mixtures_that_agree_in_two_moments(size):
+    """Around 1/2 these two mixtures have the same mean and variance, and third moments that differ by 2 size^3.
+
+    Their distance is then that of delta^(1/3), within a factor 20 of the bound (M^3 = 8 of it), at every scale: with
+    exponent 1 the bound would fail, with -1/3 it would be above 1.
+    """
+    weights = [0.2, 0.8]
+    points = np.array([[2.0], [-0.5]])  # mean 0, variance 1, third moment 1.5
+    one = lmab.LatentBandit.bernoulli(weights, 0.5 + size / 4 * points)
+    two = lmab.LatentBandit.bernoulli(weights, 0.5 - size / 4 * points)
+    for order in (1, 2):
+        gap = [moment(bandit.weights, bandit.means - 0.5, order) for bandit in (one, two)]
+        np.testing.assert_allclose(gap[0], gap[1], atol=1e-15)
+    delta = float(np.abs(moment(weights, one.means, 3) - moment(weights, two.means, 3)).max())
+    assert delta == pytest.approx(2 * 1.5 * (size / 4) ** 3, rel=1e-6)
+    distance = one.distance(two) / 2  # of the means, not of both probabilities
+    bound = theory.distance_of_moments(2, 1, delta)
+    assert distance <= bound <= 20 * distance
+
+
+@pytest.mark.parametrize("n_contexts", [1, 2, 3])
+@pytest.mark.parametrize("weight", [0.05, 0.3])
+def test_lemma_3_7_is_reached(n_contexts, weight):
+    """Noise that takes delta from a context's direction and gives it to another hides a context of length just below
+    sqrt(2 delta / weight) altogether: what is missed is within a thousandth of the bound."""
+    error = 0.01
+    contexts = np.eye(n_contexts, n_contexts + 1)
+    contexts[0] *= math.sqrt(2 * error / weight) * 0.999
+    weights = np.array([weight, *np.full(n_contexts - 1, (1 - weight) / max(n_contexts - 1, 1))])
+    second = contexts.T @ (weights[:, None] * contexts)
+    noise = np.zeros_like(second)
+    noise[0, 0], noise[-1, -1] = -error, error
+    leading = np.linalg.eigh(second + noise)[1][:, -n_contexts:]
+    missed = np.linalg.norm(contexts[0] - leading @ (leading.T @ contexts[0]))
+    bound = theory.off_subspace(error, weight)
+    assert 0.998 * bound <= missed <= bound
+    assert bound == pytest.approx(math.sqrt(0.02 / weight))
+
+
+def hand_made(rows, support) -> lmab.Design:
+    """The design of equal weights on some rows, its certificate worked out from the definition."""
+    from lmab.moments import Design
+
+    rows, support = np.asarray(rows, float), np.array(support)
+    information = rows[support].T @ rows[support] / len(support)
+    coordinates = rows @ np.linalg.cholesky(np.linalg.inv(information))
+    scores = (coordinates**2).sum(axis=1)
+    return Design(support, np.full(len(support), 1 / len(support)), float(scores.max()), coordinates)
+
+
+def test_proposition_2_5_and_3_6_are_reached():
+    """The third row is the sum of the two core rows: g = 4 = 2k, and every error is doubled there."""
+    design = hand_made([[1, 0], [0, 1], [1, 1]], [0, 1])
+    assert design.g == pytest.approx(4)
+    off, noise = 0.1, 0.03
+    vector = np.array([-off, -off, off])
+    rebuilt = design.reconstruction @ (vector[:2] - noise)
+    assert np.abs(rebuilt - vector).max() == pytest.approx(theory.reconstruction_error(2, off, noise))
+    for order in (1, 2, 3):
+        high, low = (moment([1.0], [[nu, nu]], order) for nu in (0.4, 0.3))
+        every = [moment([1.0], [design.reconstruction @ [nu, nu]], order) for nu in (0.4, 0.3)]
+        core = float(np.abs(high - low).max())
+        assert np.abs(every[0] - every[1]).max() == pytest.approx(theory.moments_from_core(2, order, core))
+
+
+def test_lemma_c_2_is_nearly_reached():
+    """A core set of one arm's two pairs with g = 4 = 2M: another arm separates the contexts sqrt(3) times as much.
+
+    That is within a factor 2 / sqrt(3) of what the lemma allows.
+    """
+    half = 0.2
+    arms = np.array([[0.5 + half, 0.5 - half], [0.5 + math.sqrt(3) * half, 0.5 - math.sqrt(3) * half]])
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], arms.T)
+    table = bandit.rewards.table
+    assert hand_made(table, [0, 1]).g == pytest.approx(4)
+    gamma = theory.separation(bandit.rewards.distances(bandit.rewards))
+    apart = float(np.abs(table[:2, 0] - table[:2, 1]).max())
+    bound = theory.core_separation(2, 2, gamma)
+    assert bound <= apart <= 2 / math.sqrt(3) * bound * (1 + 1e-9)
+    assert theory.core_separation(8, 3, 0.6) == pytest.approx(0.05)
+    assert gamma <= theory.model_distance(2, 2, apart) == pytest.approx(8 * apart)
+
+
+def test_lemma_3_5_and_proposition_3_4_are_reached_in_one_step():
+    """Rewards of -1 and 1, and 0.1 of the probability moved from one to the other."""
+    one, two = (lmab.LatentBandit.categorical([1.0], [[[1 - p, p]]], [-1.0, 1.0]) for p in (0.5, 0.6))
+    values = [lmab.evaluate(lmab.Stationary(0), bandit, horizon=1).mean for bandit in (one, two)]
+    assert values[1] - values[0] == pytest.approx(theory.value_gap_of_moments(1, 2, 0.1))
+    assert values[1] - values[0] == pytest.approx(theory.value_gap(1, one.distance(two)))
+    assert theory.value_gap_of_moments(3, 4, 0.1) == pytest.approx(3 * 4**3 * 0.1)
+
+
+def test_one_context_is_separated_from_nothing():
+    assert theory.separation(np.zeros((1, 1))) == math.inf
+
+
+def test_limits_of_the_arguments():
+    """The largest weight is 1/M, epsilon ends below H, eta below 1, and a grid needs the same epsilon."""
+    assert theory.budget(2, 10, 3, 2.9, w_min=0.5, eta=0.99).total > 0
+    for change in ({"epsilon": 3.0}, {"eta": 1.0}, {"eta": 0.0}, {"w_min": 0.0}, {"w_min": -0.1}):
+        with pytest.raises(ValueError, match=f"{next(iter(change))} must be in"):
+            theory.budget(2, 10, 3, **{"epsilon": 0.1, **change})
+    for epsilon in (0.0, 3.0):
+        with pytest.raises(ValueError, match=r"epsilon must be in \(0, horizon\)"):
+            theory.gaussian_grid(3, epsilon)
+
+
 @given(st.integers(1, 3), st.integers(0, 10**6))
 def test_lemma_3_5_values_follow_from_moments_of_order_h(horizon, seed):
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Old homes of modules that moved: importing one still works, with a `DeprecationWarning` that names the new home.
+"""Old names of modules that moved: importing one still works, with a `DeprecationWarning` that gives the new name.
 
 Version 0.3 will drop this file.
 """
@@ -53,7 +53,7 @@ MOVED = {
 
 
 class _Alias(Loader):
-    """Gives the module at its new home for the import of its old one."""
+    """Imports the module under its new name when the old name is asked for."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -68,7 +68,7 @@ class _Alias(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Asked last, when nothing else finds a module."""
+    """The last finder, which is asked when no other finds a module."""
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, module = name.partition(".")
@@ -83,12 +83,13 @@ def forward(owner: Any, inner: str, name: str) -> Any:
     """An attribute of `owner.inner`: before 0.2, files of `lmab fit` and `lmab plan` held that part alone."""
     if inner in vars(owner) and not name.startswith("_") and hasattr(vars(owner)[inner], name):
         kind = type(owner).__name__
-        warnings.warn(f"{kind}.{name} will go: say {kind}.{inner}.{name}", DeprecationWarning, stacklevel=3)
+        message = f"{kind}.{name} will be removed in 0.3: use {kind}.{inner}.{name}"
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
         return getattr(vars(owner)[inner], name)
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner)
 
 
 def install() -> None:
-    """Have old names found from now on."""
+    """Make old names importable from now on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

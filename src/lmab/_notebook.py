@@ -1,4 +1,4 @@
-"""What a notebook shows of a value: a small table in the notebook's own colours."""
+"""The HTML table that a notebook shows for a value, in the notebook's own colours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 
 def card(title: str, rows: Mapping[str, str]) -> str:
-    """An HTML table with a title and one line per number that matters."""
+    """An HTML table with a title and one line per number."""
     lines = "".join(
         f'<tr><th style="text-align:left;font-weight:normal;opacity:.7;white-space:nowrap">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(text)}</td></tr>'

@@ -1,4 +1,4 @@
-"""Array annotations with shapes, `Float[Array, "M A"]`: executed under the tests, plain documentation elsewhere."""
+"""Array annotations with shapes, `Float[Array, "M A"]`: the tests execute them; elsewhere they only document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What arguments must be: constraints as data, one validator, one wording.
+"""Checks of arguments: constraints as data, one validator and one wording for all messages.
 
-A constraint knows whether a value meets it and says in words what it asks for. Every message reads
+A constraint says whether a value meets it, and its text says what a value must be. Every message reads
 `NAME must be REQUIREMENT, got VALUE`.
 """
 
@@ -19,11 +19,11 @@ import numpy as np
 from ._shapes import Array
 from .errors import InvalidArgument, InvalidFile
 
-Rng = np.random.Generator | int  # how a caller gives randomness: a generator, or the seed of one
+Rng = np.random.Generator | int  # what callers give for randomness: a generator, or the seed of one
 
 
 class Constraint(Protocol):
-    """What a value must be; `str(constraint)` says it in words."""
+    """What a value must be; `str(constraint)` is its text in messages."""
 
     def holds(self, value: Any) -> bool: ...
 
@@ -112,7 +112,7 @@ def optional(constraint: Constraint) -> Or:
 
 
 def check(name: str, value: Any, constraint: Constraint) -> Any:
-    """Return `value`, or raise naming the argument, what it must be and what it is."""
+    """Return `value`; raise an error that names the argument, the requirement and the value where it does not fit."""
     if not constraint.holds(value):
         raise InvalidArgument(f"{name} must be {constraint}, got {value!r}")
     return value
@@ -130,7 +130,7 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
 
 
 def check_rng(rng: Any, why: str) -> np.random.Generator:
-    """The generator that is given, or that of a given seed: the only place where a seed becomes a generator."""
+    """The given generator, or a generator of the given seed; only this function turns seeds into generators."""
     if isinstance(rng, np.random.Generator):
         return rng
     if Count(0).holds(rng):
@@ -176,14 +176,14 @@ def check_same_length(name: str, *parts: Sequence[Any] | Array) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise before any work is lost when a file at `path` cannot be written or replaced."""
+    """Raise where a file at `path` cannot be written or replaced; called before the work, so that no work is lost."""
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise InvalidFile(f"{os.fspath(path)}: cannot write here: the folder {folder} does not exist")
     if os.path.isdir(path):
         raise InvalidFile(f"{os.fspath(path)}: cannot write here: this is a folder")
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        raise InvalidFile(f"{os.fspath(path)}: cannot write here: this is a device or a pipe; name an ordinary file")
+        raise InvalidFile(f"{os.fspath(path)}: cannot write here: this is a device or a pipe; give an ordinary file")
     try:
         handle, probe = tempfile.mkstemp(dir=folder, prefix=".lmab-")
     except OSError as error:

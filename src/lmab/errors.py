@@ -4,19 +4,19 @@ from __future__ import annotations
 
 
 class LmabError(Exception):
-    """Root of the package's own errors, so that a door can catch them all."""
+    """Base class of the package's errors, so that a program can catch all of them."""
 
 
 class InvalidArgument(LmabError, ValueError):
-    """An argument is not what the function needs: the message names it, the requirement and the value."""
+    """An argument is not what the function needs: the message names the argument, the requirement and the value."""
 
 
 class InvalidData(LmabError, ValueError):
-    """A column of a log is not usable: the message names the column and the first offending row."""
+    """A column of a log cannot be used: the message names the column and the first wrong row."""
 
 
 class InvalidFile(LmabError, ValueError):
-    """A file is not one of ours, is damaged, or comes from a newer version."""
+    """A file is not a file of lmab, is damaged, or was written by a newer version."""
 
 
 class TooLarge(LmabError, ValueError):
@@ -24,9 +24,9 @@ class TooLarge(LmabError, ValueError):
 
 
 class LmabWarning(UserWarning):
-    """The result is valid, but less can be learned from the input than one may think: the message says why."""
+    """The result is valid, but the input tells less than a reader may expect: the message says why."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says, in one line."""
+    """The message of an error, cut to one line."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""The one file format of the package: a zip archive that holds numbers and text, never code.
+"""The file format of the package: a zip archive that holds numbers and text, never code.
 
 A file is a zip archive of stored (uncompressed) members: `lmab.json`, the header, and one `NAME.npy` per array.
 The header is `{"format": "lmab", "version": 1, "kind": ..., "fields": {...}}`; arrays are in NumPy's own format,
@@ -26,8 +26,8 @@ from .errors import InvalidFile, first_line
 
 VERSION = 1
 HEADER = "lmab.json"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # zip's earliest date: the same value gives the same bytes
-_ALLOWED_KINDS = "biuf"  # booleans, integers, floats: nothing that could hold an object
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # zip's earliest date, so that the same value gives the same bytes
+_ALLOWED_KINDS = "biuf"  # booleans, integers, floats: none of them can hold an object
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _write_record(archive: zipfile.ZipFile, record: Record, prefix: str) -> None
 
 
 def read(path: str | os.PathLike[str]) -> Record:
-    """Read a file written by `write`; anything else raises `InvalidFile` naming the file."""
+    """Read a file written by `write`; any other file raises `InvalidFile` with its name."""
     name = os.fspath(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -81,13 +81,13 @@ def read(path: str | os.PathLike[str]) -> Record:
     except InvalidFile as error:
         raise InvalidFile(f"{name}: {error}") from None
     except zipfile.BadZipFile:
-        raise InvalidFile(f"{name}: not a file of lmab, or cut short") from None
-    except Exception as error:  # a file may be anything, and so may be what its parsers raise
+        raise InvalidFile(f"{name}: not a file of lmab, or incomplete") from None
+    except Exception as error:  # any file may come in, and its parser may raise any error
         raise InvalidFile(f"{name}: damaged or not a file of lmab ({first_line(error)})") from None
 
 
 def _check_members(archive: zipfile.ZipFile, size: int) -> None:
-    """Members are stored as they are, so reading can never need more memory than the file's own size."""
+    """Refuse compressed members, so that reading never needs more memory than the file's size."""
     infos = archive.infolist()
     if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
         raise InvalidFile("not a file of lmab: its members are compressed")
@@ -102,7 +102,7 @@ def _read_record(archive: zipfile.ZipFile, prefix: str, depth: int) -> Record:
         raise InvalidFile(f"not a file of lmab: no {prefix + HEADER} inside")
     header = json.loads(archive.read(prefix + HEADER))
     if not isinstance(header, dict) or header.get("format") != "lmab":
-        raise InvalidFile("not a file of lmab: its header does not say so")
+        raise InvalidFile("not a file of lmab: its header names another format")
     version = header.get("version")
     if not isinstance(version, int) or version < 1:
         raise InvalidFile(f"damaged: its version is {version!r}")

@@ -38,8 +38,8 @@ class LatentBanditEnv(gymnasium.Env):
             that is over; this uses the model and makes the session a Markov decision process.
         render_mode: "ansi" makes `render` return the session so far as text, or None.
 
-    `reset(options={"context": m})` fixes the hidden context. `info` tells what an agent must not see: the context, the
-    expected reward of the arm played and that of the best arm there.
+    `reset(options={"context": m})` fixes the hidden context. `info` holds what an agent must not see: the context, the
+    expected reward of the arm played, and that of the context's best arm.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012, as gymnasium declares it

@@ -1,4 +1,4 @@
-"""`load`: any file of the package back into the value it was saved from."""
+"""load: read any file of the package and return the value that was saved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _READERS: dict[str, Callable[[files.Record], Any]] = {
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what was saved: a bandit, an estimate, a policy, a plan, a certificate, a `Design`, a learner's `Run`.
 
-    Nothing in a file is ever run.
+    No code in a file is ever run.
 
     Policies, learners and planners may be of your own classes, once the modules that define them are imported.
 

@@ -1,8 +1,8 @@
-"""Values as records: a frozen dataclass of plain values, arrays and other such values, and back.
+"""Records of frozen dataclasses: a value becomes a record that a file can hold, and a record becomes the value again.
 
-Plain values (numbers, text, tuples of them, None) are fields of the record, arrays are its arrays, and a value with a
-file form of its own, or another dataclass, is a nested record. What comes back is checked against the annotations of
-the class, because a file may hold anything.
+Plain values (numbers, text, tuples of them, None) are fields of the record, arrays are its arrays, and a value that
+has its own `record`, or another dataclass, is a nested record. The fields of a record that is read are checked against
+the annotations of the class, because a file may hold anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPECIAL = "float"  # the key under which a number that JSON does not know is wr
 
 
 def encode(value: Any, kind: str | None = None, *, without: Collection[str] = ()) -> Record:
-    """The record of a dataclass, less the fields `without`; its kind is the name of the class, or the one given."""
+    """The record of a dataclass without the fields `without`; its kind is the given one, or the name of the class."""
     plain: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     nested: dict[str, Record] = {}
@@ -93,13 +93,13 @@ def _value(plain: Any) -> Any:
         return tuple(_value(part) for part in plain)
     if isinstance(plain, dict):
         if plain.keys() != {_SPECIAL}:
-            raise InvalidFile(f"damaged: {plain!r} is no number")
+            raise InvalidFile(f"damaged: {plain!r} is not a number")
         return float(plain[_SPECIAL])
     return plain
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
-    """The value, if it is what the annotation says; a member of an enumeration is made from its value."""
+    """The value if it agrees with its annotation; a member of an enumeration is made from its value."""
     for kind in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         if isinstance(kind, type) and issubclass(kind, Enum):
             if any(value == member.value for member in kind):

@@ -1,4 +1,4 @@
-"""The one interaction loop: a latent bandit and a policy make episodes; `Simulator` also counts what was spent."""
+"""Simulation: a policy plays sessions of a latent bandit; `Simulator` also counts the episodes and steps played."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def draw_contexts(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Int
 
 
 def check_fits(policy: Policy, bandit: LatentBandit, horizon: int) -> None:
-    """Raise unless the policy can act on this bandit for this long."""
+    """Raise unless the policy can act on this bandit for `horizon` steps."""
     if policy.n_arms is not None and policy.n_arms != bandit.n_arms:
         raise InvalidArgument(f"policy must be for {bandit.n_arms} arms, got one for {policy.n_arms}")
     if policy.horizon is not None and horizon > policy.horizon:
@@ -90,7 +90,7 @@ def check_fits(policy: Policy, bandit: LatentBandit, horizon: int) -> None:
 
 
 class Environment(Protocol):
-    """Something that can be played: a simulator, or a live system behind the same three names."""
+    """Something that can be played: a simulator, or a live system with the same attributes and methods."""
 
     @property
     def n_arms(self) -> int: ...
@@ -108,7 +108,7 @@ class Environment(Protocol):
 
 
 class Simulator:
-    """A latent bandit to be played without being looked into; counts the episodes and steps that it spent.
+    """A latent bandit that can be played but not inspected; it counts the episodes and steps that were played.
 
     Examples:
         >>> import numpy as np, lmab

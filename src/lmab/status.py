@@ -1,15 +1,17 @@
-"""How a computation ended: one vocabulary for estimates and plans, whose members carry their sentence."""
+"""Status: how an estimate or a plan ended; each member has a sentence that explains it."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+from .errors import InvalidArgument
 
 
 class Status(StrEnum):
     """How an estimate or a plan ended; equal to its name as text, so that `status == "converged"` holds.
 
     Examples:
-        >>> Status.CONVERGED == "converged", Status("time limit").finished
+        >>> Status.CONVERGED == "converged", Status.named("time limit").finished
         (True, False)
         >>> Status.ITERATION_LIMIT.sentence
         'The limit on iterations was reached before convergence: allow more of them.'
@@ -18,7 +20,7 @@ class Status(StrEnum):
     sentence: str  # what happened, and what to do about it
     finished: bool  # the method did all that it set out to do
 
-    def __new__(cls, name: str, sentence: str = "", finished: bool = True) -> Status:
+    def __new__(cls, name: str, sentence: str, finished: bool) -> Status:
         member = str.__new__(cls, name)
         member._value_ = name
         member.sentence = sentence
@@ -34,8 +36,20 @@ class Status(StrEnum):
     TIME_LIMIT = (
         "time limit", "The time limit came before the asked gap was proved; the bounds hold. Raise time_limit.", False,
     )  # fmt: skip
+    MEMORY_LIMIT = (
+        "memory limit", "The memory limit came before the asked gap was proved; the bounds hold. Raise memory_limit.",
+        False,
+    )  # fmt: skip
     HEURISTIC = "heuristic", "The method promises no gap; the bounds hold.", True
-    INTERRUPTED = "interrupted", "Stopped by the caller; this is the best result until then.", False
+    INTERRUPTED = "interrupted", "The caller stopped the computation; this is the best result until then.", False
+
+    @classmethod
+    def named(cls, text: str) -> Status:
+        """The status that equals `text`."""
+        for status in cls:
+            if status == text:
+                return status
+        raise InvalidArgument(f"status must be one of {', '.join(map(repr, cls))}, got {text!r}")
 
     def __repr__(self) -> str:
         return repr(str(self))  # a status shows as the text that it equals

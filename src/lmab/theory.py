@@ -1,7 +1,7 @@
 """The paper's sample sizes, accuracies and bounds as functions.
 
-Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice; those that
-leave the numeric range are infinite. Four slips of the print are corrected: the exponent of Lemma 3.3 is +1/(2M - 1);
+Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice. Numbers
+beyond the numeric range are infinite. Four misprints are corrected: the exponent of Lemma 3.3 is +1/(2M - 1);
 the second bound of equation (valid_param_2) has no minus sign; the second moment of uniform play divided by N is
 M2 / A^2; the Gaussian second moment must be symmetrised (the last two concern `lmab.subspace`).
 """
@@ -145,7 +145,7 @@ def separation(distances: Float[Array, "M M"]) -> float:
 
 
 def core_separation(n_contexts: int, n_values: int, gamma: float) -> float:
-    """How far apart, on some core pair, two contexts must be that gamma separates (appendix C)."""
+    """The least distance on some core pair of two contexts that are separated by gamma (appendix C)."""
     return gamma / (n_values * math.sqrt(2 * n_contexts))
 
 
@@ -158,7 +158,7 @@ def reconstruction_error(rank: int, off_subspace: float, noise: float) -> float:
 
 
 def model_distance(n_contexts: int, n_values: int, core_distance: float) -> float:
-    """Largest L1 distance over arms of two contexts whose core pairs differ by that much (Corollary 3.2)."""
+    """Largest L1 distance over arms of two contexts whose core pairs differ by `core_distance` (Corollary 3.2)."""
     return 2 * n_values * math.sqrt(2 * n_contexts) * core_distance
 
 

@@ -1,3 +1,3 @@
-"""The command line: each command parses, calls the library, prints."""
+"""The command line: each command parses its options, calls the library and prints the result."""
 
 from .app import main as main

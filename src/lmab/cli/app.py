@@ -54,7 +54,7 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line; a problem with the input becomes one line on standard error and exit code 1.
+    """Run the command line; a problem with the input gives one line on standard error and exit code 1.
 
     Other exit codes: 2 for options that make no sense, 70 for a mistake of ours, 130 when stopped by Ctrl-C.
     """
@@ -71,11 +71,11 @@ def main() -> None:
         error(str(problem))
         sys.exit(1)
     except KeyboardInterrupt:
-        error("stopped; what was finished is kept")
+        error("stopped; finished results are kept")
         sys.exit(130)
     except Exception as problem:
         if os.environ.get("LMAB_TRACEBACK"):
             raise
         what = f"{type(problem).__name__}: {first_line(problem)}"
-        error(f"this should not have happened ({what}); LMAB_TRACEBACK=1 shows where: please report it")
+        error(f"a mistake in lmab ({what}): please report it; LMAB_TRACEBACK=1 shows where it happened")
         sys.exit(70)

@@ -1,4 +1,4 @@
-"""`lmab budget`: what the theory asks for, and what practice needs."""
+"""`lmab budget`: how many sessions the theory asks for, and how many are needed in practice."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def budget(
     contexts: Annotated[int, typer.Option(help="Number of hidden types, M.", min=1)],
     arms: Annotated[int, typer.Option(help="Number of arms, A.", min=1)],
     horizon: Annotated[int, typer.Option(help="Steps of a session, H.", min=1)],
-    epsilon: Annotated[float, typer.Option(help="How far from the best policy's reward per session.")] = 0.1,
+    epsilon: Annotated[float, typer.Option(help="Allowed loss per session against the best policy.")] = 0.1,
     values: Annotated[int, typer.Option(help="Values that a reward can take, Z.", min=2)] = 2,
     eta: Annotated[float, typer.Option(help="Probability of failure.")] = 0.1,
     w_min: Annotated[float | None, typer.Option(help="Least weight of a type [default: 1/M].")] = None,
     gaussian: Annotated[bool, typer.Option("--gaussian", help="Rewards are normal (Theorem B.2); no values.")] = False,
-    gamma: Annotated[float | None, typer.Option(help="Also: every two types differ by this much on an arm.")] = None,
-    measure: Annotated[int, typer.Option(help="Also measure on this many random bandits.", min=0)] = 0,
+    gamma: Annotated[float | None, typer.Option(help="Assume also that types differ by this much on an arm.")] = None,
+    measure: Annotated[int, typer.Option(help="Also measure the need on this many random bandits.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="Seed of those bandits.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Print how many sessions the paper's theorems ask for, and how many it takes in practice.
+    """Print how many sessions the paper's theorems ask for, and how many are needed in practice.
 
-    Constants in O(.) are taken as 1: the theory's numbers are the order of a worst case.
+    Constants in O(.) are taken as 1, so the theory's numbers are orders of magnitude for a worst case.
 
     Example: lmab budget --contexts 3 --arms 50 --horizon 5 --epsilon 0.1
     """
@@ -50,15 +50,17 @@ def budget(
         numbers = {**vars(asked), "total": asked.total, **(apart or {}), "measured": needed}
         show_json({name: None if number in (np.inf, -np.inf) else number for name, number in numbers.items()})
         return
-    regime = "H >= 2M - 1: types can be identified" if asked.identifiable else "H < 2M - 1: values can, types cannot"
+    regime = "H >= 2M - 1: types can be identified" if asked.identifiable else "H < 2M - 1: only values can be learned"
     show_table(f"{contexts} types, {arms} arms, {horizon} steps, epsilon {epsilon:g} ({regime})",
                ["what", "number"], _rows(asked, apart))  # fmt: skip
     console.print("Constants in O(.) are taken as 1.")
     if needed is None:
-        console.print("Add --measure 5 to see what practice needs (maximum likelihood on uniform exploration).")
+        console.print("Add --measure 5 to measure the need in practice (maximum likelihood on uniform exploration).")
     else:
         found = f"{needed:,}" if needed else f"more than {_SIZES[-1]:,}"
-        console.print(f"In practice: {found} sessions (DirectMLE's recipe, mean over {measure} random bandits).")
+        console.print(
+            f"In practice {found} sessions are needed (DirectMLE's method, mean over {measure} random bandits)."
+        )
 
 
 def _separated(
@@ -112,7 +114,7 @@ def _measure(contexts: int, arms: int, horizon: int, epsilon: float, n_bandits: 
 
 
 def _loss(contexts: int, arms: int, horizon: int, size: int, rng: Any) -> float:
-    """What a policy learned from `size` sessions falls short of the best one."""
+    """How much less a policy learned from `size` sessions earns than the best policy."""
     bandit = random_bandit(contexts, arms, rng=rng)
     log = simulation.simulate(bandit, Uniform(arms), n_episodes=size, horizon=horizon, rng=rng)
     fitted = estimate(log, n_contexts=contexts, method=EM(prior=1.0), rng=rng).bandit

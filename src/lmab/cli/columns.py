@@ -18,18 +18,18 @@ from ..policies import Policy
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column of a log is what. The annotation of a field is the option that fills it."""
+    """The names of the columns of a log. The annotation of each field is the option that sets it."""
 
     episode: Annotated[str, typer.Option("--episode", help="Column of the session's id.")] = "episode"
     action: Annotated[str, typer.Option("--action", help="Column of the arm that was played.")] = "action"
     reward: Annotated[str, typer.Option("--reward", help="Column of the reward.")] = "reward"
-    step: Annotated[str | None, typer.Option("--step", help="Column that orders a session; else the rows do.")] = None
+    step: Annotated[str | None, typer.Option("--step", help="Column that orders steps; else rows are in order.")] = None
     propensity: Annotated[
         str | None, typer.Option("--propensity", help="Column of the probability with which the arm was chosen.")
     ] = None
 
     def read(self, path: Path, *, arms_of: LatentBandit | Policy | None = None) -> Episodes:
-        """The log at `path`, in the arms of a model or policy: an arm that it does not know is an error."""
+        """The log at `path`, with the arms of a model or policy: an arm that the model does not know is an error."""
         labels = None if arms_of is None else arms_of.arm_labels
         if arms_of is not None and labels is None and arms_of.n_arms is not None:
             labels = tuple(range(arms_of.n_arms))

@@ -1,4 +1,4 @@
-"""`lmab demo`: learn a bandit drawn for the occasion, and show what finding out who one is talking to is worth."""
+"""`lmab demo`: let learners play a random bandit, and show how much more a policy earns that finds out the type."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Row:
 
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of the bandit and of the sessions.", min=0)] = 0,
-    figure: Annotated[Path, typer.Option(help="Where to draw the rewards step by step.")] = Path("lmab-demo.png"),
-    report: Annotated[Path, typer.Option(help="Where to write what DirectMLE found.")] = Path("lmab-demo.html"),
+    figure: Annotated[Path, typer.Option(help="Where to write the figure of rewards by step.")] = Path("lmab-demo.png"),
+    report: Annotated[Path, typer.Option(help="Where to write the report on DirectMLE.")] = Path("lmab-demo.html"),
     as_json: Json = False,
 ) -> None:
-    """Draw a latent bandit, let learners play 20,000 sessions with it, and compare what they came to.
+    """Draw a latent bandit, let learners play 20,000 sessions with it, and compare the policies that they learn.
 
     Example: lmab demo --seed 3
     """
@@ -68,13 +68,13 @@ def demo(
     ]
     cells.append(["optimum, between", f"{rows[-1].value:.4f}, {upper:.4f}", "100.0%", "", ""])
     header = ["policy", "reward of a session", "of the bound", "episodes", "seconds"]
-    show_table(f"What learners make of it (seed {seed}; rewards are exact)", header, cells)
+    show_table(f"What the learned policies earn (seed {seed}; rewards are exact)", header, cells)
     say(f"figure: {figure.resolve()}" if drawn else "no figure: pip install 'lmab[plot]'")
     say(f"report: {report.resolve()}")
 
 
 def _compile() -> None:
-    """Learn something tiny, so that the first run's compilation of the kernels is not taken for learning."""
+    """Learn on a tiny bandit first, so that the time to compile the kernels is not counted as time to learn."""
     with progress() as bar:
         bar.add_task("compiling (on the first run only)", total=None)
         rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def _compile() -> None:
 
 
 def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned]:
-    """The rows, the genie's last, a bound that no policy exceeds, and what our own learner found."""
+    """The rows (the genie's is the last), a bound that no policy exceeds, and what DirectMLE learned."""
     best_arm = bandit.best_fixed_arms(_HORIZON)[0]
     rows = [_row("best fixed arm", Stationary(best_arm), bandit, 0, 0.0)]
     learners: dict[str, Learner] = {
@@ -105,7 +105,7 @@ def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned
 
 
 def _report(found: Learned, bandit: LatentBandit, seed: int, path: Path) -> None:
-    """The model and policy of DirectMLE, checked on sessions that it has not seen."""
+    """The report on the model and policy of DirectMLE, checked on sessions that it has not seen."""
     rng = np.random.default_rng([seed, _HELD_OUT])
     held_out = simulate(bandit, Uniform(_ARMS), n_episodes=_HELD_OUT, horizon=_HORIZON, rng=rng)
     settings = {"model": f"DirectMLE, {_EPISODES:,} sessions of a bandit drawn with seed {seed}"}
@@ -120,7 +120,7 @@ def _row(name: str, policy: Policy, bandit: LatentBandit, episodes: int, seconds
 
 
 def _draw(rows: Sequence[Row], upper: float, bandit: LatentBandit, path: Path) -> bool:
-    """Expected reward step by step: who learns the type within a session climbs. False where nothing can draw."""
+    """Draw the expected reward by step; it rises where a policy learns the type. False: matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,4 +1,4 @@
-"""`lmab evaluate`: an honest number for what a policy is worth, from a log or on a model."""
+"""`lmab evaluate`: what a policy earns, from a log, on a model, or with a certificate."""
 
 from __future__ import annotations
 
@@ -24,17 +24,15 @@ from .output import note, say, show_json, show_table
 def evaluate(
     policy: Annotated[Path, typer.Argument(help="The policy: a file from `lmab plan` or `Policy.save`.")],
     logs: Annotated[Path | None, typer.Option(help="Sessions the model was not fitted to, with propensities.")] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="A model, to evaluate on and to steady the log's estimate.")
-    ] = None,
-    certified: Annotated[Path | None, typer.Option("--certify", help="The log the model was fitted to.")] = None,
+    model: Annotated[Path | None, typer.Option(help="A model to evaluate on; with --logs it reduces noise.")] = None,
+    certified: Annotated[Path | None, typer.Option("--certify", help="The log that the model was fitted to.")] = None,
     save_certificate: Annotated[
         Path | None, typer.Option(help="Where to write the certificate, for `lmab report --certificate`.")
     ] = None,
     columns: Columns = COLUMNS,
-    fit_propensities: Annotated[bool, typer.Option(help="Fit the propensities, by step, to the log itself.")] = False,
-    horizon: Annotated[int | None, typer.Option(help="Steps of a session; else the policy's.", min=1)] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals from --logs.", min=0.5, max=0.999)] = 0.95,
+    fit_propensities: Annotated[bool, typer.Option(help="Fit the propensities of each step to the log.")] = False,
+    horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the policy's].", min=1)] = None,
+    confidence: Annotated[float, typer.Option(help="Of the intervals made from --logs.", min=0.5, max=0.999)] = 0.95,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +64,7 @@ def evaluate(
 
 def _require_something(logs: Path | None, model: Path | None, certified: Path | None, saved: Path | None) -> None:
     if logs is None and model is None and certified is None:
-        raise InvalidArgument("give --logs (sessions to judge by), --model, or --certify (the log of the fit)")
+        raise InvalidArgument("give --logs (held-out sessions), --model (a model) or --certify (the log of the fit)")
     if saved is not None:
         if certified is None:
             raise InvalidArgument("--save-certificate needs --certify, the log of the fit")
@@ -76,7 +74,7 @@ def _require_something(logs: Path | None, model: Path | None, certified: Path | 
 def _horizon(policy: Policy, horizon: int | None) -> int:
     steps = horizon or policy.horizon
     if steps is None:
-        raise InvalidArgument("--horizon must be given: this policy has none of its own")
+        raise InvalidArgument("--horizon must be given, because this policy works for any horizon")
     return steps
 
 
@@ -88,7 +86,7 @@ def _on_model(
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"
         say(f"On the model a session of {horizon} steps earns {value.mean:.4f} ({how}).")
-        say(f"The best choice that ignores what the session shows earns {fixed:.4f}.")
+        say(f"The best choice that ignores the rewards of the session earns {fixed:.4f}.")
     return {"mean": value.mean, "stderr": value.stderr, "per_step": value.per_step.tolist(), "fixed": fixed}
 
 
@@ -118,9 +116,9 @@ def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], lo
     rows.append(["the log's own policy", f"{logged:.4f}", ""])
     show_table("Reward of a session", ["estimate", "value", f"{confidence:.0%} interval"], rows)
     sizes = ", ".join(f"{size:,.0f}" for size in evidence.effective_sizes)
-    say(f"Sessions that speak for each step (effective number, of {evidence.n_reached[0]:,}): {sizes}.")
+    say(f"Effective sample at each step, of {evidence.n_reached[0]:,} sessions: {sizes}.")
     if not evidence.enough:
-        note("the log cannot tell by itself:")
+        note("the log cannot tell by itself what this policy earns:")
     for remark in evidence.notes:
         note(remark)
 

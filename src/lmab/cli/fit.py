@@ -1,4 +1,4 @@
-"""`lmab fit`: from a log to hidden types, with what the log can say about them."""
+"""`lmab fit`: find the hidden types behind a log, and say what the log can tell about them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Family = StrEnum("Family", {name: name for name in ("categorical", "gaussian")})
 
 @dataclass(frozen=True)
 class Wanted:
-    """How many more sessions a stated regret takes."""
+    """How many more sessions are needed for a stated regret."""
 
     regret: float
     bound: float  # on the regret now
@@ -39,12 +39,12 @@ def fit(
     log: Annotated[Path, typer.Argument(help="The log, one row per step: .parquet, .pq or .csv.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
     columns: Columns = COLUMNS,
-    contexts: Annotated[str, typer.Option(help="How many hidden types, or auto: what predicts best.")] = "auto",
-    rewards: Annotated[Family | None, typer.Option(help="Kind of rewards; by default, categories if few.")] = None,
+    contexts: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
+    rewards: Annotated[Family | None, typer.Option(help="Kind of rewards [default: categories if few values].")] = None,
     prior: Annotated[float, typer.Option(help="Pseudo-counts per type and arm; 0: maximum likelihood.", min=0)] = 1.0,
-    restarts: Annotated[int, typer.Option(help="Starts of the search.", min=1)] = 20,
+    restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1)] = 20,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
-    regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret takes.")] = None,
+    regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -59,7 +59,7 @@ def fit(
     _require_types(episodes, number, rewards, columns)
     with collected_warnings() as remarks:
         estimate = _estimate(episodes, number, rewards, EM(prior=prior, restarts=restarts), rng)
-        estimate.save(output)  # before the checks: what is finished stays, whatever happens to them
+        estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if check:
             estimate = _checked(estimate, rng)
             estimate.save(output)
@@ -75,8 +75,8 @@ def fit(
 def _require_types(episodes: Episodes, number: int | str, rewards: str | None, columns: Columns) -> None:
     if number != 1 and episodes.horizon == 1:
         raise InvalidData(
-            f"column {columns.episode!r} gives every session one step: types show only where a session has two or "
-            f"more; name the column of the session with --episode, or ask for --contexts 1"
+            f"column {columns.episode!r} gives every session one step, but types can be found only in sessions of "
+            f"two or more; name the column of the session with --episode, or ask for --contexts 1"
         )
     if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
         raise InvalidData(
@@ -108,7 +108,7 @@ def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:
 
 
 def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> Wanted:
-    """By the certificate's bound on the regret, which falls at least with the root of the number of sessions."""
+    """Sessions for a regret: the certificate's bound falls at least with the root of the number of sessions."""
     if regret <= 0:
         raise InvalidArgument(f"--regret must be above 0, got {regret}")
     made = plan(estimate, horizon=horizon or _typical(estimate.episodes))
@@ -173,7 +173,7 @@ def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, rem
         say(sentence)
     if wanted is not None:
         more = f"at most about {wanted.sessions:,} more sessions like these"
-        say(f"The regret is below {wanted.bound:.4f} now; {wanted.regret:g} takes {more}.")
+        say(f"The regret is below {wanted.bound:.4f} now; a regret of {wanted.regret:g} needs {more}.")
     for remark in remarks:
         note(remark)
 

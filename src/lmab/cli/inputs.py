@@ -32,7 +32,7 @@ def load_fitted(path: Path) -> LatentBandit | Estimate:
     """A model: an estimate, or a bandit alone."""
     value = load(path)
     if not isinstance(value, LatentBandit | Estimate):
-        raise _wrong(path, value, "model", "`lmab fit` makes a model of a log")
+        raise _wrong(path, value, "model", "`lmab fit` makes a model from a log")
     return noted_estimate(path, value) or value if isinstance(value, LatentBandit) else value
 
 
@@ -46,19 +46,19 @@ def load_planned(path: Path) -> Policy | Plan:
     value = load(path)
     if not isinstance(value, Policy | Plan):
         model = path if isinstance(value, LatentBandit | Estimate) else "MODEL"
-        raise _wrong(path, value, "policy", f"`lmab plan {model}` makes a policy of a model")
+        raise _wrong(path, value, "policy", f"`lmab plan {model}` makes a policy from a model")
     return noted_plan(path, value) or value if isinstance(value, Policy) else value
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy, or that of the plan."""
+    """The policy, or the policy of the plan."""
     return policy_of(load_planned(path))
 
 
 def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]:
-    """A plan with the estimate that it was made for: what a certificate is about."""
+    """The plan with the estimate that it was made for; a certificate needs both."""
     if not isinstance(planned, Plan) or planned.estimate is None:
-        raise InvalidFile(f"{path}: does not say where it came from: make it with `lmab fit` and `lmab plan`")
+        raise InvalidFile(f"{path}: does not hold the estimate of its plan: make it with `lmab fit` and `lmab plan`")
     return planned.estimate, planned
 
 
@@ -71,12 +71,12 @@ def load_certificate(path: Path) -> Certificate:
 
 
 def bandit_of(model: LatentBandit | Estimate) -> LatentBandit:
-    """The bandit, or that of an estimate."""
+    """The bandit, or the bandit of an estimate."""
     return model.bandit if isinstance(model, Estimate) else model
 
 
 def n_contexts(text: str) -> int | str:
-    """The option --contexts."""
+    """The value of the option --contexts."""
     if text == "auto":
         return text
     if not (text.isascii() and text.isdigit()) or int(text) < 1:

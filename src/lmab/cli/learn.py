@@ -1,4 +1,4 @@
-"""`lmab learn`: let a learner play a bandit that it cannot look into, and say what became of it."""
+"""`lmab learn`: let a learner play a bandit that is hidden from it, and say what its policy earns."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def learn(
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     contexts: Annotated[str, typer.Option(help="How many hidden types to look for, or auto.")] = "auto",
     learner: Annotated[Name, typer.Option(help="Who learns.")] = _DEFAULT,
-    episodes: Annotated[int, typer.Option(help="Sessions that it may play.", min=1)] = 20_000,
+    episodes: Annotated[int, typer.Option(help="Sessions that the learner may play.", min=1)] = 20_000,
     seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the policy.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Let a learner play sessions with a bandit, and compare its policy with that of a genie who knows the truth.
+    """Let a learner play sessions with a bandit, and compare its policy with that of a genie, which knows the bandit.
 
     Example: lmab learn bandit.lmab --horizon 5 --contexts 4 -o policy.lmab
     """
@@ -59,9 +59,9 @@ def learn(
         show_json(_summary(learned, *values))
         return
     cells = [[phase.name, f"{phase.n_episodes:,}", f"{phase.seconds:.2f}"] for phase in learned.diagnostics]
-    show_table(f"{learner}: what it spent", ["phase", "episodes", "seconds"], cells)
+    show_table(f"{learner}: sessions and time by phase", ["phase", "episodes", "seconds"], cells)
     mine, best = (value.mean for value in values)
-    console.print(f"A session earns [bold]{mine:.4f}[/], the genie's {best:.4f}: {mine / best:.2%} of it.")
+    console.print(f"A session earns [bold]{mine:.4f}[/], with the genie's policy {best:.4f}: {mine / best:.2%} of it.")
     if output is not None:
         console.print(f"Policy written to {output}.")
 

@@ -1,4 +1,4 @@
-"""The page of the command line, made from the commands themselves: `python -m lmab.cli.manual > docs/cli.md`."""
+"""The page on the command line, made from the commands themselves: `python -m lmab.cli.manual > docs/cli.md`."""
 
 from __future__ import annotations
 

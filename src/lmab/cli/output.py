@@ -1,4 +1,4 @@
-"""What the commands share: tables, JSON, errors, progress bars that stay out of pipes."""
+"""What the commands share: tables, JSON, errors, and progress bars on terminals."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def say(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """Something to know before using the result."""
+    """A note that the user should read before using the result."""
     console.print(f"[yellow]note:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def announce_compilation() -> None:
-    """Say why the first run is slow; on a terminal only."""
+    """Say, on a terminal only, why the first run is slow."""
     if sys.stderr.isatty():
         errors.print("compiling the kernels: this takes some seconds, on the first run only", style="dim")
 
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """What the library warns of, as a list, for the command to show in its own way."""
+    """The warnings of the library as a list, so that the command can show them as notes."""
     messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", LmabWarning)
@@ -64,9 +64,9 @@ def progress() -> Progress:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C asks what runs here to stop with the best so far (the yielded function says so); twice, it ends it."""
+    """Yield a function that says whether Ctrl-C asked to stop with the best result so far; a second ends at once."""
     asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # only the main thread hears of Ctrl-C
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives Ctrl-C
         yield lambda: False
         return
 
@@ -74,7 +74,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        errors.print("stopping with the best so far; Ctrl-C again ends at once", style="dim")
+        errors.print("stopping with the best result so far; press Ctrl-C again to end at once", style="dim")
 
     before = signal.signal(signal.SIGINT, ask)
     try:

@@ -1,4 +1,4 @@
-"""`lmab plan`: from a model to a session policy with bounds."""
+"""`lmab plan`: make a session policy with bounds from a model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def plan(
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
     repeats: Annotated[bool, typer.Option(help="May a session play an arm twice?")] = True,
-    gap: Annotated[float, typer.Option(help="Stop when this close to the optimum is proved.", min=0.0)] = 0.01,
-    time_limit: Annotated[float, typer.Option(help="Most seconds; the bounds hold whenever it stops.", min=0.1)] = 60.0,
+    gap: Annotated[float, typer.Option(help="Stop when this relative gap to the optimum is proved.", min=0.0)] = 0.01,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most; the bounds hold after any time.", min=0.1)] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Plan sessions: a policy, and a proof of how close to the best one it is.
+    """Plan sessions: make a policy, and prove how close it is to the best one.
 
     Example: lmab plan model.lmab --horizon 5 --no-repeats -o policy.lmab
     """
@@ -43,7 +43,7 @@ def plan(
         return
     say(f"{made.message}")
     say(f"On this model a session earns {made.lower:.4f}; no policy earns more than {made.upper:.4f}.")
-    say(f"Without looking at the session it would be {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
+    say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 
 

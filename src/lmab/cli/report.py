@@ -1,4 +1,4 @@
-"""`lmab report`: a model and a policy as one HTML file."""
+"""`lmab report`: write one HTML file about a model and a policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report(
     policy: Annotated[Path | None, typer.Argument(help="The policy; without one, a policy is planned.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     logs: Annotated[Path | None, typer.Option(help="Sessions the model was not fitted to, to check it on.")] = None,
-    certified: Annotated[Path | None, typer.Option("--certify", help="The log the model was fitted to.")] = None,
+    certified: Annotated[Path | None, typer.Option("--certify", help="The log that the model was fitted to.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="A certificate that `lmab evaluate --certify` saved, instead of a new one.")
     ] = None,
@@ -36,7 +36,7 @@ def report(
     horizon: Annotated[
         int | None, typer.Option(help="Steps per session; by default the policy's, or 5.", min=1)
     ] = None,
-    time_limit: Annotated[float, typer.Option(help="Most seconds spent on planning.", min=0.1)] = 20.0,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 20.0,
     as_json: Json = False,
 ) -> None:
     """Write a report: the types, what personalisation is worth, the policy's first steps, how well the model predicts.
@@ -68,26 +68,26 @@ def report(
 def _certificate(
     path: Path | None, planned: Policy | Plan | None, certified: Path | None, saved: Path | None, columns: Columns
 ) -> Certificate | None:
-    """The certificate that is to be quoted: made from the log of the fit, or saved before; None where none is asked."""
+    """The certificate to quote, made from the log of the fit or read from a file; None where none is asked for."""
     if certified is None and saved is None:
         return None
     if certified is not None and saved is not None:
         raise InvalidArgument("--certify and --certificate must not be given together, got both")
     option = "--certify" if saved is None else "--certificate"
     if path is None or planned is None:
-        raise InvalidArgument(f"{option} needs the policy that is to be certified, as the second argument")
+        raise InvalidArgument(f"{option} needs the policy to certify, as the second argument")
     if certified is not None:
         log = columns.read(certified, arms_of=policy_of(planned))
         return certify(*estimate_behind(path, planned), log, rng=_SEED)
     assert saved is not None
     found = load_certificate(saved)
     if not isinstance(planned, Plan) or not found.is_about(planned):
-        raise InvalidArgument(f"{saved} must be a certificate of the plan in {path}, got that of another policy")
+        raise InvalidArgument(f"{saved} must be a certificate of the plan in {path}, got one of another policy")
     return found
 
 
 def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: int | None) -> Policy | Plan | None:
-    """The plan where its bounds hold: on its own model and for its own horizon; else its policy."""
+    """The plan where its bounds hold (on its own model and horizon), else its policy."""
     if not isinstance(planned, Plan):
         return planned
     policy = planned.policy
@@ -96,7 +96,7 @@ def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: i
 
 
 def _check(fitted: LatentBandit | Estimate) -> dict[str, str]:
-    """What the check of the fit said, for the table at the end."""
+    """The verdict of the fit's check, for the table at the end."""
     check = fitted.check if isinstance(fitted, Estimate) else None
     return {} if check is None else {"held-out check of the fit": check.verdict}
 
@@ -107,5 +107,6 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
         values = {"fixed": worth.fixed, "policy": worth.policy.mean, "upper": worth.upper, "known": worth.known}
         show_json({"output": str(output), "horizon": contents.horizon, **values})
         return
-    say(f"Best fixed choice {worth.fixed:.4g}, this policy {worth.policy.mean:.4g}, none more than {worth.upper:.4g}.")
+    say(f"The best fixed choice earns {worth.fixed:.4g}, this policy {worth.policy.mean:.4g}.")
+    say(f"No policy earns more than {worth.upper:.4g}.")
     say(f"Report written to {output.resolve()}")

@@ -1,4 +1,4 @@
-"""`lmab reproduce`: run the studies, keep every row, draw the figures."""
+"""`lmab reproduce`: run the studies, store every row and draw the figures."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _NAMES = [study.name for study in STUDIES]
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help=f"{', '.join(_NAMES)}, or all.")] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the studies and stop.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, 2 instances: minutes for all studies.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="All sizes, 20 instances: hours.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, 2 instances; all studies take minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="All sizes, 20 instances; takes hours.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1, show_default="all cores")] = os.cpu_count() or 1,
     out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
-    plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing, draw the rows that are there.")] = False,
+    plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing; draw the rows that are stored.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a study of the paper or of ours: rows, a table and figures. Neither --quick nor --full: 10 instances.
+    """Run a study of the paper or of ours: store rows, a table and figures. By default 10 instances are run.
 
-    Rows are stored as they finish. Stopped or killed, the same command goes on where it was.
+    Each row is stored when it is finished. If the command is stopped or killed, run it again: it continues.
 
     Example: lmab reproduce planning --quick --out results
     """

@@ -1,4 +1,4 @@
-"""`lmab simulate`: sessions of a bandit, as a log with propensities."""
+"""`lmab simulate`: play sessions of a bandit and write them as a log with propensities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPHERICAL = Kind("spherical")
 def simulate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The log to write: .parquet, .pq or .csv.")],
     model: Annotated[Path | None, typer.Argument(help="The bandit to play; without one, a bandit is drawn.")] = None,
-    policy: Annotated[str, typer.Option(help="Who plays: uniform, greedy, thompson, or a file.")] = "uniform",
+    policy: Annotated[str, typer.Option(help="Policy: uniform, greedy, thompson, or a file.")] = "uniform",
     episodes: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 10_000,
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)] = 5,
     kind: Annotated[Kind, typer.Option(help="Kind of the bandit drawn.")] = _SPHERICAL,

@@ -1,6 +1,6 @@
-"""What `lmab fit` and `lmab plan` of version 0.1 noted in their files, beside the bandit and the policy.
+"""Notes that `lmab fit` and `lmab plan` of version 0.1 wrote into their files, beside the bandit and the policy.
 
-`lmab.load` passes these notes over. The commands read them, so that old files do what they did.
+`lmab.load` ignores these notes. The commands read them, so that old files work as before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def noted_plan(path: Path, policy: Policy) -> Plan | None:
 
 
 def _estimate(path: Path, bandit: LatentBandit, note: Mapping[str, Any]) -> Estimate:
-    """The estimate without what 0.1 did not note: its trace, its starts, and a checksum of its log."""
+    """The estimate without its trace, its starts and a checksum of its log, which 0.1 did not write."""
     known = _noted(path, note, ("log_likelihood", "n_parameters", "status", "message", "prior", "n_episodes"))
     fingerprint = Fingerprint(known.pop("n_episodes"), None, None)
     unknown = {"trace": np.empty(0), "starts": Starts(0, 0, 0), "observations": None}

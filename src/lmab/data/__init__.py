@@ -1,4 +1,4 @@
-"""Logs: sessions in memory, and how they come in from frames and files."""
+"""Logs: sessions in memory, read from data frames and files."""
 
 from .episodes import Episodes as Episodes
 from .fingerprint import Fingerprint as Fingerprint

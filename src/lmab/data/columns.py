@@ -1,4 +1,4 @@
-"""A column of a log as it comes in, batch by batch: every check of its values, and text turned into codes at once."""
+"""One column of a log, read batch by batch: its values are checked, and text is turned into codes at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEXTS = 1 << 20  # distinct texts collected before dictionaries are merged
 
 
 class Column:
-    """One column as it comes in: numbers as they are, text as codes of a dictionary."""
+    """One column while it is read: numbers are kept, text becomes codes of a dictionary."""
 
     def __init__(self, name: str, role: str, *, untyped: bool) -> None:
         self.name = name
@@ -28,7 +28,7 @@ class Column:
         self._pending = 0  # texts since the last merge
 
     def add(self, values: Any, row: int) -> None:
-        """Take in the values of the rows from `row` on."""
+        """Add the values of the rows from `row` on."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -38,7 +38,7 @@ class Column:
             self._add(_decoded(values), row)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             problem = str(error).splitlines()[0]
-            raise InvalidData(f"column {self.name!r} cannot be used, it holds {values.type}: {problem}") from None
+            raise InvalidData(f"column {self.name!r} cannot be used: it holds {values.type}: {problem}") from None
 
     def _add(self, values: Any, row: int) -> None:
         import pyarrow as pa
@@ -73,7 +73,7 @@ class Column:
         return numbers
 
     def _counted(self, values: Any, row: int) -> Shaped[Array, "n"]:
-        """Integers, and for ids also times and other numbers."""
+        """The values as integers; ids may also be times and other numbers."""
         import pyarrow as pa
 
         kind = values.type
@@ -100,7 +100,7 @@ class Column:
             self._merge()
 
     def _merge(self) -> None:
-        """One sorted dictionary of all texts so far; by sorting, which needs far less memory than hashing."""
+        """Merge all texts so far into one sorted dictionary; sorting needs far less memory than hashing."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -116,7 +116,7 @@ class Column:
         self._codes, self._texts, self._pending = [np.concatenate(self._codes)], [texts.filter(pa.array(new))], 0
 
     def _coded(self) -> tuple[Integer[Array, "S"], Any]:
-        """A code per row, and the sorted distinct texts; as integers where they were read from CSV and all are."""
+        """A code per row, and the sorted distinct texts; integers where a CSV column holds nothing else."""
         import pyarrow as pa
 
         self._merge()
@@ -131,7 +131,7 @@ class Column:
         return np.concatenate(self._numbers)
 
     def ids(self) -> Shaped[Array, "S"]:
-        """Numbers that sort as the column does: text by its rank."""
+        """Numbers in the same order as the column's values; text becomes its rank."""
         import pyarrow.compute as pc
 
         if not self._texts:
@@ -140,7 +140,7 @@ class Column:
         return pc.rank(distinct, tiebreaker="dense").to_numpy().astype(np.int32)[codes]
 
     def arms(self, labels: Labels | None) -> tuple[Integer[Array, "S"], Labels | None]:
-        """Arm numbers, and the table of labels where arms are not plain numbers."""
+        """Arm numbers, and the table of labels where the arms have names."""
         if self._texts:
             codes, distinct = self._coded()
             seen = distinct.to_pylist()
@@ -165,7 +165,7 @@ class Column:
 
 
 def _plain(numbers: Integer[Array, "n"]) -> bool:
-    """Whether integers are arm numbers, or names that happen to be integers."""
+    """Whether integers are arm numbers; otherwise they are names."""
     if numbers.min() < 0:
         return False
     top = int(numbers.max())
@@ -173,7 +173,7 @@ def _plain(numbers: Integer[Array, "n"]) -> bool:
 
 
 def _decoded(values: Any) -> Any:
-    """Plain values of dictionaries, text of bytes: Parquet has many ways to write the same."""
+    """Plain values instead of dictionaries, text instead of bytes, because Parquet writes the same in many ways."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):

@@ -1,4 +1,4 @@
-"""Episodes: the steps of many short sessions in flat columns, with offsets that say where each session begins."""
+"""Episodes: the steps of many short sessions in flat columns, with an offset for the beginning of each session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .ingest import step_numbers
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """Logged or simulated sessions, which may differ in length; nothing is a Python object per step.
+    """Logged or simulated sessions, which may differ in length; steps are stored in arrays, not as Python objects.
 
     Examples:
         >>> import lmab
@@ -50,7 +50,7 @@ class Episodes:
         if len(self.offsets) < 2:
             raise InvalidArgument("episodes must hold at least one episode, got none")
         if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (np.diff(self.offsets) < 1).any():
-            raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), an episode has a step")
+            raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
         if len(self.rewards) != n_steps or (self.propensities is not None and len(self.propensities) != n_steps):
             raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
         if self.actions.min() < 0 or self.actions.max() >= self.n_arms:
@@ -143,12 +143,12 @@ class Episodes:
 
     @property
     def n_steps(self) -> int:
-        """Steps of all episodes together."""
+        """The number of steps of all episodes together."""
         return len(self.actions)
 
     @property
     def lengths(self) -> Integer[Array, "N"]:
-        """Steps of each episode."""
+        """The number of steps of each episode."""
         return np.diff(self.offsets)
 
     @property
@@ -163,7 +163,7 @@ class Episodes:
         return step_numbers(self.offsets)
 
     def mean_session(self, horizon: int) -> float:
-        """What a session of `horizon` steps earned as it was logged: the sum of the mean rewards of its steps.
+        """What a logged session of `horizon` steps earned on average: the sum of the mean rewards of its steps.
 
         Each step is averaged over the sessions that reach it.
 
@@ -178,7 +178,7 @@ class Episodes:
 
     @property
     def horizon(self) -> int:
-        """Steps of the longest episode."""
+        """The number of steps of the longest episode."""
         return int(self.lengths.max())
 
     def __getitem__(self, indices: Any) -> Episodes:
@@ -243,7 +243,7 @@ class Episodes:
         return actions, rewards
 
     def with_arms(self, n_arms: int) -> Episodes:
-        """The same episodes among more arms (the new ones were never played)."""
+        """The same episodes with more arms; the new arms were never played."""
         return replace(self, n_arms=n_arms)
 
     def __eq__(self, other: object) -> bool:
@@ -289,7 +289,7 @@ def _require_probability(name: str, column: Float[Array, "S"]) -> None:
 
 
 def _merge_labels(first: Episodes, second: Episodes) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:
-    """The merged table, and where each of the second log's arms is in it."""
+    """The merged table, and the place of each arm of the second log in this table."""
     if first.arm_labels is None and second.arm_labels is None:
         return None, np.arange(second.n_arms, dtype=np.int32)
     if first.arm_labels is None or second.arm_labels is None:

@@ -1,4 +1,4 @@
-"""Fingerprint: a few numbers by which a log is known again without keeping it."""
+"""Fingerprint: the size and a checksum of a log, by which the log is recognised without being stored."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Fingerprint:
     """
 
     n_episodes: int
-    n_steps: int | None  # None: nobody noted it (files of 0.1)
-    checksum: str | None  # 16 hexadecimal digits; None: nobody noted it (files of 0.1)
+    n_steps: int | None  # None: not stored (files of 0.1)
+    checksum: str | None  # 16 hexadecimal digits; None: not stored (files of 0.1)
 
     @classmethod
     def of(cls, episodes: Episodes) -> Fingerprint:
@@ -45,7 +45,7 @@ class Fingerprint:
 
 
 def _checksum(episodes: Episodes, offsets: Integer[Array, "K1"]) -> int:
-    """Sum over the sessions between the offsets of a hash of what was played and paid, in order."""
+    """The sum over sessions of a hash of the session's arms and rewards, in their order."""
     steps = slice(int(offsets[0]), int(offsets[-1]))
     places = step_numbers(offsets - offsets[0]).astype(np.uint64)
     arms = episodes.actions[steps].astype(np.uint64)
@@ -55,7 +55,7 @@ def _checksum(episodes: Episodes, offsets: Integer[Array, "K1"]) -> int:
 
 
 def _mixed(words: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
-    """Each word, of 64 bits, with its bits spread over all 64 (the mixer of SplitMix64)."""
+    """Each word of 64 bits, mixed so that every bit depends on all bits (the mixer of SplitMix64)."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,7 +1,7 @@
-"""From batches of rows to the columns of `Episodes` and back: every check a log must pass, in one place.
+"""The columns of `Episodes` from batches of rows, and back; every check that a log must pass is here.
 
-Whatever comes in (pandas, polars, pyarrow, Parquet, CSV) is a stream of pyarrow record batches. Each batch becomes
-numbers at once: arms and ids given as text turn into codes of a growing dictionary, so that no text is kept twice.
+Every input (pandas, polars, pyarrow, Parquet, CSV) is a stream of pyarrow record batches. Each batch is turned into
+numbers at once: arms and ids given as text become codes of a growing dictionary, so that no text is kept twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .log_files import Columns
 
 
 class Log(NamedTuple):
-    """The columns of an `Episodes`, in its order; see there."""
+    """The columns of `Episodes`, in the same order; `Episodes` describes them."""
 
     actions: Integer[Array, "S"]
     rewards: Float[Array, "S"]
@@ -98,7 +98,7 @@ def parse(
 
 
 def write(path: str | os.PathLike[str], log: Log) -> None:
-    """Write `log` as Parquet or CSV; a Parquet file also notes the table of labels and the number of arms."""
+    """Write `log` as Parquet or CSV; a Parquet file also stores the table of labels and the number of arms."""
     import pyarrow as pa
 
     lengths = np.diff(log.offsets)
@@ -124,7 +124,7 @@ def step_numbers(offsets: Integer[Array, "N1"]) -> Integer[Array, "S"]:
 
 
 def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None, columns: Columns) -> Integer[Array, "S"] | None:
-    """The permutation that sorts rows by episode and step, or None where they are in order already."""
+    """The permutation that sorts rows by episode and step; None where the rows are already in order."""
     rising = keys[1:] > keys[:-1]
     same = keys[1:] == keys[:-1]
     if steps is None:
@@ -141,7 +141,7 @@ def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None, columns: 
 
 
 def _sort_pairs(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"]) -> Integer[Array, "S"]:
-    """argsort by (key, step); one integer sort where the pair fits into 64 bits, which is several times faster."""
+    """argsort by (key, step); where the pair fits into 64 bits, one integer sort, which is several times faster."""
     if keys.dtype.kind in "iu" and steps.dtype.kind in "iu":
         low_key, low_step = int(keys.min()), int(steps.min())
         width = int(steps.max()) - low_step + 1
@@ -154,6 +154,6 @@ def _sort_pairs(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"]) -> Integer[
 
 
 def _above(numbers: Integer[Array, "S"], low: int) -> Integer[Array, "S"]:
-    """numbers - low, which fits into 64 bits where the numbers may not."""
+    """numbers - low: the difference fits into 64 bits even where the numbers do not."""
     wide = numbers if numbers.dtype.itemsize == 8 else numbers.astype(np.int64)
     return (wide - low).astype(np.int64)

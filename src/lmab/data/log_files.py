@@ -1,6 +1,6 @@
-"""Logs on disk: Parquet and CSV, read in batches of the named columns, replaced as a whole when written.
+"""Log files, Parquet and CSV: the named columns are read in batches, and a written file is replaced as a whole.
 
-A file is never a table in memory: at any time one batch is, whatever the size of the file.
+A file is never in memory as a whole: one batch is, for a file of any size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import InvalidData, InvalidFile, LmabError, first_line
 Columns = Mapping[str, str | None]  # role (episode, action, reward, step, propensity) -> name of its column
 BATCH = 1 << 16  # rows decoded at once
 _CSV_BLOCK = 1 << 22  # bytes of CSV parsed at once
-_METADATA = b"lmab"  # key of our note in a Parquet file's schema
+_METADATA = b"lmab"  # the key of our note in the schema of a Parquet file
 
 
 class LogFile(NamedTuple):
@@ -30,7 +30,7 @@ class LogFile(NamedTuple):
 
 @contextmanager
 def opened(path: str | os.PathLike[str], columns: Columns) -> Iterator[LogFile]:
-    """The log at `path`; what pyarrow cannot read, even half way through, raises naming the file."""
+    """The log at `path`; an error of pyarrow, even half way through, becomes one that names the file."""
     kind = "CSV" if is_csv(path) else "Parquet"
     try:
         with (_csv if kind == "CSV" else _parquet)(path, columns) as file:
@@ -39,7 +39,7 @@ def opened(path: str | os.PathLike[str], columns: Columns) -> Iterator[LogFile]:
         raise InvalidFile(f"{os.fspath(path)}: no such file") from None
     except LmabError:
         raise
-    except Exception as error:  # a file may be anything, and so may be what its parsers raise
+    except Exception as error:  # any file may come in, and its parser may raise any error
         raise InvalidFile(f"{os.fspath(path)}: cannot be read as {kind}: {first_line(error)}") from None
 
 
@@ -67,7 +67,7 @@ def write(path: str | os.PathLike[str], data: Any, note: dict[str, Any]) -> None
 
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Whether the name says CSV; a name that says neither raises."""
+    """Whether the name ends in .csv; a name that ends in neither .csv nor a Parquet suffix raises."""
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in (".csv", ".parquet", ".pq"):
         raise InvalidFile(f"{os.fspath(path)}: a log must end in .parquet, .pq or .csv")
@@ -75,7 +75,7 @@ def is_csv(path: str | os.PathLike[str]) -> bool:
 
 
 def require_columns(found: list[str], columns: Columns) -> list[str]:
-    """The names to read; a missing one raises with those there are."""
+    """The names of the columns to read; where one is missing, the error lists the columns of the log."""
     names = [name for name in columns.values() if name is not None]
     missing = [name for name in names if name not in found]
     if missing:
@@ -118,7 +118,7 @@ def _csv(path: str | os.PathLike[str], columns: Columns) -> Iterator[LogFile]:
 
 
 def _note(metadata: Mapping[bytes, bytes] | None, columns: Columns) -> dict[str, Any] | None:
-    """What `write` noted in the file, if we wrote it and the columns asked for are its own."""
+    """The note that `write` stored in the file; None where another program wrote it or other columns are asked for."""
     if not metadata or _METADATA not in metadata or columns["action"] != "action":
         return None
     try:

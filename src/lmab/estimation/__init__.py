@@ -1,4 +1,4 @@
-"""Episodes -> Estimate: fit a latent bandit to a log."""
+"""Estimation: fit a latent bandit to a log."""
 
 from .check import Calibration as Calibration
 from .check import Check as Check

@@ -1,4 +1,4 @@
-"""Check: what held-out sessions say about a model, as data. `lmab.diagnostics.check` makes one."""
+"""Check: how well a model predicts held-out sessions, as data that `lmab.diagnostics.check` makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinates without bounds around a bandit, in which its information is measured and it can be moved.
+"""Coordinates: unbounded parameters around a bandit, in which its information is measured and it can be moved.
 
 Distributions over n outcomes (the weights; the reward values of an arm in a context) are described by logits: they are
 softmax(log p + B x) with n - 1 coordinates x. The columns of B sum to 0 and are orthogonal, of length 1/sqrt(2): for

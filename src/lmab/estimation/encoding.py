@@ -1,4 +1,4 @@
-"""observe: Episodes -> Observations of the right reward family."""
+"""observe: encode a log for its reward family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""estimate: Episodes -> Estimate."""
+"""estimate: fit a latent bandit to a log with the chosen method."""
 
 from __future__ import annotations
 

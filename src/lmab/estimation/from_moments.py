@@ -1,4 +1,4 @@
-"""The Estimate of a method whose objective is not the likelihood."""
+"""Make the Estimate of a method whose objective is not the likelihood."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a bandit predicts episodes that it was not fitted to: one pass, the same for every reward family."""
+"""The held-out log-likelihood of every episode under a bandit, for every reward family in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observed information: how sharply a log, and a prior, speak for a bandit. The only place where it is computed.
+"""Observed information of a log and a prior about a bandit, which is computed only here.
 
 It is minus the second derivatives of log-likelihood plus log prior, by Louis' identity: the information of a log in
 which the contexts were seen, plus that of the prior, less what is missing because they were not seen. Each reward

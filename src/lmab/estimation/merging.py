@@ -1,4 +1,4 @@
-"""Identical episodes, up to the order of their steps, kept once with a count: the likelihood cannot tell them apart."""
+"""Merging: episodes that are identical up to the order of their steps are stored once, with a count."""
 
 from __future__ import annotations
 

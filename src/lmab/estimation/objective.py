@@ -1,4 +1,4 @@
-"""What EM climbs: log-likelihood of the log plus log prior, among all models or those of a given rank."""
+"""The objective of EM: log-likelihood plus log prior, among all models or those of a given rank."""
 
 from __future__ import annotations
 

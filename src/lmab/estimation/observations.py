@@ -109,6 +109,11 @@ class Observations(ABC):
         """The reward values; None where rewards are continuous."""
 
     @property
+    def known_scale(self) -> float | None:
+        """The scale of normal rewards, where it was given instead of being estimated."""
+        return None
+
+    @property
     @abstractmethod
     def n_distinct(self) -> int:
         """Episodes that a pass walks through, after merging identical ones."""

@@ -1,4 +1,4 @@
-"""Where passes over the log run: one seam, with threads behind it.
+"""Passes: how a computation over the log is cut into parts, and the threads that run the parts.
 
 A pass is cut into parts that depend on the log alone. What the parts give is put together, and added up, in the order
 of their numbers, so that the outcome has the same bits wherever the parts ran.

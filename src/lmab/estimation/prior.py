@@ -1,4 +1,4 @@
-"""Prior: what is believed about the arms before the log speaks, as data."""
+"""Prior: pseudo-observations of every context and arm, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a method of estimation, how it tells about its progress, and what every method is."""
+"""Estimator, Request and Progress: the protocol of estimators, what they are asked, and what they report."""
 
 from __future__ import annotations
 

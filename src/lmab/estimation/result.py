@@ -1,4 +1,4 @@
-"""Estimate: a fitted bandit with everything one needs to know before trusting it."""
+"""Estimate: a fitted bandit with its status, its trace and the log that it was fitted to."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from .standard_errors import StandardErrors, standard_errors
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """What became of the starts."""
+    """How many starts were drawn, and how many ran to the end."""
 
     drawn: int
-    finished: int  # climbed to the end
-    best: int  # of the finished ones, how many reached the best solution found
+    finished: int  # ran until they converged or reached the limit
+    best: int  # finished starts that reached the best solution
 
     def __str__(self) -> str:
         if not self.drawn:
-            return "nobody noted what became of the starts"
+            return "the file does not say how many starts there were"
         dropped = f", {self.drawn - self.finished} dropped early" if self.drawn > self.finished else ""
         return f"{self.best} of {self.finished} starts reached the best solution{dropped}"
 
@@ -77,20 +77,20 @@ class Estimate:
     bandit: LatentBandit
     log_likelihood: float  # total, natural logarithm, without the prior
     n_parameters: int
-    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
+    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED; equal to its name as text
     message: str  # what happened, in a sentence or more
-    trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
+    trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start after each iteration; never falls
     starts: Starts
     prior: float  # pseudo-counts per context and arm
-    observations: Observations | None = field(repr=False)  # the log, as the fit saw it; None: loaded from a file
-    bins: Bins | None = None  # how continuous rewards were cut before fitting; a policy of `bandit` sees cut rewards
+    observations: Observations | None = field(repr=False)  # the encoded log; None: loaded from a file
+    bins: Bins | None = None  # how continuous rewards were cut before the fit; a policy for `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of contexts was chosen
-    check: Check | None = None  # what held-out sessions said, where they were asked
-    fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log, where the log is not here
-    known_scale: bool = False  # the scale of normal rewards was given; of use where the log is not here
+    check: Check | None = None  # how well held-out sessions are predicted; None where this was not checked
+    fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `observations`
+    known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", Status(self.status))  # files and programs may give its text
+        object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
 
     @property
     def episodes(self) -> Episodes:
@@ -99,17 +99,17 @@ class Estimate:
 
     @cached_property
     def log(self) -> Fingerprint:
-        """Which log was fitted: its size and a checksum."""
+        """The fingerprint of the log that was fitted: its size and a checksum."""
         return self.fingerprint or Fingerprint.of(self.episodes)
 
     @property
     def n_episodes(self) -> int:
-        """Sessions of the log."""
+        """The number of sessions of the log."""
         return len(self.episodes) if self.fingerprint is None else self.fingerprint.n_episodes
 
     @property
     def converged(self) -> bool:
-        """Whether the best start, the one that is returned, converged."""
+        """Whether the best start, which this estimate comes from, converged."""
         return self.status is Status.CONVERGED
 
     @property
@@ -144,7 +144,7 @@ class Estimate:
         return card("Estimate", rows)
 
     def require_log(self) -> Observations:
-        """The log as the fit saw it; an estimate from a file has none."""
+        """The encoded log; raises where the estimate was loaded from a file."""
         if self.observations is None:
             raise InvalidArgument(
                 f"estimate must have its log for this, but files hold no log: give estimate.with_log(episodes) the "
@@ -181,7 +181,7 @@ class Estimate:
         )
 
     def _explains(self, observations: Observations) -> bool:
-        """Whether a log has the likelihood that was noted: all that files of 0.1 tell about theirs."""
+        """Whether a log has the stored likelihood; files of 0.1 hold nothing else about their log."""
         found = observations.log_likelihood(self.bandit)
         return abs(found - self.log_likelihood) <= 1e-6 * abs(self.log_likelihood)
 
@@ -190,7 +190,7 @@ class Estimate:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        known = self.known_scale if self.observations is None else _has_known_scale(self.observations)
+        known = self.known_scale if self.observations is None else self.observations.known_scale is not None
         return records.encode(
             replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
         )
@@ -200,7 +200,7 @@ class Estimate:
         return records.decode(record, cls, _PARTS, observations=None)
 
     def information(self, episodes: Episodes | None = None) -> Information:
-        """The observed information about the bandit, that of the prior included (Louis' identity)."""
+        """The observed information about the bandit, including that of the prior (Louis' identity)."""
         observations = (self if episodes is None else self.with_log(episodes)).require_log()
         with Threads() as passes:
             return observations.information(self.bandit, observations.prior(self.prior), passes)
@@ -208,10 +208,10 @@ class Estimate:
     def standard_errors(self, episodes: Episodes | None = None) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information.
 
-        Of an estimate from a file they take the `episodes` that were fitted.
+        An estimate from a file needs the `episodes` that were fitted.
 
-        They hold for large logs and for the model as fitted: not for the choice of the number of contexts. Of a fit
-        with `rank` they are those without that constraint, so rather too large.
+        The errors hold for large logs and for the fitted number of contexts; they do not include the choice of this
+        number. For a fit with `rank` they are computed without this constraint and so are rather too large.
 
         Examples:
             >>> import numpy as np, lmab
@@ -241,11 +241,7 @@ _PARTS: records.Makers = {
 
 
 def _observe(bandit: LatentBandit, episodes: Episodes, known_scale: bool) -> Observations:
-    """The log as the fit of `bandit` saw it."""
+    """The log, encoded as for the fit of `bandit`."""
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
     return observe(episodes, rewards=rewards.family, values=rewards.values, scale=scale)
-
-
-def _has_known_scale(observations: Observations) -> bool:
-    return getattr(observations, "known_scale", None) is not None

@@ -1,4 +1,4 @@
-"""How many contexts: the number whose model predicts held-out episodes best, in doubt one more."""
+"""The number of contexts: the one whose model predicts held-out episodes best, in doubt one more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Climb a likelihood from many starts at once: plain EM, or SQUAREM (Varadhan and Roland, 2008) that never falls."""
+"""EM iterations from many starts at once, plain or accelerated by SQUAREM (Varadhan and Roland, 2008)."""
 
 from __future__ import annotations
 

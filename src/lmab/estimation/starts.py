@@ -1,4 +1,4 @@
-"""Where EM starts from: tensor decomposition, clusters of spectral features, and random models."""
+"""The starts of EM: a tensor decomposition, clusters of spectral features, and random models."""
 
 from __future__ import annotations
 

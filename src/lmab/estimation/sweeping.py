@@ -1,4 +1,4 @@
-"""sweep: a bandit carried on by a few maps of EM, for learners whose log grows."""
+"""sweep: improve a bandit by a few EM iterations, for learners whose log grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy is worth: on a model, from a log, and in truth."""
+"""Evaluation: what a policy earns on a model, from a log, and in truth."""
 
 from ..estimation import Calibration as Calibration
 from ..estimation import Check as Check

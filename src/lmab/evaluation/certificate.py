@@ -179,7 +179,6 @@ def certify(
     check("confidence", confidence, FRACTION)
     rewards = _check_estimate(estimate)
     estimate = estimate.with_log(episodes)
-    episodes = estimate.episodes
     _check_plan(plan, estimate.bandit)
     posterior = laplace(estimate.information())
     draws, own = _replan(estimate.bandit, rewards, plan, posterior, n_draws, rng)

@@ -1,4 +1,4 @@
-"""A policy written out as a tree of decisions, and what its branches are worth in any context of any model."""
+"""A policy as a tree of decisions, and what every branch earns in any context of any model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tree:
     levels: tuple[Level, ...]
 
     def branches(self, rewards: Categorical) -> list[Float[Array, "n M"]]:
-        """What every branch earns from its decision to the end, in each context of `rewards`; one array per step."""
+        """What every branch earns from its decision to the end, in each context of `rewards`, as one array per step."""
         found: list[Float[Array, "n M"]] = []
         for level in reversed(self.levels):
             earned = rewards.means.T[level.arms]

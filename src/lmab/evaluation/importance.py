@@ -1,7 +1,8 @@
-"""Importance weights: how much likelier a policy is to act as logged sessions did, and what these then add up to.
+"""Importance weights of logged sessions under a policy, and the sums from which every off-policy estimate is made.
 
-For every session and step: the weighted reward, the weight, the weighted reward with a model's control variates, and
-whether the session lasts that long. Every off-policy estimate is a function of sums of these over sessions.
+A weight says how much likelier the policy is to act as the session did than the policy that logged it. For every
+session and step there are four numbers: the weighted reward, the weight, the weighted reward with a model's control
+variates, and whether the session has this step. Every off-policy estimate is a function of their sums over sessions.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from ..model import LatentBandit, belief
 from ..policies import Policy, State
 
 REWARD, WEIGHT, ROBUST, REACHED = range(4)  # what is summed for each step
-CHUNK = 8192  # sessions looked at together
+CHUNK = 8192  # sessions processed at once
 
 
 def contributions(
     policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
 ) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n 4 H"]]]:
-    """Chunk by chunk: rows of sessions, and what each adds to the sums."""
+    """For each chunk: the rows of its sessions, and what each session adds to the sums."""
     for start in range(0, len(episodes), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(episodes)))
         part = np.zeros((len(rows), 4, horizon))
@@ -41,7 +42,7 @@ def _follow(
     model: LatentBandit | None,
     outlook: Float[Array, "H M"] | None,
 ) -> None:
-    """Fill in weights, weighted rewards and control variates; sessions are left where the policy would not go on."""
+    """Fill in weights, weighted rewards and control variates; a session ends where the policy plays another arm."""
     assert episodes.propensities is not None
     state, live, weights = policy.start(len(rows)), np.arange(len(rows)), np.ones(len(rows))
     beliefs = np.empty((len(rows), 0)) if model is None else belief.prior(model, len(rows))
@@ -72,10 +73,10 @@ def _control(
     before: Float[Array, "n"],
     after: Float[Array, "n"],
 ) -> Float[Array, "n left"]:
-    """Control variates of the step and the later ones: what the model predicts for the policy less for the log.
+    """Control variates of this step and later ones: the model's prediction for the policy minus that for the log.
 
-    Of this step's reward it predicts the arm's mean under the belief, of a later step's the policy's mean in each
-    context. Their expectation is zero given the session so far, whatever the model says.
+    The prediction for this step is the arm's mean under the belief; for a later step it is the policy's mean in each
+    context. Given the session so far, the expectation of a control variate is zero for any model.
     """
     beliefs = belief.normalise(beliefs)
     means, everyone = beliefs @ model.means, np.arange(len(arms))

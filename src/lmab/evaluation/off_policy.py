@@ -3,13 +3,14 @@
 The weight of a session up to step t is rho_t = prod_{s <= t} pi(a_s | h_s) / p_s, with p_s the logged probability of
 the arm that was played. Three estimates of the reward of step t, each the ratio of two sums over sessions:
 
-* per-decision: sum of rho_t r_t over the sessions that reach step t; unbiased (Precup, Sutton and Singh, 2000);
-* self-normalised: the same over the sum of rho_t; slightly biased, far less noise;
-* doubly robust: per-decision with a model's predictions as control variates (Jiang and Li, 2016). Unbiased whatever
-  the model, as long as it was not fitted to the same sessions; the better the model, the less noise.
+* per-decision: the sum of rho_t r_t divided by the number of sessions that reach step t. It is unbiased (Precup, Sutton
+  and Singh, 2000).
+* self-normalised: the same sum divided by the sum of rho_t. It is slightly biased and has far less noise.
+* doubly robust: per-decision with a model's predictions as control variates (Jiang and Li, 2016). It is unbiased for
+  any model that was not fitted to the same sessions; a better model gives less noise.
 
-All three are functions of sums over sessions, so the jackknife and the bootstrap need nothing but those sums. Large
-logs are folded into a few thousand groups of sessions first.
+All three are functions of sums over sessions, so the jackknife and the bootstrap need only those sums. The sessions of
+a large log are first added up in 10,000 groups.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from . import importance
 from .importance import REACHED, REWARD, ROBUST, WEIGHT
 
 METHODS = ("per-decision", "self-normalised", "doubly-robust")
-ENOUGH = 30.0  # effective sessions below which a step counts as unknown
+ENOUGH = 30.0  # a step with a smaller effective sample counts as unknown
 _GROUPS = 10_000  # units of the jackknife and the bootstrap; at least a chunk of sessions
 _REPLICATES_AT_ONCE = 100
 _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true propensities
@@ -50,30 +51,30 @@ class LogEvidence:
     """What a log says about a policy."""
 
     per_decision: LogValue
-    self_normalised: LogValue | None  # None: fewer than two sessions follow the policy to the last step
+    self_normalised: LogValue | None  # None: fewer than two sessions agree with the policy up to the last step
     doubly_robust: LogValue | None  # None: no model was given
-    effective_sizes: Float[Array, "H"]  # of the sessions that follow the policy up to each step: (sum w)^2 / sum w^2
-    n_followed: Integer[Array, "H"]  # sessions that follow the policy up to each step
-    n_reached: Integer[Array, "H"]  # sessions that last that long
-    notes: tuple[str, ...]  # what a reader must know before using the numbers; empty when nothing
+    effective_sizes: Float[Array, "H"]  # effective sample up to each step: (sum w)^2 / sum w^2
+    n_followed: Integer[Array, "H"]  # sessions that agree with the policy up to each step
+    n_reached: Integer[Array, "H"]  # sessions that have this step
+    notes: tuple[str, ...]  # warnings to read before the numbers are used; empty where there are none
 
     @property
     def enough(self) -> bool:
-        """Whether the log alone can tell."""
+        """Whether the effective sample of the last step is large enough: without a model, the log then suffices."""
         return bool(self.effective_sizes[-1] >= ENOUGH)
 
     @property
     def values(self) -> dict[str, LogValue | None]:
-        """The estimate of every method, the plainest and noisiest first; None where the log does not allow it."""
+        """The estimate of every method, in the order of METHODS; None where the log does not allow it."""
         return dict(zip(METHODS, (self.per_decision, self.self_normalised, self.doubly_robust), strict=True))
 
     @property
     def default(self) -> str:
-        """The method of choice: the last of those that the log allows."""
+        """The method to use: the last of METHODS that the log allows, because later ones have less noise."""
         return [name for name, value in self.values.items() if value is not None][-1]
 
     def by(self, method: str) -> LogValue:
-        """The estimate of that name; raises where it does not exist, saying what would help."""
+        """The estimate of that method. Where it does not exist, an error says what is missing."""
         check("method", method, OneOf(METHODS))
         value = self.values[method]
         if value is None and method == METHODS[2]:
@@ -97,14 +98,14 @@ def weigh(
     """All three estimates of what `policy` earns in `horizon` steps, from a log with propensities.
 
     Args:
-        policy: what to evaluate; deterministic, or one that knows its own probabilities.
+        policy: what to evaluate; it is deterministic or has a `distribution`.
         episodes: the log; sessions longer than the horizon are cut, shorter ones count for the steps they have.
         horizon: steps per session.
-        model: for the doubly robust estimate; fitted to other sessions.
-        outlook: expected reward of every step in every context of the model under `policy`; goes with `model`.
-        confidence: of the intervals.
-        n_bootstrap: resamples behind the intervals.
-        rng: for the bootstrap; None: normal intervals.
+        model: a model fitted to other sessions; the doubly robust estimate needs it.
+        outlook: expected reward of every step in every context of the model under `policy`; needed with `model`.
+        confidence: the confidence of the intervals.
+        n_bootstrap: the number of resamples from which the intervals are made.
+        rng: the generator for the bootstrap; None gives normal intervals.
     """
     horizon = check_count("horizon", horizon)
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, minimum=50)
@@ -154,7 +155,7 @@ def estimates(total: Float[Array, "*n 4 H"]) -> Float[Array, "3 *n H"]:
 
 
 def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
-    """A log that happens not to play the last of the policy's arms still has them."""
+    """The log with all arms of the policy, because a log may not play the last of them."""
     if n_arms is None or n_arms <= episodes.n_arms or episodes.arm_labels is not None:
         return episodes
     return episodes.with_arms(n_arms)
@@ -163,8 +164,8 @@ def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
 def _check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
     if episodes.propensities is None:
         raise InvalidArgument(
-            "episodes must carry the propensities of the logging policy, got none: name their column, or have them "
-            "fitted (fit_propensities=True) if the log's choices did not depend on the rewards"
+            "episodes must carry the propensities of the logging policy, got none: name their column; if the choices "
+            "in the log did not depend on the rewards, the propensities can be fitted (fit_propensities=True)"
         )
     if policy.n_arms is not None and policy.n_arms != episodes.n_arms:
         raise InvalidArgument(f"policy must be for {episodes.n_arms} arms, got one for {policy.n_arms}")
@@ -209,7 +210,7 @@ def _resample(sums: Float[Array, "G 4 H"], n_bootstrap: int, rng: np.random.Gene
 
 
 def _percentiles(replicates: Float[Array, "3 B"], tail: float) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """Resamples in which no session follows the policy to the end say nothing and are left out."""
+    """Percentiles over resamples; those in which no session agrees with the policy to the end have no value."""
     bounds = np.full((2, 3), np.nan)
     for row, values in enumerate(replicates):
         defined = values[np.isfinite(values)]
@@ -229,30 +230,31 @@ def _notes(
     unknown = np.flatnonzero(sizes < ENOUGH)
     if len(unknown):
         step = int(unknown[0])
-        rest = "there the doubly robust estimate is the model's word" if has_model else "a model can fill the gap"
+        rest = "the doubly robust estimate relies on the model" if has_model else "the log says too little by itself"
         notes.append(
-            f"from step {step + 1} on only {followed[step]} of {reached[step]} sessions do what the policy would do "
-            f"(worth {sizes[step]:.1f} of its own; at least {ENOUGH:.0f} are needed): {rest}; to know, log sessions "
-            f"played by the policy itself, or by it most of the time"
+            f"{followed[step]:,} of {reached[step]:,} sessions agree with the policy up to step {step + 1}, an "
+            f"effective sample of {sizes[step]:.1f} ({ENOUGH:.0f} needed): from this step on {rest}; to measure these "
+            f"steps, log sessions in which the policy chooses the arms, always or most of the time"
         )
     wrong = _misfit(sums, sizes)
     if wrong is not None:
         step, average = wrong
-        never = "the log never plays arms that the policy would play, or " if average < 1 else ""
+        never = "the log never plays some arms that the policy would play, or " if average < 1 else ""
         notes.append(
             f"the importance weights of step {step + 1} average {average:.3f} instead of 1: {never}the propensities "
-            f"are not those of the policy that logged these sessions"
+            f"are not those of the policy that logged these sessions; check the column of propensities"
         )
     if reached[-1] < reached[0]:
         notes.append(
-            f"{1 - reached[-1] / reached[0]:.1%} of the sessions end before step {len(reached)}: each step is averaged "
-            f"over the sessions that reach it, which is right only if leaving does not depend on what was shown"
+            f"{1 - reached[-1] / reached[0]:.1%} of the sessions end before step {len(reached)}: the reward of each "
+            f"step is averaged over the sessions that reach the step, and this average is right only if the end of a "
+            f"session does not depend on what was shown"
         )
     return notes
 
 
 def _misfit(sums: Float[Array, "G 4 H"], sizes: Float[Array, "H"]) -> tuple[int, float] | None:
-    """The first step whose weights do not average 1, as those of true propensities do."""
+    """The first step whose weights do not average 1; with true propensities every step's weights do."""
     weights, reached = sums[:, WEIGHT], sums[:, REACHED]
     average = weights.sum(axis=0) / reached.sum(axis=0)
     deviation = weights - average * reached

@@ -1,4 +1,4 @@
-"""The logging policy, fitted to its own log where the propensities were not logged."""
+"""Propensities that were not logged: fitted to the log, or computed from the policy that logged it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CHUNK = 8192
 
 
 def fit_propensities(episodes: Episodes) -> tuple[Episodes, tuple[str, ...]]:
-    """The log with fitted propensities, and what speaks against them.
+    """The log with fitted propensities, and warnings where they are wrong.
 
-    The logging policy is taken to choose its arm by the number of the step alone, as often as the log shows. Where its
-    choices depend on what the session has seen, these propensities are wrong; a test of independence from the reward
-    before looks for that.
+    The fit assumes that the logging policy chose its arm by the number of the step alone. Where its choices depended on
+    what the session had seen, the fitted propensities are wrong. A test for dependence on the previous reward looks
+    for such choices.
 
     Examples:
         >>> import numpy as np, lmab
@@ -36,7 +36,7 @@ def fit_propensities(episodes: Episodes) -> tuple[Episodes, tuple[str, ...]]:
     if p_value < _SURE:
         notes.append(
             f"the arms of this log depend on the rewards before them (p = {p_value:.1g}), so propensities fitted by "
-            f"step are wrong and the estimates biased: log the true ones"
+            f"step are wrong and the estimates are biased: log the true propensities"
         )
     return replace(episodes, propensities=share.ravel()[cells]), tuple(notes)
 
@@ -62,7 +62,7 @@ def _independence(episodes: Episodes, steps: Integer[Array, "S"]) -> float:
 
 
 def with_propensities(episodes: Episodes, policy: Policy) -> Episodes:
-    """The log with the probabilities that `policy`, which logged it, gave to what it played.
+    """The log with propensities: the probabilities with which `policy`, which logged it, chose its arms.
 
     Examples:
         >>> import numpy as np, lmab

@@ -1,7 +1,7 @@
-"""The baseline in which arms say nothing about each other: every session draws anew what each arm pays.
+"""The baseline in which an arm tells nothing about other arms: every session draws anew what each arm pays.
 
-Plays of one arm in one session are alike, plays of different arms are not related. A latent bandit that does not beat
-this baseline on held-out sessions has found nothing that one arm could tell about another.
+Plays of one arm in one session are alike; plays of different arms are independent. If a latent bandit does not predict
+held-out sessions better than this baseline, its types do not say what one arm tells about another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a policy is worth: on a bandit exactly or by simulation, on a log by importance weights."""
+"""evaluate: the value of a policy, on a bandit exactly or by simulation, from a log by importance weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..policies import Policy, walk
 from ..simulation import check_fits, draw_contexts, interact
 from . import off_policy, propensities
 
-SESSIONS = 100_000  # simulated where no exact value exists and nobody says how many
+SESSIONS = 100_000  # simulated where no exact value exists and the caller gives no number
 NODE_LIMIT = 2_000_000  # histories held at once by an exact evaluation
 _CHUNK = 8192
 
@@ -33,8 +33,8 @@ class Evaluation:
     n_episodes: int | None = None  # simulated or logged sessions; None when exact
     n_nodes: int | None = None  # histories walked; None unless exact
     interval: tuple[float, float] | None = None  # of the mean; None unless from a log
-    effective_sizes: Float[Array, "H"] | None = None  # sessions that speak for each step; None unless from a log
-    notes: tuple[str, ...] = ()  # what to know before using the number
+    effective_sizes: Float[Array, "H"] | None = None  # effective sample at each step; None unless from a log
+    notes: tuple[str, ...] = ()  # warnings to read before the value is used
 
     @property
     def exact(self) -> bool:
@@ -61,25 +61,25 @@ def evaluate(
     """Expected total reward of `policy` over `horizon` steps: the paper's V(pi), on a bandit or from a log.
 
     On a bandit the value is exact where the policy is deterministic and rewards take finitely many values: all
-    histories that can happen are walked, those with equal counts as one where the policy does not care for order.
+    histories that can happen are walked. Histories with equal counts are one where the policy ignores their order.
     Otherwise, or when `n_episodes` is given, sessions are simulated; each step then counts the expected reward of the
     arm in the session's hidden context, which has the same mean as the reward and less noise.
 
-    From a log (off-policy) the sessions are weighted by how much likelier the policy is to act as they did than the
-    policy that logged them, from the logged propensities. `notes`, and a warning, say when the log cannot tell.
+    From a log (off-policy) each session is weighted by the probability of its arms under the policy, divided by their
+    logged propensities. Where too few sessions agree with the policy, `notes` and a warning say so.
 
     Args:
-        policy: what to evaluate; of a plan its policy.
-        source: a bandit, which need not be the model the policy was made from (of an estimate its bandit), or a log
-            with propensities.
+        policy: what to evaluate: a policy, or a plan, whose policy is evaluated.
+        source: a bandit, which need not be the model that the policy was made from; an estimate, whose bandit is used;
+            or a log with propensities.
         horizon: steps per session.
         n_episodes: sessions to simulate on a bandit; None asks for the exact value.
         method: for a log, "per-decision" (unbiased), "self-normalised" (less noise), or "doubly-robust" (with the
             help of `model`); None: the last of these that the log allows.
         model: for a log, a bandit fitted to other sessions.
-        fit_propensities: for a log, take the logging policy to choose by the number of the step alone, and fit that.
-        confidence: of the interval (log).
-        n_bootstrap: resamples of the sessions behind the interval (log).
+        fit_propensities: for a log, assume that the logging policy chose by the number of the step alone, and fit this.
+        confidence: for a log, the confidence of the interval.
+        n_bootstrap: for a log, the number of resamples from which the interval is made.
         rng: the generator, for simulation and for the bootstrap (a log without it gets a normal interval).
 
     Examples:
@@ -130,7 +130,7 @@ def weigh(
     n_bootstrap: int = 1000,
     rng: Rng | None = None,
 ) -> off_policy.LogEvidence:
-    """Every estimate that a log offers of the value of `policy`, with the evidence behind them."""
+    """Every estimate of the value of `policy` that a log allows, with effective samples and warnings."""
     notes: tuple[str, ...] = ()
     if fit_propensities:
         episodes, notes = propensities.fit_propensities(episodes)
@@ -185,7 +185,7 @@ def value_of(
 def outlook(
     policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None, *, n_episodes: int = SESSIONS
 ) -> Float[Array, "H M"]:
-    """Expected reward of every step in every context; where it is simulated, the sessions are shared out evenly."""
+    """Expected reward of every step in every context; a simulation uses equally many sessions for each context."""
     found = _exact_if_possible(policy, bandit, horizon)
     if found is not None:
         return found[0] / np.where(bandit.weights > 0, bandit.weights, 1.0)
@@ -213,7 +213,7 @@ def _on_bandit(
 
 
 def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
-    """Why no exact value can exist, however few the histories."""
+    """Why no exact value can exist, for any number of histories; None where one can."""
     if not policy.deterministic:
         return f"{type(policy).__name__} plays at random"
     if policy.adaptive and not bandit.rewards.discrete:
@@ -222,7 +222,7 @@ def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
 
 
 def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int]:
-    """Weight times expected reward of every step and context, and the number of histories behind it."""
+    """Weight times expected reward of every step and context, and the number of histories that were walked."""
     joint, nodes = np.empty((horizon, bandit.n_contexts)), 0
     remedy = "give n_episodes and rng to simulate instead"
     for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy)):
@@ -232,7 +232,7 @@ def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Ar
 
 
 def _exact_if_possible(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int] | None:
-    """The one rule: exact where nothing stands in the way, else None, and then the caller simulates."""
+    """The exact value where it can be computed, else None: then the caller simulates."""
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     if _obstacle(policy, bandit) is not None:

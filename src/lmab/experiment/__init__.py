@@ -1,4 +1,4 @@
-"""The paper's studies, and ours, as data: run, store, resume, analyse, draw."""
+"""Experiments: the paper's studies and ours as data, which are run, stored, resumed, analysed and drawn."""
 
 from .analysis import wanted as wanted
 from .page import page as page

@@ -1,4 +1,4 @@
-"""From rows to points: means and standard errors over instances, comparisons in pairs."""
+"""Analysis of rows: means and standard errors over instances, and comparisons in pairs."""
 
 from __future__ import annotations
 

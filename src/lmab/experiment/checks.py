@@ -1,4 +1,4 @@
-"""Checks: what rows say about a claim, with the numbers; None while rows are missing."""
+"""Checks of claims: whether the rows agree with a claim, with the numbers; None while rows are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper says, and what we say, as claims that rows can bear out or not."""
+"""Claims: what the paper says and what we say, each with a check against the rows."""
 
 from __future__ import annotations
 

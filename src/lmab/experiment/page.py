@@ -1,4 +1,4 @@
-"""The page of the reproduction, generated from rows: claim, figure, numbers, and whether they agree."""
+"""The page on the reproduction, made from rows: each claim with its figure, its numbers and a verdict."""
 
 from __future__ import annotations
 

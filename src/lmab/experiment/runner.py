@@ -1,4 +1,4 @@
-"""run_all: from trials to rows in a store, in one process or several; what is there already is not run again."""
+"""run_all: run trials in one process or several and store their rows; a stored trial is not run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Setting and Trial: what is measured, as data with an id; everything random follows from the id."""
+"""Setting and Trial: what is measured, as data with an id; all randomness follows from the id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and where they are kept: appended one line at a time, so that a kill loses at most the trials in flight."""
+"""The store of rows: rows are appended one line at a time, so that a killed run loses only unfinished trials."""
 
 from __future__ import annotations
 

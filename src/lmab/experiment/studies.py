@@ -1,4 +1,4 @@
-"""The studies: settings as literal data."""
+"""The studies of the paper and ours, with their settings as literal data."""
 
 from __future__ import annotations
 

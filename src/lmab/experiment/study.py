@@ -1,4 +1,4 @@
-"""Study: a question, as data: which settings, which methods, and what to draw."""
+"""Study: a question as data, with its settings, its methods and what to draw."""
 
 from __future__ import annotations
 

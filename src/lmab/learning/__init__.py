@@ -1,4 +1,4 @@
-"""Learning: Environment -> Learned, one learner per file."""
+"""Learning: learners that play an unknown environment and return a policy; one learner per file."""
 
 from .direct_mle import DirectMLE as DirectMLE
 from .ed_mle import EDMLE as EDMLE

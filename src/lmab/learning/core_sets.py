@@ -1,4 +1,4 @@
-"""What learners with a core set share: finding it, playing it, reading it, and rebuilding all arms from it."""
+"""What learners with a core set share: they find it, play it, encode its plays, and rebuild all arms from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CORE_OPTIONS: Mapping[str, Constraint] = {
 def explore_core(
     task: Task, n_episodes: int, pairs: str, rank: int | str, course: Course
 ) -> Generator[Exploration, Episodes, Design]:
-    """Uniform play, the subspace of its second moments, and the core set of that (steps 1 and 2 of Algorithm 1)."""
+    """Play uniformly, then find the subspace of the second moments and its core set (steps 1 and 2 of Algorithm 1)."""
     episodes = yield from uniform_plays(task, n_episodes, course)
     return core_set(episodes, task.rewards, pairs, rank, course)
 
@@ -38,13 +38,13 @@ def explore_core(
 def uniform_plays(task: Task, n_episodes: int, course: Course) -> Generator[Exploration, Episodes, Episodes]:
     """Sessions of uniformly random arms."""
     if task.horizon < 2:
-        raise InvalidArgument(f"horizon must be at least 2 to see which rewards go together, got {task.horizon}")
+        raise InvalidArgument(f"horizon must be at least 2 to measure correlations of rewards, got {task.horizon}")
     uniform = Uniform(task.n_arms, horizon=task.horizon)
     return (yield from course.explore(Exploration.of_policy("explore", uniform, n_episodes)))
 
 
 def core_set(episodes: Episodes, rewards: str | None, pairs: str, rank: int | str, course: Course) -> Design:
-    """The subspace of the second moments, and the core set of that."""
+    """The subspace of the second moments, and its core set."""
     size = episodes.n_arms * (1 if rewards == "gaussian" else len(np.unique(episodes.rewards)))
     k = None if isinstance(rank, str) else min(rank, size)
     space = subspace(episodes, rank=k, pairs=pairs, rewards=rewards)
@@ -57,7 +57,7 @@ def core_set(episodes: Episodes, rewards: str | None, pairs: str, rank: int | st
 def core_plays(
     task: Task, core: Design, n_episodes: int, rng: np.random.Generator, course: Course
 ) -> Generator[Exploration, Episodes, Episodes]:
-    """Every step a uniformly random core pair, playing its arm (section 4)."""
+    """Play the core set: every step draws a core pair uniformly at random and plays its arm (section 4)."""
     picks = rng.integers(len(core.support), size=(n_episodes, task.horizon))
     arms = np.array([arm for arm, _ in core.pairs])[picks]
     return (yield from course.explore(Exploration.of_actions("core plays", arms)))
@@ -65,7 +65,7 @@ def core_plays(
 
 @contextmanager
 def core_may_be_one_arm() -> Iterator[None]:
-    """A log of one arm tells little, which is worth a warning; unless that arm tells everything."""
+    """Silence the warning about a log of one arm, because a core set may consist of one arm."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "only arm .* was ever played", LmabWarning)
         yield
@@ -74,7 +74,8 @@ def core_may_be_one_arm() -> Iterator[None]:
 def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) -> Episodes:
     """Plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 where a_j paid z_j.
 
-    An arm of several pairs was played for one of them, at random whatever it paid: so is the pair drawn here.
+    An arm with several pairs was played for one of them, chosen at random and not by its reward. So the pair is drawn
+    at random here.
     """
     arms = np.array([arm for arm, _ in core.pairs])
     values = np.array([value for _, value in core.pairs])
@@ -88,7 +89,7 @@ def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) ->
 
 
 def as_core_arms(core: Design, episodes: Episodes) -> Episodes:
-    """Plays of core arms, numbered within the core set."""
+    """Plays of core arms, with arms numbered within the core set."""
     arms = np.array(core.arms)
     _check_core(core, episodes, np.bincount(arms, minlength=episodes.n_arms))
     return replace(episodes, actions=np.searchsorted(arms, episodes.actions), n_arms=len(arms), arm_labels=None)

@@ -1,4 +1,4 @@
-"""DirectMLE: one likelihood over all arms from plain exploration; the default."""
+"""DirectMLE: explore uniformly, fit one likelihood over all arms, plan; the default learner."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .learner import Learner, Task, check_enough, floored, note_estimate, planne
 from .result import Campaign, Course
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior=1.5)
-_PAYS = 0.25  # a lower rank is kept where AIC falls by more than this part of the parameters that it saves
+_PAYS = 0.25  # a lower rank is used where AIC falls by more than this part of the parameters that it saves
 _SYMMETRY = 1.08  # noise in the second moments has eigenvalues as far above zero as below, up to this factor
-_MAX_ROWS = 1000  # of the second moments, above which the rank is not looked for
+_MAX_ROWS = 1000  # of the second moments; with more rows no low rank is looked for
 
 
 @dataclass(frozen=True)
 class DirectMLE(Learner):
-    """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank where there is one, plan with a proof.
+    """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank where there is one, plan with bounds.
 
     Args:
         n_contexts: how many contexts, or "auto": chosen by held-out likelihood.
-        rank: of the space that the contexts' rewards span. "auto" takes one more than stands out in the second
-            moments, and polishes the fit under it where that is below `n_contexts`, the other eigenvalues look like
-            noise (as far above zero as below), and it clearly pays by Akaike's criterion; None never does; a number
-            always does.
-        thompson_rounds: 0 explores uniformly; otherwise half of the episodes do, and the others come in this many
-            rounds that draw a context from the belief under the fit so far and play its best arm.
+        rank: the dimension of the space that the contexts' rewards span. A number confines the fit to this rank; None
+            leaves it free. "auto" takes one more than the number of eigenvalues of the second moments above the noise.
+            It confines the fit where this rank is below `n_contexts`, where the other eigenvalues look like noise (as
+            far above zero as below), and where Akaike's criterion improves clearly.
+        thompson_rounds: 0 explores uniformly. Otherwise half of the episodes explore uniformly and the others come in
+            this many rounds, which draw a context from the belief under the fit so far and play its best arm.
         method: how to fit.
 
     Examples:
@@ -81,7 +81,7 @@ class DirectMLE(Learner):
         return fit
 
     def _polish(self, task: Task, fit: Estimate, uniform: Episodes, course: Course) -> Estimate:
-        """The fit under a lower rank, where one is asked for or clearly pays."""
+        """The fit under a lower rank, where one is asked for or improves Akaike's criterion clearly."""
         rank = self.rank
         if rank == "auto":
             if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:
@@ -100,9 +100,9 @@ class DirectMLE(Learner):
 
 
 def _skew(eigenvalues: Float[Array, "E"], rank: int, n_contexts: int) -> float:
-    """How much the eigenvalues between `rank` and `n_contexts` outweigh the lowest ones; infinite where none is left.
+    """How much larger the eigenvalues between `rank` and `n_contexts` are than the lowest ones; infinite without any.
 
-    Moments that are too weak to stand out one by one still push all of these up.
+    Contexts whose eigenvalues are too small to be seen one by one still make all of these larger.
     """
     n = min(n_contexts, len(eigenvalues)) - rank
     below = -float(eigenvalues[-n:].sum()) if n > 0 else 0.0

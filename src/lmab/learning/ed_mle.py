@@ -20,15 +20,15 @@ _EM = EM(restarts=8, tolerance=1e-7)
 
 @dataclass(frozen=True)
 class EDMLE(Learner):
-    """The paper's practical recipe: uniform play, subspace, core set, random core plays, EM on them, reconstruction.
+    """The paper's practical method: uniform play, subspace, core set, random core plays, EM on them, reconstruction.
 
     Args:
         n_contexts: how many contexts.
         pairs: steps that make the second moments: "all" pairs, or the "first-two" as the paper prints it.
         rank: dimension of the subspace: None is `n_contexts`, as in the paper; "auto" finds it in the log.
-        split: part of the episodes that plays uniformly, for the subspace; the others play the core set.
-        likelihood: "indicator", equation (log_likelihood) as printed: of a core pair (a, z), only whether arm a paid
-            z is looked at; "full": what the core arms paid.
+        split: the part of the episodes that play uniformly, for the subspace; the others play the core set.
+        likelihood: "indicator" is equation (log_likelihood) as printed: of a core pair (a, z) it uses only whether arm
+            a paid z; "full" uses what the core arms paid.
         method: how to fit the core set.
 
     Examples:

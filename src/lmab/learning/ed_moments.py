@@ -19,19 +19,20 @@ from .result import Campaign, Course
 
 @dataclass(frozen=True)
 class EDMoments(Learner):
-    """Algorithm 1: uniform play, subspace, core set, core plays, matching of all moments they show, reconstruction.
+    """Algorithm 1: uniform play, subspace, core set, core plays, matching of all their moments, reconstruction.
 
-    Every order up to min(H, 2M - 1) is matched over all combinations of core pairs, so that this is for few contexts
-    or short sessions. Core plays are drawn uniformly, not sequence by sequence: the same moments, from all steps.
+    Every order up to min(H, 2M - 1) is matched over all combinations of core pairs, so this learner is for few contexts
+    or short sessions. Core plays are drawn uniformly and not sequence by sequence, which measures the same moments
+    from all steps.
 
     Args:
         n_contexts: how many contexts.
         pairs: steps that make the second moments: "all" pairs, or the "first-two" as the paper prints it.
         rank: dimension of the subspace: None is `n_contexts`, as in the paper; "auto" finds it in the log.
-        split: part of the episodes that plays uniformly, for the subspace; the others play the core set.
+        split: the part of the episodes that play uniformly, for the subspace; the others play the core set.
         restarts: starts of the least-squares fit.
         w_min: least weight of a context; None searches for it as in appendix A.
-        epsilon: the accuracy that the paper's tolerances are computed for.
+        epsilon: the accuracy from which the paper's tolerances are computed.
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2); the
             policy then cuts the rewards that it observes.
 
@@ -57,7 +58,7 @@ class EDMoments(Learner):
         check_fields(self, {"n_contexts": COUNT, **CORE_OPTIONS})
         MomentMatching(
             restarts=self.restarts, w_min=self.w_min, epsilon=self.epsilon, bins=self.bins
-        )  # says what is wrong with them
+        )  # checks these settings
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()

@@ -1,4 +1,4 @@
-"""Exploration: what a learner wants to have played next, by a simulator or by a live system."""
+"""Exploration: the sessions that a learner wants to have played next, by a simulator or by a live system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..simulation import Environment
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """Sessions to be played: each a row of `actions`, or as `policy` decides. One of the two is None.
+    """Sessions to play: either each row of `actions` is one, or `policy` decides. One of the two is None.
 
     Examples:
         >>> import numpy as np, lmab
@@ -26,7 +26,7 @@ class Exploration:
         Episodes(5 episodes, 20 steps, 5 arms)
     """
 
-    phase: str  # what they are for
+    phase: str  # what the sessions are for
     n_episodes: int
     policy: Policy | None = None
     actions: Integer[Array, "n H"] | None = None
@@ -38,18 +38,18 @@ class Exploration:
 
     @classmethod
     def of_actions(cls, phase: str, actions: Integer[Array, "n H"]) -> Exploration:
-        """Play the given arms, whatever they pay."""
+        """Play the given arms, one row per session."""
         return cls(phase, len(actions), actions=actions)
 
     def on(self, environment: Environment) -> Episodes:
-        """Have it played."""
+        """Play the sessions on `environment`."""
         if self.actions is not None:
             return environment.play(self.actions)
         assert self.policy is not None
         return environment.run(self.policy, self.n_episodes)
 
     def after(self, n_played: int) -> Exploration:
-        """What is left when the first `n_played` sessions have been."""
+        """What is left after the first `n_played` sessions were played."""
         actions = None if self.actions is None else self.actions[n_played:]
         return replace(self, n_episodes=self.n_episodes - n_played, actions=actions)
 

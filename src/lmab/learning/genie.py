@@ -1,4 +1,4 @@
-"""Genie: knows the truth and only plans; what every learner is measured against."""
+"""Genie: the reference for every learner, which knows the true bandit and only plans."""
 
 from __future__ import annotations
 

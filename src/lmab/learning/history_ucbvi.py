@@ -1,4 +1,4 @@
-"""HistoryUCBVI: every history is a state; optimism over all of them. The naive way, for small sizes only."""
+"""HistoryUCBVI: optimistic learning in which every history is a state, for small sizes only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 
 
 class HistoryPolicy(Policy):
-    """The best arm for every sequence of (arm, reward), from a table of all of them.
+    """Plays the best arm after every sequence of (arm, reward), from a table of all sequences.
 
     Examples:
         >>> import numpy as np
@@ -69,8 +69,8 @@ class HistoryPolicy(Policy):
 class HistoryUCBVI(Learner):
     """UCBVI (Azar et al., 2017) on the Markov decision process of histories, (AZ)^H of them (section 1 of the paper).
 
-    Needs no number of contexts and no assumption, and pays for it: refuses what has too many histories. Rewards are
-    0 and 1 unless `learn` is told the `values`. A round is `growth` times the episodes before it.
+    It needs no number of contexts and no assumption, but it refuses problems with too many histories. Rewards are 0 and
+    1 unless `learn` is given the `values`. A round has `growth` times as many episodes as were played before it.
 
     Examples:
         >>> import numpy as np, lmab
@@ -83,7 +83,7 @@ class HistoryUCBVI(Learner):
     """
 
     growth: float = 0.05
-    bonus: float = 0.1  # width of the optimism, as a part of what the proof asks for
+    bonus: float = 0.1  # width of the bonus, as a part of the width in the proof
 
     def __post_init__(self) -> None:
         check_fields(self, {"growth": POSITIVE, "bonus": POSITIVE})
@@ -105,7 +105,7 @@ class HistoryUCBVI(Learner):
 
 @dataclass(frozen=True, eq=False)
 class _Tree:
-    """How often every history was continued by every (arm, value)."""
+    """Counts of how often each (arm, value) followed each history."""
 
     n_arms: int
     values: Float[Array, "Z"]
@@ -143,7 +143,7 @@ class _Tree:
             np.add.at(self.counts[step], rows[played[:, step]], 1)
 
     def scores(self, bonus: float | None, n_episodes: int) -> list[Float[Array, "K A"]]:
-        """Value of every arm after every history: optimistic, or as seen with the unseen at its worst (bonus None)."""
+        """Value of every arm after every history: optimistic, or (bonus None) with the worst reward for unseen arms."""
         horizon, spread = len(self.counts), float(np.ptp(self.values))
         width = np.log(2 * self.n_histories * n_episodes)
         after: Float[Array, "C"] = np.zeros(1)
@@ -165,5 +165,5 @@ class _Tree:
 
 
 def _codec(n_arms: int, values: Float[Array, "Z"]) -> Categorical:
-    """A family that numbers (arm, value) pairs; its probabilities mean nothing."""
+    """A reward family that is used only to number (arm, value) pairs; its probabilities mean nothing."""
     return Categorical(np.full((1, n_arms, len(values)), 1 / len(values)), values)

@@ -1,4 +1,4 @@
-"""LUCRL: a spectral start, then optimistic play and soft counts that follow it."""
+"""LUCRL: a spectral start, then rounds of optimistic play and online EM with soft counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clus
 
 
 class OptimisticPolicy(BeliefPolicy):
-    """The arm with the highest expected reward plus bonus under the belief.
+    """Plays the arm with the highest expected reward plus bonus under the belief.
 
     Examples:
         >>> import lmab
@@ -65,15 +65,15 @@ class OptimisticPolicy(BeliefPolicy):
 class LUCRL(Learner):
     """L-UCRL (Kwon et al., 2021, "RL for latent MDPs: regret guarantees and a lower bound"), in rounds.
 
-    A part of the episodes explores uniformly for a spectral start. Then every round plays greedily on the belief with
-    a bonus for what a context has seldom seen, and adds its soft counts (each step counts for every context with the
-    context's posterior probability) by online EM: `sweeps` passes over all episodes, from the model so far. A round
-    is `growth` times the episodes before it.
+    A part of the episodes explores uniformly for a spectral start. Then every round plays greedily on the belief, with
+    a bonus for arms that a context has seldom seen. After the round, `sweeps` passes of online EM over all episodes
+    start from the model so far; each step counts for every context with the context's posterior probability. A round
+    has `growth` times as many episodes as were played before it.
 
     Args:
         n_contexts: how many contexts.
         start: part of the episodes that explores uniformly.
-        bonus: width of the optimism, as a part of what Hoeffding's inequality gives.
+        bonus: the width of the bonus, as a part of the width in Hoeffding's inequality.
         prior: pseudo-counts per context and arm.
 
     Examples:
@@ -117,7 +117,7 @@ class LUCRL(Learner):
     def _sweep(
         self, task: Task, episodes: Episodes, bandit: LatentBandit, course: Course
     ) -> tuple[LatentBandit, Float[Array, "M A"]]:
-        """The model after some passes of EM over all episodes, and how often each context saw each arm."""
+        """The model after `sweeps` passes of EM over all episodes, and how often each context saw each arm."""
         bandit, log_likelihood = sweep(bandit, episodes, sweeps=self.sweeps, prior=self.prior, values=task.values)
         bandit = floored(bandit)
         responsibilities = np.repeat(belief.posterior(bandit, episodes), episodes.lengths, axis=0)

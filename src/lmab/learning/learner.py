@@ -1,4 +1,4 @@
-"""Learner: configuration that knows a course from an unknown environment to a policy."""
+"""Learner: the base class of learners, the task that they are given, and what they share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Task:
 
 
 class Learner(ABC):
-    """A way to learn. A learner never changes: the course of one attempt is `campaign`'s, kept by a `Run`.
+    """A way to learn. A learner is configuration and never changes; a `Run` holds the progress of one attempt.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -72,22 +72,22 @@ class Learner(ABC):
 
     @abstractmethod
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        """The whole course: yields each `Exploration`, is sent its episodes, returns what was learned.
+        """A generator that yields each `Exploration`, is sent its episodes, and returns what was learned.
 
-        What is wrong with the task is said before the first exploration. The same seed and episodes give the same
-        course.
+        A task that cannot be done raises before the first exploration. The same seed and episodes give the same
+        explorations and the same result.
         """
 
 
 def planned(task: Task, bandit: LatentBandit, course: Course) -> Plan:
-    """The plan on `bandit`, noted in the course."""
+    """Plan on `bandit` and note the plan in the course."""
     result = plan(bandit, horizon=task.horizon, method=task.planner, time_limit=task.time_limit)
     course.note("plan", lower=result.lower, upper=result.upper, status=result.status, message=result.message)
     return result
 
 
 def note_estimate(course: Course, name: str, fit: Estimate) -> None:
-    """What a fit came to, noted in the course."""
+    """Note the result of a fit in the course."""
     course.note(
         name,
         n_contexts=fit.n_contexts,
@@ -99,16 +99,16 @@ def note_estimate(course: Course, name: str, fit: Estimate) -> None:
 
 
 def planned_on_estimate(task: Task, bandit: LatentBandit, course: Course) -> Learned:
-    """What most learners end with: an estimated bandit, made safe to believe in, and a plan on it."""
+    """The last steps of most learners: floor the estimated bandit and plan on it."""
     safe = floored(bandit, task.values)
     result = planned(task, safe, course)
     return course.learned(result.policy, safe, plan=result)
 
 
 def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> LatentBandit:
-    """The bandit with no reward value less likely than `FLOOR`: one surprise must not rule a context out for ever.
+    """The bandit with no reward value less likely than `FLOOR`, so that one rare reward does not exclude a context.
 
-    Values that are known to exist, but were never seen, join it with that probability.
+    Values that are known to exist but were never seen get this probability.
     """
     return replace(bandit, rewards=bandit.rewards.floored(FLOOR, values))
 

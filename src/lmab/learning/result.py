@@ -1,4 +1,4 @@
-"""Learned: a policy, the model behind it, and what was spent and seen on the way there."""
+"""Learned: the result of a learner, with its policy, its model and the phases of its course."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Campaign = Generator[Exploration, Episodes, "Learned"]
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """One part of a learner's course: episodes played, or a computation, and what came to light."""
+    """One part of a learner's course: the episodes played, the time of a computation, and what it found."""
 
     name: str
     n_episodes: int = 0
@@ -36,7 +36,7 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What a learner came to: `policy` is the result, `bandit` the model that it was planned on.
+    """The result of a learner: `policy` is what was learned, `bandit` is the model that it was planned on.
 
     Examples:
         >>> import numpy as np, lmab
@@ -66,10 +66,10 @@ class Learned:
 
 
 class Course:
-    """Collects the phases of one course; phases of the same name are one.
+    """Collects the phases of one course; phases with the same name are added up.
 
-    In a campaign, `episodes = yield from course.explore(exploration)` has sessions played and notes what they cost and
-    earned, `course.note(name, **facts)` notes what a computation found, and `return course.learned(...)` ends it.
+    In a campaign, `episodes = yield from course.explore(exploration)` asks for sessions and notes their number and
+    rewards, `course.note(name, **facts)` notes what a computation found, and `return course.learned(...)` ends it.
 
     Examples:
         >>> import lmab
@@ -91,9 +91,9 @@ class Course:
         self._clock = time.perf_counter()
 
     def explore(self, plan: Exploration) -> Generator[Exploration, Episodes, Episodes]:
-        """Ask for the episodes of `plan`, and note what they cost and earned."""
+        """Ask for the episodes of `plan`, and note their number and rewards."""
         episodes = yield plan
-        self._clock = time.perf_counter()  # whoever plays may take days
+        self._clock = time.perf_counter()  # playing may take days
         phase = self._phases.get(plan.phase, Phase(plan.phase))
         self._phases[plan.phase] = replace(
             phase,
@@ -104,7 +104,7 @@ class Course:
         return episodes
 
     def note(self, name: str, **facts: Any) -> None:
-        """Note what a computation found; the time since the last note or exploration is its own."""
+        """Note what a computation found; the time since the last note or exploration counts for it."""
         now = time.perf_counter()
         phase = self._phases.get(name, Phase(name))
         self._phases[name] = replace(phase, seconds=phase.seconds + now - self._clock, facts={**phase.facts, **facts})
@@ -113,6 +113,6 @@ class Course:
     def learned(
         self, policy: Policy, bandit: LatentBandit | None, plan: Plan | None = None, estimate: Estimate | None = None
     ) -> Learned:
-        """The course's end."""
+        """The result at the end of the course."""
         phases = tuple(self._phases.values())
         return Learned(policy, bandit, sum(phase.n_episodes for phase in phases), phases, plan, estimate)

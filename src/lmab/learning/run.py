@@ -1,4 +1,4 @@
-"""Run: one learner at work, asked and told, saved and resumed; and `learn`, the loop around it."""
+"""Run: one learner on a live system, which can be saved and resumed; and `learn`, which plays a whole run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .result import Learned
 
 
 class Run:
-    """A learner at work in batches: `ask` what to play, have it played by whatever is live, `tell` the episodes.
+    """A learner that works in batches: `ask` says what to play, a live system plays it, `tell` takes the episodes.
 
-    A run is its learner, its task, a seed and the episodes told so far. That is what a file holds; loading it goes
-    through the same course again, to the same bits.
+    A file of a run holds its learner, its task, a seed and the episodes told so far. Loading the file repeats the same
+    course, with the same bits.
 
     Args:
-        learner: who learns.
-        task: what it is told; or give the fields of the `Task` (`n_arms`, `horizon`, `n_episodes` and so on) by name.
-        rng: the learner's own randomness.
+        learner: the learner.
+        task: its task; or give the fields of the `Task` (`n_arms`, `horizon`, `n_episodes` and so on) by name.
+        rng: the generator or seed for the learner's randomness.
 
     Examples:
         >>> import numpy as np, lmab
@@ -51,7 +51,7 @@ class Run:
         if not isinstance(learner, Learner):
             raise InvalidArgument(f"learner must be a Learner such as DirectMLE(4), got {learner!r}")
         if task is not None and settings:
-            raise InvalidArgument(f"task must be given alone, got {', '.join(settings)} beside it")
+            raise InvalidArgument(f"task must be given without its fields, got {', '.join(settings)} as well")
         task = Task(**settings) if task is None else task
         rng = check_rng(rng, "a learner explores at random")
         self._begin(learner, task, int(rng.integers(2**63)))
@@ -66,7 +66,7 @@ class Run:
 
     @classmethod
     def resume(cls, learner: Learner, task: Task, seed: int, told: Sequence[Episodes]) -> Run:
-        """A run in the state that it had after being told these episodes."""
+        """The run in the state that it had after it was told these episodes."""
         run = cls.__new__(cls)
         run._begin(learner, task, seed)
         for episodes in told:
@@ -75,14 +75,14 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to ask: `learned` is there."""
+        """Whether all episodes were told, so that `learned` is there."""
         return self._learned is not None
 
     @property
     def learned(self) -> Learned:
         """What was learned."""
         if self._learned is None:
-            raise InvalidArgument(f"the run must be finished first, but {self.ask()} is still to be played")
+            raise InvalidArgument(f"the run must be finished first, got one that still asks for {self.ask()}")
         return self._learned
 
     @property
@@ -91,15 +91,15 @@ class Run:
         return sum(map(len, self._rounds)) + (0 if self._told is None else len(self._told))
 
     def ask(self) -> Exploration:
-        """What is to be played next; the same until enough is told."""
+        """What to play next; the answer stays the same until enough episodes are told."""
         if self._learned is not None:
-            raise InvalidArgument("the run must not be finished yet: nothing is left to be played")
+            raise InvalidArgument("the run must not be finished, got one with nothing left to play")
         return self._plan if self._told is None else self._plan.after(len(self._told))
 
     def tell(self, episodes: Episodes) -> None:
-        """What was played, all that was asked or a part; when all is there, the learner goes on.
+        """Tell the episodes that were played, all that were asked for or a part of them.
 
-        That is when it computes: the last call may take as long as the fit and the plan do.
+        When all are there, the learner computes. So the last call may take as long as the fit and the plan.
         """
         plan = self.ask()
         if episodes.n_arms != self.task.n_arms:
@@ -108,7 +108,7 @@ class Run:
             raise InvalidArgument(f"episodes must have at most {self.task.horizon} steps, got {episodes.horizon}")
         if len(episodes) > plan.n_episodes:
             raise InvalidArgument(f"episodes must be at most the {plan.n_episodes} asked for, got {len(episodes)}")
-        episodes = replace(episodes, propensities=None)  # no learner needs them, and rounds differ in having them
+        episodes = replace(episodes, propensities=None)  # no learner needs them, and only some rounds have them
         told = episodes if self._told is None else self._told + episodes
         if len(told) < self._plan.n_episodes:
             self._told = told
@@ -151,13 +151,13 @@ def learn(
     values: Sequence[float] | None = None,
     progress: Callable[[Run], None] | None = None,
 ) -> Learned:
-    """Play `environment` for `n_episodes` episodes and return the policy that `learner` makes of it.
+    """Play `environment` for `n_episodes` episodes and return the policy that `learner` learns.
 
     Args:
-        environment: what can be played; a `Simulator`, or a live system with the same names.
-        learner: `DirectMLE(n_contexts)` unless there is a reason for another.
-        n_episodes: the budget; exactly as many are played (none by `Genie`).
-        rng: the learner's own randomness; the environment has its own.
+        environment: what is played: a `Simulator`, or a live system with the same methods.
+        learner: the learner; `DirectMLE(n_contexts)` unless there is a reason for another.
+        n_episodes: the budget; exactly this many episodes are played (none by `Genie`).
+        rng: the generator or seed for the learner's randomness; the environment has its own.
         planner: how to plan on the learned model, as in `plan`.
         time_limit: seconds for planning.
         rewards: as in `estimate`.

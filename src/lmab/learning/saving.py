@@ -1,4 +1,4 @@
-"""Runs from files: the classes that a saved run may consist of, by name."""
+"""Runs from files: find the classes of a saved run by their names, and restore the run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAKERS: Makers = {
 
 
 def restore_run(record: Record) -> Run:
-    """The run that a record describes; what it computed is computed again."""
+    """The run that a record describes; all computations are repeated."""
     makers = {**_own(Learner), **_own(Planner), **_MAKERS}
     learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
     n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
@@ -40,7 +40,7 @@ def restore_run(record: Record) -> Run:
 
 
 def _own(base: Any) -> dict[str, Callable[..., Any]]:
-    """The classes below `base` that the program has defined, by name; of two with one name the later."""
+    """The subclasses of `base` that the program has defined, by name; of two with the same name the later one."""
     found: dict[str, Callable[..., Any]] = {}
     todo = list(base.__subclasses__())
     for cls in todo:

@@ -1,4 +1,4 @@
-"""Tensor: pure tensor decomposition of what uniform play shows."""
+"""Tensor: a learner that plays uniformly and fits by tensor decomposition alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DECOMPOSITION = TensorDecomposition(features="free")
 class Tensor(Learner):
     """Explore uniformly, decompose the third moments (Anandkumar et al., 2014), plan: a baseline of the paper.
 
-    Contexts are decomposed as vectors of means (or free probabilities), the published method on the paper's model.
+    Contexts are vectors of means (or of free probabilities), which is the published method on the paper's model.
     `method=TensorDecomposition(features="pairs")` is a stronger baseline where contexts are linearly dependent.
 
     Examples:

@@ -1,4 +1,4 @@
-"""UCB: UCB1 over arms, blind to contexts; what it returns plays one arm for ever."""
+"""UCB: UCB1 over arms, which ignores contexts; its policy plays one arm at every step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .result import Campaign, Course
 class UCB(Learner):
     """UCB1 (Auer et al., 2002) in rounds; returns the arm that was played most.
 
-    A round is `growth` times the episodes before it. Within a round means stay as they are while counts rise with
-    every play, so that it spreads over arms as UCB1 would.
+    A round has `growth` times as many episodes as were played before it. Within a round the means stay fixed while the
+    counts rise with every play, so that the plays are spread over arms as UCB1 would spread them.
 
     Examples:
         >>> import numpy as np, lmab
@@ -31,7 +31,7 @@ class UCB(Learner):
     """
 
     growth: float = 0.05
-    spread: float = 1.0  # range of the rewards: widths are in proportion to it
+    spread: float = 1.0  # range of the rewards, to which widths are proportional
 
     def __post_init__(self) -> None:
         check_fields(self, {"growth": POSITIVE, "spread": POSITIVE})
@@ -58,8 +58,9 @@ class UCB(Learner):
 def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int, spread: float) -> Integer[Array, "A"]:
     """How often UCB1 would play each arm in its next `n_plays` plays if the means stayed as they are.
 
-    UCB1 plays the arm whose index mean + spread * sqrt(2 log t / n) is highest, which lowers it: in the end all arms
-    played have the same index, the level below. Arms never played come first, once each.
+    UCB1 plays the arm with the highest index mean + spread * sqrt(2 log t / n), and each play lowers the index. In the
+    end all arms that were played have the same index, which is called `level` below. Arms that were never played come
+    first, once each.
     """
     plays = np.zeros(len(counts), np.int64)
     unplayed = np.flatnonzero(counts == 0)
@@ -67,7 +68,7 @@ def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int,
     left = n_plays - int(plays.sum())
     if left == 0:
         return plays
-    if len(unplayed):  # nothing is known about them yet: the rest goes around all arms
+    if len(unplayed):  # nothing is known about them yet, so the other plays go to all arms in turn
         plays += left // len(counts)
         plays[: left % len(counts)] += 1
         return plays

@@ -81,8 +81,8 @@ class LatentBandit:
         """Wasserstein distance between the two mixtures of contexts (section 2.3 of the paper).
 
         The cost of moving one context onto another is the largest L1 distance between their reward distributions
-        over the arms (Gaussian: the largest difference of means). By Proposition 3.4, the value of every policy
-        differs by at most horizon**2 times this, for rewards within [-1, 1].
+        over the arms (Gaussian: the largest difference of means). By Proposition 3.4, the values of every policy on
+        the two bandits differ by at most horizon**2 times this distance, for rewards within [-1, 1].
 
         Examples:
             >>> import lmab
@@ -95,9 +95,9 @@ class LatentBandit:
         return _transport(self.weights, other.weights, self.rewards.distances(other.rewards))  # type: ignore[arg-type]
 
     def best_fixed(self, horizon: int, repeats: bool = True) -> float:
-        """What a session earns under the best choice that ignores what it sees.
+        """What a session earns with the best fixed choice, which ignores rewards.
 
-        That is the best arm at every step, or without repeats the best list of different arms.
+        This choice is the best arm at every step, or without repeats the best list of different arms.
 
         Examples:
             >>> import lmab
@@ -109,7 +109,7 @@ class LatentBandit:
         return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
 
     def best_fixed_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
-        """The arms of that choice: one arm, or without repeats `horizon` different ones, the best first."""
+        """The arms of the best fixed choice: one arm, or without repeats `horizon` different arms, the best first."""
         n_arms = self._n_distinct(horizon, repeats)
         return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
 

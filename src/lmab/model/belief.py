@@ -1,9 +1,9 @@
 """Beliefs over contexts, kept unnormalised: prior, update, posterior.
 
-A belief is a row of non-negative numbers, one per context; only ratios matter. Updating multiplies by the likelihood
-of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two, which changes
-no ratio, not even by rounding. An observation that is impossible in every context still possible leaves its row as it
-was.
+A belief is a row of non-negative numbers, one per context; only their ratios matter. An update multiplies the row by
+the likelihood of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two,
+which changes no ratio, not even by rounding. Where an observation is impossible in every context that is still
+possible, the belief stays as it was.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def update(
 
 
 def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Float[Array, "n M"]:
-    """belief * likelihood, except where that is all zero: there the belief stays."""
+    """belief * likelihood; where this product is all zero, the belief stays as it was."""
     product = belief * likelihood
     impossible = product.max(axis=1) <= 0
     if impossible.any():
@@ -52,7 +52,7 @@ def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Fl
 
 
 def rescale(belief: Float[Array, "n M"]) -> Float[Array, "n M"]:
-    """Scale by powers of two the rows that came near the end of the numeric range."""
+    """Scale rows that are too close to zero by a power of two."""
     top = belief.max(axis=1)
     low = top < _SMALL
     if low.any():
@@ -69,7 +69,7 @@ def normalise(belief: Float[Array, "*n M"]) -> Float[Array, "*n M"]:
 def posterior(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
     """Probability of each context given each whole episode.
 
-    An episode that is impossible in every context gets the weights: the model cannot say more.
+    An episode that is impossible in every context gets the weights, because the model says nothing about it.
     """
     logs = log_joint(bandit, episodes)
     top = logs.max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Bins: continuous rewards cut into few values, as the short-horizon algorithm of appendix B.2 does."""
+"""Bins: continuous rewards cut into a few values, as in the short-horizon algorithm of appendix B.2."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Bins:
 
     @classmethod
     def at_quantiles(cls, rewards: Float[Array, "S"], n_bins: int) -> Bins:
-        """Bins that hold equally many of the rewards, each standing for their mean."""
+        """Bins that hold equally many rewards each; the value of a bin is the mean of its rewards."""
         check_count("bins", n_bins, minimum=2)
         edges = np.unique(np.quantile(rewards, np.arange(1, n_bins) / n_bins))
         return cls(edges, _means(rewards, edges))
 
     @classmethod
     def on_grid(cls, horizon: int, epsilon: float) -> Bins:
-        """The paper's grid: rewards are rounded down to it, those beyond it become 0."""
+        """The paper's grid: rewards are rounded down to the grid, and rewards outside it become 0."""
         grid = theory.gaussian_grid(horizon, epsilon)
         step = grid[1] - grid[0]
         return cls(np.append(grid, grid[-1] + step), np.concatenate([[grid[0] - step], grid, [grid[-1] + step]]))

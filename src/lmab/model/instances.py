@@ -1,4 +1,4 @@
-"""Seeded random latent bandits: the paper's kind, ordinary ones, and ones where paying for information matters."""
+"""random_bandit: seeded random latent bandits of the paper's kind, ordinary ones, and ones where information costs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def random_bandit(n_contexts: int, n_arms: int, *, rank: int = 4, kind: str = "s
 
     Kinds:
         spherical: means (1 + u_a . v_m) / 2 with random unit vectors u_a, v_m in rank - 1 dimensions and equal
-            weights, so that the means have rank `rank` however many contexts there are (the paper's section 4).
+            weights, so that the means have rank `rank` for any number of contexts (the paper's section 4).
         ordinary: contexts are Dirichlet(1) mixtures of `rank` random mean vectors.
         spread: the same with Dirichlet(0.2): contexts near the base vectors.
         hard: each context has good arms of its own (0.95 against 0.10), cheap arms reveal the bits of the context's
-            number (0.02 against 0.70), one safe arm pays the same everywhere, the others are fillers. Who never pays
-            for information settles for the safe arm.
-        deep: the same with a safe arm that beats gambling until every bit is known.
+            number (0.02 against 0.70), one safe arm pays the same everywhere, and the other arms are of no use. A
+            policy that never pays for information plays the safe arm.
+        deep: the same, but the safe arm pays more than a guess until every bit is known.
 
     Args:
         n_contexts: M, at least 1.
@@ -76,13 +76,13 @@ def _revealing(safe_is_best: bool) -> Callable[[int, int, int, np.random.Generat
                 f"n_arms must be at least {n_contexts + n_bits + 1} here (one per context, {n_bits} that reveal, "
                 f"a safe one), got {n_arms}"
             )
-        weights = _weights(n_contexts, rng, concentration=20)  # no context so likely that guessing pays
+        weights = _weights(n_contexts, rng, concentration=20)  # no context is so likely that a guess pays
         good = np.where(np.eye(n_contexts, dtype=bool), 0.95, 0.10)
         bits = (np.arange(n_contexts)[:, None] >> np.arange(n_bits)) & 1
         reveal = np.where(bits == 1, 0.70, 0.02)
         noise = rng.uniform(-0.02, 0.02, size=(n_contexts, n_contexts + n_bits))
         useful = np.clip(np.hstack([good, reveal]) + noise, 0.01, 0.99)
-        safe = 0.605 if safe_is_best else float((weights @ useful).max()) + 0.05  # a little above any blind gamble
+        safe = 0.605 if safe_is_best else float((weights @ useful).max()) + 0.05  # a little above the best guess
         n_fillers = n_arms - n_contexts - n_bits - 1
         fillers = rng.uniform(0.1, 0.85, size=n_fillers) * safe + rng.uniform(-0.07, 0.07, size=(n_contexts, n_fillers))
         fillers = np.clip(fillers, 0.01, safe)

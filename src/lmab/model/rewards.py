@@ -16,7 +16,7 @@ from ..files import Record
 
 
 class Channel(NamedTuple):
-    """What a session can see of a play, as one of finitely many outcomes per arm."""
+    """The finitely many outcomes that a session can see when it plays an arm."""
 
     table: Float[Array, "D M"]  # row a*Z + z: probability of outcome z of arm a in every context
     rewards: Float[Array, "A Z"]  # a reward that stands for each outcome
@@ -24,15 +24,15 @@ class Channel(NamedTuple):
 
 
 class Rewards(Protocol):
-    """What every reward family knows; M contexts, A arms."""
+    """The methods and fields of every reward family, for M contexts and A arms."""
 
-    family: ClassVar[str]  # the name that `lmab.estimate(rewards=...)` knows it by
+    family: ClassVar[str]  # the name in `lmab.estimate(rewards=...)`
     discrete: ClassVar[bool]  # rewards take finitely many values
 
     @property
     def values(self) -> Float[Array, "Z"] | None: ...  # None where rewards are continuous
     @property
-    def spread(self) -> float: ...  # how far rewards of one arm lie apart: the range of the values, or the scale
+    def spread(self) -> float: ...  # how far rewards of one arm can differ: the range of the values, or the scale
     @property
     def support(self) -> tuple[float, float]: ...  # the lowest and the highest reward there can be
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel: ...
@@ -123,7 +123,7 @@ class Categorical:
 
     @cached_property
     def table(self) -> Float[Array, "D M"]:
-        """Row a*Z + z holds P(value z | m, arm a) for every context m: what an observation's code looks up."""
+        """Row a*Z + z holds P(value z | m, arm a) for every context m; the code of an observation is its row."""
         n_contexts, n_arms, n_values = self.probabilities.shape
         return np.ascontiguousarray(self.probabilities.reshape(n_contexts, n_arms * n_values).T)
 
@@ -136,11 +136,11 @@ class Categorical:
         return float(self.values.min()), float(self.values.max())
 
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
-        """The values themselves, whatever `bins` says."""
+        """The outcomes are the values themselves; `bins` is ignored."""
         return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
-        """The same with no value less likely than `least`; `values` that are known to exist join with that."""
+        """The same rewards, with no value less likely than `least`; `values` that were never seen get `least`."""
         known = self.values if values is None else np.union1d(values, self.values)
         probabilities = np.zeros((*self.means.shape, len(known)))
         probabilities[:, :, np.searchsorted(known, self.values)] = self.probabilities
@@ -157,13 +157,13 @@ class Categorical:
         return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
 
     def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
-        """Index of each reward among `values`; a reward that is none of them raises, unless `edges` place it."""
+        """The index of each reward among `values`; another reward raises, unless `edges` say where it belongs."""
         if self.edges is not None:
             return np.searchsorted(self.edges, rewards, side="right")
         return index_among(self.values, rewards)
 
     def codes(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
-        """One code a*Z + z in [0, D) per step, in the smallest unsigned type that holds D = A*Z."""
+        """One code a*Z + z in [0, D) per step, with D = A*Z, in the smallest unsigned type that can hold it."""
         codes = np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)
         return codes.astype(np.min_scalar_type(self.n_arms * self.n_values - 1))
 
@@ -184,7 +184,7 @@ class Categorical:
             return np.log(self.likelihood(actions, rewards))
 
     def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The likelihood up to one factor per row, which is all that a belief needs."""
+        """The likelihood up to one factor per row; a belief needs no more."""
         return self.likelihood(actions, rewards)
 
     def distances(self, other: Categorical) -> Float[Array, "M K"]:
@@ -255,9 +255,9 @@ class Gaussian:
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
         """Rewards cut into `bins` bins per arm, at quantiles of their mixture over the contexts.
 
-        Seeing the bin instead of the reward is a garbling, so what a plan earns from bins it also earns from rewards.
+        A bin tells less than the reward, so a plan earns at least as much from rewards as from bins.
         """
-        halves = self._quantiles(weights, 2 * bins)  # every second one is an edge, those between stand for a bin
+        halves = self._quantiles(weights, 2 * bins)  # edges, and between them the rewards of the bins
         return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
 
     def _quantiles(self, weights: Float[Array, "M"], parts: int) -> Float[Array, "A E"]:
@@ -283,7 +283,7 @@ class Gaussian:
         return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_contexts))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Gaussian:
-        """The same: no normal reward is impossible."""
+        """The same rewards, because no normal reward is impossible."""
         return self
 
     def __str__(self) -> str:
@@ -326,7 +326,7 @@ _CHUNK = 1 << 20  # rewards whose distinct values are collected at once
 
 
 def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array, "Z"]:
-    """The distinct rewards, sorted; more than 32 raise where `limited`: whether they are categories must be said."""
+    """The distinct rewards, sorted; more than 32 raise where `limited`, because the caller must say what they are."""
     values = np.empty(0)
     for start in range(0, len(rewards), _CHUNK):
         values = np.union1d(values, rewards[start : start + _CHUNK])
@@ -341,9 +341,9 @@ def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array
 def index_among(
     values: Float[Array, "Z"], rewards: Shaped[Array, "n"], *, first_step: int = 0, others: bool = False
 ) -> Integer[Array, "n"]:
-    """Index of each reward among `values`; the one place where a reward becomes an index.
+    """The index of each reward among `values`; only this function turns rewards into indices.
 
-    A reward that is none of them raises, naming its step counted from `first_step`; with `others` it gets the index Z.
+    Another reward raises an error that names its step, counted from `first_step`; with `others` it gets the index Z.
 
     Examples:
         >>> import numpy as np
@@ -381,7 +381,7 @@ def _take(array: Array, contexts: Sequence[int] | None, arms: Sequence[int] | No
 
 
 def permutation(name: str, order: Sequence[int], size: int) -> Integer[Array, "n"]:
-    """`order` as an index array, or an error: it must be a permutation of range(size)."""
+    """`order` as an index array; raises unless it is a permutation of range(size)."""
     array = np.asarray(order)
     if array.shape != (size,) or not np.array_equal(np.sort(array), np.arange(size)):
         raise InvalidArgument(f"{name} must be a permutation of 0..{size - 1}, got {list(order)!r}")

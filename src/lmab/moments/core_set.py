@@ -1,8 +1,8 @@
-"""design: from a subspace to the few (arm, value) pairs that tell everything about it (sections 2.2 and 3.1).
+"""design: choose the few (arm, value) pairs that determine all others in a subspace (sections 2.2 and 3.1).
 
-A near G-optimal design is found by cutting planes: a design on a small set of candidate rows is solved to high
-precision by an interior-point method, the rows that it serves worst are added, until no row is served badly. A pass
-over all rows costs O(D k^2), a solution of the small problem next to nothing.
+A near G-optimal design is found by cutting planes. An interior-point method solves the design on a small set of
+candidate rows to high precision. Then the rows with the highest scores are added to the set, until every score is at
+most the target. A pass over all rows costs O(D k^2); the small problem costs very little.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _EVENTS = ("pairs", "events", "arms")
 _MAX_EVENT_VALUES = 12  # 2^Z events per arm
 _BLOCK = 4096  # rows whose scores are computed at once: they stay in cache
 _MAX_ROUNDS = 200
-_NEGLIGIBLE = 1e-9  # weight below which a row is no part of a design
-_SINGULAR = 1e-6  # rows span if their least singular value is this part of the largest: else no factor can be had
+_NEGLIGIBLE = 1e-9  # a row with a smaller weight is not part of a design
+_SINGULAR = 1e-6  # rows span if their least singular value is at least this part of the largest
 
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """A core set: rows of a feature matrix, their weights, and how to get every other row from them.
+    """A core set: rows of a feature matrix, their weights, and how to rebuild every other row from them.
 
     For rows of a `Subspace`, row a*Z + z is the pair (arm a, value z); `pairs` names the chosen ones.
     """
@@ -67,7 +67,7 @@ class Design:
 
     @property
     def pairs(self) -> list[tuple[int, Any]]:
-        """The chosen (arm, value), or (arm, set of values) for events, or (arm, None) where rows are arms."""
+        """The chosen pairs: (arm, value), or (arm, set of values) for events, or (arm, None) where rows are arms."""
         if self.n_arms is None:
             raise InvalidArgument("pairs are known for the design of a Subspace, got one of a raw feature matrix")
         per_arm = len(self.coordinates) // self.n_arms
@@ -115,7 +115,7 @@ class Design:
 
 
 def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "pairs") -> Design:
-    """Choose a small core set from which everything in the subspace can be told (Theorem 2.4, Corollary 3.2).
+    """Choose a small core set that determines every vector of the subspace (Theorem 2.4, Corollary 3.2).
 
     Args:
         subspace: a `Subspace`, or a (D, k) feature matrix.
@@ -155,7 +155,7 @@ def _lift(subspace: Subspace) -> Float[Array, "E k"]:
 
 
 def _subsets(n: int) -> Iterator[tuple[int, ...]]:
-    """All subsets of n values but the empty one, as rows of 0 and 1; the last is the sure event."""
+    """All subsets of n values except the empty one, as rows of 0 and 1; the last one is the sure event."""
     return (mask for mask in itertools.product((0, 1), repeat=n) if any(mask))
 
 
@@ -191,12 +191,12 @@ def _whiten(features: Float[Array, "D k"]) -> Float[Array, "D r"]:
     values, vectors = np.linalg.eigh(scaled.T @ scaled)
     if values[0] > 1e-6 * values[-1]:
         return scaled @ (vectors / np.sqrt(values))
-    left, singular, _ = np.linalg.svd(scaled, full_matrices=False)  # nearly or truly dependent columns: take care
+    left, singular, _ = np.linalg.svd(scaled, full_matrices=False)  # columns are dependent, or nearly so
     return left[:, singular > singular[0] * max(scaled.shape) * np.finfo(float).eps]
 
 
 def _spanning_rows(rows: Float[Array, "D r"]) -> Integer[Array, "r"]:
-    """r rows that span, each the farthest from the span of those before."""
+    """r rows that span the space; each is the farthest from the span of the rows before it."""
     left = np.einsum("ij,ij->i", rows, rows)
     chosen: list[int] = []
     basis = np.zeros((0, rows.shape[1]))
@@ -212,7 +212,7 @@ def _spanning_rows(rows: Float[Array, "D r"]) -> Integer[Array, "r"]:
 def _cut(
     rows: Float[Array, "D r"], chosen: Integer[Array, "n"], target: float
 ) -> tuple[Integer[Array, "m"], Float[Array, "m"]]:
-    """Solve on the chosen rows, add the rows served worst, until all are within the target."""
+    """Solve on the chosen rows and add the rows with the highest scores, until every score is within the target."""
     for _ in range(_MAX_ROUNDS):
         weights = _optimal_weights(rows[chosen])
         keep = weights > _NEGLIGIBLE
@@ -269,7 +269,7 @@ def _optimal_weights(rows: Float[Array, "n r"]) -> Float[Array, "n"]:
 
 
 def _length(point: Float[Array, "n"], step: Float[Array, "n"]) -> float:
-    """How far one may go and stay positive, at most 1."""
+    """The longest step, at most 1, after which all entries are positive."""
     falling = step < 0
     return min(1.0, 0.99 * float((point[falling] / -step[falling]).min())) if falling.any() else 1.0
 
@@ -277,9 +277,9 @@ def _length(point: Float[Array, "n"], step: Float[Array, "n"]) -> float:
 def _reduce(
     rows: Float[Array, "D r"], chosen: Integer[Array, "n"], weights: Float[Array, "n"], target: float
 ) -> tuple[Integer[Array, "m"], Float[Array, "m"]]:
-    """Drop rows one by one, lightest first, while the target holds without them.
+    """Drop rows one by one, the one with the least weight first, while the target holds without them.
 
-    At a tight target a row can be spared only where another one nearly equals it (neighbours on a grid).
+    At a tight target a row can be dropped only where another row is nearly equal to it (neighbours on a grid).
     """
     rank = rows.shape[1]
     for row in chosen[np.argsort(weights)]:
@@ -303,7 +303,7 @@ def _likeness(rows: Float[Array, "n r"], row: Float[Array, "r"]) -> float:
 
 
 def _factor(rows: Float[Array, "n r"], weights: Float[Array, "n"]) -> Float[Array, "r r"]:
-    """F with F F' the inverse of the information matrix G(rho)."""
+    """The matrix F such that F F' is the inverse of the information matrix G(rho)."""
     from scipy.linalg import solve_triangular
 
     information = rows.T @ (rows * weights[:, None])

@@ -19,7 +19,7 @@ from ..model import index_among
 from .core_set import Design
 
 _MAX_ENTRIES = 200_000
-_LEAST_EPISODES = 5.0  # behind a mean product of rewards: fewer cannot tell their own spread
+_LEAST_EPISODES = 5.0  # for a mean product of rewards: fewer episodes do not give a standard error
 
 Pairs = list[tuple[int, Any]]
 
@@ -30,7 +30,7 @@ class CoreMoments:
 
     indices: Integer[Array, "R l"]  # positions in the core set
     entries: Float[Array, "R"]  # estimates of sum_m w_m prod_j nu_m(i_j)
-    plays: Float[Array, "R"]  # ways to pick l steps of an episode, in order, that each was measured on
+    plays: Float[Array, "R"]  # the number of ordered choices of l steps of an episode that each entry was measured on
     stderr: Float[Array, "R"]  # with the episodes as the independent measurements
 
     @property
@@ -41,11 +41,11 @@ class CoreMoments:
 def core_moments(episodes: Episodes, design: Design, order: int) -> tuple[CoreMoments, ...]:
     """Moments of order 1 to `order` over the core set of `design`.
 
-    An entry is the share of times that its values were paid among the times that its arms were played in different
-    steps of an episode: from episodes that played core sequences, or from any log whose arms were chosen without
-    looking at the session's own rewards. An arm's pairs share its plays. For designs of arms (normal rewards), the
-    mean product of the rewards. Orders that the log could not measure at all are left out. The cost per episode is
-    the number of entries, however long the episode.
+    An entry counts how often its arms were played in different steps of an episode, and is the share of these times in
+    which its values were paid. The episodes may play core sequences, or any arms that were chosen without looking at
+    the session's own rewards. All pairs of an arm use the plays of this arm. For designs of arms (normal rewards) an
+    entry is the mean product of the rewards. Orders that the log could not measure at all are left out. The cost per
+    episode is the number of entries, for an episode of any length.
     """
     check_count("order", order)
     pairs = design.pairs
@@ -76,7 +76,7 @@ def core_moments(episodes: Episodes, design: Design, order: int) -> tuple[CoreMo
 def _observed(
     episodes: Episodes, groups: Integer[Array, "S"], pairs: Pairs, arms: list[int], values: Float[Array, "Z"] | None
 ) -> tuple[Integer[Array, "G W"], Float[Array, "S W"]]:
-    """The pairs of each core arm, and what every step says about those of its arm: 1 or 0, or the reward."""
+    """The pairs of each core arm, and what every step says about the pairs of its arm: 1 or 0, or the reward."""
     members = [[slot for slot, (arm, _) in enumerate(pairs) if arm == core] for core in arms]
     width = max(len(own) for own in members)
     slots = np.array([own + [-1] * (width - len(own)) for own in members], dtype=np.int64)
@@ -91,7 +91,7 @@ def _observed(
 
 
 def _multi_indices(pairs: Pairs, degree: int) -> Integer[Array, "R l"]:
-    """Non-decreasing multi-indices; none that joins events of one arm that overlap, since one step could be both."""
+    """Non-decreasing multi-indices, without those that join overlapping events of one arm: one step could be both."""
     clash = {
         (i, j)
         for i, j in itertools.combinations(range(len(pairs)), 2)
@@ -105,7 +105,7 @@ def _multi_indices(pairs: Pairs, degree: int) -> Integer[Array, "R l"]:
 def _positions(
     indices: list[Integer[Array, "_ _"]], owner: list[int], n_groups: int, order: int
 ) -> tuple[Integer[Array, "R L"], Integer[Array, "R L"]]:
-    """Where the factors of each entry stand in the kernel's tables of products and of counts."""
+    """The places of the factors of each entry in the kernel's tables of products and of counts."""
     stride = order + 1
     rows = [row for own in indices for row in own.tolist()]
     products = np.full((len(rows), order), len(owner) * stride)
@@ -119,13 +119,13 @@ def _positions(
 
 
 def _ratios(indices: Integer[Array, "R l"], sums: Float[Array, "R 5"], *, bounded: bool) -> CoreMoments:
-    """Entries as ratios of sums over episodes, with the standard error of such a ratio."""
+    """Entries as ratios of sums over episodes, and the standard errors of these ratios."""
     keep = sums[:, 1] > 0
     indices, (x, y, xx, xy, yy) = indices[keep], sums[keep].T
-    ratio, effective = x / y, y**2 / yy  # the number of episodes, had they all counted alike
+    ratio, effective = x / y, y**2 / yy  # the effective number of episodes
     variance = np.maximum(xx - 2 * ratio * xy + ratio**2 * yy, 0) / y**2
     enough: Bool[Array, "R"] = effective > 0
-    if bounded:  # an entry seen never or always is not known without error
+    if bounded:  # an entry that was seen never or always still has an error
         variance = np.maximum(variance, 0.5 / effective**2)
     else:
         enough = effective >= _LEAST_EPISODES

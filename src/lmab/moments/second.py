@@ -16,14 +16,14 @@ from ..model import distinct_values, index_among
 _PAIRS = ("all", "first-two")
 _FAMILIES = ("categorical", "gaussian")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
-_DENSE = 1000  # features up to which all eigenvalues are computed
+_DENSE = 1000  # with more features, only the leading eigenvalues are computed
 _LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
-_CHUNK = 1 << 18  # episodes whose pairs are counted at once
+_CHUNK = 1 << 18  # episodes processed at once
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Second moments M2 = sum_m w_m mu_m mu_m' as a log shows them."""
+    """Second moments M2 = sum_m w_m mu_m mu_m', estimated from a log."""
 
     second: Float[Array, "D D"]  # symmetric; row a*Z + z is the pair (arm a, value z), or row a is arm a
     plays: Float[Array, "A A"]  # how often each pair of arms was seen in two steps of an episode
@@ -42,7 +42,7 @@ class Subspace:
     eigenvalues: Float[Array, "E"]  # of the second moments, falling; the first k belong to the basis
     n_arms: int
     values: Float[Array, "Z"] | None = None  # None: one row per arm
-    noise: float | None = None  # size of the noise in the moments, where the rank was chosen by it
+    noise: float | None = None  # size of the noise in the moments; None where the rank was given
 
     @property
     def rank(self) -> int:
@@ -57,16 +57,16 @@ def subspace(
 ) -> Subspace:
     """Estimate the subspace that the contexts' reward probabilities span, without telling contexts apart (Lemma 3.7).
 
-    Correlations between two steps of the same episode come from the context alone, as long as what is played does
-    not depend on the session's own rewards; in logs of adaptive policies they are biased, good enough to start EM
-    from but not for moment matching.
+    Correlations between two steps of the same episode come from the context alone, as long as the arms do not depend
+    on the session's own rewards. In logs of adaptive policies the correlations are biased: they are good enough to
+    start EM, but not for moment matching.
 
     Args:
         episodes: a log in which sessions have at least two steps.
-        rank: k; None counts the eigenvalues that stand out from the noise, measured by the difference of two halves
+        rank: k; None counts the eigenvalues that are above the noise, which is measured by the difference of two halves
             of the log.
-        pairs: "all" pairs of steps of an episode, or the "first-two" as the paper prints it: the same expectation with
-            several times the noise.
+        pairs: "all" pairs of steps of an episode, or the "first-two" as the paper prints it, which have the same
+            expectation and several times the noise.
         rewards: "categorical" (one row per arm and value), "gaussian" (one row per arm), or None: categorical when the
             log holds at most 32 distinct rewards.
 
@@ -93,16 +93,16 @@ def subspace(
 def second_moments(
     episodes: Episodes, *, pairs: str = "all", rewards: str | None = None, values: Float[Array, "Z"] | None = None
 ) -> Moments:
-    """The second moments of a log: each entry a mean over the times its two arms were played together.
+    """The second moments of a log: each entry is a mean over the times that its two arms were played together.
 
-    Dividing by the plays of the pair rather than by N (the paper's estimator, which is M2 / A^2 under uniform play)
-    removes the logging policy. Pairs of arms never played together get the product of their marginals. `values` are
-    the (rising) reward values, where the log need not show all of them.
+    Entries are divided by the plays of the pair and not by N (the paper's estimator, which is M2 / A^2 under uniform
+    play), so that they do not depend on the logging policy. Pairs of arms that were never played together get the
+    product of their marginals. `values` are the (rising) reward values, where the log may not show all of them.
     """
     check("pairs", pairs, OneOf(_PAIRS))
     check("rewards", rewards, optional(OneOf(_FAMILIES)))
     if episodes.horizon < 2:
-        raise InvalidArgument("episodes must have sessions of at least 2 steps: correlations need two, got 1")
+        raise InvalidArgument("episodes must have sessions of at least 2 steps, because correlations need two, got 1")
     if pairs == "first-two":
         episodes = _first_steps(episodes, 2)
     if values is None and rewards != "gaussian":
@@ -159,7 +159,7 @@ def _first_steps(episodes: Episodes, n: int) -> Episodes:
 
 
 def _noise(episodes: Episodes, pairs: str, rewards: str | None) -> float:
-    """Spectral norm of half the difference between the moments of two halves of the log: as large as their error."""
+    """Spectral norm of half the difference between the moments of two halves of the log, an estimate of their error."""
     if len(episodes) < 4:
         raise InvalidArgument(f"rank must be given for a log of fewer than 4 episodes, got None for {len(episodes)}")
     halves = [episodes[start::2] for start in (0, 1)]
@@ -172,7 +172,7 @@ def _noise(episodes: Episodes, pairs: str, rewards: str | None) -> float:
 
 
 def _leading(matrix: Float[Array, "D D"], rank: int, *, absolute: bool = False) -> tuple[Any, Any]:
-    """Eigenvalues, largest first, and their eigenvectors: all for small matrices, the leading ones otherwise."""
+    """Eigenvalues, largest first, and their eigenvectors: all of them for small matrices, else the leading ones."""
     if len(matrix) <= max(_DENSE, rank + 1):
         values, vectors = np.linalg.eigh(matrix)
     else:

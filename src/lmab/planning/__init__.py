@@ -1,8 +1,9 @@
-"""Planning: LatentBandit x horizon -> Plan."""
+"""Planning: from a latent bandit and a horizon to a policy with bounds."""
 
 from .certified import Certified as Certified
 from .clock import Bounds as Bounds
 from .clock import Clock as Clock
+from .compact import CompactPolicy as CompactPolicy
 from .exact import Exact as Exact
 from .exact import ExactPolicy as ExactPolicy
 from .first_steps import Branch as Branch
@@ -13,6 +14,7 @@ from .lookahead import Lookahead as Lookahead
 from .lookahead import LookaheadPolicy as LookaheadPolicy
 from .no_repeats import NoRepeatsPolicy as NoRepeatsPolicy
 from .no_repeats_exact import ExactNoRepeatsPolicy as ExactNoRepeatsPolicy
+from .no_repeats_vectors import NoRepeatsVectorPolicy as NoRepeatsVectorPolicy
 from .planner import Planner as Planner
 from .planner import plan as plan
 from .point_based import PointBased as PointBased

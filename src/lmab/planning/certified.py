@@ -1,28 +1,33 @@
-"""Certified: heuristic search until a lower and an upper bound on the optimum meet within the asked gap."""
+"""Certified: heuristic search until the gap between a lower and an upper bound on the optimum is small enough."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..checks import COUNT, NOT_NEGATIVE, Count, check_fields
+from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields
 from ..status import Status
+from .backups import fixed_arms
 from .clock import Clock
-from .no_repeats import plan_without_repeats
-from .no_repeats_exact import fits, plan_exactly_without_repeats
-from .point_based import fixed_arms
+from .no_repeats_certified import plan_certified_without_repeats
+from .no_repeats_exact import fits, solved_without_repeats
 from .problem import Problem
 from .result import Plan
-from .search import Search
+from .search import MEMORY_LIMIT, Search
 from .vectors import vector_policy
 
 _OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
+_GLANCE = 1 << 21  # multiplications spent on trials before each of them
+_ROUNDS = (12, 60)  # sessions of the first rounds of backups
+_PRICE = 3  # batches after which the information price is asked for: easy plans are done by then
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 
 
 @dataclass(frozen=True)
 class Certified:
     """Search until upper - lower <= gap * |lower| (or <= `absolute`): a proof that nothing is better by more.
+
+    Before the search takes more than `memory_limit` bytes it stops, as it does at the time limit.
 
     A relative gap says little when values are near 0 (rewards of both signs): give `absolute` then.
 
@@ -40,17 +45,19 @@ class Certified:
     absolute: float = 0.0
     n_beliefs: int = 300
     seed: int = 0
+    memory_limit: float = MEMORY_LIMIT
 
     def __post_init__(self) -> None:
-        check_fields(self, {"gap": NOT_NEGATIVE, "absolute": NOT_NEGATIVE, "n_beliefs": COUNT, "seed": Count(0)})
+        check_fields(self, {"gap": NOT_NEGATIVE, "absolute": NOT_NEGATIVE, "memory_limit": POSITIVE})
+        check_fields(self, {"n_beliefs": COUNT, "seed": Count(0)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
         if problem.best_everywhere() is not None or problem.horizon == 1:
             return _one_arm(problem, clock)
-        search = Search(problem, self.seed)
+        search = Search(problem, self.seed, self.memory_limit)
+        search.look_ahead(clock)
         clock.record(search.lower_bound, search.upper_bound)
         try:
-            search.warm_start(self.n_beliefs, clock)
             reason = self._run(search, clock)
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED
@@ -58,25 +65,49 @@ class Certified:
         return self._plan(search, clock, reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        if fits(problem):
-            return plan_exactly_without_repeats(problem, clock)
-        return plan_without_repeats(problem, clock, 1, "lookahead of depth 1")
+        try:
+            exact = solved_without_repeats(problem, clock) if fits(problem) else None
+            return self._search_without_repeats(problem, clock) if exact is None else exact
+        except KeyboardInterrupt:
+            clock.time_limit = 0.0
+            return replace(self._search_without_repeats(problem, clock), status=Status.INTERRUPTED)
+
+    def _search_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        return plan_certified_without_repeats(
+            problem,
+            clock,
+            tolerance=lambda lower: self._tolerance(problem, lower),
+            n_beliefs=self.n_beliefs,
+            seed=self.seed,
+            memory_limit=self.memory_limit,
+        )
 
     def _run(self, search: Search, clock: Clock) -> Status:
-        for batch in itertools.count(1):
+        """Small rounds of backups first, with a trial after each: easy plans close there. Then batches of trials."""
+        rounds = [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
+        for batch in itertools.count(-len(rounds)):
             clock.record(search.lower_bound, search.upper_bound)
-            tolerance = self._tolerance(search)
+            tolerance = self._tolerance(search.problem, search.lower_bound)
             if search.upper_bound - search.lower_bound <= tolerance:
                 return Status.CERTIFIED
             if clock.expired:
                 return Status.TIME_LIMIT
+            if search.full:
+                return Status.MEMORY_LIMIT
+            if batch < 0:
+                search.advance(tolerance, _GLANCE)
+                if search.upper_bound - search.lower_bound > tolerance:
+                    search.back_up(rounds[batch])
+                continue
             if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
                 search.drop_dominated_arms(clock)
+            if batch == _PRICE:
+                search.charge_for_information(clock)
             search.advance(tolerance)
         raise AssertionError
 
-    def _tolerance(self, search: Search) -> float:
-        return max(self.gap * abs(search.lower_bound), self.absolute, _ROUNDING * search.problem.scale)
+    def _tolerance(self, problem: Problem, lower: float) -> float:
+        return max(self.gap * abs(lower), self.absolute, _ROUNDING * problem.scale)
 
     def _plan(self, search: Search, clock: Clock, reason: Status) -> Plan:
         problem = search.problem

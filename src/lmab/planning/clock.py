@@ -1,4 +1,4 @@
-"""Clock: the time of one run of a planner, and the bounds it proved on the way."""
+"""Clock: the time limit of one run of a planner, and the bounds that it proved over time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """What was proved after so many seconds.
+    """The bounds that were proved after `seconds` seconds.
 
     Examples:
         >>> import lmab
@@ -23,8 +23,12 @@ class Bounds(NamedTuple):
     upper: float
 
 
+class OutOfTime(Exception):
+    """The time of a run is over, inside a computation that has nothing to show yet."""
+
+
 class Clock:
-    """The clock of one run of a planner: collects the trace, tells when time is up, calls `progress`.
+    """The clock of one run of a planner: it collects the trace, says when time is up and calls `progress`.
 
     Examples:
         >>> import lmab
@@ -45,16 +49,16 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Since the run began."""
+        """Seconds since the run began."""
         return time.perf_counter() - self._start
 
     @property
     def expired(self) -> bool:
-        """Whether the time limit is reached: stop, and return what is proved."""
+        """Whether the time limit is reached; the planner then stops and returns what is proved."""
         return self.seconds >= self.time_limit
 
     def record(self, lower: float, upper: float) -> None:
-        """Note the bounds proved so far; bounds only ever improve."""
+        """Record the bounds proved so far; the trace keeps the best lower and the best upper bound."""
         if self.trace:
             lower, upper = max(lower, self.trace[-1].lower), min(upper, self.trace[-1].upper)
         self.trace.append(Bounds(self.seconds, lower, upper))

@@ -1,4 +1,4 @@
-"""Arms that planning can do without: dominated ones, found by linear programs. Nothing is lost by dropping them.
+"""Dominated arms, found by linear programs: planning drops them and loses nothing.
 
 Arm a is dominated when a mixture of other arms has at least its mean in every context, and what that mixture shows
 can be garbled into what a shows: whoever would play a plays the mixture, garbles what it sees and earns no less.
@@ -21,17 +21,15 @@ def undominated_arms(
 ) -> Integer[Array, "K"]:
     """Arms to keep so that the optimal value stays the same, for every belief and horizon.
 
-        One linear program per arm; `stop` ends it early, with the arms not yet looked at kept. When none of a sample of
-    arms is dominated, the others are kept without looking.
+    There is one linear program per arm. When `stop` returns True, the arms that were not yet examined are kept. When
+    none of a sample of arms is dominated, the others are kept without being examined.
 
-        Examples:
-            >>> from collections.abc import Callable
-
-    import numpy as np
-            >>> means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])  # arm 1 pays less than a mixture
-            >>> table = np.stack([1 - means, means], axis=1).reshape(6, 2)
-            >>> undominated_arms(table, means)
-            array([0, 2])
+    Examples:
+        >>> import numpy as np
+        >>> means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])  # arm 1 pays less than a mixture
+        >>> table = np.stack([1 - means, means], axis=1).reshape(6, 2)
+        >>> undominated_arms(table, means)
+        array([0, 2])
     """
     kept = list(range(len(means)))
     order = np.argsort(means.mean(axis=1), kind="stable")  # the weak ones first
@@ -46,14 +44,12 @@ def undominated_arms(
 
 
 def best_somewhere(means: Float[Array, "A M"]) -> Integer[Array, "K"]:
-    """Arms to keep so that the best mean stays the same at every belief: all that the last step needs.
+    """Arms to keep so that the best mean stays the same at every belief: the last step needs no others.
 
-        Examples:
-            >>> from collections.abc import Callable
-
-    import numpy as np
-            >>> best_somewhere(np.array([[0.9, 0.1], [0.4, 0.4], [0.1, 0.8]]))
-            array([0, 2])
+    Examples:
+        >>> import numpy as np
+        >>> best_somewhere(np.array([[0.9, 0.1], [0.4, 0.4], [0.1, 0.8]]))
+        array([0, 2])
     """
     kept = list(range(len(means)))
     for arm in np.argsort(means.mean(axis=1), kind="stable").tolist():

@@ -22,7 +22,7 @@ from .problem import Problem
 from .result import Plan
 from .table_policy import TablePolicy
 
-_BLOCK = 1 << 24  # context-states handled between two looks at the clock
+_BLOCK = 1 << 26  # multiplications between two looks at the clock
 _CHUNK = 1 << 20
 
 
@@ -135,7 +135,7 @@ def _blocks(
 ) -> Iterator[None]:
     """Fill `values` block by block, with a pause to look at the clock after each."""
     symbols = np.zeros(step, np.int64)
-    size = max(1, _BLOCK // len(problem.weights))
+    size = max(1, _BLOCK // problem.means.size)
     block = kernel("planning_exact").exact_block
     for start in range(0, len(values), size):
         part = values[start : start + size]

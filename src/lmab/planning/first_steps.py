@@ -9,7 +9,7 @@ from .._shapes import Array, Float
 from ..model import LatentBandit, belief
 from ..policies import NONE, Level, Policy, walk
 
-BRANCHES = 3  # in which continuous rewards branch
+BRANCHES = 3  # branches of a continuous reward
 LIMIT = 100_000  # histories of one step
 
 

@@ -1,4 +1,4 @@
-"""PolicyGraph: a policy as a graph, node -> arm and node x reward -> node, for the tightest of loops."""
+"""PolicyGraph: a policy as a graph with an arm at each node and a next node for each reward, for fast loops."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical, LatentBandit
 from ..policies import NONE, Policy, State, restore_policy, walk
 
-OFF = NONE  # a session that left the graph, by another arm or an impossible reward
+OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
 
 
 class PolicyGraph(Policy):
-    """The decisions of a planned policy, worked out in advance.
+    """The decisions of a planned policy, computed in advance.
 
     In a loop, use the plain lists: `arm = graph.arms[node]`, then `node = graph.successors[node][reward]`, from
-    `node = graph.root`. As a `Policy` it decides the same, and hands over to the policy it was made from when a
-    session leaves the graph or an arm is not allowed.
+    `node = graph.root`. As a `Policy` it makes the same decisions. When a session
+    leaves the graph or an arm is not allowed, the policy that the graph was made from decides.
 
     Examples:
         >>> import lmab
@@ -101,9 +101,9 @@ class PolicyGraph(Policy):
 
 
 def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) -> PolicyGraph:
-    """Walk all histories under the policy, those with equal counts as one, and merge what behaves alike."""
+    """Walk all histories under the policy, with equal counts as one, and merge histories with the same decisions."""
     if not isinstance(bandit.rewards, Categorical):
-        raise InvalidArgument("a graph needs rewards on finitely many values, got continuous ones")
+        raise InvalidArgument("a graph needs rewards on finitely many values, got continuous rewards")
     arms: list[Array] = []
     following: list[Array] = []
     names = np.empty(0, np.int64)  # of the level below, as merged nodes

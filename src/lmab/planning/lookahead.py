@@ -1,8 +1,9 @@
-"""Lookahead(depth): expectimax over the next steps, then the best fixed arm; and the bounds it proves."""
+"""Lookahead(depth): expectimax over the next steps, then the best fixed arm, with the bounds that this proves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ from ..checks import check_count
 from ..errors import InvalidArgument
 from ..policies import State, best_allowed
 from ..status import Status
-from .clock import Clock
+from .clock import Clock, OutOfTime
+from .information_price import information_price
 from .no_repeats import plan_without_repeats
 from .planned_policy import DepthPolicy, PlannedPolicy
 from .problem import Problem
 from .result import Plan
 
 _CHUNK = 1 << 21  # beliefs times codes expanded at once
+_BETWEEN_LOOKS = 1 << 27  # multiplications between two looks at the clock: a tenth of a second or less
+_CLOSE = 0.01  # bounds this close, relative to the lower one, need no better ones
 
 
 class LookaheadPolicy(DepthPolicy):
@@ -46,12 +50,19 @@ class LookaheadPolicy(DepthPolicy):
 
 
 def lookahead_values(
-    problem: Problem, beliefs: Float[Array, "n M"], remaining: int, depth: int, *, optimistic: bool = False
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    remaining: int,
+    depth: int,
+    *,
+    optimistic: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Float[Array, "n A"]:
     """Q-values with `remaining` steps to go: expectimax for `depth` rewards, then the best fixed arm.
 
     With `optimistic` the end is valued as if the context were known. The first is a lower, the second an upper bound
-    on the optimal Q-values, and the policy that maximises the first earns at least its maximum.
+    on the optimal Q-values, and the policy that maximises the first earns at least its maximum. When `stop` says so,
+    `OutOfTime` is raised.
     """
     depth = min(depth, remaining - 1)
     if depth == 0:
@@ -60,27 +71,51 @@ def lookahead_values(
     if depth == 1:
         known = optimistic and remaining > 2  # the last step needs no optimism: its best mean is what it pays
         ends = problem.corner[None] if known else problem.means[problem.last_arms]
-        one_step = kernel("planning_lookahead").one_step_values
-        return one_step(beliefs, problem.table, problem.means, (remaining - 1) * ends)
+        return _one_step(problem, beliefs, (remaining - 1) * ends, stop)
     values = beliefs @ problem.means.T
     block = max(1, _CHUNK // len(problem.table) ** depth)
     for start in range(0, len(beliefs), block):
         children = beliefs[start : start + block, None, :] * problem.table
         flat = children.reshape(-1, children.shape[2])
-        deeper = lookahead_values(problem, flat, remaining - 1, depth - 1, optimistic=optimistic).max(axis=1)
+        deeper = lookahead_values(problem, flat, remaining - 1, depth - 1, optimistic=optimistic, stop=stop).max(axis=1)
         values[start : start + block] += deeper.reshape(len(children), problem.n_arms, -1).sum(axis=2)
     return values
 
 
-def root_bounds(problem: Problem, depth: int) -> tuple[float, float]:
+def _one_step(
+    problem: Problem, beliefs: Float[Array, "n M"], ends: Float[Array, "K M"], stop: Callable[[], bool]
+) -> Float[Array, "n A"]:
+    """The kernel, with a look at the clock now and then."""
+    one_step = kernel("planning_lookahead").one_step_values
+    block = max(1, _BETWEEN_LOOKS // (len(problem.table) * ends.size))
+    parts = []
+    for start in range(0, len(beliefs), block):
+        if stop():
+            raise OutOfTime
+        parts.append(one_step(beliefs[start : start + block], problem.table, problem.means, ends))
+    return np.concatenate(parts) if parts else np.empty((0, problem.n_arms))
+
+
+def root_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda: False) -> tuple[float, float]:
     """What a lookahead of `depth` proves at the start: (lower, upper)."""
     start = problem.weights[None]
-    if depth == 0:
-        # Learning never hurts: being greedy earns at least the best fixed arm.
-        return problem.bandit.best_fixed(problem.horizon), problem.full_information
-    lower = lookahead_values(problem, start, problem.horizon, depth).max()
-    upper = lookahead_values(problem, start, problem.horizon, depth, optimistic=True).max()
-    return float(lower), float(min(upper, problem.full_information))
+    if depth == 0 or problem.horizon == 1:
+        # Learning never hurts: being greedy earns at least the best fixed arm. One step pays the best mean, no more.
+        lower = problem.horizon * float((problem.means @ problem.weights).max())
+        return lower, problem.full_information if problem.horizon > 1 else lower
+    lower = float(lookahead_values(problem, start, problem.horizon, depth, stop=stop).max())
+    upper = lookahead_values(problem, start, problem.horizon, depth, optimistic=True, stop=stop).max()
+    return lower, float(min(upper, problem.full_information))
+
+
+def tightened(problem: Problem, lower: float, upper: float, clock: Clock) -> float:
+    """The upper bound, by the information price where that is lower; not asked for where the bounds are close."""
+    if problem.horizon == 1 or problem.binned or upper - lower <= _CLOSE * abs(lower) or clock.expired:
+        return upper
+    price = information_price(
+        problem.means, problem.table, problem.weights, problem.horizon, stop=lambda: clock.expired
+    )
+    return min(upper, price.at_start * float(problem.weights.sum()))
 
 
 @dataclass(frozen=True)
@@ -107,9 +142,17 @@ class Lookahead:
                 f"depth must keep (arms * values) ** depth below 1e8, got {len(problem.table)} ** {self.depth}"
             )
         policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=self.depth, bins=problem.bins)
-        lower, upper = root_bounds(problem, self.depth)
-        clock.record(lower, upper)
-        return heuristic_plan(problem, policy, clock, f"lookahead of depth {self.depth}")
+        clock.record(*root_bounds(problem, 0))
+        reason = Status.HEURISTIC
+        try:
+            for depth in sorted({min(1, self.depth), self.depth}):  # the deeper proves more, if there is time
+                clock.record(*root_bounds(problem, depth, lambda: clock.expired))
+            clock.record(clock.trace[-1].lower, tightened(problem, *clock.trace[-1][1:], clock))
+        except OutOfTime:
+            reason = Status.TIME_LIMIT
+        except KeyboardInterrupt:
+            reason = Status.INTERRUPTED
+        return replace(heuristic_plan(problem, policy, clock, f"lookahead of depth {self.depth}"), status=reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         return plan_without_repeats(problem, clock, self.depth, f"lookahead of depth {self.depth}")
@@ -120,6 +163,6 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
     lower, upper = clock.trace[-1][1:]
     message = f"{name}: the policy earns at least the lower bound, usually more (lmab.evaluate says how much)"
     if problem.binned:
-        upper = problem.full_information
+        upper = root_bounds(problem, 0)[1]
         message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
     return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))

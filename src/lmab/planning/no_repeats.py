@@ -1,7 +1,8 @@
-"""Sessions that play each arm at most once: lookahead, greedy, and the bounds they prove for that problem."""
+"""Planning for sessions that play each arm at most once: lookahead and greedy policies, and their bounds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument
 from ..policies import State, best_allowed
 from ..status import Status
-from .clock import Clock
+from .clock import Clock, OutOfTime
 from .planned_policy import DepthPolicy
 from .problem import Problem
 from .result import Plan
@@ -73,10 +74,12 @@ def no_repeat_values(
     depth: int,
     *,
     optimistic: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Float[Array, "n A"]:
     """Q-values without repeats: expectimax for `depth` rewards, then the best fixed sequence of the arms left.
 
-    With `optimistic` the end is valued as if the context were known; -inf for arms already played.
+    With `optimistic` the end is valued as if the context were known; -inf for arms already played. When `stop` says so,
+    `OutOfTime` is raised.
     """
     depth, values = min(depth, remaining - 1), beliefs @ problem.means.T
     if depth == 0:
@@ -84,7 +87,7 @@ def no_repeat_values(
             for arm in range(problem.n_arms):
                 after = played.copy()
                 after[:, arm] = True
-                values[:, arm] += _ends(problem, beliefs, after, remaining - 1, optimistic)
+                values[:, arm] += _ends(problem, beliefs, after, remaining - 1, optimistic, stop)
         # Otherwise greedy: any order of the best sequence is worth the same, but the best first learns no less.
         return np.where(played, -np.inf, values)
     n_codes, n_values = len(problem.table), problem.n_values
@@ -95,23 +98,33 @@ def no_repeat_values(
         after = np.repeat(played[part], n_codes, axis=0)
         after[np.arange(len(after)), np.tile(np.arange(n_codes) // n_values, len(after) // n_codes)] = True
         if depth == 1:
-            deeper = _ends(problem, children, after, remaining - 1, optimistic)
+            deeper = _ends(problem, children, after, remaining - 1, optimistic, stop)
         else:
-            deeper = no_repeat_values(problem, children, after, remaining - 1, depth - 1, optimistic=optimistic).max(
-                axis=1
+            below = no_repeat_values(
+                problem, children, after, remaining - 1, depth - 1, optimistic=optimistic, stop=stop
             )
+            deeper = below.max(axis=1)
         values[part] += deeper.reshape(-1, problem.n_arms, n_values).sum(axis=2)
     return np.where(played, -np.inf, values)
 
 
 def _ends(
-    problem: Problem, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], remaining: int, optimistic: bool
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    played: Bool[Array, "n A"],
+    remaining: int,
+    optimistic: bool,
+    stop: Callable[[], bool],
 ) -> Float[Array, "n"]:
     """The best `remaining` unplayed arms: by their means at the belief, or in every context by itself."""
+    if stop():
+        raise OutOfTime
     if not optimistic:
         return _top(np.where(played, -np.inf, beliefs @ problem.means.T), remaining)
     total = np.zeros(len(beliefs))
     for context in range(beliefs.shape[1]):
+        if stop():
+            raise OutOfTime
         total += beliefs[:, context] * _top(np.where(played, -np.inf, problem.means[:, context]), remaining)
     return total
 
@@ -122,7 +135,7 @@ def _top(scores: Float[Array, "n A"], count: int) -> Float[Array, "n"]:
     return np.where(np.isfinite(best), best, 0.0).sum(axis=1)
 
 
-def no_repeat_bounds(problem: Problem, depth: int) -> tuple[float, float]:
+def no_repeat_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda: False) -> tuple[float, float]:
     """What a lookahead of `depth` proves at the start about sessions without repeats: (lower, upper).
 
     The lower bound holds for the policy: after every reward, the best sequence of the arms left is worth at least
@@ -130,16 +143,20 @@ def no_repeat_bounds(problem: Problem, depth: int) -> tuple[float, float]:
     """
     start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
     if depth == 0:
-        lower = problem.bandit.best_fixed(problem.horizon, repeats=False)
-    else:
-        lower = no_repeat_values(problem, start, nothing, problem.horizon, depth).max()
-    upper = no_repeat_values(problem, start, nothing, problem.horizon, depth, optimistic=True).max()
+        return problem.bandit.best_fixed(problem.horizon, repeats=False), upper_without_bins(problem)
+    lower = no_repeat_values(problem, start, nothing, problem.horizon, depth, stop=stop).max()
+    upper = no_repeat_values(problem, start, nothing, problem.horizon, depth, optimistic=True, stop=stop).max()
     return float(lower), float(upper)
 
 
 def upper_without_bins(problem: Problem) -> float:
     """What knowing the context after the first step would earn: a bound that no bins enter, unlike the search's own."""
-    return no_repeat_bounds(problem, 0)[1]
+    means, left = problem.means, problem.horizon - 1
+    ranked = -np.sort(-means, axis=0)
+    most, rest = ranked[: left + 1].sum(axis=0), ranked[:left].sum(axis=0)
+    # An arm among the best of a context leaves room for one more; any other comes on top of the best.
+    among = means >= ranked[left - 1] if left else np.zeros(means.shape, bool)
+    return float((np.where(among, most, means + rest) @ problem.weights).max())
 
 
 def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
@@ -147,11 +164,19 @@ def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) 
     cost = (len(problem.table) ** max(depth, 1)) * problem.n_arms
     if cost > 10**9:
         raise InvalidArgument(f"depth must keep (arms * values) ** depth * arms below 1e9, got {cost}")
-    lower, upper = no_repeat_bounds(problem, depth)
+    reason = Status.HEURISTIC
+    clock.record(*no_repeat_bounds(problem, 0))
+    try:
+        for deeper in sorted({min(1, depth), depth} - {0}):
+            lower, upper = no_repeat_bounds(problem, deeper, lambda: clock.expired)
+            clock.record(lower, clock.trace[0].upper if problem.binned else upper)
+    except OutOfTime:
+        reason = Status.TIME_LIMIT
+    except KeyboardInterrupt:
+        reason = Status.INTERRUPTED
+    lower, upper = clock.trace[-1][1:]
     message = f"{name} without repeats: the policy earns at least the lower bound (lmab.evaluate says how much)"
     if problem.binned:
-        upper = upper_without_bins(problem)
         message += f"; rewards were binned to look ahead, {WITHOUT_BINS}"
-    clock.record(lower, upper)
     policy = NoRepeatsPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
-    return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))
+    return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))

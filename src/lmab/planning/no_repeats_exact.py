@@ -1,9 +1,10 @@
-"""The optimum of sessions that play each arm at most once: dynamic programming over sets of what was seen."""
+"""The optimum of sessions that play each arm at most once, by dynamic programming over sets of observations."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..errors import TooLarge
 from ..policies import State, best_allowed
 from ..status import Status
 from .clock import Clock
-from .no_repeats import WITHOUT_BINS, no_repeat_values, unplayed, upper_without_bins
+from .no_repeats import WITHOUT_BINS, no_repeat_values, plan_without_repeats, unplayed, upper_without_bins
 from .problem import Problem
 from .result import Plan
 from .table_policy import TablePolicy
@@ -71,18 +72,30 @@ def fits(problem: Problem) -> bool:
 
 
 def plan_exactly_without_repeats(problem: Problem, clock: Clock) -> Plan:
-    """The optimal plan without repeats, for small problems."""
-    needed = sum(n_sets(problem, step) for step in range(problem.horizon))
-    if needed > MAX_STATES:
+    """The optimal plan without repeats, for small problems; a lookahead where time runs out before."""
+    if not fits(problem):
+        needed = sum(n_sets(problem, step) for step in range(problem.horizon))
         raise TooLarge(
             f"without repeats Exact would need {needed} states ({problem.n_arms} arms, {problem.n_values} values, "
-            f"{problem.horizon} steps), more than {MAX_STATES}: use Lookahead"
+            f"{problem.horizon} steps; {needed * 8 / 1e9:.3g} GB), more than {MAX_STATES}: use Certified"
         )
-    stages = [np.empty(0)]
-    for step in range(problem.horizon - 1, -1, -1):
-        codes = _all_sets(problem, step)
-        beliefs = problem.weights * problem.table[codes].prod(axis=1)
-        stages.insert(0, set_values(problem, beliefs, codes, stages[0]).max(axis=1))
+    reason = Status.TIME_LIMIT
+    try:
+        found = solved_without_repeats(problem, clock)
+    except KeyboardInterrupt:
+        found, reason = None, Status.INTERRUPTED
+    if found is not None:
+        return found
+    name = "a lookahead of depth 1, because there was no time for all states,"
+    return replace(plan_without_repeats(problem, clock, 1, name), status=reason)
+
+
+def solved_without_repeats(problem: Problem, clock: Clock) -> Plan | None:
+    """The optimal plan, or None when time ran out."""
+    stages = _stages(problem, clock)
+    if stages is None:
+        return None
+    needed = sum(map(len, stages))
     value = float(stages[0][0])
     policy = ExactNoRepeatsPolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, bins=problem.bins)
     upper, status = value, Status.OPTIMAL
@@ -92,6 +105,25 @@ def plan_exactly_without_repeats(problem: Problem, clock: Clock) -> Plan:
         message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
     clock.record(value, upper)
     return Plan(policy, problem.horizon, value, upper, status, message, tuple(clock.trace))
+
+
+def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:
+    """The values of all sets, by the number of steps seen; None when time ran out."""
+    stages = [np.empty(0)]
+    block = max(1, _CHUNK // max(len(problem.weights), len(problem.table)))
+    for step in range(problem.horizon - 1, -1, -1):
+        codes = _all_sets(problem, step)
+        values = np.empty(len(codes))
+        for start in range(0, len(codes), block):
+            if clock.expired and step > 0:
+                return None
+            part = codes[start : start + block]
+            beliefs = np.tile(problem.weights, (len(part), 1))
+            for column in part.T:
+                beliefs *= problem.table[column]
+            values[start : start + block] = set_values(problem, beliefs, part, stages[0]).max(axis=1)
+        stages.insert(0, values)
+    return stages
 
 
 def set_values(

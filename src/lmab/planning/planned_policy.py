@@ -1,4 +1,4 @@
-"""PlannedPolicy and DepthPolicy: what the policies that come out of `plan` share."""
+"""PlannedPolicy and DepthPolicy: the base classes of the policies that `plan` returns."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .problem import BINS, Problem
 
 
 class PlannedPolicy(BeliefPolicy):
-    """A belief policy for a known horizon that can say what each arm is worth now.
+    """A belief policy for a known horizon that has a value for each arm at each step.
 
-    `bins` is into how many bins per arm it cuts continuous rewards to say so.
+    `bins` is the number of bins per arm into which continuous rewards are cut to compute these values.
     """
 
     horizon: int
@@ -37,14 +37,14 @@ class PlannedPolicy(BeliefPolicy):
 
     @abstractmethod
     def action_values(self, state: State) -> Float[Array, "n A"]:
-        """What each arm is worth now, in expected reward until the horizon, times the belief's scale."""
+        """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
 
     def tree(self, depth: int) -> Tree:
-        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.report` draws it."""
+        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.report.tree_svg` draws it."""
         return grow(self, self.bandit, min(check_count("depth", depth), self.horizon))
 
     def graph(self, *, max_nodes: int = 1_000_000) -> PolicyGraph:
-        """The same decisions as a graph that takes a step in well under a microsecond; for discrete rewards."""
+        """The same decisions as a graph, for discrete rewards; a step of the graph takes well under a microsecond."""
         return extract(self, self.bandit, self.horizon, check_count("max_nodes", max_nodes))
 
     def _remaining(self, state: State) -> int:
@@ -52,7 +52,7 @@ class PlannedPolicy(BeliefPolicy):
 
 
 class DepthPolicy(PlannedPolicy):
-    """A planned policy that decides anew at every step, by looking `depth` rewards ahead."""
+    """A planned policy that looks `depth` rewards ahead at every step."""
 
     def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = BINS) -> None:
         super().__init__(bandit, horizon=horizon, bins=bins)

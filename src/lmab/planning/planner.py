@@ -77,7 +77,7 @@ def plan(
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
         repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
-            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` looks ahead.
+            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` searches.
         bins: values into which continuous rewards are cut, per arm, while planning.
         progress: called with the `Bounds` proved so far, now and then.
 
@@ -98,7 +98,7 @@ def plan(
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
     if not repeats and horizon > model.n_arms:
         raise InvalidArgument(f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}")
-    if repeats and isinstance(method, _COMPILED):
+    if isinstance(method, _COMPILED):
         _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     problem, clock = Problem.of(model, horizon, bins), Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)

@@ -1,4 +1,4 @@
-"""The planning problem as the solvers see it: contexts with weight, arms with means and channels, a horizon."""
+"""Problem: a bandit and a horizon as the arrays that planners work on."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ class Problem:
     def last_arms(self) -> Integer[Array, "K"]:
         """Arms that may be best at the last step: those no other arm beats, or equals, in every context."""
         means = self.means
-        at_least = (means[:, None, :] >= means[None, :, :]).all(axis=2)  # [b, a]: b is at least a everywhere
+        at_least = np.ones((self.n_arms, self.n_arms), bool)  # [b, a]: b is at least a everywhere
+        for context in means.T:
+            at_least &= context[:, None] >= context[None, :]
         strictly = at_least & ~at_least.T
         equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
         return np.flatnonzero(~(strictly | equal_before).any(axis=0))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..status import Status
 from .clock import Clock
-from .lookahead import LookaheadPolicy, root_bounds
+from .lookahead import LookaheadPolicy, root_bounds, tightened
 from .no_repeats import plan_without_repeats
 from .problem import Problem
 from .result import Plan
@@ -27,13 +27,18 @@ class QMDP:
     """
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
-        lower, upper = root_bounds(problem, 0)
-        clock.record(lower, upper)
-        message = (
-            "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
-        )
+        clock.record(*root_bounds(problem, 0))
+        try:
+            clock.record(clock.trace[-1].lower, tightened(problem, *clock.trace[-1][1:], clock))
+            reason = Status.HEURISTIC
+        except KeyboardInterrupt:
+            reason = Status.INTERRUPTED
+        lower, upper = clock.trace[-1][1:]
+        above = "that of knowing the context" if upper >= problem.full_information else "the information price's"
+        above = "its value" if problem.horizon == 1 else above
+        message = f"Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is {above}"
         policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0, bins=problem.bins)
-        return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))
+        return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         return plan_without_repeats(problem, clock, 0, "greedy")

@@ -1,4 +1,4 @@
-"""Plan: a policy, and what is proved about it."""
+"""Plan: a policy, and the bounds that are proved for it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .clock import Bounds
 class Plan:
     """A session policy with bounds on the optimum.
 
-    `lower` is at most the exact value of `policy` (over `horizon` steps, in expectation), `upper` at least the value
-    of every policy. For continuous rewards `upper` is the value of knowing the context: the search's own bound holds
-    only for rewards seen in bins, and stays in `message`.
+    The exact value of `policy` (the expected reward of `horizon` steps) is at least `lower`, and the value of every
+    policy is at most `upper`. For continuous rewards `upper` is the value of knowing the context, because the bound of
+    the search holds only for rewards seen in bins; `message` gives this bound.
 
     Examples:
         >>> import lmab
@@ -44,14 +44,14 @@ class Plan:
     message: str  # what was done and what it means, in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
-    estimate: Estimate | None = field(repr=False, default=None)  # what it was planned on, where that was an estimate
+    estimate: Estimate | None = field(repr=False, default=None)  # the estimate that was planned on; None for a bandit
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "status", _status(self.status))
+        object.__setattr__(self, "status", Status.named(self.status))
 
     @property
     def gap(self) -> float:
-        """(upper - lower) / |lower|; 0 when they agree, infinite when only `lower` is 0."""
+        """(upper - lower) / |lower|; 0 where the bounds are equal, infinite where only `lower` is 0."""
         difference = max(self.upper - self.lower, 0.0)
         if difference == 0:
             return 0.0
@@ -101,15 +101,8 @@ class Plan:
             return _moved.forward(self, "policy", name)
 
 
-def _status(text: str) -> Status:
-    """The status of that name: a planner may say it as text."""
-    if text not in list(Status):
-        raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
-    return Status(text)
-
-
 def policy_of(given: Policy | Plan) -> Policy:
-    """The policy, or that of a plan; anything else raises."""
+    """The policy, or the policy of a plan; anything else raises."""
     if isinstance(given, Plan):
         return given.policy
     if isinstance(given, Policy):

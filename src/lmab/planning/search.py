@@ -1,35 +1,42 @@
-"""Search: a lower and an upper bound on the optimum, and how to bring them together (finite-horizon HSVI)."""
+"""Search: a lower and an upper bound on the optimum, and the trials that improve both (finite-horizon HSVI)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .._kernel import FULL, Arms, Lower, Nodes, Upper, add_node, kernel
+from .._kernel import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node, kernel
 from .._shapes import Array
+from .backups import Rounds, VectorSet, fixed_arms
 from .clock import Clock
 from .dominance import best_somewhere, undominated_arms
-from .point_based import VectorSet, backup, fixed_arms, simulated_beliefs
+from .information_price import InformationPrice, information_price
 from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
+_DEAD = 0.5  # share of points that fell and moved to the end, beyond which the gaps they left are closed
+MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
 
 
 class Search:
     """The bounds at every belief a trial came across. Arrays grow when they are full."""
 
-    def __init__(self, problem: Problem, seed: int) -> None:
+    def __init__(self, problem: Problem, seed: int, memory_limit: float = MEMORY_LIMIT) -> None:
         self.problem = problem
+        self.memory_limit = memory_limit
+        self.full = False  # the arrays may not grow any more
         self._rng = np.random.default_rng(seed)
         self.arms = Arms(
             table=problem.table,
             means=problem.means,
             names=np.arange(problem.n_arms),
             last=problem.means[problem.last_arms],
-            last_columns=np.ascontiguousarray(problem.means[problem.last_arms].T),
             last_names=problem.last_arms,
             corner=problem.corner,
+            spread=problem.corner - problem.means.min(axis=0),
+            flat=(problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
+            log_table=np.log(np.maximum(problem.table, TINY)),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
         n_contexts, stages = len(problem.weights), problem.horizon + 1
@@ -39,6 +46,7 @@ class Search:
         self.upper = Upper(
             np.empty((stages, n_contexts, _START)), np.empty((stages, _START)), np.zeros(stages, np.int64)
         )
+        self.price = Price(np.zeros((stages, n_contexts)), np.zeros(stages), np.zeros(n_contexts), np.zeros(n_contexts))
         self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms, len(problem.table))
         add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
@@ -63,21 +71,50 @@ class Search:
         self.lower.arms[remaining, count : count + more] = vectors[1]
         self.lower.counts[remaining] += more
 
-    def warm_start(self, n_beliefs: int, clock: Clock) -> None:
-        """Backups at the beliefs of simulated sessions, from the last step to the first."""
-        beliefs = simulated_beliefs(self.problem, n_beliefs, self._rng)
-        for remaining in range(2, self.problem.horizon + 1):
-            if clock.expired:
-                return
-            later = self.lower.vectors[remaining - 1, :, : self.lower.counts[remaining - 1]]
-            self.add_vectors(remaining, backup(self.problem, beliefs[remaining], np.ascontiguousarray(later.T)))
+    def look_ahead(self, clock: Clock) -> None:
+        """What one step of lookahead proves: from here on no plan is worse."""
+        self._rounds = Rounds(self.problem, self._rng, lambda: clock.expired)
+        self.add_vectors(self.problem.horizon, self._rounds.look_ahead(self.sets()))
 
-    def advance(self, tolerance: float) -> None:
-        """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds."""
+    def back_up(self, n_beliefs: int) -> None:
+        """Backups at the beliefs of simulated sessions."""
+        for remaining, vectors in enumerate(self._rounds.run(self.sets(), n_beliefs), start=1):
+            self.add_vectors(remaining, vectors)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the bounds take."""
+        return sum(array.nbytes for part in (self.lower, self.upper, self.nodes) for array in part)
+
+    def advance(self, tolerance: float, work: int = _WORK) -> bool:
+        """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
+
+        Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so.
+        """
         run = kernel("planning_search").run_trials
-        reason = run(self.arms, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, _WORK)
+        reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, work)
         if reason == FULL:
-            self._grow()
+            self.full = 3 * self.memory > self.memory_limit  # while an array doubles, both copies are there
+            if not self.full:
+                self._grow()
+        return bool(reason == CLOSED)
+
+    def charge_for_information(self, clock: Clock) -> None:
+        """Put the information price under the upper bound, and grow the tree of nodes anew: what they hold was
+        computed without it. Points and vectors stay."""
+        arms, problem = self.arms, self.problem
+        self.use(
+            information_price(arms.means, arms.table, problem.weights, problem.horizon, stop=lambda: clock.expired)
+        )
+
+    def use(self, price: InformationPrice) -> None:
+        problem, mass = self.problem, self.problem.weights.sum()
+        self.price = Price(price.planes, price.rates, np.log(price.prior), np.empty(len(price.prior)))
+        bound = min(self.upper_bound, price.at_start * mass)
+        sizes = (len(problem.weights), len(self.arms.means), len(self.arms.table))
+        self.nodes = _empty_nodes(2 * _START, *sizes)
+        add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
+        self.nodes.upper[0] = bound
 
     def drop_dominated_arms(self, clock: Clock) -> None:
         """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
@@ -87,15 +124,14 @@ class Search:
         kept = undominated_arms(old.table, old.means, lambda: clock.expired)
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
         last = best_somewhere(old.last)
-        table = old.table[codes]
-        self.arms = Arms(
-            table=table,
+        self.arms = old._replace(
+            table=old.table[codes],
             means=old.means[kept],
             names=old.names[kept],
             last=old.last[last],
-            last_columns=np.ascontiguousarray(old.last[last].T),
             last_names=old.last_names[last],
-            corner=old.corner,
+            flat=old.flat[kept],
+            log_table=old.log_table[codes],
             keys=old.keys[codes],
         )
         nodes = self.nodes
@@ -120,11 +156,17 @@ class Search:
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
             self._grow_lower()
         if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
-            self._bury_dead_points()
+            if self._share_of_dead_points() > _DEAD:  # nodes look at all points afresh then, which takes time
+                self._bury_dead_points()
             if self.upper.counts.max() > self.upper.drops.shape[1] // 2:
-                self.upper = Upper(_doubled(self.upper.inverse), _doubled(self.upper.drops), self.upper.counts)
+                self.upper = Upper(_doubled(self.upper.beliefs), _doubled(self.upper.drops), self.upper.counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
             self.nodes = _doubled_nodes(self.nodes)
+
+    def _share_of_dead_points(self) -> float:
+        stage = int(self.upper.counts.argmax())
+        count = int(self.upper.counts[stage])
+        return float((self.upper.drops[stage, :count] >= 0).mean())
 
     def _bury_dead_points(self) -> None:
         """Close the gaps that points left when they fell and moved to the end; nodes look at the rest afresh."""
@@ -134,7 +176,7 @@ class Search:
             alive = np.flatnonzero(self.upper.drops[stage, : self.upper.counts[stage]] < 0)
             names = np.full(self.upper.counts[stage] + 1, -1)  # the last entry: for nodes without a point
             names[alive] = np.arange(len(alive))
-            self.upper.inverse[stage, :, : len(alive)] = self.upper.inverse[stage][:, alive]
+            self.upper.beliefs[stage, :, : len(alive)] = self.upper.beliefs[stage][:, alive]
             self.upper.drops[stage, : len(alive)] = self.upper.drops[stage, alive]
             self.upper.counts[stage] = len(alive)
             points[steps == stage] = names[points[steps == stage]]
@@ -142,6 +184,7 @@ class Search:
             known = self.nodes.high[parents] >= 0
             self.nodes.high[parents] = np.where(known, len(alive), -1)
             self.nodes.low[parents] = np.where(known, len(alive), 0)
+        self.nodes.seen[:count] = np.minimum(self.nodes.seen[:count], 0)
 
     def _grow_lower(self) -> None:
         self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)
@@ -163,6 +206,8 @@ def _empty_nodes(capacity: int, n_contexts: int, n_arms: int, n_codes: int) -> N
         low=np.empty((capacity, n_arms), np.int32),
         high=np.empty((capacity, n_arms), np.int32),
         points=np.empty(capacity, np.int64),
+        own=np.empty(capacity),
+        seen=np.empty(capacity, np.int64),
         solved=np.empty(capacity, np.bool_),
         keys=np.empty(capacity, np.int64),
         steps=np.empty(capacity, np.int64),
@@ -175,7 +220,7 @@ def _doubled_nodes(nodes: Nodes) -> Nodes:
     sizes = (nodes.beliefs.shape[1], nodes.values.shape[1], nodes.shares.shape[1])
     wide = _empty_nodes(2 * len(nodes.upper), *sizes)
     count = int(nodes.counts[0])
-    for name in ("beliefs", "upper", "values", "shares", "low", "high", "points", "solved", "keys", "steps"):
+    for name in set(Nodes._fields) - {"slots", "counts"}:
         getattr(wide, name)[:count] = getattr(nodes, name)[:count]
     wide.counts[0] = count
     mask = len(wide.slots) - 1

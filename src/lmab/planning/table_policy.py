@@ -1,4 +1,4 @@
-"""TablePolicy: what the policies that look up the value of what a session saw share."""
+"""TablePolicy: the base class of policies that look up values in a table of what a session can see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .problem import BINS
 
 
 class TablePolicy(PlannedPolicy):
-    """A table of values, step after step. The memory of a session is its belief, then the sorted codes it saw."""
+    """A table of values for every step. The memory of a session is its belief, then the sorted codes that it saw."""
 
     def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = BINS) -> None:
         super().__init__(bandit, horizon=horizon, bins=bins)
@@ -29,7 +29,7 @@ class TablePolicy(PlannedPolicy):
 
     @abstractmethod
     def _sizes(self) -> list[int]:
-        """States of the table after 0, 1, ... steps."""
+        """The number of states of the table after 0, 1, ... steps."""
 
     def _seen(self, state: State) -> Integer[Array, "n t"]:
         """The sorted codes of what each session saw."""

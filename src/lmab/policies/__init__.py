@@ -1,4 +1,4 @@
-"""Policies: what to play next, given the session so far."""
+"""Policies: classes that choose the next arm from the session so far."""
 
 from .histories import NONE as NONE
 from .histories import Decisions as Decisions

@@ -1,7 +1,8 @@
-"""The one walk over the histories of a policy: everything that can happen in a session, step by step.
+"""The walk over all histories that can happen in a session under a policy, step by step.
 
-What the policy cannot tell apart is one history. Where the order of what was seen does not matter, histories with
-equal counts are merged, C(D + t - 1, t) of them instead of D^t; a policy that looks at no reward has one a step.
+Histories that the policy cannot tell apart are merged. Where the order of what was seen does not matter, histories with
+equal counts are one, so there are C(D + t - 1, t) of them instead of D^t. A policy that ignores rewards has one history
+for each step.
 Exact values, the trees of certificates, policy graphs and printed trees are all made from this walk.
 """
 
@@ -18,11 +19,11 @@ from ..errors import InvalidArgument, TooLarge
 from ..model import Channel, LatentBandit
 from .policy import State
 
-NONE = -1  # no history follows: the outcome is impossible, or the session is over
+NONE = -1  # no history follows, because the outcome is impossible or the session is over
 
 
 class Decisions(Protocol):
-    """What a deterministic policy does for n sessions at once; every deterministic `Policy` can."""
+    """What the walk needs of a policy: decisions for n sessions at once. Every deterministic `Policy` has them."""
 
     @property
     def adaptive(self) -> bool: ...
@@ -53,16 +54,16 @@ def walk(
     merge: bool = True,
     bins: int = 2,
 ) -> Iterator[Level]:
-    """The levels of `policy` on `bandit`, from the first step to step `horizon`; only what is impossible is left out.
+    """The levels of `policy` on `bandit`, from the first step to step `horizon`; impossible histories are left out.
 
     Args:
-        policy: what decides; deterministic.
-        bandit: what can happen, and how likely.
+        policy: a deterministic policy.
+        bandit: it says what can happen, and how likely it is.
         horizon: steps per session.
-        limit: histories of one step beyond which the walk raises `TooLarge`.
-        remedy: what to do then, for the error.
-        merge: treat as one history what the policy cannot tell apart; False keeps every sequence by itself.
-        bins: outcomes into which continuous rewards are cut.
+        limit: the largest number of histories of one step; where there are more, the walk raises `TooLarge`.
+        remedy: what the error tells the caller to do.
+        merge: merge histories that the policy cannot tell apart; False keeps every sequence.
+        bins: the number of outcomes into which continuous rewards are cut.
 
     Examples:
         >>> import lmab
@@ -91,17 +92,17 @@ def walk(
 
 
 class _Branches(NamedTuple):
-    """How one level becomes the next; k histories of t1 = t + 1 steps."""
+    """The step from one level to the next: k histories of t1 = t + 1 steps."""
 
     children: Integer[Array, "n Z"]
-    parents: Integer[Array, "k"]  # a history that each continues, any one where several were merged
+    parents: Integer[Array, "k"]  # a history that each one continues; any of them where several were merged
     outcomes: Integer[Array, "k"]  # by this outcome of the parent's arm
     mass: Float[Array, "k M"]
     seen: Integer[Array, "k t1"]  # codes of what was seen, in the order of the session or, where merged, sorted
 
 
 def _unseen(channel: Channel, mass: Float[Array, "1 M"]) -> _Branches:
-    """The policy looks at no reward: what was seen is all the same to it."""
+    """One history for a policy that ignores rewards: what was seen makes no difference."""
     children = np.zeros((1, channel.rewards.shape[1]), np.int64)
     return _Branches(children, np.zeros(1, np.int64), np.zeros(1, np.int64), mass, np.empty((1, 0), np.int64))
 
@@ -113,7 +114,7 @@ def _grown(
     arms: Integer[Array, "n"],
     merge: bool,
 ) -> _Branches:
-    """Every history with every outcome that can follow; with `merge`, those with equal counts as one."""
+    """Every history with every outcome that can follow; with `merge`, histories with equal counts are one."""
     n_values = channel.rewards.shape[1]
     codes = arms[:, None] * n_values + np.arange(n_values)
     grown = mass[:, None, :] * channel.table[codes]
@@ -132,7 +133,7 @@ def _grown(
 
 
 def _keys(rows: Integer[Array, "n t"], n_codes: int) -> Shaped[Array, "n"]:
-    """One key per row, equal where the rows are: a number where it fits into 64 bits, else the bytes of the row."""
+    """One key per row, equal for equal rows: a number where it fits into 64 bits, else the bytes of the row."""
     length = rows.shape[1]
     if n_codes**length < 2**63:
         return rows @ n_codes ** np.arange(length)

@@ -1,6 +1,6 @@
-"""Policies: what to play next given the session so far, for one session or for n at once.
+"""Policy: the base class of policies, which choose the next arm for one session or for n at once.
 
-A policy never changes; what a session has seen is a `State`, a value that `observe` turns into the next one.
+A policy never changes. What a session has seen is stored in a `State`, and `observe` makes the next state from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers.
+    """The state of one session, or of n sessions at the same step: the number of steps seen, and the policy's memory.
 
     Examples:
         >>> import lmab
@@ -56,7 +56,7 @@ class Policy(ABC):
         1
     """
 
-    kind: ClassVar[str]  # the name under which files know it
+    kind: ClassVar[str]  # the name of the class in files
     deterministic: ClassVar[bool] = True  # needs no rng
     adaptive: ClassVar[bool] = True  # looks at rewards
     order_free: ClassVar[bool] = True  # the order of what was seen does not matter
@@ -65,18 +65,18 @@ class Policy(ABC):
     n_arms: int | None = None  # None: any arm number is fine
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Note under which kind files know the class; only `restore_policy` reads that."""
+        """Remember the class under its kind, so that `restore_policy` finds it."""
         super().__init_subclass__(**arguments)
         kind = vars(cls).get("kind")
         if kind is None:
             return
         known = _KINDS.get(kind, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # else a class made anew
-            raise InvalidArgument(f"kind must be a name of its own, got {kind!r}, which is that of {known.__name__}")
+            raise InvalidArgument(f"kind must be a new name, got {kind!r}, which is the kind of {known.__name__}")
         _KINDS[kind] = cls
 
     def start(self, n: int | None = None) -> State:
-        """The state before the first step: of one session, or of n."""
+        """The state of one session, or of n sessions, before the first step."""
         size = 1 if n is None else check_count("n", n)
         return State(0, np.tile(self._initial_memory(), (size, 1)), n is None)
 
@@ -111,7 +111,9 @@ class Policy(ABC):
     def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
         """Probability of playing each of `n_arms` arms now, one row per session."""
         if not self.deterministic:
-            raise InvalidArgument(f"policy must know its own probabilities, got {type(self).__name__}, which does not")
+            raise InvalidArgument(
+                f"policy must define distribution if it plays at random, got {type(self).__name__}, which does not"
+            )
         chosen = np.atleast_1d(np.asarray(self.act(state)))
         if chosen.max() >= n_arms:
             raise InvalidArgument(f"n_arms must be above the arm played, {int(chosen.max())}, got {n_arms}")
@@ -135,19 +137,19 @@ class Policy(ABC):
     @classmethod
     @abstractmethod
     def from_record(cls, record: files.Record) -> Policy:
-        """The policy that `record` describes."""
+        """Make the policy that `record` describes."""
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
-        """What the arms are called in the log the policy was learned from."""
+        """The names of the arms in the log from which the policy was learned."""
         return None
 
     def _initial_memory(self) -> Float[Array, "K"]:
-        """What a session remembers before its first step; by default nothing."""
+        """The memory of a session before its first step; by default it is empty."""
         return np.empty(0)
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        """What n sessions remember after one more step: a new array, since the old state stays valid."""
+        """The memory of n sessions after one more step, as a new array, because the old state stays valid."""
         return state.memory
 
     @abstractmethod
@@ -171,7 +173,7 @@ class Policy(ABC):
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
     """The allowed arm with the highest score; the lowest number among equals.
 
-    Scores within rounding of each other are equal, so that a decision does not hang on the order of a sum.
+    Scores within rounding of each other are equal, so that a decision does not depend on the order of a sum.
 
     Examples:
         >>> import numpy as np
@@ -191,8 +193,8 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
 class BeliefPolicy(Policy):
     """A policy whose memory is the unnormalised belief under a model.
 
-    A subclass says what to play at `state.memory`, one row of M numbers per session; `belief.normalise` makes them
-    probabilities. It can be saved and loaded as it is where its constructor takes what this one takes.
+    A subclass chooses arms from `state.memory`, one row of M numbers per session; `belief.normalise` makes them
+    probabilities. A subclass whose constructor takes the same arguments can be saved and loaded without more code.
 
     Examples:
         >>> import lmab
@@ -233,7 +235,7 @@ class BeliefPolicy(Policy):
 
 
 def restore_policy(record: files.Record) -> Policy:
-    """The policy of any imported class, a user's own among them, that `record` describes."""
+    """The policy that `record` describes; its class may be any that was imported, including a user's own."""
     if record.kind not in _KINDS:
         raise InvalidFile(
             f"holds a {record.kind!r}, which this lmab does not know: import the module of its class first, if it is a "

@@ -1,4 +1,4 @@
-"""The small policies: blind ones, and those that act on the belief without planning."""
+"""The small policies: some ignore rewards, others act on the belief without planning."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .policy import BeliefPolicy, Policy, State, best_allowed, check_horizon
 
 
 class _Blind(Policy):
-    """A policy that knows no model."""
+    """A policy without a model."""
 
     adaptive = False
 
     def _preferred(
         self, arm: int, n: int, allowed: Bool[Array, "n A"] | None, others: Sequence[int]
     ) -> Integer[Array, "n"]:
-        """`arm`, or where it is not allowed the first allowed one of `others`, then of all arms."""
+        """`arm` where it is allowed, else the first allowed arm of `others`, else the first allowed arm of all."""
         if allowed is None:
             return np.full(n, arm)
         n_arms = allowed.shape[1]
@@ -34,7 +34,7 @@ class _Blind(Policy):
 
 
 class Uniform(_Blind):
-    """Any allowed arm, equally likely: the exploration policy of Algorithm 1, step 1.
+    """Plays any allowed arm with equal probability: the exploration policy of Algorithm 1, step 1.
 
     Examples:
         >>> import numpy as np, lmab
@@ -71,7 +71,7 @@ class Uniform(_Blind):
 
 
 class FixedSequence(_Blind):
-    """The given arms in the given order, whatever they pay.
+    """Plays the given arms in the given order and ignores rewards.
 
     Examples:
         >>> import lmab
@@ -98,7 +98,7 @@ class FixedSequence(_Blind):
 
 
 class Stationary(_Blind):
-    """One arm at every step: the best that ignoring contexts can do.
+    """Plays one arm at every step: with the best arm, the best policy that ignores contexts.
 
     Examples:
         >>> import lmab
@@ -124,7 +124,7 @@ class Stationary(_Blind):
 
 
 class Greedy(BeliefPolicy):
-    """The arm with the highest expected reward under the belief. With static contexts this is Q-MDP.
+    """Plays the arm with the highest expected reward under the belief. With static contexts this is Q-MDP.
 
     Examples:
         >>> import lmab
@@ -140,7 +140,7 @@ class Greedy(BeliefPolicy):
 
 
 class Thompson(BeliefPolicy):
-    """Draw a context from the belief and play its best arm (mTS of Hong et al., 2020).
+    """Draws a context from the belief and plays its best arm (mTS of Hong et al., 2020).
 
     Examples:
         >>> import numpy as np, lmab
@@ -167,10 +167,10 @@ class Thompson(BeliefPolicy):
 
 
 class MUCB(BeliefPolicy):
-    """Optimism over the contexts still consistent with the session (mUCB of Hong et al., 2020).
+    """Plays optimistically over the contexts that are still consistent with the session (mUCB of Hong et al., 2020).
 
-    Each step believes the consistent context that promises most and plays its best arm. A context stays consistent
-    while the rewards it promised, when believed, exceed those received by at most
+    Each step takes the consistent context that promises most and plays its best arm. A context stays consistent
+    while the rewards that it promised at the steps where it was taken exceed those received by at most
     `width * spread * sqrt(6 * t * log(t + 1))`, with `spread` the range of the rewards (Gaussian: the scale).
 
     Examples:

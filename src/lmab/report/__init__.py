@@ -1,4 +1,4 @@
-"""Pictures of models, policies and what they are worth; a self-contained HTML report."""
+"""Plots of models and policies, and a self-contained HTML report."""
 
 from .contents import Contents as Contents
 from .contents import gather as gather

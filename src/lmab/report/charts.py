@@ -1,4 +1,4 @@
-"""Small charts as SVG in the page's own colours: points with error bars, and lines, on linear axes."""
+"""Small SVG charts in the page's colours: points with error bars, and lines, on linear axes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 10, 42
 
 @dataclass(frozen=True)
 class Frame:
-    """The axes of a chart: what is shown, and where it lands."""
+    """The axes of a chart: the range that is shown, and where each point is drawn."""
 
     x: tuple[float, float]
     y: tuple[float, float]
 
     @classmethod
     def around(cls, xs: Float[Array, "n"], ys: Float[Array, "k"]) -> Frame:
-        """The frame that holds all points, with a little air."""
+        """The frame that holds all points, with a small margin."""
         return cls(_padded(xs), _padded(ys))
 
     def at(self, x: float, y: float) -> tuple[float, float]:

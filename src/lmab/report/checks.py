@@ -1,4 +1,4 @@
-"""The parts of the page that say how far to trust it: certificate, held-out sessions, the number of types."""
+"""The parts of the page that say how far to trust the model: certificate, held-out sessions, the number of types."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _NOTHING = Markup("")
 
 
 def certificate(contents: Contents) -> Markup:
-    """What the log proves about the policy, in one sentence."""
+    """The certificate's sentence: what the log proves about the policy."""
     found = contents.certificate
     if found is None:
         return _NOTHING
     return element(
         "section",
-        element("h2", "How sure is that"),
+        element("h2", "How sure this is"),
         element("p", found.sentence, class_="lead"),
         element("p", found.note, class_="soft"),
     )
 
 
 def held_out(contents: Contents) -> Markup:
-    """Predictions against what sessions did that the model has not seen."""
+    """Predictions compared with sessions that the model has not seen."""
     seen = contents.held_out
     if seen is None:
         return _NOTHING
@@ -46,7 +46,7 @@ def _calibration(seen: HeldOut) -> Markup:
     marks = points(frame, found.predicted.tolist(), found.observed.tolist(), found.stderr.tolist())
     low, high = frame.x
     note = (
-        f"Predicted reward, given the session so far, against what was paid: tenths of the steps of "
+        f"Reward predicted from the session so far against the reward paid, for tenths of the steps of "
         f"{seen.n_episodes:,} sessions, ± one standard error. Of each difference predicted between sessions, "
         f"{found.slope:.0%} ± {found.slope_stderr:.0%} is real (100% is calibrated)."
     )
@@ -59,12 +59,12 @@ def _memory(seen: HeldOut) -> Markup:
     frame = Frame.around(steps, np.concatenate([seen.gain - seen.gain_stderr, seen.gain + seen.gain_stderr, [0.0]]))
     marks = points(frame, steps.tolist(), seen.gain.tolist(), seen.gain_stderr.tolist())
     note = (
-        "How much better each step is predicted by a model that remembers the session than by one that does not, in "
-        "nats. It rises while the policy can still find out whom it is talking to."
+        "How much better the model predicts each step when it remembers the session than when it does not, in "
+        "nats. The gain rises while the session still tells something new about the type."
     )
     curve = line(frame, steps.tolist(), seen.gain.tolist())
     zero = line(frame, list(frame.x), [0.0, 0.0], "ideal")
-    chart = frame.draw("What memory is worth", "step", "nats gained", zero, curve, marks, integers=True)
+    chart = frame.draw("Gain from memory", "step", "nats gained", zero, curve, marks, integers=True)
     return element("figure", chart, element("figcaption", note))
 
 
@@ -91,7 +91,7 @@ def _evidence(seen: HeldOut, steps: int) -> Markup:
 
 
 def number_of_types(contents: Contents) -> Markup:
-    """Held-out likelihood against the number of types, where it was chosen."""
+    """The held-out likelihood for each number of types, where the number was chosen."""
     curve = contents.curve
     if curve is None or len(curve.n_contexts) < 2:
         return _NOTHING
@@ -105,8 +105,8 @@ def number_of_types(contents: Contents) -> Markup:
         line(frame, numbers, scores.tolist()), marks, ring, integers=True,
     )  # fmt: skip
     note = (
-        f"Log-likelihood of held-out sessions; bars are standard errors of the step from one number to the next. "
-        f"Chosen: {curve.chosen}, in doubt one too many, which costs little."
+        f"Log-likelihood of held-out sessions; bars are standard errors of the difference from one number to the next. "
+        f"Chosen: {curve.chosen}, where in doubt one type is added because one too many costs little."
     )
     return element(
         "section", element("h2", "Why this many types"), element("figure", chart, element("figcaption", note))

@@ -1,4 +1,4 @@
-"""What a report says, as data: measured once, then rendered."""
+"""What a report says, as data: it is measured once and then rendered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEED = 0  # of the sessions that are simulated where no exact value exists
 
 @dataclass(frozen=True, eq=False)
 class Worth:
-    """What a session earns in expectation under the model: without knowing the type, with the policy, knowing it."""
+    """Expected reward of a session under the model: with a fixed choice, with the policy, and with the type known."""
 
     fixed: float
     fixed_arms: tuple[int, ...]  # the best arm; where no arm may be played twice, the best sequence
@@ -35,7 +35,7 @@ class Worth:
 
     @property
     def captured(self) -> float:
-        """The policy's part of what could be gained over the fixed arm; 1 where there is nothing to gain."""
+        """The policy's gain over the fixed arm, as a part of the possible gain; 1 where nothing can be gained."""
         possible = self.upper - self.fixed
         return (self.policy.mean - self.fixed) / possible if possible > 1e-9 * abs(self.upper) else 1.0
 
@@ -57,7 +57,7 @@ class Contents:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the arms are called, on the page."""
+        """The names of the arms on the page."""
         named = self.bandit.arm_labels
         return tuple(f"arm {arm}" for arm in range(self.bandit.n_arms)) if named is None else tuple(map(str, named))
 
@@ -78,14 +78,14 @@ def gather(
 
     Args:
         bandit: the model.
-        policy: a policy for it, a plan (whose bounds are then used), or None: one is planned.
+        policy: a policy, a plan (then its bounds are used), or None: then a policy is planned.
         horizon: steps per session; None: the policy's, or 5.
-        episodes: sessions that the model was not fitted to, to check it on.
+        episodes: sessions that the model was not fitted to; the model is checked on them.
         certificate: from `lmab.certify`, to be quoted.
-        curve: of an estimate whose number of contexts was chosen, to be drawn.
-        time_limit: seconds that planning may take, where bounds or a policy are missing.
-        title: of the page.
-        settings: more lines for the table at the end: where the model came from and so on.
+        curve: the curve of an estimate whose number of contexts was chosen, to be drawn.
+        time_limit: seconds that planning may take where a policy or bounds are missing.
+        title: the title of the page.
+        settings: more lines for the table at the end, such as where the model came from.
     """
     steps = horizon or getattr(policy, "horizon", None) or 5
     if policy is not None:
@@ -119,7 +119,7 @@ def gather(
 
 
 def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
-    """Value of the best fixed arm (without repeats: sequence of arms), of the policy, and of knowing the context."""
+    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the context."""
     return Worth(
         fixed=bandit.best_fixed(horizon, repeats),
         fixed_arms=bandit.best_fixed_arms(horizon, repeats),

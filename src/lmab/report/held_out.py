@@ -1,4 +1,4 @@
-"""What sessions that the model was not fitted to say about it, and about the policy."""
+"""What held-out sessions, which the model was not fitted to, say about the model and the policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """How well the model predicts sessions it has not seen, and what they say the policy would have earned."""
+    """How well the model predicts held-out sessions, and what the policy would have earned in them."""
 
     n_episodes: int
     calibration: Calibration
@@ -32,12 +32,12 @@ class HeldOut:
 
     @property
     def verdict(self) -> str:
-        """One sentence for somebody who has to decide."""
+        """One sentence for a reader who has to decide."""
         mean, stderr = self.total
         size = f"{mean:.3f} ± {stderr:.3f} nats per session"
         if mean > 2 * stderr:
-            return f"The types are real: what a session has shown so far predicts what it does next ({size})."
-        return f"Nothing latent shows here: what a session has shown so far does not help to predict it ({size})."
+            return f"The types are real: the session so far helps to predict its next reward ({size})."
+        return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
 
 
 def look(bandit: LatentBandit, policy: Policy, episodes: Episodes, horizon: int) -> HeldOut:

@@ -1,4 +1,4 @@
-"""HTML and SVG as text: one function for an element, so that everything a user named is escaped in one place."""
+"""HTML and SVG as text: one function makes every element, so that names given by users are escaped in one place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup and is not escaped again."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, not even a network."""
+"""The report as one HTML file that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def render(contents: Contents) -> str:
 
 
 def write(contents: Contents, path: str | os.PathLike[str]) -> None:
-    """Write the report to `path`, all of it or nothing."""
+    """Write the report to `path`; the file is replaced as a whole."""
     check_writable(path)
     target = Path(path)
     half = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -57,6 +57,6 @@ def _opening(contents: Contents) -> Markup:
     plural = "" if bandit.n_contexts == 1 else "s"
     text = (
         f"{bandit.n_contexts} hidden type{plural} of sessions, {bandit.n_arms} arms to choose from, "
-        f"{contents.horizon} steps to find out and to use it."
+        f"{contents.horizon} steps per session."
     )
     return element("header", element("h1", contents.title), element("p", text, class_="soft"))

@@ -1,4 +1,4 @@
-"""Pictures for notebooks and papers: each takes matplotlib axes or makes them, and returns them (extra `plot`)."""
+"""Plots for notebooks and papers, each on given or new matplotlib axes, which it returns (extra `plot`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .sections import arms_in_order
 
 
 def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> Any:
-    """Heat map of arms by contexts: expected rewards, arms grouped by the context that stands out.
+    """Heat map of expected rewards, arms by contexts; arms are grouped by the context that gains most by them.
 
     Args:
         bandit: the model.
         ax: matplotlib axes to draw on; None makes new ones.
-        most_arms: how many arms at most, those on which contexts differ most.
+        most_arms: the largest number of arms to show; arms on which contexts differ most come first.
 
     Returns:
         The axes.
@@ -84,7 +84,7 @@ def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
 
 
 def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
-    """Predicted reward, given the session so far, against what was paid; on the dashed line is calibrated.
+    """Reward predicted from the session so far against the reward paid; calibrated points lie on the dashed line.
 
     Examples:
         >>> import numpy as np, lmab, lmab.report
@@ -104,7 +104,7 @@ def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
 
 
 def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
-    """Held-out log-likelihood against the number of contexts, the chosen one ringed.
+    """Held-out log-likelihood against the number of contexts; a ring marks the chosen number.
 
     Examples:
         >>> import numpy as np, lmab, lmab.report

@@ -1,4 +1,4 @@
-"""The parts of the page that show the model and what it is worth."""
+"""The parts of the page that show the model, the policy and what the policy earns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLOURS = 8
 
 
 def colour(context: int) -> str:
-    """The style that makes a type's colour available as --colour."""
+    """The style that sets --colour to the type's colour."""
     return f"--colour: var(--type{context % _COLOURS})"
 
 
@@ -35,8 +35,8 @@ def worth(contents: Contents) -> Markup:
         _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
         element(
             "p",
-            f"Expected reward of a session of {steps} steps under the model. The hatched part is what no proof rules "
-            "out: the optimum lies within it. Knowing the type from the first step on is out of reach for any policy.",
+            f"Expected reward of a session of {steps} steps under the model. The optimum lies within the hatched part. "
+            "No policy can know the type from the first step on.",
             class_="soft",
         ),
     )
@@ -48,11 +48,13 @@ def _sentence(values: Worth, what: str, fixed: str, steps: int) -> Markup:
     return join(
         Markup(f"Showing everyone the {what} ("),
         element("em", fixed),
-        Markup(f") earns {values.fixed:.4g} per session. This policy earns "),
+        Markup(f") earns {values.fixed:.4g} per session of {steps} steps. This policy earns "),
         element("strong", f"{values.policy.mean:.4g}{share}", class_="good" if gain >= 0 else "bad"),
-        Markup(f" by finding out, within {steps} steps, whom it is talking to; no policy can earn more than "),
+        Markup("; no policy can earn more than "),
         element("strong", f"{values.upper:.4g}"),
-        Markup(f". That is at least {percent(values.captured)} of what there is to gain." if gain >= 0 else "."),
+        Markup(
+            f". This policy reaches at least {percent(values.captured)} of the possible gain." if gain >= 0 else "."
+        ),
     )
 
 
@@ -91,7 +93,7 @@ def types(contents: Contents) -> Markup:
     return element(
         "section",
         element("h2", f"{bandit.n_contexts} {plural} of sessions"),
-        element("p", "Numbered as in the model file; the most frequent first.", class_="soft"),
+        element("p", "Types are numbered as in the model file; the most frequent type comes first.", class_="soft"),
         element("div", *cards, class_="types"),
     )
 
@@ -118,15 +120,15 @@ def _arm(contents: Contents, arm: int, mean: float, scale: tuple[float, float]) 
 
 
 def heat_map(contents: Contents) -> Markup:
-    """Expected reward of every arm in every type; arms grouped by the type that likes them best."""
+    """Expected reward of every arm in every type; arms are grouped by the type that gains most by them."""
     means = contents.bandit.means
     arms = arms_in_order(means)
     scale = float(means.min()), float(means.max())
     rows = int(np.clip(-(-len(arms) // _MAPS), *_MAP_ROWS))
     maps = [_map(contents, arms[start : start + rows], scale) for start in range(0, len(arms), rows)]
-    note = "Expected reward of each arm (row) in each type (column); arms stand with the type that gains most by them."
+    note = "Expected reward of each arm (row) in each type (column); arms are grouped by the type that gains most."
     if len(arms) < contents.bandit.n_arms:
-        note += f" The {len(arms)} of {contents.bandit.n_arms} arms on which types differ most."
+        note += f" Shown are the {len(arms)} of {contents.bandit.n_arms} arms on which types differ most."
     key = element("span", _number(scale[0]), element("span", class_="key"), _number(scale[1]), class_="scale")
     return element(
         "section",
@@ -137,7 +139,7 @@ def heat_map(contents: Contents) -> Markup:
 
 
 def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer[Array, "k"]:
-    """The arms on which types differ most, grouped by the type that stands out, then by how much it does."""
+    """The arms on which types differ most, grouped by the type that gains most by them, in the order of this gain."""
     spread = means.max(axis=0) - means.min(axis=0)
     kept = np.sort(np.argsort(-spread, kind="stable")[:most])
     excess = means - means.mean(axis=0)
@@ -170,8 +172,8 @@ def tree(contents: Contents) -> Markup:
         note = "The policy plays at random: its first steps differ from session to session."
         return element("section", element("h2", "First steps of the policy"), element("p", note, class_="soft"))
     note = (
-        "From left to right: the arm that is played, what it pays (and how often), the next arm. The bar in each box "
-        "is the belief: the share of each type among the sessions that get there."
+        "From left to right: the arm that is played, what it pays (and how often), and the next arm. The bar in "
+        "each box is the belief: the share of each type among the sessions that get there."
     )
     return element(
         "section",
@@ -182,7 +184,7 @@ def tree(contents: Contents) -> Markup:
 
 
 def settings(contents: Contents) -> Markup:
-    """What the numbers come from."""
+    """The settings from which the numbers come."""
     rows = [element("tr", element("th", name), element("td", text)) for name, text in contents.settings]
     return element(
         "section", element("h2", "How this was made"), element("table", element("tbody", *rows), class_="settings")

@@ -51,7 +51,7 @@ def tree_svg(tree: Tree, *, standalone: bool = True) -> Markup:
 
     Args:
         tree: what `policy.tree(depth)` gives.
-        standalone: bring colours for light and dark along; False on a page that defines them.
+        standalone: include the colours for light and dark; False on a page that defines them.
 
     Examples:
         >>> import lmab, lmab.report
@@ -80,7 +80,7 @@ def tree_svg(tree: Tree, *, standalone: bool = True) -> Markup:
 
 
 def _place(tree: Tree, row: int) -> tuple[Placed, int]:
-    """The tree from `row` on, its root in the middle of its branches; and the first row below it."""
+    """The tree placed from `row` on, with its root in the middle of its branches, and the first row below it."""
     if not tree.branches:
         return Placed(tree, row, ()), row + 1
     children, below = [], row
@@ -111,7 +111,7 @@ def _node(tree: Tree, x: float, y: float) -> Markup:
 
 
 def _belief(tree: Tree, x: float, y: float) -> Markup:
-    """A bar cut in the shares of the types."""
+    """A bar divided into the shares of the types."""
     room, parts = _NODE[0] - 18.0, []
     for context, share in enumerate(tree.belief.tolist()):
         colour = f"var(--type{context % 8})"
@@ -131,7 +131,7 @@ def _edge(placed: Placed, reward: float, child: Placed, x: float, y: float) -> M
 
 
 def _legend(n_contexts: int) -> Markup:
-    """Which colour is which type, where they have one each."""
+    """The legend of types and colours, where every type has its own colour."""
     if n_contexts > 8:
         return Markup("")
     parts = []

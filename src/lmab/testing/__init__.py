@@ -1,8 +1,8 @@
-"""Testing: the laws of policies, planners and learners, for those of the package and for your own.
+"""Testing: checks of the laws that every policy, planner and learner keeps, for the package's own and for yours.
 
 `check_policy`, `check_planner` and `check_learner` raise `BrokenLaw`, an `AssertionError`, with a sentence that names
-the law, the inputs and what was seen. `oracle` is plain enumeration of small cases, to compare with. Nothing here
-needs a test framework.
+the law, the inputs and what was seen. `oracle` enumerates small cases, to compare with. No test
+framework is needed.
 """
 
 from . import oracle as oracle

@@ -1,4 +1,4 @@
-"""Small bandits on which planners are compared with brute force: each has something that planners have got wrong."""
+"""Small bandits on which planners are compared with brute force; each has a property that planners have got wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def small_bandit(seed: int) -> Case:
 
 
 def discrete_cases(n_random: int) -> dict[str, Case]:
-    """Bandits with finitely many values, by what is special about them, and `n_random` random ones."""
+    """Bandits with finitely many values, named by their special property, and `n_random` random ones."""
     rng = np.random.default_rng(20221012)
     three = LatentBandit.categorical([0.2, 0.5, 0.3], rng.dirichlet(np.ones(3), (3, 2)), [0.0, 0.5, 1.0])
     signs = LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), (2, 3)), [-1.0, 0.25, 1.0])
@@ -56,5 +56,5 @@ def discrete_cases(n_random: int) -> dict[str, Case]:
 
 
 def normal_bandit() -> LatentBandit:
-    """Normal rewards, for two steps: brute force is an integral."""
+    """A bandit with normal rewards, for two steps: brute force is then an integral."""
     return LatentBandit.gaussian([0.6, 0.4], [[1.0, 0.2, 0.5], [0.0, 0.9, 0.5]], scale=0.6)

@@ -24,7 +24,7 @@ from .report import Broken, Law, Report, expect, keep
 
 _SEED = 2  # of the learner
 _PLAYED = 1  # seed of the environment
-_SAVES = 6  # times that a run is saved and loaded on its way
+_SAVES = 6  # how often a run is saved and loaded during its course
 
 
 def check_learner(
@@ -36,14 +36,14 @@ def check_learner(
 ) -> Report:
     """Check that `learner` keeps the laws of learners on a simulated environment.
 
-    The laws: it asks for explorations that can be played, for exactly the budget or for nothing; its diagnostics add
-    up; its policy fits the environment and keeps the laws of policies; the same seed gives the same result to the bit,
-    also when episodes are told in parts, and when the run is saved and loaded between any two of them; what it cannot
-    do is refused before anything is played; the learner never changes.
+    These are the laws. The learner asks for explorations that can be played, for exactly the budget or for nothing. Its
+    diagnostics add up. Its policy fits the environment and keeps the laws of policies. The same seed gives the same
+    result to the bit, also when episodes are told in parts and when the run is saved and loaded between any two parts.
+    A task that it cannot do is refused before anything is played. The learner never changes.
 
     Args:
         learner: what to check; a frozen dataclass, so that a run can be saved.
-        bandit: what is played; None: two contexts, four arms, Bernoulli rewards.
+        bandit: what is played; None gives two contexts, four arms and Bernoulli rewards.
         horizon: steps per session.
         n_episodes: the budget.
 
@@ -60,12 +60,12 @@ def check_learner(
         bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
     case = _Course(learner, bandit, horizon, n_episodes)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LmabWarning)  # small budgets teach little, and learners say so
+        warnings.simplefilter("ignore", LmabWarning)  # with small budgets learners warn
         return keep(type(learner).__name__, LAWS, case)
 
 
 class _Recorder:
-    """Nothing but the protocol of an environment, and a list of what was asked and played."""
+    """An environment with only the methods of the protocol, which records what was asked and played."""
 
     def __init__(self, bandit: LatentBandit, horizon: int) -> None:
         self._simulator = Simulator(bandit, horizon=horizon, rng=_PLAYED)
@@ -87,7 +87,7 @@ class _Recorder:
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """A learner on its environment; its course is made once."""
+    """A learner and its environment; its course is computed once."""
 
     learner: Learner
     bandit: LatentBandit
@@ -200,7 +200,7 @@ def _same_seed(case: _Course) -> None:
 
 
 def _expect_same(first: Learned, second: Learned, when: str) -> None:
-    """The same bits, but for the time that it took."""
+    """Expect the same bits, except for the times."""
     expect(same_record(first.policy.record(), second.policy.record()), f"{when} it learned another policy")
     expect(first.bandit == second.bandit, f"{when} it learned another bandit")
     mine, theirs = (

@@ -1,4 +1,4 @@
-"""Brute force on small cases: every history is enumerated, and nothing of the package is used but the inputs."""
+"""Brute force on small cases: every history is enumerated, and of the package only the inputs are used."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def optimal_value(
 ) -> float:
     """The best expected total reward over all history-dependent policies, by plain recursion.
 
-    Without repeats: over those that play no arm twice.
+    With `repeats=False` it is the best over policies that play no arm twice.
     """
 
     def best(mass: Sequence[float], left: int, arms: frozenset[int]) -> float:
@@ -92,7 +92,7 @@ def _after(mass: Sequence[float], probabilities: Any, arm: int, z: int) -> list[
 
 
 def gaussian_grid(means: Any, scale: float, n: int = 20_001) -> Array:
-    """Evenly spaced rewards that hold all but a vanishing part of normal rewards with these means."""
+    """Evenly spaced rewards whose range holds nearly all normal rewards with these means."""
     means = np.asarray(means)
     return np.linspace(means.min() - 8 * scale, means.max() + 8 * scale, n)
 
@@ -100,7 +100,7 @@ def gaussian_grid(means: Any, scale: float, n: int = 20_001) -> Array:
 def gaussian_two_steps(weights: Any, means: Any, scale: float, first: int, second: Callable[[Array], Array]) -> float:
     """What two steps earn with normal rewards: arm `first`, then `second(rewards)`, one arm for each first reward.
 
-    An integral over the first reward, by the trapezoidal rule on `gaussian_grid`.
+    The value is an integral over the first reward, by the trapezoidal rule on `gaussian_grid`.
     """
     weights, means = np.asarray(weights), np.asarray(means)
     grid = gaussian_grid(means, scale)

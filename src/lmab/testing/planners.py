@@ -24,21 +24,22 @@ from .report import Broken, Law, Report, expect, keep
 
 _EXACT = 1e-9  # rounding, in proportion to the largest sum of rewards
 _INTEGRAL = 1e-3  # error of the integrals over normal rewards
-_BINS = 3  # few: a bound that holds only for rewards in bins is then far from the truth
+_STATUSES = (Status.OPTIMAL, Status.CERTIFIED, Status.TIME_LIMIT, Status.INTERRUPTED, Status.HEURISTIC)  # of plans
+_BINS = 3  # few, so that a bound which holds only for rewards in bins is far from the truth
 
 
 def check_planner(method: Planner, *, n_random: int = 15, patience: float = 5.0) -> Report:
     """Check that `method` keeps the laws of planners.
 
-    The laws: on small bandits of many kinds lower <= value of the policy <= optimum <= upper, all by brute force; the
-    policy fits the bandit and keeps the laws of policies; the status is one of the vocabulary and says the truth; the
-    trace never worsens and is what `progress` was told; time limits are kept and leave bounds that hold; the same plan
-    comes out twice; bandit and method stay as they were. Sessions without repeats and continuous rewards are planned
-    with bounds that hold, or refused with an error that says so.
+    These are the laws. On small bandits of many kinds lower <= value of the policy <= optimum <= upper, compared with
+    brute force. The policy fits the bandit and keeps the laws of policies. The status is a `Status` and is true. The
+    trace never worsens and is what `progress` was told. Time limits are kept, and the bounds hold after them. The same
+    problem gives the same plan twice. Planning changes neither the bandit nor the method. Sessions without repeats and
+    continuous rewards are planned with bounds that hold, or refused with an error that says so.
 
     Args:
         method: what to check.
-        n_random: random bandits beside the named ones.
+        n_random: the number of random bandits, in addition to the named ones.
         patience: seconds by which a time limit may be passed.
 
     Returns:
@@ -82,7 +83,7 @@ class _Plans:
     def make(
         self, name: str, bandit: LatentBandit, horizon: int, *, may_refuse: bool = False, **options: Any
     ) -> _Planned:
-        """One plan; an error of the package is the caller's only where the method may refuse."""
+        """One plan; an error of the package is raised to the caller only where the method may refuse."""
         told: list[Bounds] = []
         try:
             result = plan(bandit, horizon=horizon, method=self.method, progress=told.append, **options)
@@ -143,7 +144,7 @@ def _optimum(bandit: LatentBandit, horizon: int, repeats: bool) -> float:
 def _status(case: _Plans) -> None:
     for name, planned in case.made.items():
         result = planned.plan
-        expect(result.status in list(Status), f"on '{name}' status must be a Status, got {result.status!r}")
+        expect(result.status in _STATUSES, f"on '{name}' status must be one of {_STATUSES}, got {result.status!r}")
         proved = result.upper - result.lower <= planned.tolerance
         seen = f"on '{name}' status is 'optimal', but the bounds are {result.lower:.9g} and {result.upper:.9g}"
         expect(result.status != "optimal" or proved, seen)
@@ -191,7 +192,7 @@ def _time_limit(case: _Plans) -> None:
     try:
         plan(large, horizon=6, method=case.method, time_limit=0.05)
     except LmabError:
-        return  # refused, which takes no time
+        return  # the planner refused, which takes no time
     seconds = time.perf_counter() - start
     expect(seconds <= 0.05 + case.patience, f"with time_limit=0.05 on {large} over 6 steps it took {seconds:.1f} s")
 
@@ -239,7 +240,7 @@ def _without_repeats(case: _Plans) -> str | None:
 
 
 def _plays_once(name: str, planned: _Planned) -> None:
-    policy, values = planned.plan.policy, planned.bandit.rewards.support  # the extremes are enough to branch
+    policy, values = planned.plan.policy, planned.bandit.rewards.support  # the lowest and the highest value are enough
     if not policy.deterministic:
         return  # its value is compared with the optimum
     for history in oracle.histories(lambda history: policy.act_on(history), values, planned.horizon):

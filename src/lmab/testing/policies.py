@@ -1,4 +1,4 @@
-"""check_policy: the laws that every policy keeps, whoever wrote it."""
+"""check_policy: the laws that every policy keeps, the package's and yours."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _MANY = 4000  # sessions whose arms are counted
 def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
     """Check that `policy` keeps the laws of policies on sessions of `bandit`.
 
-    The laws: one session and n sessions agree; `act_on` is stepping; a policy without chance repeats itself, one with
-    chance asks for `rng` and plays as often as its `distribution` says; masks are respected; observing changes no
-    state; `order_free`, `adaptive`, `n_arms` and `horizon` say the truth; bad arguments are refused by name; a saved
-    policy makes the same decisions; the repr is short.
+    These are the laws. One session and n sessions agree. `act_on` gives the same arm as playing step by step. A
+    deterministic policy repeats its decisions; a random policy asks for `rng` and plays arms as often as its
+    `distribution` says. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`, `n_arms`
+    and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The repr is
+    short.
 
     Args:
         policy: what to check.
-        bandit: where its sessions come from; it must have the policy's arms.
+        bandit: the bandit that is played; it must have the policy's arms.
 
     Returns:
         A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.
@@ -39,7 +40,7 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
         >>> from lmab.testing import check_policy
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> check_policy(lmab.Greedy(bandit), bandit)
-        Report(Greedy keeps 19 laws)
+        Report(Greedy keeps 20 laws)
     """
     return keep(type(policy).__name__, LAWS, Sessions(policy, bandit))
 
@@ -227,6 +228,20 @@ def _size(case: Sessions) -> None:
     expect(fine, f"arm_labels must be None or {case.bandit.n_arms} labels, got {labels!r}")
 
 
+def _repeats(case: Sessions) -> None:
+    if case.policy.repeats:
+        return  # it says that it may play an arm twice
+    _, rewards = case.played
+    steps = min(case.n_steps, case.bandit.n_arms)
+    state, mine = case.policy.start(case.n), np.empty((case.n, 0), np.int64)
+    for step in range(steps):
+        chosen = decide_all(case.policy, state)
+        again = np.flatnonzero((mine == chosen[:, None]).any(axis=1))
+        mine = np.column_stack([mine, chosen])
+        expect(not len(again), f"repeats is False, but a session plays the arms {mine[again[:1]].ravel().tolist()}")
+        state = case.policy.observe(state, chosen, rewards[step])
+
+
 def _horizon(case: Sessions) -> None:
     horizon = case.policy.horizon
     state = case.policy.start()
@@ -311,6 +326,7 @@ LAWS: dict[str, Law[Sessions]] = {
     "a mask that leaves nothing to play is refused": _bad_masks,
     "order_free says the truth": _order_free,
     "adaptive says the truth": _adaptive,
+    "repeats says the truth": _repeats,
     "horizon says the truth": _horizon,
     "bad arms and rewards are refused": _bad_observations,
     "a saved policy makes the same decisions": _saved,

@@ -1,4 +1,4 @@
-"""Laws, one after the other: the first that is broken raises, and a report says which were kept."""
+"""The report of a check: laws are checked in order, the first broken one raises, and the report lists those kept."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class BrokenLaw(AssertionError):
 
     Examples:
         >>> import lmab
-        >>> class Stubborn(lmab.Greedy):
-        ...     kind = "stubborn"
+        >>> class Unmoved(lmab.Greedy):
+        ...     kind = "unmoved"
         ...     adaptive = False  # but it does look at rewards
         >>> bandit = lmab.random_bandit(3, 4, rng=0)
-        >>> lmab.testing.check_policy(Stubborn(bandit), bandit)
+        >>> lmab.testing.check_policy(Unmoved(bandit), bandit)
         Traceback (most recent call last):
         ...
-        lmab.testing.report.BrokenLaw: Stubborn breaks the law 'adaptive says the truth': the same arms ...
+        lmab.testing.report.BrokenLaw: Unmoved breaks the law 'adaptive says the truth': the same arms ...
     """
 
 

@@ -1,4 +1,4 @@
-"""Random sessions, and what a policy decides after each of their steps: the material of the laws of policies."""
+"""Random sessions, and what a policy decides after each of their steps; the laws of policies are checked on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels in Numba."""
+"""The kernels, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .. import announce_compilation
 
 
 class _Announcer(event.Listener):
-    """Numba tells it about every compilation; what is loaded from its cache on disk is none."""
+    """Numba calls it for every compilation; loading from Numba's cache on disk is not a compilation."""
 
     def on_start(self, event: event.Event) -> None:
         announce_compilation()

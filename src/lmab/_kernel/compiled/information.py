@@ -1,4 +1,4 @@
-"""The missing information in Numba: an episode of H steps touches H * H blocks of M * K coordinates, and no others."""
+"""The missing information, in Numba: an episode of H steps changes H * H blocks of M * K coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums behind the empirical moments of a core set, in one pass over the episodes."""
+"""The sums from which the moments of a core set are made, in Numba, in one pass over the episodes."""
 
 from __future__ import annotations
 

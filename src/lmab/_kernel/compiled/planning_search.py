@@ -1,4 +1,4 @@
-"""Heuristic search between two bounds, in Numba. See `reference.planning_search`: what is computed and why.
+"""Heuristic search between two bounds, in Numba; `reference.planning_search` says what is computed and why.
 
 Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
 remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..reference.planning_search import CAP, CLOSED, FULL, KEEP, MORE, SHRINK
+from ..reference.planning_search import CLOSED, FULL, KEEP, MORE, SHRINK, TINY
 from .planning_lookahead import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every context's row stays in the first-level cache
@@ -23,22 +23,21 @@ part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as 
 
 
 @fast
-def run_trials(arms, lower, upper, nodes, horizon, tolerance, work):
+def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
     n_arms, n_contexts = arms.means.shape
     n_values = arms.table.shape[0] // n_arms
     fresh = np.zeros(n_arms, np.bool_)
     favourites = np.zeros(horizon + 1, np.int64)  # the best arm of the last node with so many steps to go
     children, planes = np.empty((n_values, n_contexts)), np.empty(n_values)
-    scratch = np.empty(max(BLOCK, len(arms.last)))
+    scratch = np.empty(2 * n_contexts + 2 * BLOCK)
     path = np.zeros(horizon + 1, np.int64)
     spent = np.zeros(1, np.int64)
     while _room(lower, upper, nodes, horizon, n_values):
         depth, down, lowest = 0, True, LOW
         while depth >= 0:
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
-            known = nodes.solved[node]
-            arm = _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent)
+            arm = _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent)
             if down:
                 child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, children, scratch, spent)
                 down = child >= 0
@@ -46,7 +45,7 @@ def run_trials(arms, lower, upper, nodes, horizon, tolerance, work):
                 depth += 1
                 path[depth] = child
             else:
-                _tighten_upper(arms, upper, nodes, node, arm, steps, known, tolerated, children, scratch)
+                _tighten_upper(arms, upper, nodes, node, steps, tolerated, scratch)
                 lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerated, children, scratch, spent)
                 depth -= 1
         if nodes.upper[0] - lowest <= tolerance:
@@ -66,28 +65,32 @@ def _room(lower, upper, nodes, horizon, n_values):
 
 
 @part
-def _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent):
+def _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent):
     """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
     values = nodes.values
     arm = _argmax(values, node)
     if not nodes.solved[node]:
         for other in range(len(fresh)):
             fresh[other] = False
+        if price.rates[steps] > 0.0:
+            for m in range(len(price.logs)):
+                price.logs[m] = np.log(max(nodes.beliefs[node, m], TINY))
+        _know_own(arms, upper, nodes, node, steps - 1, scratch, spent)
         arm, best = favourites[steps], LOW
         while not fresh[arm]:
-            value = _arm_value(arms, upper, nodes, node, arm, steps - 1, best, children, planes, scratch, spent)
+            value = _arm_value(arms, price, upper, nodes, node, arm, steps - 1, best, children, planes, scratch, spent)
             values[node, arm] = min(values[node, arm], value)
             best = max(best, values[node, arm])
             fresh[arm] = True
             arm = _argmax(values, node)
         nodes.upper[node] = min(nodes.upper[node], values[node, arm])
-        nodes.solved[node] = steps <= 3
+        nodes.solved[node] = steps <= 2
         favourites[steps] = arm
     return arm
 
 
 @part
-def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, planes, scratch, spent):
+def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, planes, scratch, spent):
     """An upper bound on the arm's Q-value, `steps` to go after it; as soon as it is below `enough` it will do.
 
     The node remembers every code's share in it and which points, from `low` to `high`, these already know.
@@ -98,97 +101,175 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, planes, s
     value = mean
     for z in range(n_values):
         mass = _child(nodes.beliefs, node, arms.table, first + z, children, z)
-        for m in range(n_contexts):
-            children[z, m] = max(children[z, m], mass / CAP)
         planes[z] = steps * _plane(arms.corner, children, z)
         if high < 0:
-            shares[node, first + z] = planes[z]
-        if steps > 2:
+            drop = _from_parent(arms, nodes, node, first + z, steps, scratch)
+            shares[node, first + z] = planes[z] + drop
+            if price.rates[steps] > 0.0:
+                bound = _price(price, arms.log_table, children, z, mass, first + z, steps)
+                shares[node, first + z] = min(shares[node, first + z], bound)
+        if steps > 1:
             known = _find(nodes, nodes.keys[node] + arms.keys[first + z], children, z)
             if known >= 0:
                 shares[node, first + z] = min(shares[node, first + z], nodes.upper[known])
         value += shares[node, first + z]
     if high < 0:
         low, high = count, count
-    floor = max(0, count - 2 * BLOCK) if steps == 2 else 0  # beyond that, V_2 itself is cheaper
-    while value > enough and (high < count or low > floor):
+    while value > enough and (high < count or low > 0):
         # What is new since the last time; then the rest from the newest on: near to where the search is now.
         if high < count:
             start, stop = high, min(high + BLOCK, count)
             high = stop
         else:
-            start, stop = max(floor, low - BLOCK), low
+            start, stop = max(0, low - BLOCK), low
             low = start
         value = mean
         for z in range(n_values):
-            drop = _sawtooth(upper.inverse, upper.drops, steps, start, stop, children, z, scratch)
+            drop = _sawtooth(arms.spread, upper, steps, start, stop, children, z, scratch)
             shares[node, first + z] = min(shares[node, first + z], planes[z] + drop)
             value += shares[node, first + z]
-        spent[0] += (stop - start) * n_contexts * n_values
+        spent[0] += 2 * (stop - start) * n_contexts * n_values
     nodes.low[node, arm], nodes.high[node, arm] = low, high
-    if steps <= 2 and value > enough:
+    if steps == 1 and value > enough:
         for z in range(n_values):
             value -= shares[node, first + z]
-            shares[node, first + z] = _exact(arms, children, z, steps, scratch, spent)
+            shares[node, first + z] = _dot(arms.last, _last_step(arms.last, children, z), children, z)
             value += shares[node, first + z]
-            if value <= enough:
-                break
+        spent[0] += n_values * arms.last.size
     return value
 
 
 @fast
-def _sawtooth(inverse, drops, steps, start, stop, beliefs, row, ratios):
-    """How far below the corner plane the points from `start` to `stop` push the bound at a belief."""
-    size, n_contexts, best, first = stop - start, beliefs.shape[1], 0.0, beliefs[row, 0]
-    ones = inverse[steps, 0, start:stop]
+def _sawtooth(spread, upper, steps, start, stop, beliefs, row, scratch):
+    """How far below the corner plane the points from `start` to `stop`, at most a block, push the bound at a belief.
+
+    Every point is tried with the factors mass and mass / 2; the best at each is then given its best factor.
+    """
+    size, n_contexts, mass = stop - start, beliefs.shape[1], _sum(beliefs, row)
+    half, drops = 0.5 * mass, upper.drops[steps, start:stop]
+    ones, twos = scratch[2 * n_contexts : 2 * n_contexts + size], scratch[2 * n_contexts + BLOCK :][:size]
     for i in range(size):
-        ratios[i] = first * ones[i]
-    for m in range(2 - (n_contexts - 1) % 2, n_contexts, 2):  # two contexts at a time: half the traffic on `ratios`
-        ones, twos = inverse[steps, m, start:stop], inverse[steps, m - 1, start:stop]
-        first, second = beliefs[row, m], beliefs[row, m - 1]
+        ones[i] = mass * drops[i]
+        twos[i] = half * drops[i]
+    for m in range(n_contexts):
+        there, weight, here = upper.beliefs[steps, m, start:stop], steps * spread[m], beliefs[row, m]
         for i in range(size):
-            ratios[i] = min(ratios[i], min(first * ones[i], second * twos[i]))
-    ones = drops[steps, start:stop]
-    for i in range(size):
-        best = min(best, ratios[i] * ones[i])
+            ones[i] += weight * max(0.0, mass * there[i] - here)
+            twos[i] += weight * max(0.0, half * there[i] - here)
+    first, second = _lowest(ones, size), _lowest(twos, size)
+    best = 0.0
+    if ones[first] < 0.0:
+        best = min(best, _best_factor(spread, upper, steps, start + first, beliefs, row, scratch))
+    if twos[second] < 0.0 and second != first:
+        best = min(best, _best_factor(spread, upper, steps, start + second, beliefs, row, scratch))
     return best
 
 
-@part
-def _exact(arms, beliefs, row, steps, scratch, spent):
-    """V_1 or V_2 at a belief."""
-    if steps == 1:
-        spent[0] += arms.last.size
-        return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row)
-    return _two_steps(arms, beliefs, row, scratch, spent)[0]
+@fast
+def _lowest(values, size):
+    low, where = 0.0, 0
+    for i in range(size):
+        low = min(low, values[i])
+    if low < 0.0:
+        while values[where] != low:
+            where += 1
+    return where
 
 
 @fast
-def _two_steps(arms, beliefs, row, scratch, spent):
-    """V_2 at a belief and the arm that reaches it, without looking at arms that full knowledge would not save."""
-    n_arms, n_contexts = arms.means.shape
-    n_values, n_last = arms.table.shape[0] // n_arms, arms.last.shape[0]
-    corner, where = _plane(arms.corner, beliefs, row), 0
-    best = 2 * _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row)
-    best -= 1e-12 * abs(best)  # so that the arm itself is looked at below
-    for arm in range(n_arms):
-        value = _dot(arms.means, arm, beliefs, row)
-        if value + corner > best:
-            for code in range(arm * n_values, (arm + 1) * n_values):
-                for k in range(n_last):
-                    scratch[k] = 0.0
-                for m in range(n_contexts):
-                    factor, means = beliefs[row, m] * arms.table[code, m], arms.last_columns[m]
-                    for k in range(n_last):
-                        scratch[k] += factor * means[k]
-                top = LOW
-                for k in range(n_last):
-                    top = max(top, scratch[k])
-                value += top
-            spent[0] += n_values * arms.last.size
-            if value > best:
-                best, where = value, arm
-    return best, where
+def _best_factor(spread, upper, steps, point, beliefs, row, scratch):
+    """min over c >= 0 of c * drop + sum_m steps * spread_m * max(0, c * point_m - x_m)."""
+    n_contexts = beliefs.shape[1]
+    for m in range(n_contexts):
+        there = max(upper.beliefs[steps, m, point], TINY)
+        scratch[m] = beliefs[row, m] / there
+        scratch[n_contexts + m] = steps * spread[m] * there
+    return _knapsack(scratch, n_contexts, -upper.drops[steps, point])
+
+
+@fast
+def _knapsack(scratch, n, need):
+    """min over c of sum_m g_m * max(0, c - r_m) - need * c, with r = scratch[:n], g = scratch[n : 2n].
+
+    The minimum lies at the r where the sum of g reaches `need`: quickselect by weight. Whatever c it ends with, the
+    value returned is that of c, so a rounding error cannot make the bound wrong.
+    """
+    low, high, c, slope, offset = 0, n, 0.0, 0.0, 0.0
+    while high > low:
+        c = scratch[(low + high) // 2]
+        below, at, top = low, low, high  # [low, below) is smaller than c, [below, at) equal, [top, high) larger
+        smaller, area, equal = 0.0, 0.0, 0.0
+        while at < top:
+            r, g = scratch[at], scratch[n + at]
+            if r < c:
+                smaller += g
+                area += g * r
+                _swap(scratch, n, at, below)
+                below += 1
+                at += 1
+            elif r > c:
+                top -= 1
+                _swap(scratch, n, at, top)
+            else:
+                equal += g
+                at += 1
+        if slope + smaller >= need:
+            high = below
+        else:
+            slope += smaller
+            offset += area
+            if slope + equal >= need:
+                break
+            slope += equal
+            offset += equal * c
+            low = top
+    return min(0.0, c * (slope - need) - offset)
+
+
+@part
+def _swap(scratch, n, i, j):
+    scratch[i], scratch[j] = scratch[j], scratch[i]
+    scratch[n + i], scratch[n + j] = scratch[n + j], scratch[n + i]
+
+
+@part
+def _know_own(arms, upper, nodes, node, steps, scratch, spent):
+    """How far V_steps at the node's own belief lies below the corner plane, as far as the points know."""
+    if nodes.seen[node] < 0:
+        nodes.seen[node], nodes.own[node] = 0, 0.0
+        if steps == 1:
+            best = _dot(arms.last, _last_step(arms.last, nodes.beliefs, node), nodes.beliefs, node)
+            nodes.own[node] = min(0.0, best - _plane(arms.corner, nodes.beliefs, node))
+    while nodes.seen[node] < upper.counts[steps]:
+        start = nodes.seen[node]
+        stop = min(start + BLOCK, upper.counts[steps])
+        drop = _sawtooth(arms.spread, upper, steps, start, stop, nodes.beliefs, node, scratch)
+        nodes.own[node], nodes.seen[node] = min(nodes.own[node], drop), stop
+        spent[0] += 2 * (stop - start) * nodes.beliefs.shape[1]
+
+
+@fast
+def _from_parent(arms, nodes, node, code, steps, scratch):
+    """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities."""
+    n_contexts = nodes.beliefs.shape[1]
+    if nodes.own[node] >= 0.0:
+        return 0.0
+    for m in range(n_contexts):
+        scratch[m] = arms.table[code, m]
+        scratch[n_contexts + m] = steps * arms.spread[m] * nodes.beliefs[node, m]
+    return _knapsack(scratch, n_contexts, -nodes.own[node])
+
+
+@fast
+def _price(price, log_table, children, z, mass, code, steps):
+    """The information price's bound at a child whose parent's logarithms are in `price.logs`."""
+    total, rate = 0.0, price.rates[steps]
+    if mass > 0.0:
+        log_mass = np.log(mass)
+        for m in range(children.shape[1]):
+            ratio = price.logs[m] + log_table[code, m] - price.log_prior[m] - log_mass
+            total += children[z, m] * (price.planes[steps, m] + rate * ratio)
+    return total
 
 
 @fast
@@ -207,7 +288,7 @@ def _widest(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, 
     """The child of `arm` whose bounds are furthest apart beyond what is tolerated, as a node; -1 if none is."""
     child, chosen = np.int64(-1), np.int64(-1)  # not literals, for which callees would be compiled once more
     excess, first = 0.0, arm * children.shape[0]
-    if steps > 2:
+    if steps > 1:
         for z in range(children.shape[0]):
             mass = _child(nodes.beliefs, node, arms.table, first + z, children, z)
             value, _ = _best_vector(lower.vectors, lower.counts, steps, children, z, scratch)
@@ -224,19 +305,19 @@ def _widest(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, 
 
 
 @part
-def _tighten_upper(arms, upper, nodes, node, arm, steps, known, tolerance, children, scratch):
+def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
     """The node's upper bound as a sawtooth point, where it improves on the points there are.
 
     A point that falls by much is put last again, where all who look for news find it, and dies where it was.
     """
-    n_values, mass, point, current = children.shape[0], _sum(nodes.beliefs, node), nodes.points[node], 0.0
+    mass, point, current = _sum(nodes.beliefs, node), nodes.points[node], 0.0
     drop = (nodes.upper[node] - steps * _plane(arms.corner, nodes.beliefs, node)) / mass
     if point >= 0:
         current = upper.drops[steps, point] * mass
     else:
         for start in range(0, upper.counts[steps], BLOCK):
             stop = min(start + BLOCK, upper.counts[steps])
-            there = _sawtooth(upper.inverse, upper.drops, steps, start, stop, nodes.beliefs, node, scratch)
+            there = _sawtooth(arms.spread, upper, steps, start, stop, nodes.beliefs, node, scratch)
             current = min(current, there)
     gain = current / mass - drop
     if point >= 0 and 0.0 < gain < NEWS * tolerance:
@@ -245,19 +326,13 @@ def _tighten_upper(arms, upper, nodes, node, arm, steps, known, tolerance, child
         if point >= 0:
             upper.drops[steps, point] = 0.0
         nodes.points[node] = _add_point(upper, steps, nodes.beliefs, node, mass, drop)
-    if steps == 3 and not known:  # solved just now: what it knows of V_2 spares others the exact computation
-        for z in range(n_values):
-            mass = _child(nodes.beliefs, node, arms.table, arm * n_values + z, children, z)
-            if mass > 0.0:
-                plane = (steps - 1) * _plane(arms.corner, children, z)
-                _add_point(upper, steps - 1, children, z, mass, (nodes.shares[node, arm * n_values + z] - plane) / mass)
 
 
 @fast
 def _add_point(upper, steps, beliefs, row, mass, drop):
     point = upper.counts[steps]
     for m in range(beliefs.shape[1]):
-        upper.inverse[steps, m, point] = mass / max(beliefs[row, m], mass / CAP)
+        upper.beliefs[steps, m, point] = beliefs[row, m] / mass
     upper.drops[steps, point] = drop
     upper.counts[steps] = point + 1
     return point
@@ -265,55 +340,29 @@ def _add_point(upper, steps, beliefs, row, mass, drop):
 
 @part
 def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent):
-    """Back up `arm` at the node; keep the vector, and those of its leaves, if it gains. Returns the lower bound."""
+    """Back up `arm` at the node; keep the vector if it gains. Returns the lower bound there."""
     n_values, n_contexts = children.shape
-    later, firsts = np.empty((n_values + 1, n_contexts)), np.empty(n_values, np.int64)  # the last row: the vector
+    vector = np.empty((1, n_contexts))
     for m in range(n_contexts):
-        later[n_values, m] = arms.means[arm, m]
+        vector[0, m] = arms.means[arm, m]
     for z in range(n_values):
         code = arm * n_values + z
         _child(nodes.beliefs, node, arms.table, code, children, z)
-        if steps <= 3:
-            firsts[z] = _leaf_vector(arms, children, z, steps - 1, later, scratch, spent)
+        if steps == 2:
+            best = _last_step(arms.last, children, z)
+            for m in range(n_contexts):
+                vector[0, m] += arms.table[code, m] * arms.last[best, m]
         else:
             _, best = _best_vector(lower.vectors, lower.counts, steps - 1, children, z, scratch)
             for m in range(n_contexts):
-                later[z, m] = lower.vectors[steps - 1, m, best]
-        for m in range(n_contexts):
-            later[n_values, m] += arms.table[code, m] * later[z, m]
+                vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
     spent[0] += children.size * lower.counts[steps]
     current, _ = _best_vector(lower.vectors, lower.counts, steps, nodes.beliefs, node, scratch)
-    value = _dot(later, n_values, nodes.beliefs, node)
+    value = _dot(vector, 0, nodes.beliefs, node)
     if value > current + KEEP * tolerance * _sum(nodes.beliefs, node):
         current = value
-        if steps == 3:
-            for z in range(n_values):
-                _append(lower, steps - 1, firsts[z], later, z)
-        _append(lower, steps, arms.names[arm], later, n_values)
+        _append(lower, steps, arms.names[arm], vector, 0)
     return current
-
-
-@part
-def _leaf_vector(arms, beliefs, row, steps, later, scratch, spent):
-    """The vector of the plan that reaches V_1 or V_2 at a belief, into its row of `later`; returns its first arm."""
-    n_values, n_contexts = beliefs.shape
-    grandchildren = np.empty((n_values, n_contexts))
-    if steps == 1:
-        best = _last_step(arms.last, beliefs, row)
-        name = arms.last_names[best]
-        for m in range(n_contexts):
-            later[row, m] = arms.last[best, m]
-    else:
-        _, arm = _two_steps(arms, beliefs, row, scratch, spent)
-        name = arms.names[arm]
-        for m in range(n_contexts):
-            later[row, m] = arms.means[arm, m]
-        for code in range(arm * n_values, (arm + 1) * n_values):
-            _child(beliefs, row, arms.table, code, grandchildren, row)
-            best = _last_step(arms.last, grandchildren, row)
-            for m in range(n_contexts):
-                later[row, m] += arms.table[code, m] * arms.last[best, m]
-    return name
 
 
 @fast
@@ -377,10 +426,11 @@ def _add_node(arms, nodes, beliefs, row, key, steps):
     for m in range(beliefs.shape[1]):
         nodes.beliefs[node, m] = beliefs[row, m]
     for arm in range(arms.means.shape[0]):
-        nodes.values[node, arm] = _dot(arms.means, arm, beliefs, row) + (steps - 1) * corner
+        mean = _dot(arms.means, arm, beliefs, row)
+        nodes.values[node, arm] = steps * mean if arms.flat[arm] else mean + (steps - 1) * corner
         nodes.high[node, arm] = -1
     nodes.upper[node], nodes.points[node] = steps * corner, -1
-    nodes.solved[node], nodes.keys[node], nodes.steps[node] = False, key, steps
+    nodes.solved[node], nodes.keys[node], nodes.steps[node], nodes.seen[node] = False, key, steps, -1
     slot = key & mask
     while nodes.slots[slot] >= 0:
         slot = (slot + 1) & mask

@@ -1,1 +1,1 @@
-"""Plain NumPy: what every kernel must compute."""
+"""The kernels in plain NumPy, which specify what every compiled kernel must compute."""

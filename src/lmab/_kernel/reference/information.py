@@ -1,4 +1,4 @@
-"""What hiding the contexts costs in information (Louis, 1982), summed over the episodes of a log.
+"""The missing information: what is lost because contexts are hidden (Louis, 1982), summed over episodes.
 
 With the context known, an episode's score (the gradient of its log-likelihood) has, for every context m, an entry 1 at
 coordinate m (the logits of the weights) and, for every step, a score of K entries at the coordinates of the step's arm

@@ -1,4 +1,4 @@
-"""Sums behind the empirical moments of a core set: what the kernel must compute."""
+"""The sums from which the moments of a core set are made: what the kernel must compute."""
 
 from __future__ import annotations
 

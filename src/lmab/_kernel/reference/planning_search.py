@@ -4,10 +4,16 @@ Everything lives on unnormalised beliefs x = w * prod P, on which optimal values
 homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
 
     lower  L_t(x) = max_i vectors[t, :, i] . x                     each vector is the value of a plan for t steps
-    upper  U_t(x) = t * corner . x + min(0, min_i drops[t, i] * min_m x_m * inverse[t, m, i])       (sawtooth)
+    upper  U_t(x) = t * corner . x + min over i and c >= 0 of c * drop_i + t * spread . max(0, c * point_i - x)
+    price  planes[t] . x + rates[t] * sum_m x_m log(x_m / (|x| prior_m))               (docs/information-price.md)
 
-V_1 and V_2 are computed exactly wherever they are needed, so trials end with 3 steps to go. Nodes are multisets of
-observations, found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
+The second is the soft sawtooth. Every plan's vector alpha lies between t * lowest mean and t * corner, and at a point
+b whose value is at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
+V_1 is computed exactly wherever it is needed, so trials end with 2 steps to go. Nodes are multisets of observations,
+found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
+
+An arm that tells nothing (`flat`) may as well wait until the end. So where it is best now, it is also best to the end,
+and t times its mean may stand for its Q-value: the highest of all is still at least V_t.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer
 
-CAP = 1e30  # inverse beliefs are capped here, beliefs floored at its inverse times their mass
+TINY = 1e-300  # probabilities below count as this where a logarithm or a ratio is taken
 KEEP = 1e-3  # a new vector or point must improve by this fraction of the tolerated error
 SHRINK = 1 - 2 * KEEP  # a step later less error is tolerated, by more than what KEEP may lose: else trials could stall
 
@@ -32,10 +38,21 @@ class Arms(NamedTuple):
     means: Float[Array, "A M"]
     names: Integer[Array, "A"]  # what each arm is called outside
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
-    last_columns: Float[Array, "M K"]
     last_names: Integer[Array, "K"]
     corner: Float[Array, "M"]  # the best mean of every context
+    spread: Float[Array, "M"]  # by how much it exceeds the lowest
+    flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every context
+    log_table: Float[Array, "D M"]
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
+
+
+class Price(NamedTuple):
+    """The information price, by steps to go; rates of 0: there is none."""
+
+    planes: Float[Array, "T M"]
+    rates: Float[Array, "T"]
+    log_prior: Float[Array, "M"]
+    logs: Float[Array, "M"]  # scratch: logarithms of the belief at hand
 
 
 class Lower(NamedTuple):
@@ -49,7 +66,7 @@ class Lower(NamedTuple):
 class Upper(NamedTuple):
     """Sawtooth points by steps to go."""
 
-    inverse: Float[Array, "T M capacity"]  # 1 / x_m of the normalised point
+    beliefs: Float[Array, "T M capacity"]  # the normalised points
     drops: Float[Array, "T capacity"]  # how far its value lies below the corner plane: <= 0
     counts: Integer[Array, "T"]
 
@@ -65,21 +82,25 @@ class Nodes(NamedTuple):
     high: Integer[Array, "capacity A"]
     points: Integer[Array, "capacity"]  # the node's sawtooth point, -1 for none
     solved: Bool[Array, "capacity"]  # its upper bound is the optimal value
+    own: Float[Array, "capacity"]  # how far V of its own belief, with a step less to go, lies below the corner plane
+    seen: Integer[Array, "capacity"]  # ... as far as this many points know; -1: never asked
     keys: Integer[Array, "capacity"]
     steps: Integer[Array, "capacity"]  # to go
     slots: Integer[Array, "table"]  # open addressing: node by key; a power of two, -1 where free
     counts: Integer[Array, "1"]
 
 
-def run_trials(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float, work: int) -> int:
+def run_trials(
+    arms: Arms, price: Price, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float, work: int
+) -> int:
     """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
     spent = 0
     while room(lower, upper, nodes, horizon, len(arms.table) // len(arms.means)):
-        path = _descend(arms, lower, upper, nodes, horizon, tolerance)
+        path = _descend(arms, price, lower, upper, nodes, horizon, tolerance)
         for depth in range(len(path) - 1, -1, -1):
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
             if depth < len(path) - 1:
-                _refresh(arms, upper, nodes, node, steps)
+                _refresh(arms, price, upper, nodes, node, steps)
             _tighten_upper(arms, upper, nodes, node, steps, tolerated)
             _raise_lower(arms, lower, nodes, node, steps, tolerated)
         spent += sum(int(lower.counts[t] + upper.counts[t]) for t in range(horizon)) * arms.table.size
@@ -104,19 +125,21 @@ def room(lower: Lower, upper: Upper, nodes: Nodes, horizon: int, n_values: int) 
     )
 
 
-def _descend(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float) -> list[int]:
+def _descend(
+    arms: Arms, price: Price, lower: Lower, upper: Upper, nodes: Nodes, horizon: int, tolerance: float
+) -> list[int]:
     """From the start: the arm of the highest upper bound, the value with the largest excess. Returns the nodes."""
     path, node, steps = [0], 0, horizon
     n_values = len(arms.table) // len(arms.means)
     while True:
-        arm = _refresh(arms, upper, nodes, node, steps)
+        arm = _refresh(arms, price, upper, nodes, node, steps)
         steps, tolerance = steps - 1, tolerance * SHRINK
-        if steps <= 2:
+        if steps <= 1:
             return path
         excess, chosen = 0.0, -1
         for code in range(arm * n_values, (arm + 1) * n_values):
             child = nodes.beliefs[node] * arms.table[code]
-            bound = _upper_value(arms, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps)
+            bound = _upper_value(arms, price, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps)
             extra = bound - _best_vector(lower, child, steps)[0] - tolerance * child.sum()
             if extra > excess:
                 excess, chosen = extra, code
@@ -129,7 +152,7 @@ def _descend(arms: Arms, lower: Lower, upper: Upper, nodes: Nodes, horizon: int,
         path.append(node)
 
 
-def _refresh(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int) -> int:
+def _refresh(arms: Arms, price: Price, upper: Upper, nodes: Nodes, node: int, steps: int) -> int:
     """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
     values, fresh = nodes.values[node], np.zeros(len(arms.means), bool)
     n_values = len(arms.table) // len(arms.means)
@@ -140,43 +163,47 @@ def _refresh(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int) -> i
         value = arms.means[arm] @ nodes.beliefs[node]
         for code in range(arm * n_values, (arm + 1) * n_values):
             child = nodes.beliefs[node] * arms.table[code]
-            value += _upper_value(arms, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps - 1)
+            value += _upper_value(arms, price, upper, nodes, child, nodes.keys[node] + arms.keys[code], steps - 1)
         values[arm] = min(values[arm], value)
         fresh[arm] = True
     nodes.upper[node] = min(nodes.upper[node], values.max())
-    nodes.solved[node] |= steps <= 3
+    nodes.solved[node] |= steps <= 2
     return int(values.argmax())
 
 
-def _upper_value(arms: Arms, upper: Upper, nodes: Nodes, x: Float[Array, "M"], key: int, steps: int) -> float:
-    if steps <= 2:
-        return leaf(arms, x, steps)[0]
-    bound = steps * (arms.corner @ x) + sawtooth(upper, x, steps)
+def _upper_value(
+    arms: Arms, price: Price, upper: Upper, nodes: Nodes, x: Float[Array, "M"], key: int, steps: int
+) -> float:
+    if steps == 1:
+        return float((arms.last @ x).max())
+    bound = min(steps * (arms.corner @ x) + sawtooth(arms, upper, x, steps), price_bound(price, x, steps))
     node = find(nodes, key, x)
     return float(bound if node < 0 else min(bound, nodes.upper[node]))
 
 
-def sawtooth(upper: Upper, x: Float[Array, "M"], steps: int) -> float:
+def sawtooth(arms: Arms, upper: Upper, x: Float[Array, "M"], steps: int) -> float:
     """How far below the corner plane the points push the bound at x."""
-    count = upper.counts[steps]
-    floored = np.maximum(x, x.sum() / CAP)
-    ratios = (floored[:, None] * upper.inverse[steps, :, :count]).min(axis=0)
-    return float((ratios * upper.drops[steps, :count]).min(initial=0.0))
+    points, drops = upper.beliefs[steps].T, upper.drops[steps]
+    each = [knapsack(points[i], drops[i], steps * arms.spread, x) for i in range(upper.counts[steps])]
+    return min(each, default=0.0)
 
 
-def leaf(arms: Arms, x: Float[Array, "M"], steps: int) -> tuple[float, int, Float[Array, "M"]]:
-    """V_1 or V_2 at x, the arm that reaches it and the vector of its plan."""
-    if steps == 1:
-        best = int((arms.last @ x).argmax())
-        return float(arms.last[best] @ x), int(arms.last_names[best]), arms.last[best]
-    children = x * arms.table
-    continuations = children @ arms.last.T
-    values = arms.means @ x + continuations.max(axis=1).reshape(len(arms.means), -1).sum(axis=1)
-    arm = int(values.argmax())
-    n_values = len(arms.table) // len(arms.means)
-    codes = slice(arm * n_values, (arm + 1) * n_values)
-    vector = arms.means[arm] + (arms.table[codes] * arms.last[continuations[codes].argmax(axis=1)]).sum(axis=0)
-    return float(values[arm]), int(arms.names[arm]), vector
+def knapsack(point: Float[Array, "M"], drop: float, weights: Float[Array, "M"], x: Float[Array, "M"]) -> float:
+    """min over c >= 0 of c * drop + weights . max(0, c * point - x): convex and piecewise linear, so at some ratio."""
+    ratios = np.append(x / np.maximum(point, TINY), 0.0)
+    ratios = ratios[np.isfinite(ratios)]
+    return float((ratios * drop + np.maximum(0, np.outer(ratios, point) - x) @ weights).min())
+
+
+def price_bound(price: Price, x: Float[Array, "M"], steps: int) -> float:
+    """planes . x + rate * (relative entropy of x and the prior, times the mass of x)."""
+    mass = x.sum()
+    if price.rates[steps] == 0:
+        return float("inf")
+    if mass == 0:
+        return 0.0
+    ratios = np.log(np.maximum(x, TINY)) - np.log(mass) - price.log_prior
+    return float(x @ (price.planes[steps] + price.rates[steps] * ratios))
 
 
 def _best_vector(lower: Lower, x: Float[Array, "M"], steps: int) -> tuple[float, int]:
@@ -192,9 +219,9 @@ def _tighten_upper(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int
     point = nodes.points[node]
     if point >= 0:
         upper.drops[steps, point] = min(upper.drops[steps, point], drop)
-    elif drop * mass < sawtooth(upper, x, steps) - KEEP * tolerance * mass:
+    elif drop * mass < sawtooth(arms, upper, x, steps) - KEEP * tolerance * mass:
         point = upper.counts[steps]
-        upper.inverse[steps, :, point] = np.minimum(CAP, mass / np.maximum(x, mass / CAP))
+        upper.beliefs[steps, :, point] = x / mass
         upper.drops[steps, point] = drop
         upper.counts[steps] += 1
         nodes.points[node] = point
@@ -204,19 +231,15 @@ def _raise_lower(arms: Arms, lower: Lower, nodes: Nodes, node: int, steps: int, 
     """Back up the arm of the highest upper bound at the node; keep the vector if it gains."""
     x, arm = nodes.beliefs[node], int(nodes.values[node].argmax())
     n_values = len(arms.table) // len(arms.means)
-    vector, leaves = arms.means[arm].copy(), []
+    vector = arms.means[arm].copy()
     for code in range(arm * n_values, (arm + 1) * n_values):
         child = x * arms.table[code]
-        if steps - 1 <= 2:
-            _, first, later = leaf(arms, child, steps - 1)
-            leaves.append((first, later))
+        if steps == 2:
+            later = arms.last[int((arms.last @ child).argmax())]
         else:
             later = lower.vectors[steps - 1, :, _best_vector(lower, child, steps - 1)[1]]
         vector += arms.table[code] * later
     if vector @ x > _best_vector(lower, x, steps)[0] + KEEP * tolerance * x.sum():
-        if steps == 3:
-            for first, later in leaves:
-                _append(lower, 2, first, later)
         _append(lower, steps, int(arms.names[arm]), vector)
 
 
@@ -243,10 +266,12 @@ def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: in
     node = int(nodes.counts[0])
     nodes.counts[0] += 1
     nodes.beliefs[node] = x
-    nodes.values[node] = arms.means @ x + (steps - 1) * (arms.corner @ x)
+    means = arms.means @ x
+    nodes.values[node] = np.where(arms.flat, steps * means, means + (steps - 1) * (arms.corner @ x))
     nodes.upper[node] = steps * (arms.corner @ x)
     nodes.high[node] = -1
-    nodes.points[node], nodes.solved[node], nodes.keys[node], nodes.steps[node] = -1, False, key, steps
+    nodes.points[node], nodes.solved[node], nodes.seen[node] = -1, False, -1
+    nodes.keys[node], nodes.steps[node] = key, steps
     mask = len(nodes.slots) - 1
     slot = int(key) & mask
     while nodes.slots[slot] >= 0:

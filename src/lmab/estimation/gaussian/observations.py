@@ -39,6 +39,10 @@ class GaussianObservations(Observations):
         return cls(log)
 
     @property
+    def known_scale(self) -> float | None:
+        return self.log.known_scale
+
+    @property
     def episodes(self) -> Episodes:  # type: ignore[override]
         return self.log.episodes
 

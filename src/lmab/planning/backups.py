@@ -1,0 +1,214 @@
+"""Rounds of backups: simulate sessions, then work out plans at their beliefs, from the last step to the first.
+
+Only a few arms are backed up at each belief: the best of a quick one-step lookahead, and what the plans found so far
+would play. Whatever is tried, each vector is the value of a plan, computed in double precision; single precision only
+chooses what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from .problem import Problem
+
+#: Vectors and the first arm of each one's plan; sets of different sizes meet in one call, so no axis has a name.
+VectorSet = tuple[Float[Array, "_ M"], Integer[Array, "_"]]
+
+_CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
+_ENDS = 32  # arms that the quick lookahead may stay with
+_CHUNK = 1 << 21  # numbers computed at once
+_LOOKAHEAD, _OWN = 0.45, 0.8  # shares of simulated steps: the lookahead's arm, the plans' own arm; the rest: candidates
+
+
+def fixed_arms(problem: Problem) -> list[VectorSet]:
+    """For 1, 2, ..., H steps to go: one arm for all of them."""
+    arms = problem.last_arms
+    return [(remaining * problem.means[arms], arms) for remaining in range(1, problem.horizon + 1)]
+
+
+def join(first: VectorSet, second: VectorSet) -> VectorSet:
+    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+
+
+@dataclass(frozen=True, eq=False)
+class QuickLookahead:
+    """One reward ahead, then one of a few arms for ever: moments of pairs of arms, a product of matrices per belief."""
+
+    means: Float[Array, "M A"]
+    ends: Float[Array, "M K"]
+    pairs: Float[Array, "z M AK"]  # probability of a value of one arm times the mean of the other, all values but one
+
+    @classmethod
+    def of(cls, problem: Problem) -> QuickLookahead:
+        arms = _ends(problem)
+        channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)[:, :-1]
+        pairs = np.einsum("azm,km->zmak", channels, problem.means[arms], dtype=np.float32, casting="same_kind")
+        shape = (*pairs.shape[:2], -1)
+        return cls(single(problem.means.T), single(problem.means[arms].T), np.ascontiguousarray(pairs.reshape(shape)))
+
+    def values(self, beliefs: Float[Array, "n M"], remaining: int) -> Float[Array, "n A"]:
+        """Q-values on beliefs in single precision."""
+        gains = beliefs @ self.means
+        if remaining == 1:
+            return gains
+        n_ends = self.ends.shape[1]
+        block = max(1, _CHUNK // self.pairs.shape[2])
+        for start in range(0, len(beliefs), block):
+            part = beliefs[start : start + block]
+            rest = np.repeat((part @ self.ends)[:, None, :], gains.shape[1], axis=1)
+            ends = np.zeros((len(part), gains.shape[1]), np.float32)
+            for pairs in self.pairs:
+                moments = (part @ pairs).reshape(len(part), -1, n_ends)
+                ends += moments.max(axis=2)
+                rest -= moments
+            gains[start : start + block] += (remaining - 1) * (ends + rest.max(axis=2))
+        return gains
+
+
+def _ends(problem: Problem) -> Integer[Array, "K"]:
+    """The arms that are best where most of the weight is, and those with the best means over all."""
+    share = np.bincount(problem.means.argmax(axis=0), problem.weights, problem.n_arms)
+    best = np.argsort(-share, kind="stable")[: _ENDS * 3 // 4]
+    overall = np.argsort(-(problem.means @ problem.weights), kind="stable")[: _ENDS // 4]
+    return np.unique(np.concatenate([best[share[best] > 0], overall]))
+
+
+class Rounds:
+    """Rounds of simulated sessions and backups on one problem."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        self.problem = problem
+        self._rng, self._stop = rng, stop
+        self._quick = QuickLookahead.of(problem)
+        self._keys = rng.integers(1 << 40, size=len(problem.table))
+
+    def run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
+        """Vectors that improve on `sets` at the beliefs of n sessions; those found when `stop` says so.
+
+        `sets[t - 1]` holds the plans for t steps to go, and so does what is returned.
+        """
+        visited = self._visit(sets, n)
+        nothing = (np.empty((0, len(self.problem.weights))), np.empty(0, np.int64))
+        found = [nothing] * self.problem.horizon
+        for remaining, (beliefs, candidates) in sorted(visited.items()):
+            if self._stop():
+                break
+            later = join(sets[remaining - 2], found[remaining - 2])[0]
+            found[remaining - 1] = backup(self.problem, beliefs, candidates, later, sets[remaining - 1][0])
+        return found
+
+    def look_ahead(self, sets: list[VectorSet]) -> VectorSet:
+        """What one step of lookahead with all arms proves at the start, as a vector for the first step."""
+        problem = self.problem
+        everything = np.arange(problem.n_arms)[None]
+        return backup(problem, problem.weights[None], everything, sets[-2][0], sets[-1][0], precision=np.float64)
+
+    def _visit(self, sets: list[VectorSet], n: int) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
+        """Distinct beliefs of n sessions and the arms to try there, by steps to go."""
+        problem, rng = self.problem, self._rng
+        contexts = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
+        beliefs, keys = np.tile(problem.weights, (n, 1)), np.zeros(n, np.int64)
+        visited = {}
+        for remaining in range(problem.horizon, 1, -1):
+            if self._stop():
+                break
+            _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+            distinct = beliefs[first]
+            candidates = self._candidates(distinct, remaining, sets[remaining - 1])
+            visited[remaining] = (distinct, candidates)
+            arms = candidates[group.ravel(), self._places(n, candidates.shape[1])]
+            codes = observe(problem, contexts, arms, rng)
+            beliefs = beliefs * problem.table[codes]
+            beliefs /= beliefs.sum(axis=1, keepdims=True)
+            keys = keys + self._keys[codes]
+        return visited
+
+    def _places(self, n: int, n_candidates: int) -> Integer[Array, "n"]:
+        draw = self._rng.random(n)
+        anything = self._rng.integers(n_candidates, size=n)
+        return np.select([draw < _LOOKAHEAD, draw < _OWN], [np.zeros(n, np.int64), np.ones(n, np.int64)], anything)
+
+    def _candidates(self, beliefs: Float[Array, "n M"], remaining: int, plans: VectorSet) -> Integer[Array, "n c"]:
+        """The lookahead's best arm, what the plans would play, the next best of the lookahead, the greedy arm."""
+        quick = single(beliefs)
+        values = self._quick.values(quick, remaining)
+        count = min(_CANDIDATES - 2, values.shape[1])
+        best = np.argpartition(-values, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(values, best, axis=1), axis=1)
+        best = np.take_along_axis(best, order, axis=1)
+        own = plans[1][(quick @ single(plans[0].T)).argmax(axis=1)]
+        greedy = (quick @ self._quick.means).argmax(axis=1)
+        return np.column_stack([best[:, :1], own, best[:, 1:], greedy])
+
+
+def backup(
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    candidates: Integer[Array, "n c"],
+    later: Float[Array, "K M"],
+    known: Float[Array, "J M"],
+    precision: type = np.float32,
+) -> VectorSet:
+    """The best plan at each belief that begins with a candidate and goes on with a `later` plan, if `known` has none
+    as good."""
+    n, count = candidates.shape
+    columns: Array = np.ascontiguousarray(later.T, precision)
+    best, arms = np.empty((n, beliefs.shape[1])), np.empty(n, np.int64)
+    block = max(1, _CHUNK // (count * max(len(later), beliefs.shape[1])))
+    for start in range(0, n, block):
+        part = slice(start, min(start + block, n))
+        rows = np.repeat(np.arange(start, part.stop), count)
+        tried = candidates[part].ravel()
+        vectors = _continued(problem, beliefs, rows, tried, later, columns)
+        worth = np.einsum("rm,rm->r", vectors, beliefs[rows]).reshape(-1, count)
+        winner = np.arange(len(worth)) * count + worth.argmax(axis=1)
+        best[part], arms[part] = vectors[winner], tried[winner]
+    gain = np.einsum("nm,nm->n", best, beliefs) - (beliefs @ known.T).max(axis=1)
+    return _distinct(best, arms, gain > 1e-12 * problem.scale * beliefs.sum(axis=1))
+
+
+def _continued(
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    rows: Integer[Array, "r"],
+    arms: Integer[Array, "r"],
+    later: Float[Array, "K M"],
+    columns: Float[Array, "M K"],
+) -> Float[Array, "r M"]:
+    """The vector of: this arm, then after each value the `later` plan that is best at the belief it leads to."""
+    n_values = problem.n_values
+    here = beliefs.astype(columns.dtype)
+    rest = (here @ columns)[rows]  # scores of the last value: what the others leave
+    vectors = problem.means[arms]
+    for z in range(n_values):
+        likelihood = problem.table[arms * n_values + z]
+        if z < n_values - 1:
+            scores = (here[rows] * likelihood.astype(columns.dtype)) @ columns
+            rest -= scores
+        else:
+            scores = rest
+        vectors += likelihood * later[scores.argmax(axis=1)]
+    return vectors
+
+
+def _distinct(vectors: Float[Array, "n M"], arms: Integer[Array, "n"], keep: Array) -> VectorSet:
+    places = {vectors[i].tobytes(): i for i in np.flatnonzero(keep)[::-1].tolist()}
+    first = np.array(sorted(places.values()), np.int64)
+    return vectors[first], arms[first]
+
+
+def observe(
+    problem: Problem, contexts: Integer[Array, "n"], arms: Integer[Array, "n"], rng: np.random.Generator
+) -> Integer[Array, "n"]:
+    codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)
+    cumulative = problem.table[codes, contexts[:, None]].cumsum(axis=1)
+    values = (cumulative <= rng.random((len(arms), 1)) * cumulative[:, -1:]).sum(axis=1)
+    return codes[np.arange(len(arms)), np.minimum(values, problem.n_values - 1)]
+
+
+def single(array: Array) -> Array:
+    return np.ascontiguousarray(array, np.float32)

@@ -1,0 +1,218 @@
+"""The information price: an upper bound on the optimum that charges for what a session learns.
+
+With t steps to go, at an unnormalised belief x over the contexts,
+
+    V_t(x) <= U_t(x) = C_t . x + beta_t K(x),     K(x) = sum_m x_m log(x_m / (|x| rho_m)),
+
+where rho is the prior. Any mixtures q_t over the arms, any laws Q_ta over the values of every arm and any increments
+delta_t = beta_t - beta_{t-1} > 0 give such a bound: `certify` computes it, in double precision. `optimise` only looks
+for those that make it tight. docs/information-price.md has the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._shapes import Array, Float
+
+_SLACK = 1e-13  # added to the bound, relative to its size: more than what rounding may take from it
+_SMALLEST = 1e-9  # share of an arm in a mixture; laws of values: a thousandth of it
+
+
+@dataclass(frozen=True, eq=False)
+class InformationPrice:
+    """The functions U_0, ..., U_H."""
+
+    planes: Float[Array, "T M"]  # C_t
+    rates: Float[Array, "T"]  # beta_t
+    prior: Float[Array, "M"]  # rho
+
+    def bound(self, x: Float[Array, "*n M"], steps: int) -> Float[Array, "*n"]:
+        """U_steps at unnormalised beliefs."""
+        mass = x.sum(axis=-1, keepdims=True)
+        logs = np.log(np.where(x > 0, x, 1)) - np.log(np.where(mass > 0, mass, 1)) - np.log(self.prior)
+        return (x * (self.planes[steps] + self.rates[steps] * logs)).sum(axis=-1)
+
+    @property
+    def at_start(self) -> float:
+        """U_H at the prior, where K is 0: what no policy exceeds."""
+        return float(self.planes[-1] @ self.prior)
+
+
+@dataclass
+class Guess:
+    """What the bound may be computed from; stages are steps to go, 1 to H (row 0 is not used)."""
+
+    mixtures: Float[Array, "T A"]  # q_t
+    laws: Float[Array, "T A Z"]  # Q_ta
+    increments: Float[Array, "T"]  # delta_t
+
+
+def information_price(
+    means: Float[Array, "A M"],
+    table: Float[Array, "D M"],
+    prior: Float[Array, "M"],
+    horizon: int,
+    *,
+    rounds: int = 30,
+    stop: Callable[[], bool] = lambda: False,
+) -> InformationPrice:
+    """The tightest bound found in `rounds` rounds, or until `stop`; stopped at once, it is still a bound.
+
+    Examples:
+        >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
+        >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
+        >>> price = information_price(means, table, np.array([0.5, 0.5]), 5)
+        >>> 3.35771 <= price.at_start < 3.6  # knowing the context would earn 3.75
+        True
+    """
+    prior = prior / prior.sum()
+    channels = table.reshape(len(means), -1, table.shape[1])
+    guess = optimise(means, channels, prior, horizon, rounds, stop)
+    return certify(means, channels, prior, guess)
+
+
+def certify(
+    means: Float[Array, "A M"], channels: Float[Array, "A Z M"], prior: Float[Array, "M"], guess: Guess
+) -> InformationPrice:
+    """The bound of a guess, whatever the guess is: mixtures and laws are made positive and to sum to 1 here."""
+    mixtures = distribution(guess.mixtures, _SMALLEST)
+    laws = distribution(guess.laws, 1e-3 * _SMALLEST)
+    increments = np.maximum(guess.increments, 1e-6 * max(float(np.ptp(means)), 1e-12))
+    stages = len(increments)
+    rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
+    planes = np.zeros((stages, len(prior)))
+    learning = Learning(channels)
+    for t in range(1, stages):
+        divergence = learning.divergence(laws[t])
+        payoff = means + rates[t - 1] * divergence
+        step = Stage.of(payoff, increments[t], mixtures[t], prior).plane
+        slack = _SLACK * (float(np.abs(payoff).max()) + float(np.abs(step).max()) + 800 * rates[t])
+        planes[t] = planes[t - 1] + step + slack
+    return InformationPrice(planes, rates, prior)
+
+
+def optimise(
+    means: Float[Array, "A M"],
+    channels: Float[Array, "A Z M"],
+    prior: Float[Array, "M"],
+    horizon: int,
+    rounds: int,
+    stop: Callable[[], bool],
+    repeats: int = 3,
+) -> Guess:
+    """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
+    from32, to32 = np.float64, np.float32
+    pay, shown, rho = means.astype(to32), channels.astype(to32), prior.astype(to32)
+    learning = Learning(shown)
+    entropy = max(-float(prior @ np.log(prior)), 1e-9)
+    spread = max(float(np.ptp(means)), 1e-9)
+    mixtures = np.full((horizon + 1, len(means)), 1 / len(means), to32)
+    laws = np.tile(distribution(shown @ rho, 1e-3 * _SMALLEST), (horizon + 1, 1, 1))
+    knowing = float(prior @ means.max(axis=0) - (means @ prior).max())
+    increments = np.full(horizon + 1, max(knowing / entropy, 1e-3 * spread))
+    best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), np.inf
+    for round_ in range(rounds + 1):
+        last = round_ == rounds
+        if last:  # polish mixtures and laws for the best increments
+            mixtures, laws, increments = best.mixtures.copy(), best.laws.copy(), best.increments
+        used, gained, value = np.zeros(horizon + 1), np.zeros(horizon + 1), 0.0
+        rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
+        for t in range(1, horizon + 1):
+            if stop():
+                return best
+            for _ in range(8 * repeats if last else repeats):
+                improve(learning, pay, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
+            divergence = learning.divergence(laws[t])
+            stage = Stage.of(pay + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
+            value += float(stage.plane @ rho)
+            used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
+        if value < best_value or last:
+            best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), value
+        # The price of stage t weighs what stages before it, with more steps to go, learn against what it uses.
+        available = np.append(np.cumsum(gained[::-1])[::-1][1:], 0.0)
+        slope = np.clip((available - used) / entropy, -1, 1)
+        increments = np.maximum(1e-4 * spread, increments * np.exp(-0.5 * slope / (1 + round_ / 8)))
+    return Guess(best.mixtures.astype(from32), best.laws.astype(from32), best.increments)
+
+
+class Learning:
+    """Relative entropies of what the arms show in a context from given laws."""
+
+    def __init__(self, channels: Float[Array, "A Z M"]) -> None:
+        self.channels = channels
+        self._negative_entropy = (channels * np.log(np.where(channels > 0, channels, 1))).sum(axis=1)
+
+    def divergence(self, laws: Float[Array, "A Z"]) -> Float[Array, "A M"]:
+        """KL(P_am || Q_a)"""
+        cross = (np.log(laws)[:, None, :] @ self.channels)[:, 0]
+        return np.maximum(self._negative_entropy - cross, 0)
+
+    def shown(self, shares: Float[Array, "A M"]) -> Float[Array, "A Z"]:
+        """The law of each arm's values when contexts come in these shares."""
+        return (self.channels @ shares[:, :, None])[:, :, 0]
+
+
+@dataclass
+class Stage:
+    """One step: the best plane c with sum_m rho_m exp((payoff_am - c_m) / delta) <= 1 for every arm, given q."""
+
+    exponents: Float[Array, "A M"]  # payoff / delta, less its maximum over arms
+    powers: Float[Array, "A M"]  # exp of it
+    totals: Float[Array, "M"]  # q @ powers
+    factors: Float[Array, "A"]  # by which a Blahut-Arimoto step multiplies q
+    plane: Float[Array, "M"]
+    mixture: Float[Array, "A"]
+
+    @classmethod
+    def of(
+        cls, payoff: Float[Array, "A M"], increment: float, mixture: Float[Array, "A"], prior: Float[Array, "M"]
+    ) -> Stage:
+        exponents = payoff / payoff.dtype.type(increment)
+        top = exponents.max(axis=0)
+        exponents -= top
+        powers = np.exp(exponents)
+        totals = mixture @ powers
+        factors = powers @ (prior / totals)
+        plane = payoff.dtype.type(increment) * (np.log(totals) + top + np.log(factors.max()))
+        return cls(exponents, powers, totals, factors, plane, mixture)
+
+    def joint(self, prior: Float[Array, "M"]) -> Float[Array, "A M"]:
+        """How often each arm is played in each context by the law that the plane prices."""
+        return self.mixture[:, None] * self.powers * (prior / self.totals)
+
+    def used(self, prior: Float[Array, "M"]) -> float:
+        """The information that this law needs."""
+        log_factors = np.log(np.maximum(self.factors, 1e-30))
+        plain = float((self.joint(prior) * self.exponents).sum())
+        return plain - float(prior @ np.log(self.totals)) - float((self.mixture * self.factors) @ log_factors)
+
+
+def improve(
+    learning: Learning,
+    means: Float[Array, "A M"],
+    prior: Float[Array, "M"],
+    rate: float,
+    increment: float,
+    mixture: Float[Array, "A"],
+    laws: Float[Array, "A Z"],
+) -> None:
+    """One Blahut-Arimoto step on the mixture, and a damped one on the laws, in place."""
+    payoff = means + means.dtype.type(rate) * learning.divergence(laws) if rate > 0 else means
+    stage = Stage.of(payoff, increment, mixture, prior)
+    if rate > 0:
+        damping = means.dtype.type(max(0.02, increment / (increment + rate)))
+        shares = stage.powers * (prior / stage.totals) / np.maximum(stage.factors, 1e-30)[:, None]
+        laws += damping * (learning.shown(shares) - laws)
+        laws[:] = distribution(laws, 1e-3 * _SMALLEST)
+    mixture *= stage.factors
+    mixture[:] = distribution(mixture, _SMALLEST)
+
+
+def distribution(shares: Float[Array, "*n k"], smallest: float) -> Float[Array, "*n k"]:
+    """The shares made positive and to sum to 1; nonsense becomes equal shares."""
+    positive = np.where(np.isfinite(shares), np.maximum(shares, smallest), 1.0)
+    return positive / positive.sum(axis=-1, keepdims=True)

@@ -1,0 +1,104 @@
+"""Small rules of the commands, each by itself: numbers of types, names of arms, what is typical, how many more."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab import Episodes
+from lmab.cli import budget, evaluate, fit, inputs
+from lmab.cli import plan as planning
+from lmab.cli.columns import Columns
+from lmab.errors import InvalidArgument, InvalidData
+
+
+def test_numbers_of_types():
+    assert inputs.n_contexts("auto") == "auto"
+    assert inputs.n_contexts("1") == 1
+    assert inputs.n_contexts("12") == 12
+    for wrong in ("0", "-1", "1.5", "two", "", "²"):
+        with pytest.raises(InvalidArgument, match="--contexts must be a whole number of at least 1, or auto"):
+            inputs.n_contexts(wrong)
+
+
+def test_arms_are_called_by_their_labels():
+    assert inputs.label(2, None) == "arm 2"
+    assert inputs.label(1, ("tea", 7)) == "7"
+
+
+def test_a_typical_session_is_the_median_one():
+    log = Episodes.from_arrays([[0, 0, 0, 0, 0], [0, 0, -1, -1, -1], [0, 0, 0, -1, -1]], np.zeros((3, 5)))
+    assert fit._typical(log) == 3
+
+
+def test_types_are_listed_by_frequency_with_their_best_arms():
+    bandit = lmab.LatentBandit.bernoulli([0.2, 0.5, 0.3], [[0.1, 0.9, 0.5, 0.2], [0.8, 0.1, 0.3, 0.4], [0, 0, 1, 0]])
+    rows = fit._types(bandit)
+    assert [row[:3] for row in rows] == [
+        ["type 1", "50.0%", "0.400"],
+        ["type 2", "30.0%", "0.250"],
+        ["type 3", "20.0%", "0.425"],
+    ]
+    assert rows[0][3] == "arm 0 (0.80), arm 3 (0.40), arm 2 (0.30)"
+
+
+@pytest.mark.parametrize(("regret", "sessions"), [(0.2, 0), (0.1, 0), (0.05, 300), (0.03, 1012)])
+def test_more_sessions_by_the_square_of_the_regret(regret, sessions, monkeypatch):
+    """A bound of 0.1 now, from 100 sessions: half of it takes four times as many."""
+    monkeypatch.setattr(fit, "plan", lambda estimate, horizon: ("plan", horizon))
+    monkeypatch.setattr(fit, "certify", lambda *arguments, rng: SimpleNamespace(regret=(0.0, 0.1)))
+    estimate = SimpleNamespace(episodes=Episodes.from_arrays(np.zeros((100, 2), int), np.zeros((100, 2))))
+    wanted = fit._wanted(estimate, regret, None, None)
+    assert (wanted.bound, wanted.sessions) == (0.1, sessions)
+    for wrong in (0.0, -1.0):
+        with pytest.raises(InvalidArgument, match="--regret must be above 0"):
+            fit._wanted(estimate, wrong, None, None)
+
+
+def test_logs_without_types_are_refused_before_the_fit():
+    single = Episodes.from_arrays([[0], [1]], [[0.0], [1.0]])
+    with pytest.raises(InvalidData, match="column 'user' gives every session one step"):
+        fit._require_types(single, "auto", None, Columns(episode="user"))
+    fit._require_types(single, 1, None, Columns())
+    many = Episodes.from_arrays(np.zeros((33, 2), int), np.arange(66.0).reshape(33, 2))
+    with pytest.raises(InvalidData, match="column 'paid' holds more than 32 distinct rewards"):
+        fit._require_types(many, 2, None, Columns(reward="paid"))
+    fit._require_types(many, 2, "gaussian", Columns())
+    fit._require_types(many[:16], 2, None, Columns())  # 32 exactly
+
+
+def test_the_horizon_is_the_one_asked_for_or_the_policys():
+    assert evaluate._horizon(lmab.Stationary(0, horizon=5), None) == 5
+    assert evaluate._horizon(lmab.Stationary(0, horizon=5), 3) == 3
+    with pytest.raises(InvalidArgument, match="--horizon must be given"):
+        evaluate._horizon(lmab.Stationary(0), None)
+
+
+def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
+    Episodes.from_arrays([[0, 2]], [[0.0, 1.0]]).write(tmp_path / "log.csv")
+    columns = Columns()
+    assert columns.read(tmp_path / "log.csv").n_arms == 3
+    assert columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(5)).n_arms == 5
+    assert columns.read(tmp_path / "log.csv", arms_of=lmab.Stationary(0)).n_arms == 3
+    with pytest.raises(InvalidData, match="unknown arm, 2"):
+        columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(2))
+
+
+def test_the_summary_of_a_plan_compares_with_what_is_allowed(tmp_path):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.4], [0.3, 0.8, 0.4]])
+    for repeats in (True, False):
+        made = lmab.plan(bandit, horizon=2, repeats=repeats)
+        summary = planning._summary(made, bandit, tmp_path / "policy.lmab")
+        assert summary["fixed"] == bandit.best_fixed(2, repeats)
+        assert (summary["lower"], summary["upper"], summary["gap"]) == (made.lower, made.upper, made.gap)
+        assert summary["first_arm"] == f"arm {made.policy.act_on([])}"
+
+
+def test_numbers_of_a_budget():
+    assert budget._text(12_345) == "12,345"
+    assert budget._text(12_345.678) == "1.23e+04"
+    assert budget._text(math.inf) == "more than 1e308"

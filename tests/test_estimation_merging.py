@@ -1,0 +1,70 @@
+"""Identical sessions kept once: the same multisets with the same counts, however large the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmab.estimation import merging
+from lmab.estimation.merging import merge
+
+
+def ragged(seed: int, n_episodes: int, n_codes: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 4, size=n_episodes))])
+    return rng.integers(n_codes, size=offsets[-1]).astype(np.uint8), offsets
+
+
+def sessions(codes: np.ndarray, offsets: np.ndarray) -> list[tuple[int, ...]]:
+    return [tuple(sorted(codes[start:end].tolist())) for start, end in pairwise(offsets)]
+
+
+@pytest.mark.parametrize(("sample", "chunk"), [(4096, 1 << 18), (16, 5)])
+@given(seed=st.integers(0, 2**32 - 1), n_episodes=st.integers(1, 80), n_codes=st.integers(1, 3))
+def test_merged_sessions_are_the_distinct_ones_with_their_counts(sample, chunk, seed, n_episodes, n_codes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_SAMPLE", sample)
+        patch.setattr(merging, "_CHUNK", chunk)
+        codes, offsets = ragged(seed, n_episodes, n_codes)
+        found, starts, counts = merge(codes, offsets, n_codes)
+    expected = Counter(sessions(codes, offsets))
+    if len(counts) == 0:  # left as it was, because it would not pay
+        assert found is codes
+        assert starts is offsets
+        return
+    assert len(expected) <= n_episodes / 2
+    assert dict(zip(sessions(found, starts), counts.tolist(), strict=True)) == dict(expected)
+    assert counts.sum() == n_episodes
+    assert found.dtype == codes.dtype
+
+
+def test_merging_pays_where_at_most_half_are_distinct():
+    twice = np.repeat(np.arange(6, dtype=np.uint8), 2)
+    assert merge(twice, np.arange(13), 6)[2].tolist() == [2.0] * 6
+    more = np.append(twice, np.uint8(6))
+    assert len(merge(more, np.arange(14), 7)[2]) == 0  # seven of thirteen
+
+
+def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
+    """Where hardly two of the sample agree, the others are not even looked at."""
+    monkeypatch.setattr(merging, "_SAMPLE", 64)
+    looked = []
+    original = merging._hashes
+
+    def noted(*arguments):
+        looked.append(len(arguments[1]) - 1)
+        return original(*arguments)
+
+    monkeypatch.setattr(merging, "_hashes", noted)
+    rng = np.random.default_rng(0)
+    codes, offsets = rng.integers(200, size=4000).astype(np.uint8), np.arange(0, 4001, 4)
+    assert len(merge(codes, offsets, 200)[2]) == 0
+    assert looked == [64]
+    alike = np.zeros(4000, np.uint8)
+    assert merge(alike, offsets, 200)[2].tolist() == [1000.0]
+    assert looked == [64, 64, 1000]

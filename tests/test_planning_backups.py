@@ -1,0 +1,89 @@
+"""Backups: every vector is the value of a plan, and the best of those that were to be tried."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from planning_cases import small_bandit
+from seeds import generator
+
+from lmab import LatentBandit, Problem
+from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe
+from lmab.planning.lookahead import lookahead_values
+
+
+def all_plans(problem: Problem, arm: int, later: np.ndarray) -> list[np.ndarray]:
+    """The vectors of all plans that begin with an arm and go on with a `later` plan after each value."""
+    own = problem.table[arm * problem.n_values : (arm + 1) * problem.n_values]
+    choices = itertools.product(range(len(later)), repeat=problem.n_values)
+    return [problem.means[arm] + sum(own[z] * later[k] for z, k in enumerate(choice)) for choice in choices]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_backup_is_the_best_plan_that_begins_with_a_candidate(seed):
+    rng = generator(seed)
+    bandit, _ = small_bandit(seed)
+    problem = Problem.of(bandit, 3)
+    beliefs = rng.dirichlet(np.ones(len(problem.weights)), size=4)
+    later = rng.normal(size=(3, len(problem.weights)))
+    candidates = rng.integers(problem.n_arms, size=(4, 2))
+    low = np.full((1, len(problem.weights)), -1e6)
+    together, _ = backup(problem, beliefs, candidates, later, low, precision=np.float64)
+    for belief, tried in zip(beliefs, candidates, strict=True):
+        plans = [plan for arm in tried for plan in all_plans(problem, int(arm), later)]
+        (vector,), (arm,) = backup(problem, belief[None], tried[None], later, low, precision=np.float64)
+        assert vector @ belief == pytest.approx(max(plan @ belief for plan in plans), abs=1e-12)
+        assert arm in tried
+        assert min(np.abs(plan - vector).max() for plan in all_plans(problem, int(arm), later)) < 1e-12
+        assert np.abs(together - vector).max(axis=1).min() < 1e-12
+
+
+def test_what_is_known_already_is_not_found_again():
+    problem = Problem.of(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), 3)
+    later, beliefs = problem.means, np.array([[0.5, 0.5], [0.5, 0.5], [0.9, 0.1]])
+    candidates = np.tile([0, 1], (3, 1))
+    nothing = np.full((1, 2), -1e6)
+    vectors, arms = backup(problem, beliefs, candidates, later, nothing)
+    assert len(np.unique(vectors, axis=0)) == len(vectors) == len(arms)
+    again, _ = backup(problem, beliefs, candidates, later, vectors)
+    assert len(again) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_quick_lookahead_is_a_lookahead(seed):
+    """Three arms are few enough for all of them to be ends: then only single precision tells them apart."""
+    bandit, _ = small_bandit(seed)
+    problem = Problem.of(bandit, 4)
+    beliefs = generator(seed).dirichlet(np.ones(len(problem.weights)), size=7).astype(np.float32)
+    quick = QuickLookahead.of(problem)
+    for remaining in (1, 2, 4):
+        expected = lookahead_values(problem, beliefs.astype(float), remaining, 1)
+        np.testing.assert_allclose(quick.values(beliefs, remaining), expected, atol=1e-4 * problem.scale)
+
+
+def test_observations_follow_the_context(rng):
+    problem = Problem.of(LatentBandit.categorical([0.5, 0.5], [[[0.2, 0.3, 0.5]], [[0.6, 0.0, 0.4]]], [0, 1, 2]), 2)
+    contexts = np.repeat([0, 1], 20_000)
+    codes = observe(problem, contexts, np.zeros(40_000, int), rng)
+    for context in (0, 1):
+        shares = np.bincount(codes[contexts == context], minlength=3) / 20_000
+        np.testing.assert_allclose(shares, problem.table[:, context], atol=0.015)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_never_promise_more_than_the_optimum_and_come_near(seed):
+    bandit, _ = small_bandit(seed)
+    problem = Problem.of(bandit, 3)
+    sets = fixed_arms(problem)
+    assert [len(arms) for _, arms in sets] == [len(problem.last_arms)] * 3
+    np.testing.assert_allclose(sets[2][0], 3 * problem.means[problem.last_arms])
+    rounds = Rounds(problem, generator(seed), lambda: False)
+    for _ in range(3):
+        sets = [join(old, new) for old, new in zip(sets, rounds.run(sets, 50), strict=True)]
+    optimum = lookahead_values(problem, problem.weights[None], 3, 2).max()
+    found = float((sets[-1][0] @ problem.weights).max())
+    assert found <= optimum + 1e-9
+    assert found >= optimum - 0.02 * problem.scale
+    assert all(len(new[1]) == 0 for new in Rounds(problem, generator(seed), lambda: True).run(sets, 50))
