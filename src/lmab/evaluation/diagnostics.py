@@ -11,7 +11,7 @@ from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabError
 from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
-from ..model import Categorical, LatentBandit, belief
+from ..model import LatentBandit, belief
 from ..moments import design, subspace
 from .unrelated_arms import categorical_scores, gaussian_scores
 
@@ -43,7 +43,7 @@ def check(episodes: Episodes | Observations, *, n_contexts: int, rewards: str | 
     bandit = _METHOD.fit(seen, n_contexts=n_contexts, rng=rng).bandit
     score = held.heldout(bandit)
     one_type = held.heldout(_METHOD.fit(seen, n_contexts=1, rng=rng).bandit)
-    if isinstance(bandit.rewards, Categorical):
+    if bandit.rewards.values is not None:
         apart = categorical_scores(episodes[train], episodes[test], bandit.rewards.values)
     else:
         apart = gaussian_scores(episodes[train], episodes[test])
@@ -151,7 +151,7 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     episodes, bandit = estimate.episodes, estimate.bandit
     plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
     rare = np.flatnonzero(plays * bandit.weights.min() < _PLAYS)
-    rank, core = _core(episodes, isinstance(bandit.rewards, Categorical), rng)
+    rank, core = _core(episodes, bandit.rewards.family, rng)
     return Identifiability(
         n_contexts=bandit.n_contexts,
         horizon=episodes.horizon,
@@ -164,12 +164,12 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     )
 
 
-def _core(episodes: Episodes, categorical: bool, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
+def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
     try:
         sample = _sample(len(episodes), rng)
         seen = episodes if sample is None else episodes[sample]
-        space = subspace(seen, rewards="categorical" if categorical else "gaussian")
+        space = subspace(seen, rewards=family)
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
         return None, ()

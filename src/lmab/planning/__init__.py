@@ -6,6 +6,7 @@ from .clock import Clock as Clock
 from .compact import CompactPolicy as CompactPolicy
 from .exact import Exact as Exact
 from .exact import ExactPolicy as ExactPolicy
+from .first_steps import BRANCHES as BRANCHES
 from .first_steps import Branch as Branch
 from .first_steps import Tree as Tree
 from .first_steps import grow as grow

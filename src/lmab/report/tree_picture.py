@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._notebook import percent
-from ..model import Categorical, LatentBandit
-from ..planning import Tree, grow
+from ..model import LatentBandit
+from ..planning import BRANCHES, Tree, grow
 from ..policies import Policy
 from .markup import Markup, element, join
 
@@ -39,7 +39,7 @@ def first_steps(policy: Policy, bandit: LatentBandit, horizon: int) -> Tree | No
     """As many steps as fit on a page; None for a policy that plays at random."""
     if not policy.deterministic:
         return None
-    values = bandit.rewards.n_values if isinstance(bandit.rewards, Categorical) else 3
+    values = bandit.rewards.channel(bandit.weights, BRANCHES).rewards.shape[1]
     depth = 1
     while depth < min(horizon, _MOST_STEPS) and values**depth <= _MOST_LEAVES:
         depth += 1
