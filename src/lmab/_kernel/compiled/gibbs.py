@@ -150,16 +150,21 @@ def laws(evidence, centre_laws, spread_laws, log_prior, state, uniforms, choice)
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_law(masses, laws, log_prior, uniform):
     """Index of a law, in proportion to its prior and to the product over arms of the mass under it."""
-    scores = log_prior.copy()
-    found = masses @ laws.T
+    scores, columns = log_prior.copy(), laws.T.copy()
+    product, found = np.ones(len(laws)), np.empty(len(laws))
+    for arm in range(len(masses)):  # no library for products of matrices: its threads would cost more than they gain
+        found[:] = 0.0
+        for entry in range(laws.shape[1]):
+            mass, column = masses[arm, entry], columns[entry]
+            for law in range(len(laws)):
+                found[law] += mass * column[law]
+        for law in range(len(laws)):
+            product[law] *= found[law]
+            if product[law] < _SMALL:  # one logarithm for many arms
+                scores[law] += np.log(product[law])
+                product[law] = 1.0
     for law in range(len(laws)):
-        product = 1.0
-        for arm in range(len(masses)):
-            product *= found[arm, law]
-            if product < _SMALL:  # one logarithm for many arms
-                scores[law] += np.log(product)
-                product = 1.0
-        scores[law] += np.log(product)
+        scores[law] += np.log(product[law])
     top = scores.max()
     for law in range(len(laws)):
         scores[law] = np.exp(scores[law] - top)
