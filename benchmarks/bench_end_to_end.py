@@ -231,7 +231,7 @@ def _log(case: Case, n_episodes: int, seed: int) -> lmab.Episodes:
 def references(case: Case) -> str:
     best = lmab.plan(case.bandit, horizon=case.horizon, time_limit=20.0)
     greedy = lmab.evaluate(lmab.Greedy(case.bandit), case.bandit, horizon=case.horizon).mean
-    fixed = case.horizon * float((case.bandit.weights @ case.bandit.means).max())
+    fixed = case.bandit.best_fixed(case.horizon)
     return f"optimum {best.lower:.3f} to {best.upper:.3f}, greedy on the truth {greedy:.3f}, best fixed arm {fixed:.3f}"
 
 

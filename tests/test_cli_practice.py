@@ -149,7 +149,10 @@ def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
 
 def test_sessions_without_repeats_are_certified_too(folder, tmp_path):
     run("plan", folder / "model.lmab", "--horizon", 3, "--no-repeats", "-o", tmp_path / "once.lmab")
-    answer = run("evaluate", tmp_path / "once.lmab", "--certify", folder / "train.parquet", *COLUMNS)
+    model = lmab.load(folder / "model.lmab")
+    asked = ("--certify", folder / "train.parquet", "--model", folder / "model.lmab")
+    answer = run("evaluate", tmp_path / "once.lmab", *asked, *COLUMNS)
+    assert answer["model"]["fixed"] == model.best_fixed(3, repeats=False) < model.best_fixed(3)
     low, high = answer["certificate"]["value"]
     value = lmab.evaluate(lmab.load(tmp_path / "once.lmab"), lmab.load(folder / "truth.lmab"), horizon=3).mean
     assert low - 0.1 < value < high + 0.1

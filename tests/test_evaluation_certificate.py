@@ -59,9 +59,9 @@ def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
 def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises(seed):
     rng = np.random.default_rng(seed)
     bandit, other = (lmab.random_bandit(3, 8, kind="hard", rng=rng) for _ in range(2))
-    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, bandit.rewards, 5)
+    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
     for model in (bandit, other):
-        replanned = unroll(_Replanned(model, tree, tree.branches(model.rewards), 5), model, model.rewards, 5)
+        replanned = unroll(_Replanned(model, tree, tree.branches(model.rewards), 5), model, 5)
         value = replanned.value(model.weights, model.rewards)
         assert value >= tree.value(model.weights, model.rewards) - 1e-12
         assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead()).lower - 1e-12

@@ -24,7 +24,7 @@ def random_bandit(rng, n_contexts=3, n_arms=3, n_values=3):
 def test_a_tree_is_worth_what_its_policy_is_on_any_model(name, rng):
     bandit, other = random_bandit(rng), random_bandit(rng)
     policy = EXAMPLES[name](bandit, 4)
-    tree = unroll(policy, bandit, bandit.rewards, 4)
+    tree = unroll(policy, bandit, 4)
     for model in (bandit, other):
         expected = lmab.evaluate(policy, model, horizon=4).mean
         assert tree.value(model.weights, model.rewards) == pytest.approx(expected, rel=1e-12)
@@ -33,7 +33,7 @@ def test_a_tree_is_worth_what_its_policy_is_on_any_model(name, rng):
 def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_context(rng):
     bandit = random_bandit(rng, n_values=2)
     policy = lmab.plan(bandit, horizon=4).policy
-    tree = unroll(policy, bandit, bandit.rewards, 4)
+    tree = unroll(policy, bandit, 4)
     branches = tree.branches(bandit.rewards)
     arm = policy.act_on([])
     for z, value in enumerate(bandit.rewards.values):
@@ -51,8 +51,8 @@ def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_contex
 
 
 def test_histories_with_equal_counts_are_one_and_probabilities_sum_to_one(rng):
-    bandit = random_bandit(rng, n_values=2)
-    tree = unroll(lmab.Stationary(1), bandit, bandit.rewards, 6)
+    bandit = random_bandit(rng, n_arms=1, n_values=2)
+    tree = unroll(lmab.Greedy(bandit), bandit, 6)
     assert [len(level.arms) for level in tree.levels] == [1, 2, 3, 4, 5, 6]
     for level in tree.levels:
         assert level.probabilities.sum() == pytest.approx(1)
@@ -60,7 +60,7 @@ def test_histories_with_equal_counts_are_one_and_probabilities_sum_to_one(rng):
 
 def test_what_cannot_happen_is_left_out():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.5], [1.0, 0.2]])
-    tree = unroll(lmab.Stationary(0), bandit, bandit.rewards, 5)
+    tree = unroll(lmab.Greedy(bandit), bandit, 5)
     assert [len(level.arms) for level in tree.levels] == [1] * 5
     assert tree.value(bandit.weights, bandit.rewards) == 5
 
@@ -69,4 +69,4 @@ def test_a_tree_that_grows_too_large_is_refused(rng, monkeypatch):
     monkeypatch.setattr(module, "NODE_LIMIT", 20)
     bandit = random_bandit(rng)
     with pytest.raises(TooLarge, match="more than 20"):
-        unroll(lmab.Greedy(bandit), bandit, bandit.rewards, 8)
+        unroll(lmab.Greedy(bandit), bandit, 8)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,7 @@ from lmab import Episodes, LatentBandit
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 from lmab.evaluation import importance, off_policy
 from lmab.evaluation import value as evaluation
+from lmab.simulation import interact
 
 WEIGHTS = [Fraction(1, 2), Fraction(1, 2)]
 MEANS = [[Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(1, 2)]]
@@ -160,6 +162,58 @@ def test_outlook_is_exact_or_simulated(rng):
         evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 3)
 
 
+def test_outlook_of_a_policy_that_looks_at_no_reward_is_exact_for_continuous_rewards():
+    normal = LatentBandit.gaussian([0.25, 0.75], [[1.0, 0.0], [0.0, 2.0]])
+    outlook = evaluation.outlook(lmab.FixedSequence([0, 1]), normal, 2)
+    np.testing.assert_array_equal(outlook, [[1.0, 0.0], [0.0, 2.0]])
+
+
+def test_simulated_sessions_of_an_outlook_are_shared_out_among_the_contexts(monkeypatch):
+    asked = []
+    monkeypatch.setattr(evaluation, "interact", lambda *given: (asked.append(given[2]), interact(*given))[1])
+    evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 2, 0, n_episodes=1001)
+    assert [(contexts[0], len(contexts)) for contexts in asked] == [(0, 501), (1, 501)]
+
+
+def test_without_a_method_the_last_estimate_that_the_log_allows_is_taken_not_the_noisiest(rng):
+    bandit = lmab.random_bandit(4, 5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=5000, horizon=3, rng=rng)
+    policy = lmab.Greedy(bandit)
+    by = {name: lmab.evaluate(policy, log, horizon=3, method=name, model=bandit) for name in off_policy.METHODS}
+    assert max(by.values(), key=lambda value: value.stderr) is by["per-decision"]
+    assert len({value.mean for value in by.values()}) == 3
+    assert lmab.evaluate(policy, log, horizon=3, model=bandit).mean == by["doubly-robust"].mean
+    assert lmab.evaluate(policy, log, horizon=3).mean == by["self-normalised"].mean
+    only = replace(off_policy.weigh(policy, log, horizon=3), self_normalised=None)
+    assert only.default == "per-decision"
+
+
+def robust_contributions(policy, log, horizon, model, outlook):
+    """The doubly robust estimate of every session and step, written out from its definition (Jiang and Li, 2016)."""
+    found = np.zeros((len(log), horizon))
+    for row, episode in enumerate(log):
+        weight, belief, state = 1.0, np.array(model.weights), policy.start(1)
+        for step in range(horizon):
+            arm, reward = int(episode.actions[step]), float(episode.rewards[step])
+            chances, share = policy.distribution(state, n_arms=2)[0], belief / belief.sum()
+            after = weight * chances[arm] / episode.propensities[step]
+            found[row, step] += weight * chances @ (share @ model.means) - after * (share @ model.means)[arm]
+            found[row, step] += after * reward
+            for later in range(step + 1, horizon):
+                found[row, later] += (weight - after) * share @ outlook[later]
+            belief = belief * (model.means[:, arm] if reward else 1 - model.means[:, arm])
+            weight, state = after, policy.observe(state, np.array([arm]), np.array([reward]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["greedy", "thompson", "mucb"])
+def test_control_variates_use_the_belief_of_each_session_at_each_step(name, rng):
+    log, outlook = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=200, horizon=4, rng=rng), rng.random((4, 2))
+    ((_, part),) = importance.contributions(POLICIES[name], log, 4, WRONG, outlook)
+    expected = robust_contributions(POLICIES[name], log, 4, WRONG, outlook)
+    np.testing.assert_allclose(part[:, importance.ROBUST], expected, rtol=1e-12, atol=1e-12)
+
+
 def test_a_log_that_cannot_tell_says_so(rng):
     bandit = lmab.random_bandit(4, 50, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=5, rng=rng)
@@ -198,6 +252,13 @@ def test_fitted_propensities_reproduce_logged_ones_without_noise(seed):
     np.testing.assert_allclose(fitted.propensities, 1 / 3)
 
 
+def test_fitted_propensities_are_shares_of_the_sessions_that_reach_the_step():
+    log = Episodes.from_arrays([[0, 1], [0, 0], [1, 0], [0, -1], [1, -1]], np.ones((5, 2)))
+    fitted = evaluation.propensities.fit_propensities(log)[0]
+    by_session = [episode.propensities.tolist() for episode in fitted]
+    assert by_session == [[3 / 5, 1 / 3], [3 / 5, 2 / 3], [2 / 5, 2 / 3], [3 / 5], [2 / 5]]
+
+
 def test_fitted_propensities_end_to_end(rng):
     log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=5000, horizon=3, rng=rng)
     bare = Episodes(log.actions, log.rewards, log.offsets, 2)
@@ -220,7 +281,7 @@ def _bare(log: Episodes) -> Episodes:
     ("change", "message"),
     [
         ({"horizon": 4}, "horizon must be at most the log's longest session"),
-        ({"method": "magic"}, "method must be one of"),
+        ({"method": "magic"}, "method must be 'per-decision', 'self-normalised' or 'doubly-robust', got 'magic'"),
         ({"method": "doubly-robust"}, "model must be given"),
         ({"confidence": 1.5}, "confidence must be a number between"),
         ({"n_episodes": 5}, "n_episodes must be None for a log"),

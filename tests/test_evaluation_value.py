@@ -9,7 +9,7 @@ from strategies import bandits
 
 import lmab
 from lmab import LatentBandit
-from lmab.errors import TooLarge
+from lmab.errors import InvalidArgument, TooLarge
 from lmab.evaluation import value as evaluation
 
 
@@ -99,7 +99,9 @@ def test_gaussian_by_simulation(rng):
 def test_too_many_histories_are_refused_with_their_number(monkeypatch, rng):
     monkeypatch.setattr(evaluation, "NODE_LIMIT", 4)
     bandit = lmab.random_bandit(4, 10, rng=rng)
-    with pytest.raises(TooLarge, match=r"would hold 5 histories of 4 steps .* more than 4: give n_episodes and rng"):
+    with pytest.raises(
+        TooLarge, match=r"can meet 5 different histories of 4 steps, more than 4: give n_episodes and rng"
+    ):
         lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6)
 
 
@@ -134,3 +136,48 @@ def test_relabelling_changes_no_value(bandit, seed):
     assert lmab.evaluate(lmab.FixedSequence([0, 0]), other, horizon=2).mean == pytest.approx(first, abs=1e-12)
     greedy = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=3).mean
     assert lmab.evaluate(lmab.Greedy(bandit), other, horizon=3).mean == pytest.approx(greedy, abs=1e-12)
+
+
+def test_value_of_is_exact_where_there_is_an_exact_value_and_simulated_elsewhere(monkeypatch):
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+    normal = LatentBandit.gaussian([0.25, 0.75], [[1.0, 0.0], [0.0, 2.0]])
+    greedy = evaluation.value_of(lmab.Greedy(bandit), bandit, horizon=5, rng=0)
+    assert (greedy.exact, greedy.mean) == (True, pytest.approx(2.980355))
+    assert evaluation.value_of(lmab.Stationary(1), normal, horizon=3, rng=0).exact
+    monkeypatch.setattr(evaluation, "NODE_LIMIT", 3)
+    cases = [(lmab.Greedy(bandit), bandit), (lmab.Thompson(bandit), bandit), (lmab.Greedy(normal), normal)]
+    for policy, source in cases:
+        found = evaluation.value_of(policy, source, horizon=5, n_episodes=3000, rng=7)
+        asked = lmab.evaluate(policy, source, horizon=5, n_episodes=3000, rng=7)
+        assert (found.n_episodes, found.mean, found.stderr) == (3000, asked.mean, asked.stderr)
+    assert evaluation.value_of(lmab.Thompson(bandit), bandit, horizon=1, rng=7).n_episodes == evaluation.SESSIONS
+
+
+def test_value_of_still_refuses_what_is_wrong():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+    with pytest.raises(InvalidArgument, match="policy must be for 2 arms, got one for 3"):
+        evaluation.value_of(lmab.Uniform(3), bandit, horizon=2, rng=0)
+    with pytest.raises(InvalidArgument, match="horizon must be an integer of at least 1"):
+        evaluation.value_of(lmab.Greedy(bandit), bandit, horizon=0, rng=0)
+
+
+def test_a_plan_is_evaluated_as_its_policy():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    plan = lmab.plan(bandit, horizon=5, method=lmab.Exact())
+    assert lmab.evaluate(plan, bandit, horizon=5).mean == lmab.evaluate(plan.policy, bandit, horizon=5).mean
+    assert evaluation.value_of(plan, bandit, horizon=5, rng=0).mean == pytest.approx(3.35771)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=0)
+    assert lmab.evaluate(plan, log, horizon=5).mean == lmab.evaluate(plan.policy, log, horizon=5).mean
+
+
+def test_arguments_in_the_wrong_place_are_named():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    greedy = lmab.Greedy(bandit)
+    with pytest.raises(
+        InvalidArgument, match=r"policy must come before .*evaluate\(policy, bandit, .* got a LatentBandit"
+    ):
+        lmab.evaluate(bandit, greedy, horizon=5)
+    with pytest.raises(InvalidArgument, match="policy must be a Policy or a Plan, got a str"):
+        lmab.evaluate("greedy", bandit, horizon=5)
+    with pytest.raises(InvalidArgument, match=r"source must be a LatentBandit or Episodes .* got a Greedy"):
+        lmab.evaluate(greedy, greedy, horizon=5)

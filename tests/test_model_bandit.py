@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -113,3 +115,23 @@ def test_proposition_3_4_values_differ_by_at_most_horizon_squared_times_distance
     for policy in (lmab.Greedy(a), lmab.Greedy(b), lmab.Stationary(0)):
         gap = abs(lmab.evaluate(policy, a, horizon=horizon).mean - lmab.evaluate(policy, b, horizon=horizon).mean)
         assert gap <= horizon**2 * a.distance(b) + 1e-9
+
+
+@given(bandits(max_arms=4), st.integers(1, 4), st.booleans())
+def test_fixed_choices_and_known_contexts_by_brute_force(bandit, horizon, repeats):
+    sequences = list(itertools.product(range(bandit.n_arms), repeat=horizon))
+    if not repeats:
+        sequences = [arms for arms in sequences if len(set(arms)) == horizon]
+    if not sequences:
+        with pytest.raises(ValueError, match=f"horizon must be at most the {bandit.n_arms} arms without repeats"):
+            bandit.best_fixed(horizon, repeats)
+        return
+    earned = {arms: sum(bandit.weights @ bandit.means[:, arm] for arm in arms) for arms in sequences}
+    assert bandit.best_fixed(horizon, repeats) == pytest.approx(max(earned.values()), abs=1e-12)
+    chosen = bandit.best_fixed_arms(horizon, repeats)
+    assert len(chosen) == (1 if repeats else horizon)
+    assert earned[chosen * horizon if repeats else chosen] == pytest.approx(max(earned.values()), abs=1e-12)
+    each = [max(sum(row[arm] for arm in arms) for arms in sequences) for row in bandit.means]
+    assert bandit.known_context(horizon, repeats) == pytest.approx(bandit.weights @ each, abs=1e-12)
+    policy = lmab.FixedSequence(chosen * horizon if repeats else chosen)
+    assert lmab.evaluate(policy, bandit, horizon=horizon).mean == pytest.approx(bandit.best_fixed(horizon, repeats))

@@ -16,6 +16,7 @@ from planning_cases import TWO_UNIFORM_ARMS, small_bandit, two_uniform_arms
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead, PointBased
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.status import Status
 
 METHODS = [Certified(gap=1e-4), Exact(), PointBased(), Lookahead(), Lookahead(2), QMDP()]
 
@@ -274,3 +275,66 @@ def test_plans_and_methods_are_values():
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.lower = 0.0
     assert "certified" in repr(plan)
+
+
+def test_an_estimate_is_planned_for_as_its_bandit():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=0)
+    estimate = lmab.estimate(log, n_contexts=2, rng=0)
+    mine, theirs = (lmab.plan(source, horizon=3, method=Exact()) for source in (estimate, estimate.bandit))
+    assert (mine.lower, mine.policy.bandit) == (theirs.lower, estimate.bandit)
+
+
+def test_what_cannot_be_planned_for_is_named():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    with pytest.raises(
+        InvalidArgument, match=r"bandit must be a LatentBandit, or hold one as its \.bandit .* got a str"
+    ):
+        lmab.plan("x", horizon=3)
+    with pytest.raises(InvalidArgument, match=r"method must be a planner such as .* got the class Exact itself"):
+        lmab.plan(bandit, horizon=3, method=Exact)
+    with pytest.raises(InvalidArgument, match=r"method must be a planner such as .* got a str"):
+        lmab.plan(bandit, horizon=3, method="exact")
+
+
+@dataclasses.dataclass
+class OwnPlanner:
+    """A user's planner, with an argument that has no default."""
+
+    status: str
+    solved: int = 0
+
+    def solve(self, problem, clock):
+        self.solved += 1
+        clock.record(1.0, problem.full_information)
+        arm = problem.bandit.best_fixed_arms(problem.horizon)[0]
+        bounds = problem.bandit.best_fixed(problem.horizon), problem.full_information
+        return lmab.Plan(lmab.Stationary(arm), problem.horizon, *bounds, self.status, "mine", tuple(clock.trace))
+
+
+def test_a_planner_of_your_own_solves_once_and_says_its_status_as_text():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    planner = OwnPlanner("heuristic")
+    plan = lmab.plan(bandit, horizon=5, method=planner)
+    assert (planner.solved, plan.lower, plan.upper) == (1, pytest.approx(2.75), pytest.approx(3.75))
+    assert plan.status is Status.HEURISTIC
+    with pytest.raises(InvalidArgument, match=r"status must be one of .*'heuristic'.*, got 'splendid'"):
+        lmab.plan(bandit, horizon=5, method=OwnPlanner("splendid"))
+
+
+def test_statuses_are_members_that_equal_their_text():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    for method, status in ((Exact(), "optimal"), (Certified(), "certified"), (QMDP(), "heuristic")):
+        plan = lmab.plan(bandit, horizon=5, method=method)
+        assert isinstance(plan.status, Status)
+        assert plan.status == status
+
+
+def test_point_based_planning_that_is_stopped_says_so_and_its_bounds_hold():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    problem = lmab.Problem.of(bandit, 5)
+    stopped = PointBased().solve(problem, lmab.Clock(0.0))
+    done = PointBased().solve(problem, lmab.Clock(60.0))
+    assert (stopped.status, done.status) == (Status.TIME_LIMIT, Status.HEURISTIC)
+    assert stopped.lower == pytest.approx(bandit.best_fixed(5))
+    assert stopped.lower <= lmab.evaluate(stopped, bandit, horizon=5).mean <= stopped.upper

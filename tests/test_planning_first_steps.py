@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lmab
+from lmab.errors import TooLarge
 
 
 def _nodes(tree):
@@ -53,3 +54,12 @@ def test_labels_and_continuous_rewards():
     assert len(tree.branches) == 3
     assert "arm tea" in str(tree) or "arm coffee" in str(tree)
     assert sum(branch.tree.probability for branch in tree.branches) == pytest.approx(1)
+
+
+def test_a_tree_too_large_to_print_is_refused(monkeypatch):
+    bandit = lmab.random_bandit(4, 10, kind="hard", rng=np.random.default_rng(1))
+    policy = lmab.plan(bandit, horizon=5).policy
+    monkeypatch.setattr("lmab.planning.first_steps.LIMIT", 8)
+    assert policy.tree(4).step == 0
+    with pytest.raises(TooLarge, match="16 different histories of 4 steps, more than 8: ask for fewer steps"):
+        policy.tree(5)

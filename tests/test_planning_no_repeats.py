@@ -93,6 +93,29 @@ def test_gaussian_sessions_without_repeats(rng):
         assert plan.status == "heuristic"
 
 
+@pytest.mark.parametrize("method", [Exact(), Certified(), Lookahead(1), Lookahead(2), QMDP()], ids=repr)
+def test_the_upper_bound_for_normal_rewards_is_none_of_the_bins(method):
+    """Two bins hide most of what a reward tells: what is optimal in them, many bins exceed."""
+    means = [[1.0, 0.2, 0.3, 0.9], [0.0, 0.8, 0.3, 0.1], [0.4, 0.9, 0.3, -0.6]]
+    bandit = LatentBandit.gaussian([0.4, 0.3, 0.3], means, scale=0.2)
+    for horizon in (2, 3):
+        coarse = lmab.plan(bandit, horizon=horizon, method=method, bins=2, repeats=False)
+        fine = lmab.plan(bandit, horizon=horizon, method=Exact(), bins=16, repeats=False)
+        assert coarse.lower < fine.lower < coarse.upper
+        assert (coarse.status, coarse.trace[-1].upper) == ("heuristic", coarse.upper)
+        assert "knowing the context after the first step" in coarse.message
+        # By brute force: one first arm for all, then each context's own best arms.
+        known = max(
+            sum(
+                weight * (row[first] + sum(sorted(np.delete(row, first))[-(horizon - 1) :]))
+                for weight, row in zip(bandit.weights, np.array(means), strict=True)
+            )
+            for first in range(4)
+        )
+        assert coarse.upper == pytest.approx(known)
+        assert known <= bandit.known_context(horizon, repeats=False)
+
+
 def test_errors():
     bandit = lmab.random_bandit(3, 5, rng=np.random.default_rng(0))
     with pytest.raises(InvalidArgument, match="horizon must be at most the 5 arms without repeats, got 6"):

@@ -11,6 +11,7 @@ from planning_cases import small_bandit
 import lmab
 from lmab import Certified, Exact, Lookahead
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.policies import walk
 
 
 @pytest.fixture
@@ -98,7 +99,13 @@ def test_graphs_hand_over_when_a_session_leaves_them(bandit):
 def test_graphs_merge_what_behaves_alike_and_refuse_to_explode(bandit):
     policy = lmab.plan(bandit, horizon=5).policy
     assert len(policy.graph()) < 2**5 - 1
-    with pytest.raises(TooLarge, match="the graph would need over max_nodes=3 nodes"):
+    sizes = [len(level.arms) for level in walk(policy, bandit, 5, limit=10**6, remedy="")]
+    assert len(policy.graph(max_nodes=sum(sizes))) == len(policy.graph())
+    with pytest.raises(
+        TooLarge, match=rf"would need {sum(sizes)} nodes .* more than {sum(sizes) - 1}: raise max_nodes"
+    ):
+        policy.graph(max_nodes=sum(sizes) - 1)  # more than any step has, but less than all together
+    with pytest.raises(TooLarge, match=r"more than 3: raise max_nodes"):
         policy.graph(max_nodes=3)
     gaussian = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(InvalidArgument, match="a graph needs rewards on finitely many values"):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import policies
 import pytest
 
 import lmab
-from lmab import loading
-from lmab.errors import InvalidArgument
+from lmab import files
+from lmab.errors import InvalidArgument, InvalidFile
+from lmab.planning import PolicyGraph
+from lmab.policies import best_allowed, restore
 
 HORIZON = 4
 
@@ -130,10 +135,6 @@ def test_round_trip_through_a_file(policy, bandit, rng, tmp_path):
             states = [p.observe(s, arms[step], rewards[step]) for p, s in zip((policy, again), states, strict=True)]
 
 
-def test_load_knows_every_policy(policy):
-    assert type(policy) in loading.POLICIES
-
-
 def test_past_the_horizon(policy):
     if policy.horizon is None:
         return
@@ -160,3 +161,72 @@ def test_relabelling_contexts_changes_no_decision_and_arms_are_permuted(bandit, 
         chosen = first.act(states[0])
         np.testing.assert_array_equal(second.act(states[1]), chosen)
         np.testing.assert_array_equal(arms[third.act(states[2])], chosen)
+
+
+SAVED = Path(__file__).parent / "saved_by_0_1"
+SAYS = json.loads((SAVED / "decisions.json").read_text())
+
+
+@pytest.mark.parametrize("kind", SAYS["arms"])
+def test_policies_that_version_0_1_saved_decide_as_they_did_then(kind):
+    policy = lmab.load(SAVED / f"{kind}.lmab")
+    assert policy.kind == kind
+    decisions = [policy.act_on(history, rng=np.random.default_rng(7)) for history in SAYS["histories"]]
+    assert decisions == SAYS["arms"][kind]
+
+
+def test_every_policy_has_a_file_of_version_0_1():
+    assert {cls.kind for cls in policies.concrete().values()} >= set(SAYS["arms"])
+    assert len(SAYS["arms"]) == 14
+
+
+class Stubborn(lmab.BeliefPolicy):
+    """A user's own: the best arm of the likeliest context."""
+
+    kind = "stubborn"
+
+    def _choose(self, state, allowed, rng):
+        return best_allowed(self.bandit.means[state.memory.argmax(axis=1)], allowed)
+
+
+def test_a_policy_class_of_your_own_is_loaded_too(bandit, tmp_path):
+    policy = Stubborn(bandit, horizon=4)
+    policy.save(tmp_path / "own.lmab")
+    again = lmab.load(tmp_path / "own.lmab")
+    assert type(again) is Stubborn
+    assert (again.horizon, again.bandit) == (4, bandit)
+    source = PolicyGraph(policy, np.array([1]), np.array([[-1, -1]]), 0)
+    source.save(tmp_path / "graph.lmab")
+    assert type(lmab.load(tmp_path / "graph.lmab").source) is Stubborn
+
+
+def test_a_class_that_was_not_imported_is_named(tmp_path, bandit):
+    unknown = files.Record("never-imported", {})
+    files.write(tmp_path / "p.lmab", unknown)
+    with pytest.raises(
+        InvalidFile, match=r"p\.lmab: holds a 'never-imported', .* import the module of its class first"
+    ):
+        lmab.load(tmp_path / "p.lmab")
+    graph = lmab.plan(bandit, horizon=2).policy.graph().record()
+    files.write(tmp_path / "g.lmab", files.Record(graph.kind, graph.fields, graph.arrays, {"source": unknown}))
+    with pytest.raises(InvalidFile, match=r"g\.lmab: holds a 'never-imported'"):
+        lmab.load(tmp_path / "g.lmab")
+
+
+def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
+    with pytest.raises(InvalidArgument, match="kind must be a name of its own, got 'greedy', which is that of Greedy"):
+        type("Mine", (lmab.BeliefPolicy,), {"kind": "greedy"})
+    first, second = (
+        type("Draft", (lmab.BeliefPolicy,), {"kind": "draft", "_choose": Stubborn._choose}) for _ in range(2)
+    )
+    assert type(restore(first(bandit).record())) is second
+    inherited = type("Louder", (lmab.Greedy,), {})  # without a kind of its own, files know it as its parent
+    assert type(restore(inherited(bandit).record())) is lmab.Greedy
+
+
+def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):
+    assert policy.repeats == (type(policy).__name__ not in ("NoRepeatsPolicy", "ExactNoRepeatsPolicy"))
+    if not policy.repeats:
+        assert not policy.graph().repeats
+        episodes = lmab.simulate(bandit, policy, n_episodes=20, horizon=HORIZON, rng=rng)
+        assert all(len(set(episode.actions.tolist())) == HORIZON for episode in episodes)

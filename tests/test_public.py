@@ -16,8 +16,11 @@ import lmab
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "BeliefPolicy",
+    "Bounds",
     "Certificate",
     "Certified",
+    "Clock",
     "Design",
     "DirectMLE",
     "EDMLE",
@@ -41,11 +44,14 @@ PUBLIC = [
     "MUCB",
     "MomentMatching",
     "Plan",
+    "Planner",
     "PointBased",
     "Policy",
+    "Problem",
     "QMDP",
     "Run",
     "Simulator",
+    "State",
     "Stationary",
     "Subspace",
     "Tensor",

@@ -8,33 +8,22 @@ from typing import Any
 
 from . import files
 from .errors import InvalidFile, first_line
-from .learning import HistoryPolicy, OptimisticPolicy, restore_run
+from .learning import restore_run
 from .model import LatentBandit
 from .moments import Design
-from .planning import ExactNoRepeatsPolicy, ExactPolicy, LookaheadPolicy, NoRepeatsPolicy, PolicyGraph, VectorPolicy
-from .policies import MUCB, FixedSequence, Greedy, Policy, Stationary, Thompson, Uniform
-
-PLANNED: tuple[type[Policy], ...] = (
-    VectorPolicy,
-    LookaheadPolicy,
-    ExactPolicy,
-    NoRepeatsPolicy,
-    ExactNoRepeatsPolicy,
-    PolicyGraph,
-)
-LEARNED: tuple[type[Policy], ...] = (HistoryPolicy, OptimisticPolicy)
-POLICIES: tuple[type[Policy], ...] = (Uniform, FixedSequence, Stationary, Greedy, Thompson, MUCB, *PLANNED, *LEARNED)
+from .policies import restore
 
 _READERS: dict[str, Callable[[files.Record], Any]] = {
     "bandit": LatentBandit.from_record,
     "design": Design.from_record,
     "run": restore_run,
-    **{policy.kind: policy.from_record for policy in POLICIES},
 }
 
 
 def load(path: str | os.PathLike[str]) -> Any:
     """Read a `LatentBandit`, a policy, a `Design` or a learner's `Run` from a file; nothing in a file is ever run.
+
+    A policy may be of your own class, once the module that defines it is imported.
 
     Examples:
         >>> import os, tempfile, lmab
@@ -45,9 +34,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         True
     """
     record = files.read(path)
-    if record.kind not in _READERS:
-        raise InvalidFile(f"{os.fspath(path)}: holds a {record.kind!r}, which this lmab does not know")
     try:
-        return _READERS[record.kind](record)
+        return _READERS.get(record.kind, restore)(record)
+    except InvalidFile as error:
+        raise InvalidFile(f"{os.fspath(path)}: {error}") from None
     except Exception as error:  # whatever a class makes of contents that are not its own
         raise InvalidFile(f"{os.fspath(path)}: damaged: {first_line(error)}") from None

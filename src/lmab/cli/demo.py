@@ -83,7 +83,7 @@ def _compile() -> None:
 
 def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned]:
     """The rows, the genie's last, a bound that no policy exceeds, and what our own learner found."""
-    best_arm = int((bandit.weights @ bandit.means).argmax())
+    best_arm = bandit.best_fixed_arms(_HORIZON)[0]
     rows = [_row("best fixed arm", Stationary(best_arm), bandit, 0, 0.0)]
     learners: dict[str, Learner] = {
         "UCB": UCB(),
@@ -129,8 +129,8 @@ def _draw(rows: Sequence[Row], upper: float, bandit: LatentBandit, path: Path) -
     steps = np.arange(1, _HORIZON + 1)
     for row, style in zip(rows, ("k:", "C7.-", "C0s-", "C3o-", "k--"), strict=True):
         axes.plot(steps, row.per_step, style, label=f"{row.name}: {row.value:.3f}", markersize=5)
-    known = float(bandit.weights @ bandit.means.max(axis=1))
-    axes.axhline(known, color="C2", linewidth=1, label=f"type known from the start: {_HORIZON * known:.3f}")
+    known = bandit.known_context(_HORIZON)
+    axes.axhline(known / _HORIZON, color="C2", linewidth=1, label=f"type known from the start: {known:.3f}")
     axes.set(xlabel="step of the session", ylabel="expected reward", xticks=steps)
     axes.set_title(f"{_EPISODES:,} episodes of learning; no policy earns more than {upper:.3f}", fontsize=10)
     picture.legend(title="reward of a session", loc="outside lower center", ncols=3, fontsize=8, title_fontsize=8)

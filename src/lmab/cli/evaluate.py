@@ -9,10 +9,9 @@ import numpy as np
 import typer
 
 from ..data import Episodes
-from ..errors import InvalidArgument, TooLarge
-from ..evaluation import METHODS, Certificate, Evaluation, LogEvidence, certify
-from ..evaluation import value as evaluation
-from ..model import Categorical, LatentBandit
+from ..errors import InvalidArgument
+from ..evaluation import Certificate, LogEvidence, certify, value_of, weigh
+from ..model import LatentBandit
 from ..policies import Policy
 from . import notes
 from .inputs import (
@@ -28,8 +27,6 @@ from .inputs import (
     load_policy,
 )
 from .output import note, say, show_json, show_table
-
-_SIMULATED = 100_000  # sessions, where no exact value exists
 
 
 def evaluate(
@@ -66,7 +63,7 @@ def evaluate(
     if logs is not None:
         log = load_log_for(chosen, logs, columns)
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
-        evidence = evaluation.weigh(
+        evidence = weigh(
             chosen, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
         )
         summary["logs"] = _from_log(evidence, log, confidence, quiet=as_json)
@@ -87,28 +84,17 @@ def _horizon(policy: Policy, horizon: int | None) -> int:
 def _on_model(
     policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator, *, quiet: bool
 ) -> dict[str, Any]:
-    value = _value(policy, bandit, horizon, rng)
-    fixed = horizon * float((bandit.weights @ bandit.means).max())
+    value = value_of(policy, bandit, horizon=horizon, rng=rng)
+    fixed = bandit.best_fixed(horizon, policy.repeats)
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"
-        say(
-            f"On the model a session of {horizon} steps earns {value.mean:.4f} ({how}), the best fixed arm {fixed:.4f}."
-        )
+        say(f"On the model a session of {horizon} steps earns {value.mean:.4f} ({how}).")
+        say(f"The best choice that ignores what the session shows earns {fixed:.4f}.")
     return {"mean": value.mean, "stderr": value.stderr, "per_step": value.per_step.tolist(), "fixed": fixed}
 
 
-def _value(policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator) -> Evaluation:
-    exact = policy.deterministic and (isinstance(bandit.rewards, Categorical) or not policy.adaptive)
-    if exact:
-        try:
-            return evaluation.evaluate(policy, bandit, horizon=horizon)
-        except TooLarge:
-            pass
-    return evaluation.evaluate(policy, bandit, horizon=horizon, n_episodes=_SIMULATED, rng=rng)
-
-
 def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet: bool) -> dict[str, Any]:
-    values = dict(zip(METHODS, (evidence.per_decision, evidence.self_normalised, evidence.doubly_robust), strict=True))
+    values = evidence.values
     logged = log.mean_session(len(evidence.n_reached))
     if not quiet:
         rows = [

@@ -12,16 +12,13 @@ import typer
 
 from .. import learning
 from ..checks import check_writable
-from ..errors import InvalidArgument, InvalidFile, TooLarge
-from ..evaluation import Evaluation, evaluate
+from ..errors import InvalidArgument, InvalidFile
+from ..evaluation import Evaluation, value_of
 from ..learning import Learned, Learner
 from ..loading import load
-from ..model import Categorical, LatentBandit
-from ..policies import Policy
+from ..model import LatentBandit
 from ..simulation import Simulator
 from .output import console, progress, show_json, show_table
-
-_SIMULATED = 20_000  # sessions, where an exact value would walk too many histories
 
 _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
     "direct-mle": learning.DirectMLE,
@@ -55,7 +52,7 @@ def learn(
     truth, rng = _bandit(bandit), np.random.default_rng(seed)
     learned = _learn(truth, _LEARNERS[learner](_number_or_auto(contexts)), horizon, episodes, rng)
     genie = _learn(truth, learning.Genie(truth), horizon, episodes, rng)
-    values = [_value(result.policy, truth, horizon, rng) for result in (learned, genie)]
+    values = [value_of(result.policy, truth, horizon=horizon, rng=rng) for result in (learned, genie)]
     if output is not None:
         learned.policy.save(output)
     if as_json:
@@ -103,15 +100,6 @@ def _learn(truth: LatentBandit, learner: Learner, horizon: int, n_episodes: int,
             values=None if truth.rewards.values is None else truth.rewards.values.tolist(),
             progress=lambda run: bar.update(task, completed=run.episodes_used),
         )
-
-
-def _value(policy: Policy, truth: LatentBandit, horizon: int, rng: np.random.Generator) -> Evaluation:
-    if policy.adaptive and not isinstance(truth.rewards, Categorical):
-        return evaluate(policy, truth, horizon=horizon, n_episodes=_SIMULATED, rng=rng)
-    try:
-        return evaluate(policy, truth, horizon=horizon)
-    except TooLarge:
-        return evaluate(policy, truth, horizon=horizon, n_episodes=_SIMULATED, rng=rng)
 
 
 def _summary(learned: Learned, value: Evaluation, genie: Evaluation) -> dict[str, Any]:

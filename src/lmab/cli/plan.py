@@ -37,7 +37,7 @@ def plan(
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip
     notes.save_policy(output, made, notes.fit_note(model))
-    summary = _summary(made, output, repeats)
+    summary = _summary(made, output)
     if as_json:
         show_json(summary)
         return
@@ -47,10 +47,8 @@ def plan(
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 
 
-def _summary(made: Plan, output: Path, repeats: bool) -> dict[str, Any]:
+def _summary(made: Plan, output: Path) -> dict[str, Any]:
     bandit = made.policy.bandit  # type: ignore[attr-defined]  # every planned policy has its model
-    averages = sorted((bandit.weights @ bandit.means).tolist(), reverse=True)
-    fixed = made.horizon * averages[0] if repeats else sum(averages[: made.horizon])
     return {
         "output": str(output),
         "horizon": made.horizon,
@@ -59,6 +57,6 @@ def _summary(made: Plan, output: Path, repeats: bool) -> dict[str, Any]:
         "lower": made.lower,
         "upper": made.upper,
         "gap": made.gap,
-        "fixed": fixed,
+        "fixed": bandit.best_fixed(made.horizon, made.repeats),
         "first_arm": label(made.policy.act_on([]), bandit.arm_labels),
     }

@@ -12,6 +12,8 @@ from .off_policy import LogEvidence as LogEvidence
 from .off_policy import LogValue as LogValue
 from .propensities import fit_propensities as fit_propensities
 from .propensities import with_propensities as with_propensities
+from .value import SESSIONS as SESSIONS
 from .value import Evaluation as Evaluation
 from .value import evaluate as evaluate
+from .value import value_of as value_of
 from .value import weigh as weigh

@@ -15,9 +15,9 @@ from ..errors import InvalidArgument
 from ..estimation import Estimate
 from ..model import Categorical, LatentBandit, belief
 from ..planning import NoRepeatsPolicy, Plan, Problem
-from ..policies import State, best_allowed
+from ..policies import Decisions, State, best_allowed
 from ..simulation import check_fits
-from .decision_tree import Decisions, Tree, unroll
+from .decision_tree import Tree, unroll
 from .laplace import Laplace, laplace
 
 Interval = tuple[float, float]
@@ -198,14 +198,14 @@ def _replan(
 
     And the value of the policy on the estimate.
     """
-    tree = unroll(plan.policy, bandit, rewards, plan.horizon)
+    tree = unroll(plan.policy, bandit, plan.horizon)
     result = []
     for weights, family in zip(*posterior.draw(n_draws, rng), strict=True):
         model, branches = LatentBandit(weights, family), tree.branches(family)
         policy: Decisions = NoRepeatsPolicy(model, horizon=plan.horizon)
         if plan.repeats:
             policy = _Replanned(model, tree, branches, plan.horizon)
-        replanned = unroll(policy, model, family, plan.horizon)
+        replanned = unroll(policy, model, plan.horizon)
         value = float(weights @ branches[0][0])
         result.append((max(replanned.value(weights, family), value), value, replanned.value(bandit.weights, rewards)))
     return np.array(result), tree.value(bandit.weights, rewards)
@@ -217,6 +217,7 @@ class _Replanned:
     This is one step of policy iteration, with all branches of the plan on offer at every belief.
     """
 
+    adaptive = True
     order_free = True
 
     def __init__(self, bandit: LatentBandit, tree: Tree, branches: list[Float[Array, "n M"]], horizon: int) -> None:

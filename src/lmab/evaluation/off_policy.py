@@ -20,7 +20,7 @@ from statistics import NormalDist
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..checks import FRACTION, Rng, check, check_count, check_rng
+from ..checks import FRACTION, OneOf, Rng, check, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
@@ -63,18 +63,19 @@ class LogEvidence:
         return bool(self.effective_sizes[-1] >= ENOUGH)
 
     @property
+    def values(self) -> dict[str, LogValue | None]:
+        """The estimate of every method, the plainest and noisiest first; None where the log does not allow it."""
+        return dict(zip(METHODS, (self.per_decision, self.self_normalised, self.doubly_robust), strict=True))
+
+    @property
     def default(self) -> str:
-        """The method of choice, given what there is."""
-        if self.doubly_robust is not None:
-            return METHODS[2]
-        return METHODS[1] if self.self_normalised is not None else METHODS[0]
+        """The method of choice: the last of those that the log allows."""
+        return [name for name, value in self.values.items() if value is not None][-1]
 
     def by(self, method: str) -> LogValue:
         """The estimate of that name; raises where it does not exist, saying what would help."""
-        values = dict(zip(METHODS, (self.per_decision, self.self_normalised, self.doubly_robust), strict=True))
-        if method not in values:
-            raise InvalidArgument(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-        value = values[method]
+        check("method", method, OneOf(METHODS))
+        value = self.values[method]
         if value is None and method == METHODS[2]:
             raise InvalidArgument("model must be given for method='doubly-robust', got None")
         if value is None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Float
 from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabWarning, TooLarge
-from ..model import Categorical, LatentBandit
-from ..policies import Policy, State
+from ..model import LatentBandit
+from ..planning import Plan, policy_of
+from ..policies import Policy, walk
 from ..simulation import check_fits, draw_contexts, interact
 from . import off_policy, propensities
 
+SESSIONS = 100_000  # simulated where no exact value exists and nobody says how many
 NODE_LIMIT = 2_000_000  # histories held at once by an exact evaluation
 _CHUNK = 8192
-_OUTLOOK = 2000  # sessions per context where a model's expectation of a policy is simulated
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Evaluation:
 
 
 def evaluate(
-    policy: Policy,
+    policy: Policy | Plan,
     source: LatentBandit | Episodes,
     *,
     horizon: int,
@@ -68,7 +68,7 @@ def evaluate(
     policy that logged them, from the logged propensities. `notes`, and a warning, say when the log cannot tell.
 
     Args:
-        policy: what to evaluate.
+        policy: what to evaluate; of a plan, its policy.
         source: a bandit, which need not be the model the policy was made from, or a log with propensities.
         horizon: steps per session.
         n_episodes: sessions to simulate on a bandit; None asks for the exact value.
@@ -93,6 +93,12 @@ def evaluate(
         >>> bool(value.interval[0] < 2.98035 < value.interval[1])
         True
     """
+    if isinstance(policy, LatentBandit | Episodes):
+        raise InvalidArgument(
+            f"policy must come before what it is evaluated on, evaluate(policy, bandit, horizon=...), "
+            f"got a {type(policy).__name__}"
+        )
+    policy = policy_of(policy)
     if isinstance(source, Episodes):
         if n_episodes is not None:
             raise InvalidArgument(f"n_episodes must be None for a log, got {n_episodes!r}")
@@ -100,7 +106,11 @@ def evaluate(
             policy, source, horizon=horizon, model=model, fit_propensities=fit_propensities,
             confidence=confidence, n_bootstrap=n_bootstrap, rng=rng,
         )  # fmt: skip
-        return _from_log(evidence, method or _steadiest(evidence))
+        return _from_log(evidence, method or evidence.default)
+    if not isinstance(source, LatentBandit):
+        raise InvalidArgument(
+            f"source must be a LatentBandit or Episodes (an estimate has its .bandit), got a {type(source).__name__}"
+        )
     if method is not None or model is not None or fit_propensities:
         raise InvalidArgument("method, model and fit_propensities are for a log, got a bandit")
     return _on_bandit(policy, source, horizon, n_episodes, rng)
@@ -134,12 +144,6 @@ def weigh(
     return replace(evidence, notes=evidence.notes + notes)
 
 
-def _steadiest(evidence: off_policy.LogEvidence) -> str:
-    """The method with the least noise among those that the log allows."""
-    values = (evidence.per_decision, evidence.self_normalised, evidence.doubly_robust)
-    return [name for name, value in zip(off_policy.METHODS, values, strict=True) if value is not None][-1]
-
-
 def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
     value = evidence.by(method)
     for note in evidence.notes:
@@ -155,21 +159,40 @@ def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
     )
 
 
-def outlook(policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None) -> Float[Array, "H M"]:
-    """Expected reward of every step in every context, exact where `evaluate` is, else simulated."""
-    horizon = check_count("horizon", horizon)
-    check_fits(policy, bandit, horizon)
-    if policy.deterministic and isinstance(bandit.rewards, Categorical):
-        try:
-            joint, _ = _walk(policy, bandit, bandit.rewards, horizon)
-            return joint / np.where(bandit.weights > 0, bandit.weights, 1.0)
-        except TooLarge:
-            pass
+def value_of(
+    policy: Policy | Plan, bandit: LatentBandit, *, horizon: int, n_episodes: int = SESSIONS, rng: Rng
+) -> Evaluation:
+    """The exact value of a policy on a bandit where there is one, else that of `n_episodes` simulated sessions.
+
+    No exact value exists where the policy plays at random, where it acts on continuous rewards, or where it can meet
+    too many histories.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+        >>> value_of(lmab.Greedy(bandit), bandit, horizon=5, rng=0).exact
+        True
+        >>> value_of(lmab.Thompson(bandit), bandit, horizon=5, rng=0).n_episodes
+        100000
+    """
+    found = _exact_if_possible(policy_of(policy), bandit, horizon)
+    return evaluate(policy, bandit, horizon=horizon, n_episodes=n_episodes, rng=rng) if found is None else _sum(*found)
+
+
+def outlook(
+    policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None, *, n_episodes: int = SESSIONS
+) -> Float[Array, "H M"]:
+    """Expected reward of every step in every context; where it is simulated, the sessions are shared out evenly."""
+    found = _exact_if_possible(policy, bandit, horizon)
+    if found is not None:
+        return found[0] / np.where(bandit.weights > 0, bandit.weights, 1.0)
     rng = check_rng(rng, "what the model expects of the policy is simulated")
-    contexts = np.repeat(np.arange(bandit.n_contexts), _OUTLOOK)
-    actions, _ = interact(bandit, policy, contexts, horizon, rng)
-    expected = bandit.means[contexts[:, None], actions]
-    return expected.reshape(bandit.n_contexts, _OUTLOOK, horizon).mean(axis=1).T
+    each = -(-n_episodes // bandit.n_contexts)
+    result = np.empty((horizon, bandit.n_contexts))
+    for context in range(bandit.n_contexts):
+        actions, _ = interact(bandit, policy, np.full(each, context), horizon, rng)
+        result[:, context] = bandit.means[context, actions].mean(axis=0)
+    return result
 
 
 def _on_bandit(
@@ -180,13 +203,44 @@ def _on_bandit(
     if n_episodes is not None:
         n_episodes = check_count("n_episodes", n_episodes, minimum=2)
         return _simulated(policy, bandit, horizon, n_episodes, check_rng(rng, "the evaluation is simulated"))
+    obstacle = _obstacle(policy, bandit)
+    if obstacle is not None:
+        raise InvalidArgument(f"n_episodes and rng are needed: {obstacle}, got None")
+    return _sum(*_exact(policy, bandit, horizon))
+
+
+def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
+    """Why no exact value can exist, however few the histories."""
     if not policy.deterministic:
-        raise InvalidArgument(f"n_episodes and rng are needed: {type(policy).__name__} plays at random, got None")
-    if not policy.adaptive:
-        return _open_loop(policy, bandit, horizon)
-    if not isinstance(bandit.rewards, Categorical):
-        raise InvalidArgument("n_episodes and rng are needed: rewards are continuous, got None")
-    joint, nodes = _walk(policy, bandit, bandit.rewards, horizon)
+        return f"{type(policy).__name__} plays at random"
+    if policy.adaptive and not bandit.rewards.discrete:
+        return "rewards are continuous"
+    return None
+
+
+def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int]:
+    """Weight times expected reward of every step and context, and the number of histories behind it."""
+    joint, nodes = np.empty((horizon, bandit.n_contexts)), 0
+    remedy = "give n_episodes and rng to simulate instead"
+    for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy)):
+        joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
+        nodes += len(level.arms)
+    return joint, nodes
+
+
+def _exact_if_possible(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int] | None:
+    """The one rule: exact where nothing stands in the way, else None, and then the caller simulates."""
+    horizon = check_count("horizon", horizon)
+    check_fits(policy, bandit, horizon)
+    if _obstacle(policy, bandit) is not None:
+        return None
+    try:
+        return _exact(policy, bandit, horizon)
+    except TooLarge:
+        return None
+
+
+def _sum(joint: Float[Array, "H M"], nodes: int) -> Evaluation:
     per_step = joint.sum(axis=1)
     return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=nodes)
 
@@ -206,70 +260,3 @@ def _simulated(
     mean = total / n_episodes
     variance = max(squares / n_episodes - mean**2, 0.0) * n_episodes / (n_episodes - 1)
     return Evaluation(mean, float(np.sqrt(variance / n_episodes)), per_step / n_episodes, n_episodes=n_episodes)
-
-
-def _open_loop(policy: Policy, bandit: LatentBandit, horizon: int) -> Evaluation:
-    state, per_step = policy.start(1), np.empty(horizon)
-    for step in range(horizon):
-        arms: Any = policy.act(state)
-        if arms[0] >= bandit.n_arms:
-            raise InvalidArgument(f"policy must name arms in 0..{bandit.n_arms - 1}, got {int(arms[0])}")
-        per_step[step] = bandit.weights @ bandit.means[:, arms[0]]
-        state = policy.observe(state, arms, np.zeros(1))
-    return Evaluation(float(per_step.sum()), 0.0, per_step, n_nodes=horizon)
-
-
-def _walk(policy: Policy, bandit: LatentBandit, rewards: Categorical, horizon: int) -> tuple[Float[Array, "H M"], int]:
-    """Weight times expected reward of every step and context, level by level, and the number of histories.
-
-    `mass` is weight times probability of the history, for every context.
-    """
-    state, mass = policy.start(1), bandit.weights[None]
-    history: Integer[Array, "n t"] = np.empty((1, 0), np.int32)
-    joint, nodes = np.empty((horizon, bandit.n_contexts)), 0
-    for step in range(horizon):
-        nodes += len(mass)
-        arms: Any = policy.act(state)
-        joint[step] = np.einsum("nm,mn->m", mass, rewards.means[:, arms])
-        if step + 1 < horizon:
-            state, mass, history = _branch(policy, rewards, state, mass, history, arms)
-    return joint, nodes
-
-
-def _branch(
-    policy: Policy,
-    rewards: Categorical,
-    state: State,
-    mass: Float[Array, "n M"],
-    history: Integer[Array, "n t"],
-    arms: Integer[Array, "n"],
-) -> tuple[State, Float[Array, "k M"], Integer[Array, "k t1"]]:
-    """All histories one step longer that can happen, merged by counts where order does not matter."""
-    size = len(mass) * rewards.n_values
-    codes = (arms[:, None] * rewards.n_values + np.arange(rewards.n_values)).ravel()
-    parent = np.repeat(np.arange(len(mass)), rewards.n_values)
-    children = mass[parent] * rewards.table[codes]
-    alive = np.flatnonzero(children.max(axis=1) > 0)
-    codes, parent, children = codes[alive], parent[alive], children[alive]
-    longer = np.column_stack([history[parent], codes]).astype(np.int32)
-    if policy.order_free:
-        longer.sort(axis=1)
-        keep, group = _unique_rows(longer)
-        merged = np.zeros((len(keep), mass.shape[1]))
-        np.add.at(merged, group, children)
-        codes, parent, children, longer = codes[keep], parent[keep], merged, longer[keep]
-    if len(children) > NODE_LIMIT:
-        raise TooLarge(
-            f"an exact evaluation would hold {len(children)} histories of {longer.shape[1]} steps (of {size} reached), "
-            f"more than {NODE_LIMIT}: give n_episodes and rng to simulate instead"
-        )
-    picked = State(state.step, state.memory[parent], single=False)
-    values = rewards.values[codes % rewards.n_values]
-    return policy.observe(picked, codes // rewards.n_values, values), children, longer
-
-
-def _unique_rows(rows: Integer[Array, "n t"]) -> tuple[Integer[Array, "k"], Integer[Array, "n"]]:
-    """First index of each distinct row, and for every row which distinct one it is."""
-    keys = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return first, group

@@ -19,4 +19,5 @@ from .point_based import PointBased as PointBased
 from .problem import Problem as Problem
 from .qmdp import QMDP as QMDP
 from .result import Plan as Plan
+from .result import policy_of as policy_of
 from .vectors import VectorPolicy as VectorPolicy

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from ..checks import COUNT, NOT_NEGATIVE, Count, check_fields
+from ..status import Status
 from .clock import Clock
 from .no_repeats import plan_without_repeats
 from .no_repeats_exact import fits, plan_exactly_without_repeats
@@ -52,7 +53,7 @@ class Certified:
             search.warm_start(self.n_beliefs, clock)
             reason = self._run(search, clock)
         except KeyboardInterrupt:
-            reason = "interrupted"
+            reason = Status.INTERRUPTED
         clock.record(search.lower_bound, search.upper_bound)
         return self._plan(search, clock, reason)
 
@@ -61,14 +62,14 @@ class Certified:
             return plan_exactly_without_repeats(problem, clock)
         return plan_without_repeats(problem, clock, 1, "lookahead of depth 1")
 
-    def _run(self, search: Search, clock: Clock) -> str:
+    def _run(self, search: Search, clock: Clock) -> Status:
         for batch in itertools.count(1):
             clock.record(search.lower_bound, search.upper_bound)
             tolerance = self._tolerance(search)
             if search.upper_bound - search.lower_bound <= tolerance:
-                return "certified"
+                return Status.CERTIFIED
             if clock.expired:
-                return "time limit"
+                return Status.TIME_LIMIT
             if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
                 search.drop_dominated_arms(clock)
             search.advance(tolerance)
@@ -77,12 +78,12 @@ class Certified:
     def _tolerance(self, search: Search) -> float:
         return max(self.gap * abs(search.lower_bound), self.absolute, _ROUNDING * search.problem.scale)
 
-    def _plan(self, search: Search, clock: Clock, reason: str) -> Plan:
+    def _plan(self, search: Search, clock: Clock, reason: Status) -> Plan:
         problem = search.problem
         lower, upper = clock.trace[-1][1:]
         upper = max(lower, upper)  # they may cross by rounding
         message = f"no policy earns more than {upper:.6g}, this one at least {lower:.6g}"
-        if reason != "certified":
+        if reason != Status.CERTIFIED:
             message += f" (stopped: {reason}, before the asked gap of {self.gap:g})"
         if problem.binned:
             message = (
@@ -90,15 +91,16 @@ class Certified:
                 "rewards themselves, the upper one does not: the plan's upper bound is that of knowing the context"
             )
             upper = problem.full_information
-            reason = "heuristic" if reason == "certified" else reason  # the asked gap is proved for the bins only
+            if reason == Status.CERTIFIED:
+                reason = Status.HEURISTIC  # the asked gap is proved for the bins only
         policy = vector_policy(problem, search.sets())
         return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
 
 def _one_arm(problem: Problem, clock: Clock) -> Plan:
     """One arm is best whatever the context, or only one step is left: nothing is worth learning."""
-    value = problem.horizon * float((problem.means @ problem.weights).max())
+    value = problem.bandit.best_fixed(problem.horizon)
     clock.record(value, value)
     message = "one arm is best in every context" if problem.horizon > 1 else "one step: the arm with the highest mean"
     policy = vector_policy(problem, fixed_arms(problem))
-    return Plan(policy, problem.horizon, value, value, "optimal", message, tuple(clock.trace))
+    return Plan(policy, problem.horizon, value, value, Status.OPTIMAL, message, tuple(clock.trace))

@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """What was proved after so many seconds."""
+    """What was proved after so many seconds.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> bounds = lmab.plan(bandit, horizon=5, method=lmab.Exact()).trace[-1]
+        >>> round(bounds.lower, 5), bounds.lower == bounds.upper
+        (3.35771, True)
+    """
 
     seconds: float
     lower: float
@@ -16,7 +24,18 @@ class Bounds(NamedTuple):
 
 
 class Clock:
-    """The clock of one run: collects the trace, tells when time is up, calls `progress`."""
+    """The clock of one run of a planner: collects the trace, tells when time is up, calls `progress`.
+
+    Examples:
+        >>> import lmab
+        >>> clock = lmab.Clock(time_limit=60.0, progress=lambda bounds: print(bounds.lower, bounds.upper))
+        >>> clock.record(2.0, 4.0)
+        2.0 4.0
+        >>> clock.record(1.0, 3.0)  # a worse lower bound than the one before proves nothing new
+        2.0 3.0
+        >>> clock.expired, len(clock.trace)
+        (False, 2)
+    """
 
     def __init__(self, time_limit: float, progress: Callable[[Bounds], None] | None = None) -> None:
         self.time_limit = time_limit
@@ -26,10 +45,12 @@ class Clock:
 
     @property
     def seconds(self) -> float:
+        """Since the run began."""
         return time.perf_counter() - self._start
 
     @property
     def expired(self) -> bool:
+        """Whether the time limit is reached: stop, and return what is proved."""
         return self.seconds >= self.time_limit
 
     def record(self, lower: float, upper: float) -> None:

@@ -14,6 +14,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import TooLarge
 from ..policies import State, best_allowed
+from ..status import Status
 from .clock import Clock
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
 from .no_repeats_exact import plan_exactly_without_repeats
@@ -98,9 +99,9 @@ class Exact:
         try:
             kept = _stages(problem, clock)
         except KeyboardInterrupt:
-            kept, reason = None, "interrupted"
+            kept, reason = None, Status.INTERRUPTED
         else:
-            reason = "time limit"
+            reason = Status.TIME_LIMIT
         if kept is None:
             return _stopped(problem, clock, reason, needed)
         return _solved(problem, clock, kept, needed)
@@ -149,12 +150,12 @@ def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], 
         problem.bandit,
         np.concatenate(tables) if tables else np.empty(0),
         horizon=problem.horizon,
-        **({"bins": problem.n_values} if problem.binned else {}),
+        bins=problem.bins,
     )
-    upper, status = value, "optimal"
+    upper, status = value, Status.OPTIMAL
     message = f"dynamic programming over {needed} counts of observations: nothing better exists"
     if problem.binned:
-        upper, status = problem.full_information, "heuristic"
+        upper, status = problem.full_information, Status.HEURISTIC
         message = (
             f"optimal among the policies that see rewards in {problem.n_values} bins per arm, and its exact value; "
             "the upper bound is that of knowing the context"
@@ -164,12 +165,11 @@ def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], 
     return Plan(policy, problem.horizon, value, upper, status, message, tuple(clock.trace))
 
 
-def _stopped(problem: Problem, clock: Clock, reason: str, needed: int) -> Plan:
+def _stopped(problem: Problem, clock: Clock, reason: Status, needed: int) -> Plan:
     """Out of time: a lookahead instead, with what it proves."""
     depth = 1
     clock.record(*root_bounds(problem, depth))
-    bins = {"bins": problem.n_values} if problem.binned else {}
-    policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, **bins)
+    policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
     message = f"stopped before all {needed} states were done ({reason}): the policy is a lookahead of depth {depth}"
     lower, upper = clock.trace[-1][1:]
     upper = problem.full_information if problem.binned else upper

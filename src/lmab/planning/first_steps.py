@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .._shapes import Array, Float
 from ..model import LatentBandit, belief
-from ..policies import Policy, State
+from ..policies import NONE, Level, Policy, walk
 
 BRANCHES = 3  # in which continuous rewards branch
+LIMIT = 100_000  # histories of one step
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,34 +57,18 @@ class Branch:
 
 def grow(policy: Policy, bandit: LatentBandit, depth: int) -> Tree:
     """The first `depth` steps of `policy`. Continuous rewards branch in three, at the middle of each third."""
-    table, rewards, _ = bandit.rewards.channel(bandit.weights, BRANCHES)
-    return _grow(
-        policy,
-        bandit,
-        rewards,
-        table.reshape(bandit.n_arms, -1, bandit.n_contexts),
-        policy.start(),
-        bandit.weights,
-        depth,
-    )
+    rewards = bandit.rewards.channel(bandit.weights, BRANCHES).rewards
+    levels = walk(policy, bandit, depth, limit=LIMIT, remedy="ask for fewer steps", merge=False, bins=BRANCHES)
+    below: list[Tree] = []
+    for level in reversed(list(levels)):
+        below = [_tree(policy, level, row, rewards, below) for row in range(len(level.arms))]
+    return below[0]
 
 
-def _grow(
-    policy: Policy,
-    bandit: LatentBandit,
-    rewards: Float[Array, "A Z"],
-    channels: Float[Array, "A Z M"],
-    state: State,
-    mass: Float[Array, "M"],
-    depth: int,
-) -> Tree:
-    """`mass` is weight times probability of what was seen, for every context."""
-    arm = int(policy.act(state))
-    branches = []
-    for reward, likelihood in zip(rewards[arm].tolist(), channels[arm], strict=True):
-        after = mass * likelihood
-        if depth > 1 and after.sum() > 0:
-            seen = policy.observe(state, arm, reward)
-            branches.append(Branch(reward, _grow(policy, bandit, rewards, channels, seen, after, depth - 1)))
+def _tree(policy: Policy, level: Level, row: int, rewards: Float[Array, "A Z"], below: Sequence[Tree]) -> Tree:
+    """What one history of a level does, and the branches to what follows."""
+    arm, mass = int(level.arms[row]), level.mass[row]
     label = arm if policy.arm_labels is None else policy.arm_labels[arm]
-    return Tree(state.step, arm, label, float(mass.sum()), belief.normalise(mass), tuple(branches))
+    following = zip(rewards[arm].tolist(), level.children[row].tolist(), strict=True)
+    branches = tuple(Branch(reward, below[child]) for reward, child in following if child != NONE)
+    return Tree(level.state.step, arm, label, float(mass.sum()), belief.normalise(mass), branches)

@@ -9,11 +9,11 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, InvalidFile, TooLarge
+from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical, LatentBandit
-from ..policies import Policy, State
+from ..policies import NONE, Policy, State, restore, walk
 
-OFF = -1  # a session that left the graph, by another arm or an impossible reward
+OFF = NONE  # a session that left the graph, by another arm or an impossible reward
 
 
 class PolicyGraph(Policy):
@@ -44,6 +44,7 @@ class PolicyGraph(Policy):
         if not 0 <= root < len(arms) or following.min() < OFF or following.max() >= len(arms):
             raise InvalidArgument(f"following must name nodes below {len(arms)}, got {following.max()}")
         self.source, self.root, self.horizon, self.n_arms = source, int(root), source.horizon, source.n_arms
+        self.repeats = source.repeats
         self._arms, self._following, self._rewards = arms, following, rewards
 
     @cached_property
@@ -95,7 +96,7 @@ class PolicyGraph(Policy):
 
     @classmethod
     def from_record(cls, record: files.Record) -> PolicyGraph:
-        source = _restore(record.records["source"])
+        source = restore(record.records["source"])
         return cls(source, record.arrays["arms"], record.arrays["following"], **record.fields)
 
 
@@ -107,7 +108,7 @@ def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) 
     following: list[Array] = []
     names = np.empty(0, np.int64)  # of the level below, as merged nodes
     total = 0
-    for chosen, reached in reversed(_walk(policy, bandit, bandit.rewards, horizon, max_nodes)):
+    for chosen, reached in reversed(_decisions(policy, bandit, horizon, max_nodes)):
         below = np.where(reached == OFF, OFF, names[reached]) if len(names) else reached
         rows, group = np.unique(np.column_stack([chosen, below]), axis=0, return_inverse=True)
         names = total + group.ravel()
@@ -117,43 +118,14 @@ def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) 
     return PolicyGraph(policy, np.concatenate(arms), np.concatenate(following), int(names[0]))
 
 
-def _walk(
-    policy: Policy, bandit: LatentBandit, rewards: Categorical, horizon: int, max_nodes: int
+def _decisions(
+    policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int
 ) -> list[tuple[Integer[Array, "n"], Integer[Array, "n Z"]]]:
     """Per step: the arm at every history, and for every reward which history of the next step follows."""
-    levels, total, n_values = [], 0, rewards.n_values
-    state, mass, codes = policy.start(1), bandit.weights[None], np.empty((1, 0), np.int32)
-    for step in range(horizon):
-        total += len(codes)
+    found, total, remedy = [], 0, "raise max_nodes"
+    for level in walk(policy, bandit, horizon, limit=max_nodes, remedy=remedy):
+        total += len(level.arms)
         if total > max_nodes:
-            raise TooLarge(
-                f"the graph would need over max_nodes={max_nodes} nodes: {total} after {step + 1} of {horizon} steps"
-            )
-        chosen: Any = policy.act(state)
-        reached = np.full((len(codes), n_values), OFF)
-        if step + 1 < horizon:
-            symbols = (chosen[:, None] * n_values + np.arange(n_values)).ravel()
-            parents = np.repeat(np.arange(len(codes)), n_values)
-            children = mass[parents] * rewards.table[symbols]
-            alive = np.flatnonzero(children.max(axis=1) > 0)
-            longer = np.column_stack([codes[parents[alive]], symbols[alive]]).astype(np.int32)
-            longer.sort(axis=1)
-            _, first, group = np.unique(longer, axis=0, return_index=True, return_inverse=True)
-            reached.reshape(-1)[alive] = group.ravel()
-            pick = alive[first]
-            before = State(step, state.memory[parents[pick]], single=False)
-            state = policy.observe(before, symbols[pick] // n_values, rewards.values[symbols[pick] % n_values])
-            mass, codes = children[pick], longer[first]
-        levels.append((chosen, reached))
-    return levels
-
-
-def _restore(record: files.Record) -> Policy:
-    """The policy of any class that `record` describes."""
-    todo: list[type[Policy]] = list(Policy.__subclasses__())
-    while todo:
-        cls = todo.pop()
-        if getattr(cls, "kind", None) == record.kind:
-            return cls.from_record(record)
-        todo += cls.__subclasses__()
-    raise InvalidFile(f"holds the graph of a {record.kind!r}, which this lmab does not know")
+            raise TooLarge(f"the graph would need {total} nodes for its first steps, more than {max_nodes}: {remedy}")
+        found.append((level.arms, level.children))
+    return found

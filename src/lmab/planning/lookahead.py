@@ -7,23 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument
-from ..model import LatentBandit
 from ..policies import State, best_allowed
+from ..status import Status
 from .clock import Clock
 from .no_repeats import plan_without_repeats
-from .planned_policy import PlannedPolicy
+from .planned_policy import DepthPolicy, PlannedPolicy
 from .problem import Problem
 from .result import Plan
 
 _CHUNK = 1 << 21  # beliefs times codes expanded at once
 
 
-class LookaheadPolicy(PlannedPolicy):
+class LookaheadPolicy(DepthPolicy):
     """Act as if the session would see `depth` more rewards and then stay with one arm.
 
     Depth 0 is greedy. Each deeper step costs a factor A*Z per decision.
@@ -37,12 +36,6 @@ class LookaheadPolicy(PlannedPolicy):
 
     kind = "lookahead"
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = 12) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.depth = check_count("depth", depth, minimum=0)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
-
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now, by the lookahead."""
         beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
@@ -50,12 +43,6 @@ class LookaheadPolicy(PlannedPolicy):
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.action_values(state), allowed)
-
-    def record(self) -> files.Record:
-        base = super().record()
-        return files.Record(
-            base.kind, {**base.fields, "depth": self.depth, "bins": self.bins}, base.arrays, base.records
-        )
 
 
 def lookahead_values(
@@ -90,7 +77,7 @@ def root_bounds(problem: Problem, depth: int) -> tuple[float, float]:
     start = problem.weights[None]
     if depth == 0:
         # Learning never hurts: being greedy earns at least the best fixed arm.
-        return problem.horizon * float((problem.means @ problem.weights).max()), problem.full_information
+        return problem.bandit.best_fixed(problem.horizon), problem.full_information
     lower = lookahead_values(problem, start, problem.horizon, depth).max()
     upper = lookahead_values(problem, start, problem.horizon, depth, optimistic=True).max()
     return float(lower), float(min(upper, problem.full_information))
@@ -119,12 +106,7 @@ class Lookahead:
             raise InvalidArgument(
                 f"depth must keep (arms * values) ** depth below 1e8, got {len(problem.table)} ** {self.depth}"
             )
-        policy = LookaheadPolicy(
-            problem.bandit,
-            horizon=problem.horizon,
-            depth=self.depth,
-            **({"bins": problem.n_values} if problem.binned else {}),
-        )
+        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=self.depth, bins=problem.bins)
         lower, upper = root_bounds(problem, self.depth)
         clock.record(lower, upper)
         return heuristic_plan(problem, policy, clock, f"lookahead of depth {self.depth}")
@@ -140,4 +122,4 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
     if problem.binned:
         upper = problem.full_information
         message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
-    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))
+    return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))

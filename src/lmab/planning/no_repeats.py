@@ -6,21 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..checks import check_count
 from ..errors import InvalidArgument
-from ..model import LatentBandit
 from ..policies import State, best_allowed
+from ..status import Status
 from .clock import Clock
-from .planned_policy import PlannedPolicy
+from .planned_policy import DepthPolicy
 from .problem import Problem
 from .result import Plan
 
+WITHOUT_BINS = "the upper bound is that of knowing the context after the first step"
 _CHUNK = 1 << 21  # numbers expanded at once
 
 
-class NoRepeatsPolicy(PlannedPolicy):
+class NoRepeatsPolicy(DepthPolicy):
     """Look `depth` rewards ahead among the arms not yet played, then value the best fixed sequence of the rest.
 
     The memory of a session is its belief, then a 1 for every arm played. Depth 0 is greedy without repeats.
@@ -34,12 +33,7 @@ class NoRepeatsPolicy(PlannedPolicy):
     """
 
     kind = "once"
-
-    def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = 12) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.depth = check_count("depth", depth, minimum=0)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
+    repeats = False
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now; -inf for those played before."""
@@ -61,12 +55,6 @@ class NoRepeatsPolicy(PlannedPolicy):
         memory = np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
         memory[np.arange(len(memory)), width + arms] = 1
         return memory
-
-    def record(self) -> files.Record:
-        base = super().record()
-        return files.Record(
-            base.kind, {**base.fields, "depth": self.depth, "bins": self.bins}, base.arrays, base.records
-        )
 
 
 def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
@@ -142,11 +130,16 @@ def no_repeat_bounds(problem: Problem, depth: int) -> tuple[float, float]:
     """
     start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
     if depth == 0:
-        lower = _ends(problem, start, nothing, problem.horizon, optimistic=False)[0]
+        lower = problem.bandit.best_fixed(problem.horizon, repeats=False)
     else:
         lower = no_repeat_values(problem, start, nothing, problem.horizon, depth).max()
     upper = no_repeat_values(problem, start, nothing, problem.horizon, depth, optimistic=True).max()
     return float(lower), float(upper)
+
+
+def upper_without_bins(problem: Problem) -> float:
+    """What knowing the context after the first step would earn: a bound that no bins enter, unlike the search's own."""
+    return no_repeat_bounds(problem, 0)[1]
 
 
 def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
@@ -156,10 +149,9 @@ def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) 
         raise InvalidArgument(f"depth must keep (arms * values) ** depth * arms below 1e9, got {cost}")
     lower, upper = no_repeat_bounds(problem, depth)
     message = f"{name} without repeats: the policy earns at least the lower bound (lmab.evaluate says how much)"
-    bins = {"bins": problem.n_values} if problem.binned else {}
     if problem.binned:
-        upper = no_repeat_bounds(problem, 0)[1]
-        message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
+        upper = upper_without_bins(problem)
+        message += f"; rewards were binned to look ahead, {WITHOUT_BINS}"
     clock.record(lower, upper)
-    policy = NoRepeatsPolicy(problem.bandit, horizon=problem.horizon, depth=depth, **bins)
-    return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))
+    policy = NoRepeatsPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
+    return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))

@@ -11,8 +11,9 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import TooLarge
 from ..policies import State, best_allowed
+from ..status import Status
 from .clock import Clock
-from .no_repeats import no_repeat_values, unplayed
+from .no_repeats import WITHOUT_BINS, no_repeat_values, unplayed, upper_without_bins
 from .problem import Problem
 from .result import Plan
 from .table_policy import TablePolicy
@@ -36,6 +37,7 @@ class ExactNoRepeatsPolicy(TablePolicy):
     """
 
     kind = "once-exact"
+    repeats = False
 
     def _sizes(self) -> list[int]:
         return [n_sets(self._problem, step) for step in range(self.horizon)]
@@ -82,21 +84,14 @@ def plan_exactly_without_repeats(problem: Problem, clock: Clock) -> Plan:
         beliefs = problem.weights * problem.table[codes].prod(axis=1)
         stages.insert(0, set_values(problem, beliefs, codes, stages[0]).max(axis=1))
     value = float(stages[0][0])
-    bins = {"bins": problem.n_values} if problem.binned else {}
-    policy = ExactNoRepeatsPolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, **bins)
-    upper, status, message = value, "optimal", f"dynamic programming over {needed} sets of observations, no arm twice"
+    policy = ExactNoRepeatsPolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, bins=problem.bins)
+    upper, status = value, Status.OPTIMAL
+    message = f"dynamic programming over {needed} sets of observations, no arm twice"
     if problem.binned:
-        upper, status = _knowing(problem), "heuristic"
-        message += (
-            f"; rewards were put into {problem.n_values} bins per arm, the upper bound is that of knowing the context"
-        )
+        upper, status = upper_without_bins(problem), Status.HEURISTIC
+        message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
     clock.record(value, upper)
     return Plan(policy, problem.horizon, value, upper, status, message, tuple(clock.trace))
-
-
-def _knowing(problem: Problem) -> float:
-    best = -np.sort(-problem.means, axis=0)[: problem.horizon]
-    return float(problem.weights @ best.sum(axis=0))
 
 
 def set_values(

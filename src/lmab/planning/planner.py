@@ -5,44 +5,74 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..checks import check_count
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from .certified import Certified
 from .clock import Bounds, Clock
-from .problem import Problem
+from .exact import Exact
+from .lookahead import Lookahead
+from .point_based import PointBased
+from .problem import BINS, Problem
+from .qmdp import QMDP
 from .result import Plan
 
 
 class Planner(Protocol):
-    """A way to plan: configuration that knows how to solve."""
+    """A way to plan: configuration that knows how to solve. `lmab.plan(..., method=...)` takes any object like this.
 
-    def solve(self, problem: Problem, clock: Clock) -> Plan: ...
+    Examples:
+        >>> import lmab
+        >>> class BestFixedArm:
+        ...     def solve(self, problem, clock):
+        ...         bandit, steps = problem.bandit, problem.horizon
+        ...         policy = lmab.Stationary(bandit.best_fixed_arms(steps)[0], horizon=steps)
+        ...         lower, upper = bandit.best_fixed(steps), bandit.known_context(steps)
+        ...         clock.record(lower, upper)
+        ...         return lmab.Plan(policy, steps, lower, upper, "heuristic", "no look at rewards", tuple(clock.trace))
+        ...     def solve_without_repeats(self, problem, clock):
+        ...         raise NotImplementedError
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=BestFixedArm())
+        Plan(heuristic: optimum between 2.75 and 3.75, gap 0.36 over 5 steps)
+    """
+
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
+        """A plan with bounds that hold, whenever `clock.expired` or Ctrl-C made it stop."""
+
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        """Sessions that play each arm at most once."""
+        """The same for sessions that play each arm at most once."""
 
 
+class HasBandit(Protocol):
+    """What holds a model, such as an estimate."""
+
+    @property
+    def bandit(self) -> LatentBandit: ...
+
+
+_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 _DEFAULT = Certified()
 
 
 def plan(
-    bandit: LatentBandit,
+    bandit: LatentBandit | HasBandit,
     *,
     horizon: int,
     method: Planner = _DEFAULT,
     time_limit: float = 60.0,
     repeats: bool = True,
-    bins: int = 12,
+    bins: int = BINS,
     progress: Callable[[Bounds], None] | None = None,
 ) -> Plan:
     """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
 
     Args:
-        bandit: the model to plan for.
+        bandit: the model to plan for, or what holds one as its `.bandit`, such as an `Estimate`.
         horizon: steps per session.
-        method: `Certified`, `Exact`, `PointBased`, `Lookahead` or `QMDP`.
+        method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
         repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
@@ -59,6 +89,8 @@ def plan(
         >>> plan.policy.act_on([(0, 0.0)])
         1
     """
+    bandit = _bandit(bandit)
+    _check_method(method)
     check_count("horizon", horizon)
     check_count("bins", bins, minimum=2)
     if not time_limit > 0:
@@ -68,12 +100,29 @@ def plan(
         if horizon > bandit.n_arms:
             raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
         return replace(method.solve_without_repeats(problem, Clock(time_limit, progress)), repeats=False)
-    _warm_up(type(method))
+    if isinstance(method, _COMPILED):
+        _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     return method.solve(problem, Clock(time_limit, progress))
 
 
+def _bandit(given: Any) -> LatentBandit:
+    bandit = getattr(given, "bandit", given)
+    if not isinstance(bandit, LatentBandit):
+        raise InvalidArgument(
+            f"bandit must be a LatentBandit, or hold one as its .bandit as an Estimate does, got a "
+            f"{type(given).__name__}"
+        )
+    return bandit
+
+
+def _check_method(method: Any) -> None:
+    if isinstance(method, type) or not hasattr(method, "solve"):
+        shown = f"the class {method.__name__} itself" if isinstance(method, type) else f"a {type(method).__name__}"
+        raise InvalidArgument(f"method must be a planner such as Certified(gap=0.01) or Exact(), got {shown}")
+
+
 @cache
-def _warm_up(method: type[Planner]) -> None:
+def _warm_up(method: type[Certified | Exact | Lookahead | PointBased | QMDP]) -> None:
     """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
     tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     method().solve(Problem.of(tiny, 5, 2), Clock(float("inf")))

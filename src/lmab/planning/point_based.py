@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import COUNT, Count, check_fields
 from ..errors import InvalidArgument
+from ..status import Status
 from .clock import Clock
 from .lookahead import heuristic_plan, lookahead_values, root_bounds
 from .problem import Problem
@@ -47,13 +48,13 @@ class PointBased:
             beliefs = simulated_beliefs(problem, self.n_beliefs, np.random.default_rng(self.seed))
             for remaining in range(2, problem.horizon + 1):
                 if clock.expired:
-                    reason = "time limit"
+                    reason = Status.TIME_LIMIT
                     break
                 sets[remaining - 1] = join(
                     sets[remaining - 1], backup(problem, beliefs[remaining], sets[remaining - 2][0])
                 )
         except KeyboardInterrupt:
-            reason = "interrupted"
+            reason = Status.INTERRUPTED
         # The start's own lookahead bound belongs to another policy: the vectors' value is the one that is proved.
         lower = float((sets[-1][0] @ problem.weights).max())
         upper = clock.trace[-1].upper
@@ -62,11 +63,7 @@ class PointBased:
         plan = heuristic_plan(
             problem, vector_policy(problem, sets), clock, f"PBVI on {self.n_beliefs} beliefs per step"
         )
-        return (
-            plan
-            if reason is None
-            else Plan(plan.policy, plan.horizon, plan.lower, plan.upper, reason, plan.message, plan.trace)
-        )
+        return plan if reason is None else replace(plan, status=reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         raise InvalidArgument("method must be Certified, Exact, Lookahead or QMDP without repeats, got PointBased")

@@ -10,10 +10,26 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..model import LatentBandit
 
+BINS = 12  # into which the rewards of an arm are cut while planning, where they are continuous
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """M contexts of positive weight, A arms, Z values (or bins) per arm, D = A*Z codes, H steps."""
+    """What a planner has to solve: M contexts of positive weight, A arms, Z values (or bins) per arm, H steps.
+
+    A pair of arm and value is one of D = A*Z codes. Values are those of unnormalised beliefs, rows of M numbers.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.0, 0.5], [[0.9, 0.5], [0.3, 0.3], [0.1, 0.6]])
+        >>> problem = lmab.Problem.of(bandit, 5)
+        >>> problem.contexts, problem.n_arms, problem.n_values
+        (array([0, 2]), 2, 2)
+        >>> problem.means @ problem.weights  # what each arm pays in expectation before anything is seen
+        array([0.5 , 0.55])
+        >>> round(problem.full_information, 10)
+        3.75
+    """
 
     bandit: LatentBandit
     horizon: int
@@ -24,7 +40,7 @@ class Problem:
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
 
     @classmethod
-    def of(cls, bandit: LatentBandit, horizon: int, bins: int) -> Problem:
+    def of(cls, bandit: LatentBandit, horizon: int, bins: int = BINS) -> Problem:
         """The problem of `bandit`; continuous rewards are put into `bins` bins per arm."""
         contexts = np.flatnonzero(bandit.weights > 0)
         weights = bandit.weights[contexts]
@@ -42,6 +58,11 @@ class Problem:
         if self.edges is None:
             return self.bandit.rewards.codes(arms, rewards).astype(np.int64)  # type: ignore[union-attr]
         return arms * self.n_values + (rewards[:, None] > self.edges[arms]).sum(axis=1)
+
+    @property
+    def bins(self) -> int:
+        """Into how many bins per arm a policy for this problem cuts rewards; the default where they need no cutting."""
+        return self.n_values if self.binned else BINS
 
     @property
     def n_arms(self) -> int:
@@ -67,8 +88,8 @@ class Problem:
 
     @property
     def full_information(self) -> float:
-        """H times the expected best mean: no policy earns more, whatever it sees."""
-        return self.horizon * float(self.weights @ self.corner)
+        """What knowing the context earns: no policy earns more, whatever it sees."""
+        return self.bandit.known_context(self.horizon)
 
     @property
     def scale(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..status import Status
 from .clock import Clock
 from .lookahead import LookaheadPolicy, root_bounds
 from .no_repeats import plan_without_repeats
@@ -31,8 +32,8 @@ class QMDP:
         message = (
             "Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is that of knowing the context"
         )
-        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0)
-        return Plan(policy, problem.horizon, lower, upper, "heuristic", message, tuple(clock.trace))
+        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0, bins=problem.bins)
+        return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         return plan_without_repeats(problem, clock, 0, "greedy")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._notebook import card, percent
+from ..errors import InvalidArgument
 from ..policies import Policy
+from ..status import Status
 from .clock import Bounds
-
-#: How a plan ended. "optimal": nothing better exists. "certified": the asked gap is proved. "time limit" and
-#: "interrupted": stopped early, the bounds hold. "heuristic": the method promises no gap, the bounds hold.
-STATUSES = ("optimal", "certified", "time limit", "interrupted", "heuristic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +33,13 @@ class Plan:
     horizon: int
     lower: float
     upper: float
-    status: str  # one of STATUSES
+    status: Status  # how the planning ended; equal to its name as text
     message: str  # what was done and what it means, in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", _status(self.status))
 
     @property
     def gap(self) -> float:
@@ -58,7 +59,23 @@ class Plan:
         return card("Plan", rows)
 
     def __repr__(self) -> str:
-        if self.status == "optimal":
+        if self.status == Status.OPTIMAL:
             return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
         return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
+
+
+def _status(text: str) -> Status:
+    """The status of that name: a planner may say it as text."""
+    if text not in list(Status):
+        raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
+    return Status(text)  # type: ignore[call-arg]  # mypy takes the look-up of a member for the making of one
+
+
+def policy_of(given: Policy | Plan) -> Policy:
+    """The policy, or that of a plan; anything else raises."""
+    if isinstance(given, Plan):
+        return given.policy
+    if isinstance(given, Policy):
+        return given
+    raise InvalidArgument(f"policy must be a Policy or a Plan, got a {type(given).__name__}")

@@ -9,21 +9,18 @@ import numpy as np
 
 from .. import files
 from .._shapes import Array, Float, Integer
-from ..checks import check_count
 from ..errors import InvalidArgument
 from ..model import LatentBandit, belief
 from ..policies import State
 from .planned_policy import PlannedPolicy
-from .problem import Problem
+from .problem import BINS
 
 
 class TablePolicy(PlannedPolicy):
     """A table of values, step after step. The memory of a session is its belief, then the sorted codes it saw."""
 
-    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = 12) -> None:
-        super().__init__(bandit, horizon=horizon)
-        self.bins = check_count("bins", bins, minimum=2)
-        self._problem = Problem.of(bandit, horizon, self.bins)
+    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = BINS) -> None:
+        super().__init__(bandit, horizon=horizon, bins=bins)
         sizes = self._sizes()
         if len(values) != sum(sizes):
             raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
@@ -55,7 +52,7 @@ class TablePolicy(PlannedPolicy):
 
     def record(self) -> files.Record:
         base = super().record()
-        return files.Record(base.kind, {**base.fields, "bins": self.bins}, {"values": self._values}, base.records)
+        return files.Record(base.kind, base.fields, {"values": self._values}, base.records)
 
     @classmethod
     def from_record(cls, record: files.Record) -> Self:

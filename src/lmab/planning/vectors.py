@@ -13,7 +13,7 @@ from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..policies import State, best_allowed
 from .planned_policy import PlannedPolicy
-from .problem import Problem
+from .problem import BINS, Problem
 
 _CHUNK = 1 << 22  # scores computed at once
 
@@ -44,26 +44,23 @@ class VectorPolicy(PlannedPolicy):
         starts: Integer[Array, "T"],
         *,
         horizon: int,
-        bins: int = 12,
+        bins: int = BINS,
     ) -> None:
-        super().__init__(bandit, horizon=horizon)
+        super().__init__(bandit, horizon=horizon, bins=bins)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
             )
         if vectors.shape != (len(arms), bandit.n_contexts) or arms.min() < 0 or arms.max() >= bandit.n_arms:
             raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_contexts}), got {vectors.shape}")
-        self.vectors, self.arms, self.starts, self.bins = vectors, arms, starts, bins
+        self.vectors, self.arms, self.starts = vectors, arms, starts
         self._transposed = [np.ascontiguousarray(self._stage(left).T) for left in range(1, horizon + 1)]
-        self._problem: Problem | None = None
 
     def _stage(self, remaining: int) -> Float[Array, "K M"]:
         return self.vectors[self.starts[remaining - 1] : self.starts[remaining]]
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """Mean now plus what the plans earn afterwards, for every arm."""
-        if self._problem is None:  # needed only when some arm is not allowed, or to explain
-            self._problem = Problem.of(self.bandit, self.horizon, self.bins)
         problem, remaining = self._problem, self._remaining(state)
         beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
         if remaining == 1:
@@ -95,7 +92,7 @@ class VectorPolicy(PlannedPolicy):
     def record(self) -> files.Record:
         base = super().record()
         arrays = {"vectors": self.vectors, "arms": self.arms, "starts": self.starts}
-        return files.Record(base.kind, {**base.fields, "bins": self.bins}, arrays, base.records)
+        return files.Record(base.kind, base.fields, arrays, base.records)
 
     @classmethod
     def from_record(cls, record: files.Record) -> VectorPolicy:
@@ -110,8 +107,7 @@ def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Intege
     starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
     vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))
     arms = np.concatenate([arms for _, arms in distinct]).astype(np.int64)
-    bins = {"bins": problem.n_values} if problem.binned else {}
-    return VectorPolicy(problem.bandit, vectors, arms, starts, horizon=problem.horizon, **bins)
+    return VectorPolicy(problem.bandit, vectors, arms, starts, horizon=problem.horizon, bins=problem.bins)
 
 
 def _distinct(

@@ -16,15 +16,25 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidFile
 from ..model import LatentBandit, belief
 
 _ROUNDING = 1e-12
+_KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers."""
+    """Where a session, or n sessions in step, stands: how many steps were seen, and what the policy remembers.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
+        >>> policy = lmab.Greedy(bandit)
+        >>> state = policy.observe(policy.start(), 0, 1.0)
+        >>> state.step, lmab.belief.normalise(state.memory)
+        (1, array([[0.75, 0.25]]))
+    """
 
     step: int
     memory: Float[Array, "n K"]  # for most policies the unnormalised belief over contexts
@@ -50,8 +60,20 @@ class Policy(ABC):
     deterministic: ClassVar[bool] = True  # needs no rng
     adaptive: ClassVar[bool] = True  # looks at rewards
     order_free: ClassVar[bool] = True  # the order of what was seen does not matter
+    repeats: bool = True  # may play an arm twice in a session
     horizon: int | None = None
     n_arms: int | None = None  # None: any arm number is fine
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Note under which kind files know the class; only `restore` reads that."""
+        super().__init_subclass__(**arguments)
+        kind = vars(cls).get("kind")
+        if kind is None:
+            return
+        known = _KINDS.get(kind, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # else a class made anew
+            raise InvalidArgument(f"kind must be a name of its own, got {kind!r}, which is that of {known.__name__}")
+        _KINDS[kind] = cls
 
     def start(self, n: int | None = None) -> State:
         """The state before the first step: of one session, or of n."""
@@ -157,7 +179,25 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
 
 
 class BeliefPolicy(Policy):
-    """A policy whose memory is the unnormalised belief under a model."""
+    """A policy whose memory is the unnormalised belief under a model.
+
+    A subclass says what to play at `state.memory`, one row of M numbers per session; `belief.normalise` makes them
+    probabilities. It can be saved and loaded as it is where its constructor takes what this one takes.
+
+    Examples:
+        >>> import lmab
+        >>> from lmab.policies import best_allowed
+        >>> class Cautious(lmab.BeliefPolicy):
+        ...     "The arm whose mean in the worst context is highest, until one context is sure."
+        ...     kind = "cautious"
+        ...     def _choose(self, state, allowed, rng):
+        ...         sure = lmab.belief.normalise(state.memory).max(axis=1, keepdims=True) > 0.9
+        ...         means = self.bandit.means
+        ...         return best_allowed(sure * (state.memory @ means) + ~sure * means.min(axis=0), allowed)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.evaluate(Cautious(bandit), bandit, horizon=5)
+        Evaluation(2.75 ± 0 over 5 steps, exact)
+    """
 
     def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
         self.bandit = bandit
@@ -180,6 +220,16 @@ class BeliefPolicy(Policy):
     @classmethod
     def from_record(cls, record: files.Record) -> Policy:
         return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
+
+
+def restore(record: files.Record) -> Policy:
+    """The policy of any imported class, a user's own among them, that `record` describes."""
+    if record.kind not in _KINDS:
+        raise InvalidFile(
+            f"holds a {record.kind!r}, which this lmab does not know: import the module of its class first, if it is a "
+            "policy of your own"
+        )
+    return _KINDS[record.kind].from_record(record)
 
 
 def check_horizon(horizon: int | None) -> int | None:

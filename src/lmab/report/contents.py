@@ -10,18 +10,17 @@ from importlib.metadata import version
 import numpy as np
 
 from ..data import Episodes
-from ..errors import InvalidArgument, TooLarge
+from ..errors import InvalidArgument
 from ..estimation import Curve
-from ..evaluation import Certificate, Evaluation, evaluate
-from ..model import Categorical, LatentBandit
-from ..planning import Plan, Tree, plan
+from ..evaluation import Certificate, Evaluation, value_of
+from ..model import LatentBandit
+from ..planning import Plan, Tree, plan, policy_of
 from ..policies import Policy
 from ..simulation import check_fits
 from .heldout import HeldOut, look
 from .tree_picture import first_steps
 
-_SESSIONS = 100_000  # simulated where no exact value exists
-_SEED = 0
+_SEED = 0  # of the sessions that are simulated where no exact value exists
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +92,7 @@ def gather(
         check_fits(policy_of(policy), bandit, steps)
     if isinstance(policy, Plan) and steps != policy.horizon:
         raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
-    repeats = policy is None or not policy_of(policy).kind.startswith("once")
+    repeats = policy is None or policy_of(policy).repeats
     made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
     chosen = made.policy if policy is None else policy_of(policy)
     worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
@@ -119,33 +118,15 @@ def gather(
     )
 
 
-def policy_of(given: Policy | Plan) -> Policy:
-    """The policy, or that of a plan."""
-    return given.policy if isinstance(given, Plan) else given
-
-
 def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
     """Value of the best fixed arm (without repeats: sequence of arms), of the policy, and of knowing the context."""
-    averages = bandit.weights @ bandit.means
-    used = 1 if repeats else horizon  # distinct arms that a fixed choice plays
-    best = np.argsort(-averages, kind="stable")[:used]
-    known = -np.sort(-bandit.means, axis=1)[:, :used].mean(axis=1)
     return Worth(
-        fixed=horizon * float(averages[best].mean()),
-        fixed_arms=tuple(best.tolist()),
-        policy=_value(bandit, policy, horizon),
+        fixed=bandit.best_fixed(horizon, repeats),
+        fixed_arms=bandit.best_fixed_arms(horizon, repeats),
+        policy=value_of(policy, bandit, horizon=horizon, rng=_SEED),
         upper=upper,
-        known=horizon * float(bandit.weights @ known),
+        known=bandit.known_context(horizon, repeats),
     )
-
-
-def _value(bandit: LatentBandit, policy: Policy, horizon: int) -> Evaluation:
-    if policy.deterministic and isinstance(bandit.rewards, Categorical):
-        try:
-            return evaluate(policy, bandit, horizon=horizon)
-        except TooLarge:
-            pass
-    return evaluate(policy, bandit, horizon=horizon, n_episodes=_SESSIONS, rng=np.random.default_rng(_SEED))
 
 
 def _how(value: Evaluation) -> str:

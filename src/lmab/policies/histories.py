@@ -1,0 +1,154 @@
+"""The one walk over the histories of a policy: everything that can happen in a session, step by step.
+
+What the policy cannot tell apart is one history. Where the order of what was seen does not matter, histories with
+equal counts are merged, C(D + t - 1, t) of them instead of D^t; a policy that looks at no reward has one a step.
+Exact values, the trees of certificates, policy graphs and printed trees are all made from this walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+from ..errors import InvalidArgument, TooLarge
+from ..model import Channel, LatentBandit
+from .policy import State
+
+NONE = -1  # no history follows: the outcome is impossible, or the session is over
+
+
+class Decisions(Protocol):
+    """What a deterministic policy does for n sessions at once; every deterministic `Policy` can."""
+
+    @property
+    def adaptive(self) -> bool: ...
+    @property
+    def order_free(self) -> bool: ...
+    def start(self, n: int) -> State: ...
+    def act(self, state: State) -> Any: ...
+    def observe(self, state: State, arm: Any, reward: Any) -> State: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """All histories of one length that can happen, what the policy does after each, and what follows."""
+
+    state: State  # of the policy, one row per history
+    mass: Float[Array, "n M"]  # weight times probability of the history, for every context
+    arms: Integer[Array, "n"]  # what the policy plays
+    children: Integer[Array, "n Z"]  # row of the next level after each outcome of the arm, or NONE
+
+
+def walk(
+    policy: Decisions,
+    bandit: LatentBandit,
+    horizon: int,
+    *,
+    limit: int,
+    remedy: str,
+    merge: bool = True,
+    bins: int = 2,
+) -> Iterator[Level]:
+    """The levels of `policy` on `bandit`, from the first step to step `horizon`; only what is impossible is left out.
+
+    Args:
+        policy: what decides; deterministic.
+        bandit: what can happen, and how likely.
+        horizon: steps per session.
+        limit: histories of one step beyond which the walk raises `TooLarge`.
+        remedy: what to do then, for the error.
+        merge: treat as one history what the policy cannot tell apart; False keeps every sequence by itself.
+        bins: outcomes into which continuous rewards are cut.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> levels = walk(lmab.Greedy(bandit), bandit, 4, limit=100, remedy="plan fewer steps")
+        >>> [len(level.arms) for level in levels]
+        [1, 2, 3, 5]
+    """
+    channel = bandit.rewards.channel(bandit.weights, bins)
+    state, mass = policy.start(1), bandit.weights[None]
+    seen: Integer[Array, "n t"] = np.empty((1, 0), np.int64)
+    for step in range(horizon):
+        arms = _decide(policy, state, bandit.n_arms)
+        if step + 1 == horizon:
+            yield Level(state, mass, arms, np.full((len(arms), channel.rewards.shape[1]), NONE))
+            return
+        if merge and not policy.adaptive:
+            branches = _unseen(channel, mass)
+        else:
+            branches = _grown(channel, mass, seen, arms, merge and policy.order_free)
+        _check_size(len(branches.parents), step + 1, limit, remedy)
+        yield Level(state, mass, arms, branches.children)
+        parents, mass, seen = branches.parents, branches.mass, branches.seen
+        before = State(state.step, state.memory[parents], single=False)
+        state = policy.observe(before, arms[parents], channel.rewards[arms[parents], branches.outcomes])
+
+
+class _Branches(NamedTuple):
+    """How one level becomes the next; k histories of t1 = t + 1 steps."""
+
+    children: Integer[Array, "n Z"]
+    parents: Integer[Array, "k"]  # a history that each continues, any one where several were merged
+    outcomes: Integer[Array, "k"]  # by this outcome of the parent's arm
+    mass: Float[Array, "k M"]
+    seen: Integer[Array, "k t1"]  # codes of what was seen, in the order of the session or, where merged, sorted
+
+
+def _unseen(channel: Channel, mass: Float[Array, "1 M"]) -> _Branches:
+    """The policy looks at no reward: what was seen is all the same to it."""
+    children = np.zeros((1, channel.rewards.shape[1]), np.int64)
+    return _Branches(children, np.zeros(1, np.int64), np.zeros(1, np.int64), mass, np.empty((1, 0), np.int64))
+
+
+def _grown(
+    channel: Channel,
+    mass: Float[Array, "n M"],
+    seen: Integer[Array, "n t"],
+    arms: Integer[Array, "n"],
+    merge: bool,
+) -> _Branches:
+    """Every history with every outcome that can follow; with `merge`, those with equal counts as one."""
+    n_values = channel.rewards.shape[1]
+    codes = arms[:, None] * n_values + np.arange(n_values)
+    grown = mass[:, None, :] * channel.table[codes]
+    parents, outcomes = np.nonzero(grown.sum(axis=2) > 0)
+    longer, after = np.column_stack([seen[parents], codes[parents, outcomes]]), grown[parents, outcomes]
+    children = np.full(codes.shape, NONE)
+    if not merge:
+        children[parents, outcomes] = np.arange(len(longer))
+        return _Branches(children, parents, outcomes, after, longer)
+    longer.sort(axis=1)
+    _, first, group = np.unique(_keys(longer, len(channel.table)), return_index=True, return_inverse=True)
+    children[parents, outcomes] = group
+    merged = np.zeros((len(first), mass.shape[1]))
+    np.add.at(merged, group, after)
+    return _Branches(children, parents[first], outcomes[first], merged, longer[first])
+
+
+def _keys(rows: Integer[Array, "n t"], n_codes: int) -> Shaped[Array, "n"]:
+    """One key per row, equal where the rows are: a number where it fits into 64 bits, else the bytes of the row."""
+    length = rows.shape[1]
+    if n_codes**length < 2**63:
+        return rows @ n_codes ** np.arange(length)
+    return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * length))).ravel()
+
+
+def _decide(policy: Decisions, state: State, n_arms: int) -> Integer[Array, "n"]:
+    arms = np.asarray(policy.act(state))
+    if arms.min() < 0 or arms.max() >= n_arms:
+        wrong = arms[(arms < 0) | (arms >= n_arms)][0]
+        raise InvalidArgument(f"policy must name arms in 0..{n_arms - 1}, got {int(wrong)}")
+    return arms
+
+
+def _check_size(n_histories: int, n_steps: int, limit: int, remedy: str) -> None:
+    if n_histories > limit:
+        raise TooLarge(
+            f"the policy can meet {n_histories} different histories of {n_steps} steps, more than {limit}: {remedy}"
+        )

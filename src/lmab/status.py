@@ -1,0 +1,41 @@
+"""How a computation ended: one vocabulary for estimates and plans, whose members carry their sentence."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How an estimate or a plan ended; equal to its name as text, so that `status == "converged"` holds.
+
+    Examples:
+        >>> Status.CONVERGED == "converged", Status("time limit").finished
+        (True, False)
+        >>> Status.ITERATION_LIMIT.sentence
+        'The iteration limit was reached before convergence: raise max_iterations.'
+    """
+
+    sentence: str  # what happened, and what to do about it
+    finished: bool  # the method did all that it set out to do
+
+    def __new__(cls, name: str, sentence: str, finished: bool) -> Status:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.sentence = sentence
+        member.finished = finished
+        return member
+
+    CONVERGED = "converged", "The fit converged.", True
+    ITERATION_LIMIT = (
+        "iteration limit", "The iteration limit was reached before convergence: raise max_iterations.", False,
+    )  # fmt: skip
+    OPTIMAL = "optimal", "No policy earns more.", True
+    CERTIFIED = "certified", "The gap that was asked for is proved.", True
+    TIME_LIMIT = (
+        "time limit", "The time limit came before the asked gap was proved; the bounds hold. Raise time_limit.", False,
+    )  # fmt: skip
+    HEURISTIC = "heuristic", "The method promises no gap; the bounds hold.", True
+    INTERRUPTED = "interrupted", "Stopped by the caller; this is the best result until then.", False
+
+    def __repr__(self) -> str:
+        return repr(str(self))  # a status shows as the text that it equals

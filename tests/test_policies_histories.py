@@ -1,0 +1,108 @@
+"""The one walk over histories: against the enumeration of all histories, merged and not."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import bandits
+
+import lmab
+from lmab import LatentBandit
+from lmab.errors import InvalidArgument, TooLarge
+from lmab.policies import NONE, walk
+from lmab.policies.histories import _keys
+
+ANYTHING = {"limit": 10**6, "remedy": "nothing"}
+
+
+def enumerated(policy, bandit, length):
+    """Mass of every history of `length` steps that can happen, by plain enumeration."""
+    family, found = bandit.rewards, {}
+    for history in oracle.histories(policy.act_on, family.values.tolist(), length):
+        mass = oracle.likelihood(bandit.weights, family.probabilities, family.values.tolist(), history)
+        if mass.sum() > 0:
+            found[history] = mass
+    return found
+
+
+def followed(levels, bandit, length):
+    """Every history of `length` steps with the row it leads to, by following the children from the start."""
+    values, found = bandit.rewards.values.tolist(), {(): 0}
+    for level in levels[:length]:
+        found = {
+            (*history, (int(level.arms[row]), value)): int(child)
+            for history, row in found.items()
+            for value, child in zip(values, level.children[row], strict=True)
+            if child != NONE
+        }
+    return found
+
+
+@given(bandits(), st.integers(1, 4), st.sampled_from([lmab.Greedy, lmab.MUCB]), st.booleans())
+def test_rows_are_the_histories_that_can_happen_and_their_masses_add_up(bandit, horizon, kind, merge):
+    policy = kind(bandit)
+    levels = list(walk(policy, bandit, horizon, merge=merge, **ANYTHING))
+    assert len(levels) == horizon
+    for length, level in enumerate(levels):
+        expected, rows = enumerated(policy, bandit, length), followed(levels, bandit, length)
+        assert rows.keys() == expected.keys()
+        by_row = defaultdict(lambda: 0)
+        for history, row in rows.items():
+            by_row[row] = by_row[row] + expected[history]
+            assert level.arms[row] == policy.act_on(history)
+        assert sorted(by_row) == list(range(len(level.arms)))
+        np.testing.assert_allclose(level.mass, [by_row[row] for row in sorted(by_row)], rtol=1e-12, atol=1e-300)
+        groups = Counter(tuple(sorted(history)) if merge and policy.order_free else history for history in expected)
+        assert len(level.arms) == len(groups)
+    assert (levels[-1].children == NONE).all()
+
+
+def test_a_policy_that_looks_at_no_reward_has_one_history_a_step_and_exact_masses():
+    bandit = LatentBandit.gaussian([0.3, 0.7], [[1.0, 0.0], [0.0, 2.0]])
+    levels = list(walk(lmab.FixedSequence([1, 0, 1]), bandit, 3, **ANYTHING))
+    assert [level.arms.tolist() for level in levels] == [[1], [0], [1]]
+    for level in levels:
+        np.testing.assert_array_equal(level.mass, [[0.3, 0.7]])
+    unmerged = list(walk(lmab.FixedSequence([1, 0, 1]), bandit, 3, merge=False, bins=3, **ANYTHING))
+    assert [len(level.arms) for level in unmerged] == [1, 3, 9]
+    np.testing.assert_allclose(unmerged[2].mass.sum(axis=0), [0.3, 0.7])
+
+
+def test_only_what_is_impossible_is_left_out():
+    tiny = LatentBandit.bernoulli([0.5, 0.5], [[1e-100], [1e-100]])
+    assert [len(level.arms) for level in walk(lmab.Greedy(tiny), tiny, 4, **ANYTHING)] == [1, 2, 3, 4]
+    sure = LatentBandit.bernoulli([0.5, 0.5], [[1.0], [1.0]])
+    levels = list(walk(lmab.Greedy(sure), sure, 4, **ANYTHING))
+    assert [level.children.tolist() for level in levels] == [[[NONE, 0]]] * 3 + [[[NONE, NONE]]]
+
+
+def test_keys_of_long_rows_tell_them_apart_as_short_ones_do(rng):
+    rows = rng.integers(4, size=(500, 3))
+    padded = np.column_stack([rows, np.zeros((500, 60), np.int64)])  # 4**63 does not fit into 64 bits
+    assert _keys(rows, 4).dtype == np.int64
+    assert _keys(padded, 4).dtype.kind == "V"
+    _, short = np.unique(_keys(rows, 4), return_inverse=True)
+    _, long = np.unique(_keys(padded, 4), return_inverse=True)
+    distinct = {tuple(row) for row in rows.tolist()}
+    assert len(set(short.tolist())) == len(set(long.tolist())) == len(distinct)
+    assert len(set(zip(short.tolist(), long.tolist(), strict=True))) == len(distinct)
+
+
+def test_the_limit_is_on_the_histories_of_one_step_and_the_error_says_what_to_do(rng):
+    bandit = lmab.random_bandit(4, 10, rng=rng)
+    sizes = [len(level.arms) for level in walk(lmab.Greedy(bandit), bandit, 6, **ANYTHING)]
+    assert sizes == [len(level.arms) for level in walk(lmab.Greedy(bandit), bandit, 6, limit=max(sizes), remedy="")]
+    step = next(t for t, size in enumerate(sizes) if size > 4)
+    with pytest.raises(TooLarge, match=f"{sizes[step]} different histories of {step} steps, more than 4: do less"):
+        list(walk(lmab.Greedy(bandit), bandit, 6, limit=4, remedy="do less"))
+
+
+@pytest.mark.parametrize("arm", [4, 17])
+def test_arms_that_do_not_exist(arm, rng):
+    with pytest.raises(InvalidArgument, match=rf"policy must name arms in 0\.\.3, got {arm}"):
+        list(walk(lmab.Stationary(arm), lmab.random_bandit(2, 4, rng=rng), 2, **ANYTHING))
