@@ -13,10 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 import lmab
-from lmab.estimation import observe
-from lmab.estimation.em import Likelihood
-from lmab.estimation.observations import Observations
-from lmab.estimation.passes import Crew
+from lmab.estimation import Observations, observe
+from lmab.estimation.objective import Likelihood
+from lmab.estimation.passes import Threads
 
 N_CONTEXTS, N_ARMS, HORIZON = 7, 50, 7
 
@@ -53,9 +52,9 @@ def _per_episode(
     data: Observations, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time
 ) -> float:
     """Nanoseconds per episode of one EM map: expectation, maximisation and all."""
-    with Crew(threads) as crew:
-        task = Likelihood(data, N_CONTEXTS, 0.0, crew)
-        model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))
+    with Threads(threads) as passes:
+        task = Likelihood(data, N_CONTEXTS, data.prior(0.0), passes)
+        model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))
         return _time(lambda: task.map(model), repeats, clock) / len(data.episodes) * 1e9
 
 
@@ -66,15 +65,15 @@ def _growth_and_threads(small: float) -> None:
         print(f"{n_episodes:,} episodes, one thread: {one:.1f} ns ({one / small:.2f} of that at 100,000)")
     one, two = (_per_episode(data, threads, 5, time.perf_counter) for threads in (1, 2))
     print(f"{n_episodes:,} episodes, on the clock: one thread {one:.1f} ns, two {two:.1f} ns, ratio {one / two:.2f}")
-    print(f"codes of that log: {data.codes.nbytes / 1e6:.0f} MB ({data.codes.dtype})")
+    print(f"codes of that log: {data.log.codes.nbytes / 1e6:.0f} MB ({data.log.codes.dtype})")
 
 
 def _sparse(data: Observations) -> float:
     """The same expectation and maximisation as products with a sparse matrix of counts."""
     from scipy.special import logsumexp
 
-    counts, _ = data.design()
-    model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
+    counts, _ = data.start_models.features()
+    model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
     transposed = counts.T.tocsr()
 
     def step() -> None:
@@ -138,7 +137,8 @@ before, start, worked = peak(), time.perf_counter(), time.process_time()
 fit = lmab.EM().fit(data, n_contexts=7, rng=np.random.default_rng(0))
 seconds = time.perf_counter() - start
 print(f"a whole fit of 1,000,000 episodes: {seconds:.1f} s on the clock, {time.process_time() - worked:.1f} s of work; "
-      f"peak memory {peak():.0f} MB, {before:.0f} MB before it, codes {data.codes.nbytes / 1e6:.0f} MB; {fit.message}")
+      f"peak memory {peak():.0f} MB, {before:.0f} MB before it, codes {data.log.codes.nbytes / 1e6:.0f} MB; "
+      f"{fit.message}")
 """
 
 _FIRST_CALL = """
@@ -150,14 +150,14 @@ offsets, edges, models = np.array([0, 1]), np.array([0, 1]), np.full((1, 3, 8), 
 offsets.flags.writeable = False
 steps, empty = np.zeros(1), np.empty(0)
 steps.flags.writeable = empty.flags.writeable = False
-logs = np.empty((1, 1))
+logs = np.empty(1)
 for dtype in (np.uint8, np.uint16, np.uint32):
     codes = np.zeros(1, dtype)
     codes.flags.writeable = False
-    em.categorical(codes, offsets, empty, edges, models, np.empty((1, 1, 3, 8)), logs, 0, 1)
+    em.categorical(codes, offsets, empty, edges, models, np.empty((1, 3, 8)), logs, 0, 1)
 codes = np.zeros(1, np.uint8)
 codes.flags.writeable = False
-em.gaussian(codes, steps, offsets, edges, models, np.empty((1, 1, 3, 8)), logs, 0, 1)
+em.gaussian(codes, steps, offsets, edges, models, np.empty((1, 3, 8)), logs, 0, 1)
 print(f"{time.perf_counter() - start:.2f} s on the clock, {time.process_time() - worked:.2f} s of work "
       "(codes of 8, 16 and 32 bits, and normal rewards)")
 """

@@ -219,7 +219,9 @@ def test_progress_is_told_and_can_stop(episodes):
 
 
 def test_the_iteration_limit_is_reported(episodes):
-    estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    with pytest.warns(LmabWarning, match=r"did not converge: stopped by max_iterations after 5 maps.*raise it") as seen:
+        estimate = fit(episodes, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    assert seen[0].filename == __file__  # the warning points to the caller
     assert estimate.status == "iteration limit"
     assert not estimate.converged
     assert "raise it" in estimate.message

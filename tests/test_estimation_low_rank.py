@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab.estimation import low_rank, observe
-from lmab.estimation.em import Confined, Likelihood
-from lmab.estimation.passes import Crew
+from lmab.estimation.objective import Confined, Likelihood
+from lmab.estimation.passes import SERIAL
 from lmab.estimation.squarem import climb
 
 
@@ -69,13 +69,13 @@ def test_the_objective_never_falls_under_a_rank(rewards, rng):
         bandit = lmab.LatentBandit.gaussian(np.full(5, 0.2), means, scale=0.8)
     log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=400, horizon=5, rng=rng)
     data = observe(log, rewards=rewards)
-    task = Confined(Likelihood(data, 5, 1.0, Crew(1)), 3, 1.0)
-    start = np.stack([data.project(model, 5, 3) for model in data.random_models(2, 5, rng)])
+    task = Confined(Likelihood(data, 5, data.prior(1.0), SERIAL), 3)
+    start = np.stack([task.confinement.project(model) for model in data.start_models.random(2, 5, rng)])
     for accelerate in (False, True):
         found = climb(task, start, left=0.0, max_maps=40, accelerate=accelerate)
         for trace, model in zip(found.traces, found.models, strict=True):
             assert (np.diff(trace) >= -1e-9 * np.abs(trace[0])).all()
-            assert affine_rank(data.bandit(model, 5)) <= 3
+            assert affine_rank(data.models.bandit(model, 5)) <= 3
 
 
 def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):

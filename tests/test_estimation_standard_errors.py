@@ -25,32 +25,6 @@ def test_one_gaussian_context_has_the_error_of_a_mean(rng):
     np.testing.assert_allclose(fit.standard_errors().means[0], 2 / np.sqrt(np.bincount(log.actions)), rtol=0.05)
 
 
-def test_scores_are_the_gradient_of_the_log_likelihood(rng):
-    """At any model, not only at the maximum: the information is the sum of squared numerical gradients."""
-    bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0.0, 1.0, 3.0])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=25, horizon=4, rng=rng)
-    data = lmab.estimation.observe(log, values=[0.0, 1.0, 3.0])
-    matrix = data.information(bandit, 0.0).matrix
-    tables, last = bandit.rewards.probabilities, bandit.rewards.probabilities.argmax(axis=2)
-
-    def logs(weight: float, change: tuple[int, int, int] | None, size: float) -> np.ndarray:
-        changed = tables.copy()
-        if change is not None:
-            context, arm, value = change
-            changed[context, arm, value] += size
-            changed[context, arm, last[context, arm]] -= size
-        other = lmab.LatentBandit.categorical([0.4 + weight, 0.6 - weight], changed, [0.0, 1.0, 3.0])
-        return np.logaddexp.reduce(lmab.belief.log_joint(other, log), axis=1)
-
-    gradients = [(logs(1e-6, None, 0) - logs(-1e-6, None, 0)) / 2e-6]
-    for context, arm, value in np.ndindex(2, 2, 3):
-        if value != last[context, arm]:
-            change = (context, arm, value)
-            gradients.append((logs(0, change, 1e-6) - logs(0, change, -1e-6)) / 2e-6)
-    gradients = np.array(gradients)
-    np.testing.assert_allclose(matrix, gradients @ gradients.T, rtol=1e-5, atol=1e-4)
-
-
 def test_what_the_log_does_not_determine_is_infinite(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.2, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=1, rng=rng)

@@ -37,9 +37,9 @@ def certificate(case):
 
 
 def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
-    estimate, plan, log = case
+    estimate, plan, _ = case
     certificate = lmab.certify(*case, n_draws=20, rng=np.random.default_rng(1))
-    posterior = laplace(estimate.bandit, estimate.bandit.rewards, log, prior=estimate.prior)
+    posterior = laplace(estimate.information())
     weights, families = posterior.draw(20, np.random.default_rng(1))
     best = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact()).lower
     for (optimum, value, transferred), weight, family in zip(certificate.draws, weights, families, strict=True):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from lmab._kernel.compiled import em as compiled
 from lmab._kernel.reference import em as reference
-from lmab.estimation.passes import Crew
 
 KERNELS = [reference, compiled]
 
@@ -38,19 +37,25 @@ def random_models(rng, n_models, n_contexts, n_arms, n_values, zeros=False):
 def categorical(kernel, codes, offsets, models, counts=(), edges=None, dtype=np.uint16):
     edges = np.array([0, len(offsets) - 1]) if edges is None else edges
     n_models, n_blocks = len(models), len(edges) - 1
-    statistics, logs = np.full((n_models, n_blocks, *models.shape[1:]), np.nan), np.full((n_models, n_blocks), np.nan)
+    tasks = n_models * n_blocks
+    statistics, logs = np.full((tasks, *models.shape[1:]), np.nan), np.full(tasks, np.nan)
     arguments = (codes.astype(dtype), offsets, np.array(counts, float), edges, models, statistics, logs)
-    kernel.categorical(*arguments, 0, n_models * n_blocks)
-    return statistics.sum(axis=1), logs.sum(axis=1)
+    kernel.categorical(*arguments, 0, tasks)
+    return by_model(statistics, logs, n_models)
+
+
+def by_model(statistics, logs, n_models):
+    """Sums over the blocks of the log."""
+    return statistics.reshape(n_models, -1, *statistics.shape[1:]).sum(axis=1), logs.reshape(n_models, -1).sum(axis=1)
 
 
 def gaussian(kernel, arms, rewards, offsets, models, edges=None):
     edges = np.array([0, len(offsets) - 1]) if edges is None else edges
     rows = 1 + 2 * (models.shape[1] - 2)
-    statistics = np.full((len(models), len(edges) - 1, rows, models.shape[2]), np.nan)
-    logs = np.full((len(models), len(edges) - 1), np.nan)
-    kernel.gaussian(arms.astype(np.uint8), rewards, offsets, edges, models, statistics, logs, 0, logs.size)
-    return statistics.sum(axis=1), logs.sum(axis=1)
+    tasks = len(models) * (len(edges) - 1)
+    statistics, logs = np.full((tasks, rows, models.shape[2]), np.nan), np.full(tasks, np.nan)
+    kernel.gaussian(arms.astype(np.uint8), rewards, offsets, edges, models, statistics, logs, 0, tasks)
+    return by_model(statistics, logs, len(models))
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
@@ -137,20 +142,18 @@ def test_an_impossible_episode_is_minus_infinity_and_adds_nothing(kernel):
     np.testing.assert_allclose(statistics[0, :, :2], [[0.5, 0.5], [0.5, 0.5], [0, 0]])
 
 
-def test_threads_give_the_same_bits(rng):
-    codes, offsets = random_log(rng, 20_000, 20, 2, 9)
-    models = random_models(rng, 2, 5, 20, 2)
-    edges = np.linspace(0, 20_000, 14).astype(np.int64)
-    outcomes = []
-    for threads in (1, 2, 3):
-        statistics, logs = np.empty((2, 13, 41, 8)), np.empty((2, 13))
-        arguments = (codes.astype(np.uint8), offsets, np.empty(0), edges, models, statistics, logs)
-        with Crew(threads) as crew:
-            crew(compiled.categorical, 26, *arguments, work=10**6)
-        outcomes.append((statistics, logs))
-    for statistics, logs in outcomes[1:]:
-        assert np.array_equal(statistics, outcomes[0][0])
-        assert np.array_equal(logs, outcomes[0][1])
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_any_range_of_tasks_gives_the_entries_of_those_tasks(kernel, rng):
+    codes, offsets = random_log(rng, 30, 5, 2, 9)
+    models, edges = random_models(rng, 2, 5, 5, 2), np.array([0, 9, 10, 30])
+    whole, logs = np.empty((6, 11, 8)), np.empty(6)
+    arguments = (codes.astype(np.uint8), offsets, np.empty(0), edges, models)
+    kernel.categorical(*arguments, whole, logs, 0, 6)
+    for first, last in [(0, 1), (1, 4), (4, 6)]:
+        part, own = np.empty((last - first, 11, 8)), np.empty(last - first)
+        kernel.categorical(*arguments, part, own, first, last)
+        np.testing.assert_array_equal(part, whole[first:last])
+        np.testing.assert_array_equal(own, logs[first:last])
 
 
 @given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 6), longest=st.integers(1, 300))
@@ -192,9 +195,9 @@ from numba import config
 before = config.SLP_VECTORIZE
 from lmab._kernel.compiled import em
 models = np.full((1, 3, 8), 0.125)
-logs = np.empty((1, 1))
+logs = np.empty(1)
 arguments = (np.zeros(1, np.uint8), np.array([0, 1]), np.empty(0), np.array([0, 1]), models)
-em.categorical(*arguments, np.empty((1, 1, 3, 8)), logs, 0, 1)
+em.categorical(*arguments, np.empty((1, 3, 8)), logs, 0, 1)
 assert em.categorical.stats.cache_misses, "nothing was compiled"
 assert config.SLP_VECTORIZE == before
 """

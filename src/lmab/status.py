@@ -12,7 +12,7 @@ class Status(StrEnum):
         >>> Status.CONVERGED == "converged", Status("time limit").finished
         (True, False)
         >>> Status.ITERATION_LIMIT.sentence
-        'The iteration limit was reached before convergence: raise max_iterations.'
+        'The limit on iterations was reached before convergence: allow more of them.'
     """
 
     sentence: str  # what happened, and what to do about it
@@ -27,7 +27,7 @@ class Status(StrEnum):
 
     CONVERGED = "converged", "The fit converged.", True
     ITERATION_LIMIT = (
-        "iteration limit", "The iteration limit was reached before convergence: raise max_iterations.", False,
+        "iteration limit", "The limit on iterations was reached before convergence: allow more of them.", False,
     )  # fmt: skip
     OPTIMAL = "optimal", "No policy earns more.", True
     CERTIFIED = "certified", "The gap that was asked for is proved.", True

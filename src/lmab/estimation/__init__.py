@@ -1,15 +1,20 @@
 """Episodes -> Estimate: fit a latent bandit to a log."""
 
+from .coordinates import contrasts as contrasts
 from .em import EM as EM
+from .encoding import observe as observe
 from .estimator import estimate as estimate
-from .estimator import observe as observe
+from .information import Information as Information
 from .moment_matching import MomentMatching as MomentMatching
 from .moment_matching import reconstruct as reconstruct
-from .passes import Crew as Crew
+from .observations import Observations as Observations
+from .prior import Prior as Prior
+from .request import Estimator as Estimator
+from .request import Observer as Observer
+from .request import Progress as Progress
+from .request import Request as Request
 from .result import Curve as Curve
 from .result import Estimate as Estimate
-from .result import Estimator as Estimator
-from .result import Observer as Observer
-from .result import Progress as Progress
 from .result import Starts as Starts
+from .sweeping import sweep as sweep
 from .tensor_decomposition import TensorDecomposition as TensorDecomposition

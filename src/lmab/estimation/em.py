@@ -8,9 +8,13 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import COUNT, NOT_NEGATIVE, Constraint, check_count, check_fields, optional
-from .observations import Observations, tally
-from .passes import Crew
-from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
+from ..status import Status
+from .arrays import tally
+from .objective import Confined, Likelihood
+from .observations import Observations
+from .passes import Threads
+from .request import Estimator, Progress, Request, StopOnce
+from .result import Estimate, Starts
 from .squarem import Climb, climb
 from .starts import draw_starts
 
@@ -25,7 +29,7 @@ _LARGE_FINISHERS = 2  # ... where the log is large
 
 
 @dataclass(frozen=True)
-class EM:
+class EM(Estimator):
     """Maximum likelihood by the EM algorithm, with many starts and SQUAREM acceleration.
 
     The likelihood of a log does not involve the policy that chose the arms, so any history-dependent logging policy
@@ -62,40 +66,35 @@ class EM:
         counts |= dict.fromkeys(("rank", "threads"), optional(COUNT))
         check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": NOT_NEGATIVE})
 
-    def fit(
-        self,
-        observations: Observations,
-        *,
-        n_contexts: int,
-        rng: np.random.Generator,
-        progress: Observer | None = None,
-    ) -> Estimate:
-        """Fit `n_contexts` contexts to an encoded log."""
-        with Crew(self.threads) as crew:
-            task = Likelihood(observations, n_contexts, self.prior, crew)
+    def solve(self, request: Request) -> Estimate:
+        """The best of the climbs from many starts, confined to `rank` at the end."""
+        observations, n_contexts, progress = request.observations, request.n_contexts, request.progress
+        with Threads(self.threads) as passes:
+            task = Likelihood(observations, n_contexts, observations.prior(self.prior), passes)
             n_starts = self.restarts if n_contexts > 1 else 1
-            outcome = self._search(task, n_starts, rng, progress)
+            outcome = self._search(task, n_starts, request.rng, progress)
             starts = _tally(outcome, n_starts)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
-            return _estimate(task, outcome, starts, self.rank)
+            return _estimate(task, self.prior, outcome, starts, self.rank)
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
         """The estimate, climbed on with the contexts' reward tables confined to rank `rank`."""
         data, n_contexts = estimate.observations, estimate.n_contexts
         if check_count("rank", rank) >= n_contexts:
             return estimate
-        with Crew(self.threads) as crew:
-            task = Likelihood(data, n_contexts, self.prior, crew)
-            outcome = self._confine(task, data.pack(estimate.bandit)[0], rank, None)
-            return _estimate(task, outcome, estimate.starts, rank)
+        with Threads(self.threads) as passes:
+            task = Likelihood(data, n_contexts, data.prior(self.prior), passes)
+            outcome = self._confine(task, data.models.pack(estimate.bandit)[0], rank, StopOnce())
+            return _estimate(task, self.prior, outcome, estimate.starts, rank)
 
-    def _confine(self, task: Likelihood, model: Float[Array, "K P"], rank: int, progress: Observer | None) -> Climb:
-        confined = Confined(task, rank, max(self.prior, _LEAST_PRIOR))
-        first = task.observations.project(model, task.n_contexts, rank)
+    def _confine(self, task: Likelihood, model: Float[Array, "K P"], rank: int, progress: StopOnce) -> Climb:
+        prior = task.observations.prior(max(self.prior, _LEAST_PRIOR))
+        confined = Confined(replace(task, prior=prior), rank)
+        first = confined.confinement.project(model)
         return self._climb(confined, first[None], self.max_iterations, progress, "polish")
 
-    def _search(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: Observer | None) -> Climb:
+    def _search(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce) -> Climb:
         """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
         data = task.observations
         size = max(_PILOT, _PILOT_PER_PARAMETER * data.n_parameters(task.n_contexts))
@@ -106,9 +105,9 @@ class EM:
         pilot = replace(task, observations=data.subset(sample))
         models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
         found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
-        models = data.soften(models if found is None else found.models)
+        models = data.start_models.soften(models if found is None else found.models)
         if found is not None and found.stopped:
-            return replace(self._climb(task, models[:1], 1, None, ""), stopped=True)
+            return replace(self._climb(task, models[:1], 1, StopOnce(), ""), stopped=True)
         return self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
 
     def _finish(
@@ -117,7 +116,7 @@ class EM:
         models: Float[Array, "R K P"],
         n_finishers: int,
         rounds: tuple[int, ...],
-        progress: Observer | None,
+        progress: StopOnce,
     ) -> Climb:
         """Compete, then climb to the end."""
         way = self._compete(task, models, n_finishers, rounds, progress)
@@ -134,7 +133,7 @@ class EM:
         models: Float[Array, "R K P"],
         n_finishers: int,
         rounds: tuple[int, ...],
-        progress: Observer | None,
+        progress: StopOnce,
     ) -> Climb | None:
         """Short climbs, after each of which the worse half drops out; none where there are no more than finish."""
         way: Climb | None = None
@@ -152,61 +151,17 @@ class EM:
         task: Likelihood | Confined,
         models: Float[Array, "R K P"],
         max_maps: int,
-        progress: Observer | None,
+        progress: StopOnce,
         stage: str,
     ) -> Climb:
         max_maps = min(max_maps, self.max_iterations)
 
         def observe(maps: int, objective: float) -> bool:
-            return progress is not None and bool(progress(Progress(stage, maps, max_maps, objective)))
+            return progress(Progress(stage, maps, max_maps, objective))
 
         n_distinct = task.observations.n_distinct
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
-
-
-@dataclass(frozen=True, eq=False)
-class Likelihood:
-    """The objective that EM climbs: log-likelihood of the log plus log prior, on batches of models."""
-
-    observations: Observations
-    n_contexts: int
-    prior: float
-    crew: Crew
-
-    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
-        statistics, objective = self.observations.expectation(models, self.crew)
-        if self.prior > 0:
-            objective = objective + self.observations.log_prior(models[:, :, : self.n_contexts], self.prior)
-        return objective, self.observations.maximise(statistics, models, self.prior)
-
-    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return self.observations.repair(trial, near)
-
-
-@dataclass(frozen=True, eq=False)
-class Confined:
-    """The same objective among models of low rank. The prior keeps probabilities off 0, where a rank has no room."""
-
-    task: Likelihood
-    rank: int
-    prior: float
-
-    @property
-    def observations(self) -> Observations:
-        return self.task.observations
-
-    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
-        n_contexts = self.task.n_contexts
-        statistics, objective = self.observations.expectation(models, self.task.crew)
-        objective = objective + self.observations.log_prior(models[:, :, :n_contexts], self.prior)
-        pairs = zip(statistics, models, strict=True)
-        best = [self.observations.maximise_confined(*pair, self.prior, n_contexts, self.rank) for pair in pairs]
-        return objective, np.stack(best)
-
-    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        valid = self.observations.repair(trial, near)
-        return np.stack([self.observations.project(model, self.task.n_contexts, self.rank) for model in valid])
 
 
 def _tally(outcome: Climb, n_starts: int) -> Starts:
@@ -214,29 +169,32 @@ def _tally(outcome: Climb, n_starts: int) -> Starts:
     return Starts(n_starts, len(outcome.models), int(same.sum()))
 
 
-def _estimate(task: Likelihood, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
+def _estimate(task: Likelihood, prior: float, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
     best = int(outcome.order()[0])
     observations = task.observations
-    bandit = observations.bandit(outcome.models[best], task.n_contexts)
-    status = INTERRUPTED if outcome.stopped else CONVERGED if outcome.converged[best] else ITERATION_LIMIT
+    bandit = observations.models.bandit(outcome.models[best], task.n_contexts)
+    status = Status.CONVERGED if outcome.converged[best] else Status.ITERATION_LIMIT
+    status = Status.INTERRUPTED if outcome.stopped else status
     return Estimate(
         bandit=bandit,
-        log_likelihood=observations.log_likelihood(bandit, task.crew),
+        log_likelihood=observations.log_likelihood(bandit, task.passes),
         n_parameters=observations.n_parameters(task.n_contexts, rank),
         status=status,
         message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights),
         trace=np.array(outcome.traces[best]),
         starts=starts,
-        prior=task.prior,
+        prior=prior,
         observations=observations,
     )
 
 
-def _message(status: str, n_maps: int, starts: Starts, observations: Observations, weights: Float[Array, "M"]) -> str:
+def _message(
+    status: Status, n_maps: int, starts: Starts, observations: Observations, weights: Float[Array, "M"]
+) -> str:
     said = {
-        CONVERGED: f"converged after {n_maps} maps",
-        ITERATION_LIMIT: f"stopped by max_iterations after {n_maps} maps, before convergence: raise it",
-        INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
+        Status.CONVERGED: f"converged after {n_maps} maps",
+        Status.ITERATION_LIMIT: f"stopped by max_iterations after {n_maps} maps, before convergence: raise it",
+        Status.INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
     }
     parts = [said[status], str(starts)]
     dead = np.flatnonzero(weights * len(observations.episodes) < 0.5)

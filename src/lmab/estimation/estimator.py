@@ -6,17 +6,14 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ..checks import POSITIVE, OneOf, Rng, check, check_array, check_count, check_rng, optional
+from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabWarning
-from ..model import distinct_values
-from .categorical import CategoricalObservations
+from ..status import Status
 from .em import EM
-from .gaussian import GaussianObservations
-from .observations import Observations
-from .result import Estimate, Estimator, Observer, StopOnce
+from .encoding import observe
+from .request import Estimator, Observer, StopOnce
+from .result import Estimate
 from .selection import choose
 
 _DEFAULT = EM()
@@ -57,37 +54,18 @@ def estimate(
     rng = check_rng(rng, "the starts are random")
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
+    curve = None
     if n_contexts == "auto":
-        _warn(episodes)
+        _warn(_doubts(episodes))
         curve = choose(observations, rng=rng, progress=watch)
-        result = method.fit(observations, n_contexts=curve.chosen, rng=rng, progress=watch)
-        return replace(result, curve=curve, message=f"{result.message}; {curve}")
-    number = _number(n_contexts, len(episodes))
-    if number > 1:
-        _warn(episodes)
-    return method.fit(observations, n_contexts=number, rng=rng, progress=watch)
-
-
-def observe(
-    episodes: Episodes, *, rewards: str | None = None, values: Any = None, scale: float | None = None
-) -> Observations:
-    """The log encoded for the named family of rewards, as `estimate` does it."""
-    check("rewards", rewards, optional(OneOf(("categorical", "gaussian"))))
-    if rewards == "gaussian":
-        if values is not None:
-            raise InvalidArgument("values must be None for gaussian rewards, got some")
-        check("scale", scale, optional(POSITIVE))
-        observations = GaussianObservations.encode(episodes, None if scale is None else float(scale))
-        if scale is None and observations.spread == 0:
-            raise InvalidArgument(
-                "scale must be given where no arm's rewards ever differ: there is none to estimate, got None"
-            )
-        return observations
-    if scale is not None:
-        raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
-    if values is not None:
-        return CategoricalObservations.encode(episodes, np.unique(check_array("values", values, ndim=1)))
-    return CategoricalObservations.encode(episodes, distinct_values(episodes.rewards, limited=rewards is None))
+        number = curve.chosen
+    else:
+        number = _number(n_contexts, len(episodes))
+        _warn(_doubts(episodes) if number > 1 else [])
+    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch)
+    if result.status is Status.ITERATION_LIMIT:
+        _warn([f"the estimate did not converge: {result.message}"])
+    return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
 
 
 def _number(n_contexts: int | str, n_episodes: int) -> int:
@@ -99,15 +77,18 @@ def _number(n_contexts: int | str, n_episodes: int) -> int:
     return number
 
 
-def _warn(episodes: Episodes) -> None:
-    """Warn of logs from which contexts cannot be told apart."""
+def _doubts(episodes: Episodes) -> list[str]:
+    """Why contexts may not be told apart in this log."""
+    found = []
     if (episodes.rewards == episodes.rewards[0]).all():
-        _say(f"every reward is {episodes.rewards[0]:g}: nothing tells contexts apart")
+        found.append(f"every reward is {episodes.rewards[0]:g}: nothing tells contexts apart")
     elif episodes.horizon == 1:
-        _say("no episode is longer than 1 step: the weights of the contexts cannot be identified")
+        found.append("no episode is longer than 1 step: the weights of the contexts cannot be identified")
     if (episodes.actions == episodes.actions[0]).all():
-        _say(f"only arm {episodes.actions[0]} was ever played: nothing is known about any other")
+        found.append(f"only arm {episodes.actions[0]} was ever played: nothing is known about any other")
+    return found
 
 
-def _say(message: str) -> None:
-    warnings.warn(message, LmabWarning, stacklevel=4)
+def _warn(messages: list[str]) -> None:
+    for message in messages:
+        warnings.warn(message, LmabWarning, stacklevel=3)

@@ -1,149 +1,82 @@
-"""Observed information: how sharply a log speaks for a model, from the scores of its episodes.
+"""Observed information: how sharply a log, and a prior, speak for a bandit. The only place where it is computed.
 
-The free parameters are all weights but that of the likeliest context and, per context and arm, all probabilities but
-the likeliest value's (normal rewards: the means, and the scale where it was estimated). A probability at 0, and what
-belongs to an arm never played, is not free: the likelihood has no curvature there to speak of.
+It is minus the second derivatives of log-likelihood plus log prior, by Louis' identity: the information of a log in
+which the contexts were seen, plus that of the prior, less what is missing because they were not seen. Each reward
+family fills in its own part (`categorical/information.py`, `gaussian/information.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from .._shapes import Array, Bool, Float, Integer, Shaped
+from .._shapes import Array, Float, Integer
 from ..errors import TooLarge
+from .coordinates import Coordinates, contrasts, covariances
+from .passes import Passes, part_edges, spans
 
-MAX_PARAMETERS = 6000
-_CHUNK = 1 << 22  # entries of scores at a time
-_AT_ZERO = 1e-7  # probabilities below this are at the boundary
+MAX_PARAMETERS = 6000  # whose information matrix is still decomposed in minutes
+_STEPS = 1 << 18  # steps whose scores are held at once
+
+Part = Callable[[int, int], Float[Array, "Q Q"]]  # what distinct episodes low to high - 1 tell
 
 
 @dataclass(frozen=True, eq=False)
 class Information:
-    """The information about K free parameters, and how weights and means follow from these."""
+    """The information about the coordinates of a bandit."""
 
-    matrix: Float[Array, "K K"]
-    weights: Float[Array, "M K"]  # derivative of each weight
-    means: Float[Array, "MA K"]  # derivative of each mean, contexts one after the other
-    fixed: Bool[Array, "MA"]  # means that depend on no free parameter
+    matrix: Float[Array, "P P"]
+    coordinates: Coordinates
 
 
-def categorical_information(
-    codes: Shaped[Array, "S"],
-    offsets: Integer[Array, "N1"],
-    multiplicity: Float[Array, "N"],
-    posterior: Float[Array, "N M"],
-    weights: Float[Array, "M"],
-    probabilities: Float[Array, "M A Z"],
-    values: Float[Array, "Z"],
-    pseudo: Float[Array, "A Z"],
-) -> Information:
-    """Information of coded steps, plus that of `pseudo` observations per context."""
-    from scipy.sparse import csr_array
-
-    n_contexts, n_arms, n_values = probabilities.shape
-    last = probabilities.argmax(axis=2)[:, :, None]
-    free = (probabilities > _AT_ZERO) & (np.arange(n_values) != last)
-    plays = np.bincount(codes, minlength=n_arms * n_values).reshape(n_arms, n_values).sum(axis=1)
-    free &= plays[:, None] > 0
-    context, arm, value = np.nonzero(free)
-    reference = last[context, arm, 0]
-    inverse = 1 / probabilities[context, arm, value]
-    other = -1 / probabilities[context, arm, reference]
-    column = np.arange(len(context))
-    rows = np.concatenate([arm * n_values + value, arm * n_values + reference])
-    derivative = csr_array(
-        (np.concatenate([inverse, other]), (rows, np.concatenate([column, column]))),
-        shape=(n_arms * n_values, len(context)),
-    )
-
-    def scores(low: int, high: int) -> Float[Array, "n K"]:
-        steps = codes[offsets[low] : offsets[high]].astype(np.int64)
-        pattern = (np.ones(len(steps)), steps, offsets[low : high + 1] - offsets[low])
-        counts = csr_array(pattern, shape=(high - low, n_arms * n_values))
-        return (counts @ derivative).toarray() * posterior[low:high, context]
-
-    matrix, weight_map = _accumulate(scores, len(context), posterior, multiplicity, weights)
-    own = pseudo[arm, value] * inverse**2
-    shared = pseudo[arm, reference] * other**2
-    same_cell = (context[:, None] == context) & (arm[:, None] == arm)
-    matrix[n_contexts - 1 :, n_contexts - 1 :] += np.diag(own) + np.where(same_cell, shared[:, None], 0.0)
-    means = np.zeros((n_contexts * n_arms, len(matrix)))
-    means[context * n_arms + arm, n_contexts - 1 + column] = values[value] - values[reference]
-    return Information(matrix, weight_map, means, ~free.any(axis=2).ravel())
-
-
-def gaussian_information(
-    arms: Shaped[Array, "S"],
-    residuals: Float[Array, "S"],
-    offsets: Integer[Array, "N1"],
-    posterior: Float[Array, "N M"],
-    weights: Float[Array, "M"],
-    means: Float[Array, "M A"],
-    scale: float,
-    scale_is_free: bool,
-    pseudo: float,
-) -> Information:
-    """Information of normal rewards, plus that of `pseudo` observations at the centre per context and arm."""
-    n_contexts, n_arms = means.shape
-    played = np.flatnonzero(np.bincount(arms, minlength=n_arms))
-    size = n_contexts * len(played)
-    place = np.full(n_arms, -1)
-    place[played] = np.arange(len(played))
-
-    def scores(low: int, high: int) -> Float[Array, "n K"]:
-        steps = slice(offsets[low], offsets[high])
-        owner = np.repeat(np.arange(high - low), np.diff(offsets[low : high + 1]))
-        result = np.zeros((high - low, size + scale_is_free))
-        for context in range(n_contexts):
-            deviation = residuals[steps] - means[context, arms[steps]]
-            share = posterior[low:high, context]
-            own = np.zeros((high - low, len(played)))
-            np.add.at(own, (owner, place[arms[steps]]), deviation / scale**2)
-            result[:, context * len(played) : (context + 1) * len(played)] = own * share[:, None]
-            if scale_is_free:
-                spread = np.bincount(owner, (deviation / scale) ** 2 - 1, minlength=high - low) / scale
-                result[:, -1] += spread * share
-        return result
-
-    matrix, weight_map = _accumulate(scores, size + scale_is_free, posterior, np.ones(len(posterior)), weights)
-    first = n_contexts - 1
-    index = np.arange(first, first + size)
-    matrix[index, index] += pseudo / scale**2
-    derivative = np.zeros((n_contexts, n_arms, len(matrix)))
-    derivative[np.arange(n_contexts)[:, None], played, index.reshape(n_contexts, -1)] = 1.0
-    fixed = np.tile(np.bincount(arms, minlength=n_arms) == 0, n_contexts)
-    return Information(matrix, weight_map, derivative.reshape(-1, len(matrix)), fixed)
-
-
-def _accumulate(
-    scores: Callable[[int, int], Float[Array, "n K"]],
-    n_rewards: int,
-    posterior: Float[Array, "N M"],
-    multiplicity: Float[Array, "N"],
-    weights: Float[Array, "M"],
-) -> tuple[Float[Array, "K K"], Float[Array, "M K"]]:
-    """Sum of outer products of the scores, weights first, and the derivative of the weights."""
-    n_contexts = len(weights)
-    size = n_contexts - 1 + n_rewards
+def check_size(n_contexts: int, size: int) -> None:
+    """Refuse what takes too long; `size` counts one coordinate per context for the weights."""
     if size > MAX_PARAMETERS:
-        raise TooLarge(f"standard errors are limited to {MAX_PARAMETERS} free parameters, this model has {size}")
-    last = int(weights.argmax())
-    others = np.delete(np.arange(n_contexts), last)
-    matrix = np.zeros((size, size))
-    chunk = max(_CHUNK // max(size, 1), 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(weights > 0, posterior / weights, 0.0)
-    for low in range(0, len(posterior), chunk):
-        high = min(low + chunk, len(posterior))
-        part = np.empty((high - low, size))
-        part[:, : n_contexts - 1] = ratios[low:high, others] - ratios[low:high, [last]]
-        part[:, n_contexts - 1 :] = scores(low, high)
-        part *= np.sqrt(multiplicity[low:high, None])
-        matrix += part.T @ part
-    derivative = np.zeros((n_contexts, size))
-    derivative[others, np.arange(n_contexts - 1)] = 1.0
-    derivative[last, : n_contexts - 1] = -1.0
-    return matrix, derivative
+        raise TooLarge(
+            f"the information about {size} parameters of {n_contexts} contexts was asked for, more than "
+            f"{MAX_PARAMETERS}: fit fewer contexts, or merge rare arms or values"
+        )
+
+
+def summed(part: Part, offsets: Integer[Array, "N1"], n_bytes: int, size: int, passes: Passes) -> Float[Array, "Q Q"]:
+    """The sum of what all episodes tell, in one pass over a log of `n_bytes`."""
+    edges = part_edges(offsets, n_bytes, 8 * size**2)
+    (parts,) = passes.ordered(_parts, len(edges) - 1, part, offsets, edges, work=int(offsets[-1]))
+    return parts.sum(axis=0)
+
+
+def _parts(
+    part: Part, offsets: Integer[Array, "N1"], edges: Integer[Array, "B1"], first: int, last: int
+) -> tuple[Float[Array, "n Q Q"]]:
+    found = []
+    for start, end in pairwise(edges[first : last + 1].tolist()):
+        ranges = spans(offsets[start : end + 1], _STEPS)
+        total = part(start + ranges[0][0], start + ranges[0][1])
+        for low, high in ranges[1:]:
+            total += part(start + low, start + high)
+        found.append(total)
+    return (np.stack(found),)
+
+
+def with_weights(matrix: Float[Array, "Q Q"], weights: Float[Array, "M"], n_episodes: float) -> Float[Array, "P P"]:
+    """Add what seen contexts would tell about the weights, whose M logits come first, and keep M - 1 of these.
+
+    Only differences of the logits matter.
+    """
+    n, basis = len(weights), contrasts(len(weights))
+    matrix[:n, :n] += n_episodes * covariances(weights)
+    top = basis.T @ matrix[:n]
+    return np.block([[top[:, :n] @ basis, top[:, n:]], [top[:, n:].T, matrix[n:, n:]]])
+
+
+def normalised(logs: Float[Array, "n M"], weights: Float[Array, "M"]) -> Float[Array, "n M"]:
+    """Posteriors from the logs of joint probabilities; an impossible episode gets the weights."""
+    top = logs.max(axis=1, keepdims=True)
+    possible = np.isfinite(top[:, 0])
+    shares = np.tile(weights, (len(logs), 1))
+    raised = np.exp(logs[possible] - top[possible])
+    shares[possible] = raised / raised.sum(axis=1, keepdims=True)
+    return shares

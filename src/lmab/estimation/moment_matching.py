@@ -13,19 +13,22 @@ from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
 from ..moments import CoreMoments, Design, core_moments, design, subspace
-from .categorical import CategoricalObservations
-from .from_moments import LEAST, finish
+from ..status import Status
+from .encoding import observe
+from .from_moments import finish
 from .moment_equations import Fit, Matching
 from .observations import Observations
-from .result import CONVERGED, INTERRUPTED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts, StopOnce
+from .request import Estimator, Progress, Request, StopOnce
+from .result import Estimate, Starts
 
 _SAME = 1.01  # costs within this factor are the same solution
 _IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
+LEAST = 1e-3  # probability of a reward that a moment estimate calls impossible: a belief must survive it
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
 
 
 @dataclass(frozen=True)
-class MomentMatching:
+class MomentMatching(Estimator):
     """Match all moments up to order min(H, 2M - 1) over a core set: equation (tensor_error_cond).
 
     With H >= 2M - 1 this recovers the contexts; with shorter sessions it finds some contexts that no policy of H steps
@@ -64,56 +67,49 @@ class MomentMatching:
         numbers: dict[str, Constraint] = {"epsilon": POSITIVE, "w_min": optional(FRACTION)}
         check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": optional(Count(2)), **numbers})
 
-    def fit(
-        self,
-        observations: Observations,
-        *,
-        n_contexts: int,
-        rng: np.random.Generator,
-        progress: Observer | None = None,
-    ) -> Estimate:
-        """Match the moments of the log."""
-        episodes, values = observations.episodes, getattr(observations, "values", None)
+    def solve(self, request: Request) -> Estimate:
+        """The parameters that match the moments of the log."""
+        observations, n_contexts = request.observations, request.n_contexts
+        episodes = observations.episodes
         if episodes.horizon < 2:
             raise InvalidArgument(f"episodes must have sessions of at least 2 steps, got {episodes.horizon}")
-        if values is None and self.design is None and not theory.identifiable(n_contexts, episodes.horizon):
-            return self._fit_cut(episodes, n_contexts, rng, progress)
-        core = self._core(episodes, values, n_contexts)
+        continuous = observations.values is None
+        if continuous and self.design is None and not theory.identifiable(n_contexts, episodes.horizon):
+            return self._solve_cut(request)
+        core = self._core(observations, n_contexts)
         tensors = core_moments(episodes, core, min(episodes.horizon, 2 * n_contexts - 1))
         task = Matching(tensors, core, n_contexts, self._slack(core, n_contexts, episodes.horizon))
-        fits = self._search(task, rng, progress)
+        fits = self._search(task, request.rng, request.progress)
         best = min(fits, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, episodes)
-        stopped = isinstance(progress, StopOnce) and progress.stopped
+        status = Status.CONVERGED if best.converged else Status.ITERATION_LIMIT
         return finish(
             observations,
             bandit,
-            status=INTERRUPTED if stopped else CONVERGED if best.converged else ITERATION_LIMIT,
+            status=Status.INTERRUPTED if request.progress.stopped else status,
             message=self._message(best, tensors, core, n_contexts, episodes.horizon),
             starts=Starts(len(fits), len(fits), sum(one.cost <= _SAME * best.cost + 1e-12 for one in fits)),
         )
 
-    def _fit_cut(
-        self, episodes: Episodes, n_contexts: int, rng: np.random.Generator, progress: Observer | None
-    ) -> Estimate:
+    def _solve_cut(self, request: Request) -> Estimate:
         """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
+        episodes = request.observations.episodes
         if self.bins is None:
             bins = Bins.on_grid(episodes.horizon, self.epsilon)
         else:
             bins = Bins.at_quantiles(episodes.rewards, self.bins)
         cut = bins.cut(episodes)
         values = np.unique(cut.rewards)
-        fit = self.fit(CategoricalObservations.encode(cut, values), n_contexts=n_contexts, rng=rng, progress=progress)
+        fit = self.solve(replace(request, observations=observe(cut, values=values)))
         assert isinstance(fit.bandit.rewards, Categorical)
         edges = bins.edges[np.searchsorted(bins.values, values[1:]) - 1]  # bins that no reward fell into are gone
         return replace(fit, bandit=replace(fit.bandit, rewards=replace(fit.bandit.rewards, edges=edges)), bins=bins)
 
-    def _core(self, episodes: Episodes, values: Float[Array, "Z"] | None, n_contexts: int) -> Design:
+    def _core(self, observations: Observations, n_contexts: int) -> Design:
         if self.design is not None:
             return self.design
-        family = "gaussian" if values is None else "categorical"
-        size = episodes.n_arms * (1 if values is None else len(values))
-        return design(subspace(episodes, rank=min(self.rank or n_contexts, size), rewards=family))
+        rank = min(self.rank or n_contexts, observations.n_features)
+        return design(subspace(observations.episodes, rank=rank, rewards=observations.family))
 
     def _slack(self, core: Design, n_contexts: int, horizon: int) -> float:
         """2 sqrt(M) delta_sub of equation (valid_param_2)."""
@@ -121,7 +117,7 @@ class MomentMatching:
         delta = theory.delta_sub(n_contexts, n_values, horizon, self.epsilon, self.w_min or 1 / n_contexts)
         return float(2 * np.sqrt(n_contexts) * delta)
 
-    def _search(self, task: Matching, rng: np.random.Generator, progress: Observer | None) -> list[Fit]:
+    def _search(self, task: Matching, rng: np.random.Generator, progress: StopOnce) -> list[Fit]:
         """All starts at a least weight; where that is unknown, smaller ones while they lower the cost."""
         limit = self.w_min or 1 / task.n_contexts
         if limit * task.n_contexts > 1:
@@ -133,7 +129,7 @@ class MomentMatching:
             for number, start in enumerate(starts):
                 found.append(task.solve(start, limit))
                 best = min(one.cost for one in found)
-                if progress is not None and progress(Progress("matching", number + 1, len(starts), -best)):
+                if progress(Progress("matching", number + 1, len(starts), -best)):
                     return fits + found
             worse = bool(fits) and min(one.cost for one in found) > _IMPROVEMENT * min(one.cost for one in fits)
             fits = fits if worse else found
@@ -149,10 +145,11 @@ class MomentMatching:
         regime = "parameters are identifiable"
         if not theory.identifiable(n_contexts, horizon):
             regime = f"sessions of {horizon} < 2M - 1 steps do not identify parameters: trust values, not contexts"
+        early = "" if best.converged else "; stopped before the least squares converged: raise restarts"
         return (
             f"matched {entries} moments up to order {tensors[-1].order} over {len(core.support)} core pairs; largest "
             f"residual {best.residual:.2g} ({best.largest_error:.1f} standard errors; the theory's delta_tsr is "
-            f"{delta:.2g}); {regime}"
+            f"{delta:.2g}); {regime}{early}"
         )
 
 

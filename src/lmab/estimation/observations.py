@@ -1,8 +1,6 @@
-"""A log encoded for one reward family: all that maximum likelihood needs to know about the rewards.
+"""Observations: a log encoded for one reward family, and the roles that the family plays in estimation.
 
-A batch of R models is one array (R, K, P): row 0 holds the weights, the other rows what the family needs, in P columns
-(M contexts, padded with contexts of weight 0 to a multiple of 8). One array, so that models can be added, subtracted
-and extrapolated whatever the family.
+Each role is a small class with one file per family: `categorical/` and `gaussian/` hold the same file names.
 """
 
 from __future__ import annotations
@@ -12,127 +10,157 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer, Shaped
+from .._shapes import Array, Float, Integer
 from ..data import Episodes
 from ..model import LatentBandit
 from .information import Information
-from .passes import Crew
-
-LANES = 8  # contexts the kernel works on at a time
-_BLOCK = 1 << 15  # steps that make a block worth its own statistics
-_MAX_BLOCKS = 64
-_PIECE = 1 << 20
+from .passes import SERIAL, Passes
+from .prior import Prior
 
 
-class Observations(ABC):
-    """Encoded episodes of one reward family, and the two halves of the EM map on batches of models."""
-
-    episodes: Episodes  # as they were given
-    n_distinct: int  # episodes the kernel walks through, after merging identical ones
-
-    @abstractmethod
-    def expectation(self, models: Float[Array, "R K P"], crew: Crew) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        """Expected sufficient statistics (row 0: episodes per context) and log-likelihood under every model."""
-
-    @abstractmethod
-    def maximise(
-        self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"], prior: float
-    ) -> Float[Array, "R K P"]:
-        """The models that explain the statistics best; what they say nothing about stays as in `models`."""
-
-    @abstractmethod
-    def log_prior(self, models: Float[Array, "R K P"], prior: float) -> Float[Array, "R"]:
-        """log density, up to a constant, of `prior` pseudo-observations per column and arm at the arm's marginal."""
-
-    @abstractmethod
-    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        """The extrapolated `trial` made valid; nothing that is positive in the models `near` becomes zero."""
-
-    @abstractmethod
-    def project(self, model: Float[Array, "K P"], n_contexts: int, rank: int) -> Float[Array, "K P"]:
-        """A valid model near `model` whose reward tables have the given rank."""
-
-    @abstractmethod
-    def maximise_confined(
-        self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: float, n_contexts: int, rank: int
-    ) -> Float[Array, "K P"]:
-        """A better model of the given rank than `model`, which has that rank, for the statistics."""
-
-    @abstractmethod
-    def random_models(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
-        """Models drawn around the marginals, with equal weights."""
-
-    @abstractmethod
-    def clustered_model(self, labels: Integer[Array, "n"], n_contexts: int) -> Float[Array, "1 K P"]:
-        """The model in which episode i (of the first n) came from context `labels[i]`."""
-
-    @abstractmethod
-    def features(self) -> tuple[Any, Float[Array, "D"]]:
-        """Sparse (N, D) sums of the steps' features per distinct episode, and the sums of their squares (D,)."""
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int:
-        """Columns of `features`: D."""
-
-    @property
-    @abstractmethod
-    def multiplicity(self) -> Float[Array, "n"]:
-        """How many episodes each distinct one stands for."""
-
-    @abstractmethod
-    def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
-        """Coordinates of the features, less their mean under each arm's marginal."""
-
-    @abstractmethod
-    def subset(self, rows: Integer[Array, "n"]) -> Observations:
-        """The same encoding of some of the episodes."""
-
-    @abstractmethod
-    def heldout(self, bandit: LatentBandit) -> Float[Array, "N"]:
-        """log-likelihood of each episode under a bandit that was fitted to others, so made to exclude nothing."""
-
-    @abstractmethod
-    def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        """Models of a sample, changed so that nothing in the whole log is impossible."""
-
-    @abstractmethod
-    def information(self, bandit: LatentBandit, prior: float) -> Information:
-        """The observed information about the bandit's parameters, that of the prior included."""
-
-    @abstractmethod
-    def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
-        """The model as a bandit."""
+class Models(ABC):
+    """Bandits as model arrays and back (`models.py`)."""
 
     @abstractmethod
     def pack(self, bandit: LatentBandit) -> Float[Array, "1 K P"]:
         """The bandit as a model."""
 
     @abstractmethod
+    def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
+        """The model as a bandit."""
+
+    @abstractmethod
+    def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
+        """The valid bandit with contexts near `vectors`, one entry per feature: equation (clipping_mu).
+
+        An arm that was never played gets the rewards of all arms together.
+        """
+
+
+class EMMap(ABC):
+    """The two halves of the EM map on batches of models, under one prior (`em_map.py`)."""
+
+    prior: Prior
+
+    @abstractmethod
+    def expectation(
+        self, models: Float[Array, "R K P"], passes: Passes
+    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
+        """Expected sufficient statistics (row 0: episodes per context) and log-likelihood under every model."""
+
+    @abstractmethod
+    def maximise(self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        """The models that explain statistics and prior best; what they say nothing about stays as in `models`."""
+
+    @abstractmethod
+    def log_prior(self, models: Float[Array, "R K M"]) -> Float[Array, "R"]:
+        """log density of the prior, up to a constant, at models without padding."""
+
+    @abstractmethod
+    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        """The extrapolated `trial` made valid; nothing that is positive in the models `near` becomes zero."""
+
+
+class Confinement(ABC):
+    """Models whose reward tables have a given rank (`confinement.py`)."""
+
+    @abstractmethod
+    def project(self, model: Float[Array, "K P"]) -> Float[Array, "K P"]:
+        """A valid model of the rank near `model`."""
+
+    @abstractmethod
+    def maximise(self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"]) -> Float[Array, "K P"]:
+        """A better model of the rank than `model`, which has that rank, for statistics and prior."""
+
+
+class StartModels(ABC):
+    """Models that EM may start from, and what finds them (`start_models.py`)."""
+
+    @abstractmethod
+    def random(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+        """Models drawn around the marginals, with equal weights."""
+
+    @abstractmethod
+    def clustered(self, labels: Integer[Array, "n"], n_contexts: int) -> Float[Array, "1 K P"]:
+        """The model in which distinct episode i (of the first n) came from context `labels[i]`."""
+
+    @abstractmethod
+    def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        """Models of a sample, changed so that nothing in the whole log is impossible."""
+
+    @abstractmethod
+    def features(self) -> tuple[Any, Float[Array, "D"]]:
+        """Sparse (N, D) sums of the steps' features per distinct episode, and the sums of their squares (D,)."""
+
+    @abstractmethod
+    def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
+        """Coordinates of the features, less their mean under each arm's marginal."""
+
+
+class Observations(ABC):
+    """An encoded log, which hands out the roles of its reward family."""
+
+    family: str  # as `lmab.estimate(rewards=...)` names it
+    episodes: Episodes  # as they were given
+
+    @property
+    @abstractmethod
+    def values(self) -> Float[Array, "Z"] | None:
+        """The reward values; None where rewards are continuous."""
+
+    @property
+    @abstractmethod
+    def n_distinct(self) -> int:
+        """Episodes that a pass walks through, after merging identical ones."""
+
+    @property
+    @abstractmethod
+    def multiplicity(self) -> Float[Array, "n"]:
+        """How many episodes each distinct one stands for."""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Numbers that describe a context: (arm, value) pairs, or arms."""
+
+    @abstractmethod
     def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
         """Free parameters, of a model of the given rank; a value that an arm never paid has none."""
 
-    def log_likelihood(self, bandit: LatentBandit, crew: Crew | None = None) -> float:
+    @abstractmethod
+    def subset(self, rows: Integer[Array, "n"]) -> Observations:
+        """The same encoding of some of the episodes."""
+
+    @abstractmethod
+    def prior(self, strength: float) -> Prior:
+        """`strength` pseudo-plays per context and arm that pay what the arm pays on average in the log."""
+
+    @property
+    @abstractmethod
+    def models(self) -> Models: ...
+
+    @property
+    @abstractmethod
+    def start_models(self) -> StartModels: ...
+
+    @abstractmethod
+    def em_map(self, prior: Prior) -> EMMap: ...
+
+    @abstractmethod
+    def confinement(self, prior: Prior, n_contexts: int, rank: int) -> Confinement: ...
+
+    @abstractmethod
+    def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
+        """The observed information about the bandit's parameters, that of the prior included."""
+
+    @abstractmethod
+    def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
+        """log-likelihood of each episode under a bandit that was fitted to others, so made to exclude nothing."""
+
+    def log_likelihood(self, bandit: LatentBandit, passes: Passes = SERIAL) -> float:
         """Total natural log-likelihood of the log."""
-        return float(self.expectation(self.pack(bandit), crew or Crew(1))[1][0])
-
-
-def padded(n_contexts: int) -> int:
-    """Columns of a model with `n_contexts` contexts."""
-    return -(-n_contexts // LANES) * LANES
-
-
-def equal_weights(n_models: int, n_rows: int, n_contexts: int) -> Float[Array, "R K P"]:
-    """Models of equal weights and zeros elsewhere."""
-    models = np.zeros((n_models, n_rows, padded(n_contexts)))
-    models[:, 0, :n_contexts] = 1 / n_contexts
-    return models
-
-
-def normalised_weights(masses: Float[Array, "R P"], floor: Float[Array, "R P"] | float = 0.0) -> Float[Array, "R P"]:
-    """Weights in proportion to `masses`, none below `floor` before they are made to sum to 1."""
-    masses = np.maximum(masses, floor)
-    return masses / masses.sum(axis=1, keepdims=True)
+        em_map = self.em_map(self.prior(0.0))
+        return float(em_map.expectation(self.models.pack(bandit), passes)[1][0])
 
 
 def count_parameters(n_contexts: int, n_features: int, rank: int | None) -> int:
@@ -140,28 +168,3 @@ def count_parameters(n_contexts: int, n_features: int, rank: int | None) -> int:
     if rank is None or rank > min(n_contexts - 1, n_features):
         return n_contexts - 1 + n_contexts * n_features
     return n_contexts - 1 + n_features + (rank - 1) * (n_contexts - 1 + n_features - (rank - 1))
-
-
-def block_edges(offsets: Integer[Array, "N1"], n_bytes: int, statistics_bytes: int) -> Integer[Array, "B1"]:
-    """Cuts between blocks of episodes with about equally many steps.
-
-    They depend on the log and the model only, never on the number of threads; a block's statistics stay well below the
-    share of the data it stands for.
-    """
-    n_steps = int(offsets[-1])
-    n_blocks = max(min(n_steps // _BLOCK, n_bytes // (2 * statistics_bytes), _MAX_BLOCKS), 1)
-    cuts = np.searchsorted(offsets, np.arange(1, n_blocks) * (n_steps / n_blocks))
-    return np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).astype(np.int64)
-
-
-def tally(numbers: Shaped[Array, "S"], size: int) -> Float[Array, "n"]:
-    """How often each of 0 to size - 1 occurs; in pieces, since counting needs wide integers."""
-    pieces = range(0, len(numbers), _PIECE)
-    return sum((np.bincount(numbers[i : i + _PIECE], minlength=size) for i in pieces), np.zeros(size))
-
-
-def frozen(array: Array) -> Array:
-    """A read-only view: kernels are compiled once for arrays that are always of one kind."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -1,39 +1,62 @@
-"""Run a kernel's tasks on several threads: kernels release the interpreter's lock and take a range of tasks."""
+"""Where passes over the log run: one seam, with threads behind it.
+
+A pass is cut into parts that depend on the log alone. What the parts give is put together, and added up, in the order
+of their numbers, so that the outcome has the same bits wherever the parts ran.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
+
+from .._shapes import Array, Integer
 from ..checks import check_count
 
+Arrays = tuple[Array, ...]
+_WORTH = 50_000  # steps of a pass below which waking other threads does not pay
+_PIECES = 4  # per thread, since parts may differ in length
+_PART = 1 << 15  # steps that make a part worth its own statistics
+_MAX_PARTS = 64
 
-class Crew:
-    """A number of threads, idle between calls; `with Crew(threads) as crew: crew(kernel, n_tasks, *arguments)`.
 
-    The kernel is called as `kernel(*arguments, first, last)` for ranges of tasks that together are 0 to n_tasks - 1.
-    Tasks write to places of their own, so that the outcome is the same for any number of threads.
+class Passes(Protocol):
+    """What runs a function on all parts of a log."""
+
+    def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
+        """The arrays that `function(*arguments, first, last)` gives for parts first to last - 1, for all parts.
+
+        Whoever runs the parts may call the function once for all or for ranges of them, in any order and place; the
+        arrays of the ranges are put one after the other in the order of the parts. So entry k of an array with one
+        entry per part belongs to part k, and a sum over the entries has the same bits however the parts were run.
+        `work`, in steps of all parts together, tells whether sharing it out pays.
+        """
+
+
+class Threads:
+    """A number of threads, idle between passes: `with Threads(2) as passes: passes.ordered(...)`.
+
+    Threads gain where the function releases the interpreter's lock, as the kernels do.
     """
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = _available() if threads is None else check_count("threads", threads)
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
-    def __call__(self, kernel: Callable[..., None], n_tasks: int, *arguments: Any, work: int) -> None:
-        """Run all tasks; `work`, in steps of all tasks together, decides whether waking other threads pays."""
-        if self._pool is None or n_tasks == 1 or work < 50_000:
-            kernel(*arguments, 0, n_tasks)
-            return
-        pieces = min(4 * self.threads, n_tasks)  # more pieces than threads, since tasks may differ in length
-        edges = [n_tasks * piece // pieces for piece in range(pieces + 1)]
-        jobs = [self._pool.submit(kernel, *arguments, *edges[i : i + 2]) for i in range(pieces)]
-        for job in jobs:
-            job.result()
+    def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
+        if self._pool is None or n_parts == 1 or work < _WORTH:
+            return function(*arguments, 0, n_parts)
+        pieces = min(_PIECES * self.threads, n_parts)
+        edges = [n_parts * piece // pieces for piece in range(pieces + 1)]
+        jobs = [self._pool.submit(function, *arguments, *edges[i : i + 2]) for i in range(pieces)]
+        return tuple(np.concatenate(arrays) for arrays in zip(*(job.result() for job in jobs), strict=True))
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Threads:
         return self
 
     def __exit__(
@@ -41,6 +64,28 @@ class Crew:
     ) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+
+SERIAL = Threads(1)  # where no other place is given
+
+
+def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -> Integer[Array, "B1"]:
+    """Cuts between parts of the episodes with about equally many steps.
+
+    They depend on the log and the size of a part's result only, never on who runs them; a part's result stays well
+    below the share of the data that it stands for.
+    """
+    n_steps = int(offsets[-1])
+    n_parts = max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
+    cuts = np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts))
+    return np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).astype(np.int64)
+
+
+def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
+    """Ranges of the episodes with about `n_steps` steps each, for work that holds something for every step."""
+    cuts = np.searchsorted(offsets, np.arange(int(offsets[0]) + n_steps, int(offsets[-1]), n_steps))
+    edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist()
+    return list(pairwise(edges))
 
 
 def _available() -> int:

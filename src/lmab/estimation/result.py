@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -13,37 +11,11 @@ from .._shapes import Array, Float
 from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
+from ..status import Status
+from .information import Information
 from .observations import Observations
+from .passes import Threads
 from .standard_errors import StandardErrors, standard_errors
-
-CONVERGED = "converged"
-ITERATION_LIMIT = "iteration limit"
-INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a long fit tells its observer."""
-
-    stage: str  # "starts", "climb", "polish", or "3 contexts: climb" and the like
-    iteration: int
-    max_iterations: int
-    log_likelihood: float  # of the best so far (plus log prior, where there is one)
-
-
-Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
-
-
-class StopOnce:
-    """An observer that, once told to stop, stays stopped: a fit may have several stages to leave."""
-
-    def __init__(self, observer: Observer | None) -> None:
-        self._observer = observer
-        self.stopped = False
-
-    def __call__(self, progress: Progress) -> bool:
-        self.stopped = self.stopped or (self._observer is not None and bool(self._observer(progress)))
-        return self.stopped
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +65,7 @@ class Estimate:
     bandit: LatentBandit
     log_likelihood: float  # total, natural logarithm, without the prior
     n_parameters: int
-    status: str  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
+    status: Status  # CONVERGED, ITERATION_LIMIT or INTERRUPTED
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
     starts: Starts
@@ -110,7 +82,7 @@ class Estimate:
     @property
     def converged(self) -> bool:
         """Whether the best start, the one that is returned, converged."""
-        return self.status == CONVERGED
+        return self.status is Status.CONVERGED
 
     @property
     def n_contexts(self) -> int:
@@ -143,8 +115,13 @@ class Estimate:
         }
         return card("Estimate", rows)
 
+    def information(self) -> Information:
+        """The observed information about the bandit, that of the prior included (Louis' identity)."""
+        with Threads() as passes:
+            return self.observations.information(self.bandit, self.observations.prior(self.prior), passes)
+
     def standard_errors(self) -> StandardErrors:
-        """Standard errors of the weights and means, from the observed information (outer products of the scores).
+        """Standard errors of the weights and means, from the observed information.
 
         They hold for large logs and for the model as fitted: not for the choice of the number of contexts. Of a fit
         with `rank` they are those without that constraint, so rather too large.
@@ -157,23 +134,9 @@ class Estimate:
             >>> lmab.estimate(episodes, n_contexts=2, rng=rng).standard_errors().weights.round(2)
             array([0.01, 0.01])
         """
-        return standard_errors(self.observations.information(self.bandit, self.prior))
+        return standard_errors(self.information())
 
     def __repr__(self) -> str:
         return (
             f"Estimate({self.bandit!r}, log-likelihood {self.log_likelihood:.4f}, BIC {self.bic:.4f}; {self.message})"
         )
-
-
-class Estimator(Protocol):
-    """A way to fit a bandit: `EM`, `MomentMatching`, `TensorDecomposition`."""
-
-    def fit(
-        self,
-        observations: Observations,
-        *,
-        n_contexts: int,
-        rng: np.random.Generator,
-        progress: Observer | None = None,
-    ) -> Estimate:
-        """Fit `n_contexts` contexts to the encoded log."""

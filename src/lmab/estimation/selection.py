@@ -10,7 +10,8 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from .em import EM
 from .observations import Observations
-from .result import Curve, Observer, StopOnce
+from .request import Observer, StopOnce
+from .result import Curve
 
 MAX_CONTEXTS = 64
 _EPISODES = 100_000  # of a larger log are looked at

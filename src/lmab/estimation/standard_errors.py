@@ -9,8 +9,9 @@ import numpy as np
 from .._shapes import Array, Float
 from .information import Information
 
-_FLAT = 1e-9  # eigenvalues of the scaled information below this: a direction the log says nothing about
-_TOUCHED = 1e-6
+_FLAT = 1e-5  # scaled eigenvalues below this: the log says nothing, up to how near the estimate is to the maximum
+_TOUCHED = 1e-6  # part of a quantity's slope in such directions that makes it one the log does not determine
+_NOTHING = 1e-12  # least information that a coordinate is scaled by
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,19 +27,23 @@ class StandardErrors:
 
 
 def standard_errors(information: Information) -> StandardErrors:
-    """Standard errors by the delta method, from the inverse of the information."""
-    scale = np.sqrt(np.maximum(np.diag(information.matrix), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(information.matrix / np.outer(scale, scale))
+    """Standard errors by the delta method, from the inverse of the information where no boundary is near."""
+    coordinates = information.coordinates
+    free = coordinates.free()
+    matrix = free.T @ (free.T @ information.matrix).T
+    scale = np.sqrt(np.maximum(np.diag(matrix), _NOTHING))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    directions = free @ (vectors / scale[:, None])
+    weights = _errors(coordinates.weights_along(directions), values)
+    means = _errors(coordinates.means_along(directions), values)
+    weights[coordinates.fixed_weights] = np.nan
+    means[coordinates.fixed] = np.nan
+    return StandardErrors(weights, means)
+
+
+def _errors(slopes: Float[Array, "*n F"], values: Float[Array, "F"]) -> Float[Array, "*n"]:
+    """Square roots of the variances of quantities, given their slopes along the eigenvectors of the information."""
     flat = values < _FLAT
-    vectors = vectors / scale[:, None]
-    weights = _errors(information.weights @ vectors, values, flat)
-    means = _errors(information.means @ vectors, values, flat)
-    means[information.fixed] = np.nan
-    return StandardErrors(weights, means.reshape(len(weights), -1))
-
-
-def _errors(directions: Float[Array, "n K"], values: Float[Array, "K"], flat: Array) -> Float[Array, "n"]:
-    """Square roots of the variances of linear combinations, given in the eigenvectors of the information."""
-    variance = (directions[:, ~flat] ** 2 / values[~flat]).sum(axis=1)
-    touched = (directions[:, flat] ** 2).sum(axis=1) > _TOUCHED * (directions**2).sum(axis=1)
+    variance = (slopes[..., ~flat] ** 2 / values[~flat]).sum(axis=-1)
+    touched = (slopes[..., flat] ** 2).sum(axis=-1) > _TOUCHED * (slopes**2).sum(axis=-1)
     return np.where(touched, np.inf, np.sqrt(variance))

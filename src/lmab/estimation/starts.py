@@ -20,8 +20,8 @@ def draw_starts(data: Observations, n_contexts: int, n_starts: int, rng: np.rand
     if n_clustered:
         features = spectral_features(data, min(n_contexts - 1, _MAX_DIMENSIONS))
         labels = [cluster(features, data.multiplicity, n_contexts, rng) for _ in range(n_clustered)]
-        starts += [data.clustered_model(one, n_contexts) for one in labels]
-    return np.concatenate([*starts, data.random_models(n_starts - len(starts), n_contexts, rng)])
+        starts += [data.start_models.clustered(one, n_contexts) for one in labels]
+    return np.concatenate([*starts, data.start_models.random(n_starts - len(starts), n_contexts, rng)])
 
 
 def _tensor_start(data: Observations, n_contexts: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
@@ -30,7 +30,7 @@ def _tensor_start(data: Observations, n_contexts: int, rng: np.random.Generator)
     if data.episodes.horizon < 3 or not n_contexts <= n_features <= _DENSE:
         return []
     bandit = TensorDecomposition(restarts=10).fit(data, n_contexts=n_contexts, rng=rng).bandit
-    return [data.soften(data.pack(bandit))]
+    return [data.start_models.soften(data.models.pack(bandit))]
 
 
 def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N k"]:
@@ -39,12 +39,13 @@ def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N 
     These are eigenvectors of the second moment of the centred steps over pairs of *different* steps of an episode:
     given the context, different steps are independent, so what is left is the covariance between contexts.
     """
-    sums, squares = data.features()
+    models = data.start_models
+    sums, squares = models.features()
     size, multiplicity = len(squares), data.multiplicity[:, None]
 
     def moment(directions: Float[Array, "D k"]) -> Float[Array, "D k"]:
-        centred = data.centre(directions)
-        return data.centre(sums.T @ (multiplicity * (sums @ centred)) - squares[:, None] * centred)
+        centred = models.centre(directions)
+        return models.centre(sums.T @ (multiplicity * (sums @ centred)) - squares[:, None] * centred)
 
     k = max(min(n_dimensions, size - 1), 1)
     if size <= _DENSE:
@@ -57,7 +58,7 @@ def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N 
         values, vectors = eigsh(operator, k=k, which="LA", v0=np.ones(size) + np.arange(size) / size)
     leading = np.argsort(-values)[:k]
     scale = np.sqrt(np.maximum(values[leading], 0) / max(values[leading[0]], np.finfo(float).tiny))
-    return sums @ (data.centre(vectors[:, leading]) * scale)
+    return sums @ (models.centre(vectors[:, leading]) * scale)
 
 
 def cluster(

@@ -14,10 +14,11 @@ from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import index_among
 from ..moments import Moments, second_moments
-from .categorical import CategoricalObservations
-from .from_moments import finish, recover
-from .observations import Observations
-from .result import CONVERGED, ITERATION_LIMIT, Estimate, Observer, Progress, Starts
+from ..status import Status
+from .from_moments import finish
+from .passes import SERIAL, Passes, part_edges, spans
+from .request import Estimator, Progress, Request
+from .result import Estimate, Starts
 
 _STEPS = 1 << 16  # steps whose features are held at once
 _STILL = 1e-9  # change of a unit vector below which the power iteration has converged
@@ -26,7 +27,7 @@ _LEAST_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True)
-class TensorDecomposition:
+class TensorDecomposition(Estimator):
     """Contexts as the components of the third moments, by whitening and the robust tensor power method.
 
     Fast and without local optima, but it needs sessions of 3 steps, contexts that are linearly independent, and plays
@@ -60,24 +61,15 @@ class TensorDecomposition:
         counts = {"restarts": COUNT, "max_iterations": COUNT}
         check_fields(self, {**counts, "floor": FRACTION, "features": OneOf(("pairs", "free"))})
 
-    def fit(
-        self,
-        observations: Observations,
-        *,
-        n_contexts: int,
-        rng: np.random.Generator,
-        progress: Observer | None = None,
-    ) -> Estimate:
-        """Fit `n_contexts` contexts to an encoded log."""
+    def solve(self, request: Request) -> Estimate:
+        """The components of the log's third moments."""
+        observations, n_contexts = request.observations, request.n_contexts
         episodes = observations.episodes
         if episodes.horizon < 3:
             raise InvalidArgument(
                 f"episodes must have sessions of at least 3 steps: third moments need three, got {episodes.horizon}"
             )
-        if isinstance(observations, CategoricalObservations):
-            moments = second_moments(episodes, values=observations.values)
-        else:
-            moments = second_moments(episodes, rewards="gaussian")
+        moments = second_moments(episodes, values=observations.values, rewards=observations.family)
         used = self._used(moments)
         if n_contexts > used.sum():
             raise InvalidArgument(f"n_contexts must be at most the {used.sum()} features, got {n_contexts}")
@@ -86,23 +78,24 @@ class TensorDecomposition:
         features = np.zeros((len(used), n_contexts))
         features[used] = vectors / np.sqrt(values)
         tensor = third_moments(episodes, features, moments.values)
-        strengths, directions, converged = decompose(tensor, n_contexts, self.restarts, self.max_iterations, rng)
-        if progress is not None:
-            progress(Progress("components", n_contexts, n_contexts, float("nan")))
+        strengths, directions, converged = decompose(
+            tensor, n_contexts, self.restarts, self.max_iterations, request.rng
+        )
+        request.progress(Progress("components", n_contexts, n_contexts, float("nan")))
         weights = np.maximum(1 / strengths**2, _LEAST_WEIGHT)
         contexts = np.zeros((n_contexts, len(used)))
         contexts[:, used] = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
         if not used.all():  # the first value of every arm has what its others leave
             cells = contexts.reshape(n_contexts, episodes.n_arms, -1)
             cells[:, :, 0] = 1 - np.clip(cells, 0, 1).sum(axis=2)
-        bandit = recover(observations, weights / weights.sum(), contexts)
+        bandit = observations.models.from_moments(weights / weights.sum(), contexts)
         drawn = self.restarts * n_contexts
         return finish(
             observations,
             bandit,
-            status=CONVERGED if converged else ITERATION_LIMIT,
+            status=Status.CONVERGED if converged else Status.ITERATION_LIMIT,
             message=f"{n_contexts} components of the third moments"
-            + ("" if converged else "; a power iteration was stopped by max_iterations before it converged"),
+            + ("" if converged else "; a power iteration was stopped by max_iterations before it converged: raise it"),
             starts=Starts(drawn, drawn, n_contexts),
         )
 
@@ -123,7 +116,7 @@ def _leading(matrix: Float[Array, "D D"], k: int) -> tuple[Float[Array, "k"], Fl
 
 
 def third_moments(
-    episodes: Episodes, features: Float[Array, "D k"], values: Float[Array, "Z"] | None
+    episodes: Episodes, features: Float[Array, "D k"], values: Float[Array, "Z"] | None, passes: Passes = SERIAL
 ) -> Float[Array, "k k k"]:
     """Mean over ordered triples of different steps of an episode of the outer product of their features.
 
@@ -132,20 +125,37 @@ def third_moments(
     """
     plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
     frequency = np.maximum(plays, 1) / episodes.n_steps
-    k, n_triples = features.shape[1], 0
-    total = np.zeros((k, k, k))
-    for first, last in _chunks(episodes.offsets):
-        offsets = episodes.offsets[first : last + 1]
-        steps = slice(int(offsets[0]), int(offsets[-1]))
-        arms, rewards = episodes.actions[steps], episodes.rewards[steps]
-        if values is None:
-            rows = features[arms] * (rewards / frequency[arms])[:, None]
-        else:
-            rows = features[arms * np.int64(len(values)) + index_among(values, rewards)] / frequency[arms][:, None]
-        lengths = np.diff(offsets)
-        total += _triples(rows, offsets[:-1] - offsets[0], lengths)
-        n_triples += int((lengths * (lengths - 1) * np.maximum(lengths - 2, 0)).sum())
-    return total / n_triples
+    edges = part_edges(episodes.offsets, episodes.rewards.nbytes, 8 * features.shape[1] ** 3)
+    arguments = (episodes, features, values, frequency, edges)
+    total, n_triples = passes.ordered(_thirds, len(edges) - 1, *arguments, work=episodes.n_steps)
+    return total.sum(axis=0) / n_triples.sum()
+
+
+def _thirds(
+    episodes: Episodes,
+    features: Float[Array, "D k"],
+    values: Float[Array, "Z"] | None,
+    frequency: Float[Array, "A"],
+    edges: Integer[Array, "B1"],
+    first: int,
+    last: int,
+) -> tuple[Float[Array, "n k k k"], Integer[Array, "n"]]:
+    """Sums over the triples of the parts, and how many triples there are."""
+    k = features.shape[1]
+    total, n_triples = np.zeros((last - first, k, k, k)), np.zeros(last - first, np.int64)
+    for number, (start, end) in enumerate(pairwise(edges[first : last + 1].tolist())):
+        for low, high in spans(episodes.offsets[start : end + 1], _STEPS):
+            offsets = episodes.offsets[start + low : start + high + 1]
+            steps = slice(int(offsets[0]), int(offsets[-1]))
+            arms, rewards = episodes.actions[steps], episodes.rewards[steps]
+            if values is None:
+                rows = features[arms] * (rewards / frequency[arms])[:, None]
+            else:
+                rows = features[arms * np.int64(len(values)) + index_among(values, rewards)] / frequency[arms][:, None]
+            lengths = np.diff(offsets)
+            total[number] += _triples(rows, offsets[:-1] - offsets[0], lengths)
+            n_triples[number] += int((lengths * (lengths - 1) * np.maximum(lengths - 2, 0)).sum())
+    return total, n_triples
 
 
 def _triples(
@@ -160,13 +170,6 @@ def _triples(
     thrice = squares.T @ rows
     twice = twice + twice.transpose(0, 2, 1) + twice.transpose(2, 1, 0)
     return every.reshape(k, k, k) - twice + 2 * thrice.reshape(k, k, k)
-
-
-def _chunks(offsets: Integer[Array, "N1"]) -> list[tuple[int, int]]:
-    """Ranges of episodes with about `_STEPS` steps each."""
-    cuts = np.searchsorted(offsets, np.arange(_STEPS, int(offsets[-1]), _STEPS))
-    edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]]))
-    return [(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 def decompose(

@@ -159,7 +159,7 @@ def certify(
     check("confidence", confidence, FRACTION)
     rewards = _check_estimate(estimate, episodes)
     _check_plan(plan, estimate.bandit)
-    posterior = laplace(estimate.bandit, rewards, episodes, prior=estimate.prior)
+    posterior = laplace(estimate.information())
     draws, own = _replan(estimate.bandit, rewards, plan, posterior, n_draws, rng)
     _check_bounds(plan, own)
     return _certificate(estimate, plan, posterior, draws, own, confidence)

@@ -12,7 +12,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, POSITIVE, check_array, check_fields
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..estimation import EM, Crew, estimate, observe
+from ..estimation import EM, observe, sweep
 from ..model import LatentBandit, belief
 from ..policies import BeliefPolicy, State, Uniform, best_allowed
 from .exploration import Exploration
@@ -100,9 +100,8 @@ class LUCRL(Learner):
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))
-        fit = estimate(
-            episodes, n_contexts=self.n_contexts, method=_SPECTRAL, rewards=task.rewards, values=task.values, rng=rng
-        )
+        observations = observe(episodes, rewards=task.rewards, values=task.values)
+        fit = _SPECTRAL.fit(observations, n_contexts=self.n_contexts, rng=rng)
         note_estimate(course, "start", fit)
         bandit = fit.bandit
         while len(episodes) < task.n_episodes:
@@ -117,18 +116,13 @@ class LUCRL(Learner):
         self, task: Task, episodes: Episodes, bandit: LatentBandit, course: Course
     ) -> tuple[LatentBandit, Float[Array, "M A"]]:
         """The model after some passes of EM over all episodes, and how often each context saw each arm."""
-        observations = observe(episodes, rewards=task.rewards, values=task.values)
-        model = observations.pack(bandit)
-        with Crew() as crew:
-            for _ in range(self.sweeps):
-                statistics, logs = observations.expectation(model, crew)
-                model = observations.maximise(statistics, model, self.prior)
-        bandit = floored(observations.bandit(model[0], self.n_contexts))
+        bandit, log_likelihood = sweep(bandit, episodes, sweeps=self.sweeps, prior=self.prior, values=task.values)
+        bandit = floored(bandit)
         responsibilities = np.repeat(belief.posterior(bandit, episodes), episodes.lengths, axis=0)
         counts = np.stack(
             [np.bincount(episodes.actions, column, minlength=task.n_arms) for column in responsibilities.T]
         )
-        course.note("soft counts", log_likelihood=float(logs[0]), least=float(counts.min()))
+        course.note("soft counts", log_likelihood=log_likelihood, least=float(counts.min()))
         return bandit, counts
 
     def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_episodes: int) -> Float[Array, "M A"]:

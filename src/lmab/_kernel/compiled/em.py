@@ -41,9 +41,9 @@ def categorical(codes, offsets, counts, edges, tables, statistics, logs, first, 
     n_blocks = len(edges) - 1
     for task in range(first, last):
         model, block = task // n_blocks, task % n_blocks
-        target = statistics[model, block]
+        target = statistics[task - first]
         target[:] = 0.0
-        logs[model, block] = _block(codes, offsets, counts, tables[model], target, edges[block], edges[block + 1])
+        logs[task - first] = _block(codes, offsets, counts, tables[model], target, edges[block], edges[block + 1])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -137,10 +137,10 @@ def gaussian(arms, rewards, offsets, edges, tables, statistics, logs, first, las
     n_blocks = len(edges) - 1
     for task in range(first, last):
         model, block = task // n_blocks, task % n_blocks
-        target = statistics[model, block]
+        target = statistics[task - first]
         target[:] = 0.0
         low, high = edges[block], edges[block + 1]
-        logs[model, block] = _gaussian_block(arms, rewards, offsets, tables[model], target, low, high)
+        logs[task - first] = _gaussian_block(arms, rewards, offsets, tables[model], target, low, high)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -7,7 +7,7 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def missing(codes, offsets, shares, scores, result):
+def missing(arms, rows, offsets, counts, shares, scores, result):
     n_contexts, n_entries = scores.shape[1], scores.shape[2]
     width = n_contexts * n_entries
     flat = scores.reshape(len(scores), width)
@@ -18,32 +18,31 @@ def missing(codes, offsets, shares, scores, result):
     half = np.empty((width, width))
     result[:] = 0.0
     for episode in range(len(shares)):
-        _covariance(shares[episode], spread)
+        _covariance(shares[episode], counts[episode], spread)
         result[:n_contexts, :n_contexts] += 0.5 * spread
         for t in range(offsets[episode], offsets[episode + 1]):
-            code = np.int64(codes[t])
-            row = n_contexts + code // (n_entries + 1) * width
+            own = np.int64(rows[t])
+            row = n_contexts + np.int64(arms[t]) * width
             for i in range(width):
-                left = flat[code, i]
+                left = flat[own, i]
                 for m in range(n_contexts):
                     result[m, row + i] += spread[m, owner[i]] * left
                 for j in range(width):
                     half[i, j] = left * spread[owner[i], owner[j]]
             # The matrix is symmetric: half of a step with itself, and each pair of steps once.
-            _add(result, row, row, half, flat[code], 0.5)
+            _add(result, row, row, half, flat[own], 0.5)
             for later in range(t + 1, offsets[episode + 1]):
-                other = np.int64(codes[later])
-                column = n_contexts + other // (n_entries + 1) * width
-                _add(result, row, column, half, flat[other], 1.0)
+                column = n_contexts + np.int64(arms[later]) * width
+                _add(result, row, column, half, flat[np.int64(rows[later])], 1.0)
     _symmetrise(result)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _covariance(share, spread):
+def _covariance(share, count, spread):
     for m in range(len(share)):
         for k in range(len(share)):
-            spread[m, k] = -share[m] * share[k]
-        spread[m, m] += share[m]
+            spread[m, k] = -count * share[m] * share[k]
+        spread[m, m] += count * share[m]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")

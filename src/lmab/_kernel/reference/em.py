@@ -1,7 +1,7 @@
 """The expectation step of EM, for many models at once (equation (log_likelihood) of the paper).
 
 Episodes come as flat columns with `offsets`; `edges` cuts them into B blocks. Task k = r * B + b is block b under
-model r; tasks `first` to `last` - 1 are done, each writing its own slice of `statistics` and `logs`, so that tasks may
+model r; tasks `first` to `last` - 1 are done, each filling its own entry of `statistics` and `logs`, so that tasks may
 run in any order or on any number of threads and give the same bits. Models hold contexts in P columns, M padded with
 contexts of weight 0 to a multiple of 8.
 
@@ -21,8 +21,8 @@ def categorical(
     counts: Float[Array, "C"],
     edges: Shaped[Array, "B1"],
     tables: Float[Array, "R D1 P"],
-    statistics: Float[Array, "R B D1 P"],
-    logs: Float[Array, "R B"],
+    statistics: Float[Array, "n D1 P"],
+    logs: Float[Array, "n"],
     first: int,
     last: int,
 ) -> None:
@@ -35,16 +35,17 @@ def categorical(
     n_blocks = len(edges) - 1
     for task in range(first, last):
         model, block = divmod(task, n_blocks)
+        target = statistics[task - first]
         low, high = edges[block], edges[block + 1]
         rows = codes[offsets[low] : offsets[high]].astype(np.int64) + 1
         with np.errstate(divide="ignore"):
             table = np.log(tables[model])
         joint = table[0] + np.add.reduceat(table[rows], offsets[low:high] - offsets[low], axis=0)
         scale = counts[low:high] if len(counts) else np.ones(high - low)
-        shares, logs[model, block] = _responsibilities(joint, scale)
-        statistics[model, block] = 0.0
-        statistics[model, block, 0] = shares.sum(axis=0)
-        np.add.at(statistics[model, block], rows, np.repeat(shares, np.diff(offsets[low : high + 1]), axis=0))
+        shares, logs[task - first] = _responsibilities(joint, scale)
+        target[:] = 0.0
+        target[0] = shares.sum(axis=0)
+        np.add.at(target, rows, np.repeat(shares, np.diff(offsets[low : high + 1]), axis=0))
 
 
 def gaussian(
@@ -53,8 +54,8 @@ def gaussian(
     offsets: Shaped[Array, "N1"],
     edges: Shaped[Array, "B1"],
     tables: Float[Array, "R A2 P"],
-    statistics: Float[Array, "R B K P"],
-    logs: Float[Array, "R B"],
+    statistics: Float[Array, "n K P"],
+    logs: Float[Array, "n"],
     first: int,
     last: int,
 ) -> None:
@@ -67,6 +68,7 @@ def gaussian(
     n_blocks, n_arms = len(edges) - 1, tables.shape[1] - 2
     for task in range(first, last):
         model, block = divmod(task, n_blocks)
+        target = statistics[task - first]
         low, high = edges[block], edges[block + 1]
         steps = slice(offsets[low], offsets[high])
         rows, values = arms[steps].astype(np.int64) + 1, rewards[steps, None]
@@ -74,12 +76,12 @@ def gaussian(
         terms = -0.5 * ((values - table[rows]) / scale) ** 2 - np.log(scale * np.sqrt(2 * np.pi))
         with np.errstate(divide="ignore"):
             joint = np.log(table[0]) + np.add.reduceat(terms, offsets[low:high] - offsets[low], axis=0)
-        shares, logs[model, block] = _responsibilities(joint, np.ones(high - low))
-        statistics[model, block] = 0.0
-        statistics[model, block, 0] = shares.sum(axis=0)
+        shares, logs[task - first] = _responsibilities(joint, np.ones(high - low))
+        target[:] = 0.0
+        target[0] = shares.sum(axis=0)
         spread = np.repeat(shares, np.diff(offsets[low : high + 1]), axis=0)
-        np.add.at(statistics[model, block], rows, spread)
-        np.add.at(statistics[model, block], rows + n_arms, spread * values)
+        np.add.at(target, rows, spread)
+        np.add.at(target, rows + n_arms, spread * values)
 
 
 def _responsibilities(joint: Float[Array, "n P"], scale: Float[Array, "n"]) -> tuple[Float[Array, "n P"], float]:

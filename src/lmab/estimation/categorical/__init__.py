@@ -1,0 +1,3 @@
+"""Rewards on finitely many values: one code per step."""
+
+from .observations import CategoricalObservations as CategoricalObservations

@@ -1,0 +1,92 @@
+"""The roles of rewards on finitely many values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._shapes import Array, Float, Integer
+from ...data import Episodes
+from ...model import Categorical, LatentBandit
+from ..heldout import log_likelihoods
+from ..information import Information
+from ..observations import Observations, count_parameters
+from ..passes import SERIAL, Passes
+from ..prior import Prior
+from .confinement import CategoricalConfinement
+from .em_map import CategoricalMap
+from .information import categorical_information
+from .log import CategoricalLog
+from .models import CategoricalModels, categorical
+from .start_models import CategoricalStartModels
+
+_UNSEEN = 1e-4  # probability that a held-out reward is of any kind
+
+
+@dataclass(frozen=True, eq=False)
+class CategoricalObservations(Observations):
+    log: CategoricalLog
+    family = Categorical.family
+
+    @classmethod
+    def encode(cls, episodes: Episodes, values: Float[Array, "Z"]) -> CategoricalObservations:
+        """The log in codes of the given reward values."""
+        return cls(CategoricalLog.encode(episodes, values))
+
+    @property
+    def episodes(self) -> Episodes:  # type: ignore[override]
+        return self.log.episodes
+
+    @property
+    def values(self) -> Float[Array, "Z"]:
+        return self.log.values
+
+    @property
+    def n_distinct(self) -> int:
+        return self.log.n_distinct
+
+    @property
+    def multiplicity(self) -> Float[Array, "n"]:
+        return self.log.multiplicity
+
+    @property
+    def n_features(self) -> int:
+        return self.log.n_codes
+
+    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+        free = np.maximum((self.log.cells > 0).sum(axis=1) - 1, 0)
+        return count_parameters(n_contexts, int(free.sum()), rank)
+
+    def subset(self, rows: Integer[Array, "n"]) -> CategoricalObservations:
+        return CategoricalObservations.encode(self.episodes[rows], self.values)
+
+    def prior(self, strength: float) -> Prior:
+        return Prior.equal(self.log.marginals, strength)
+
+    @property
+    def models(self) -> CategoricalModels:
+        return CategoricalModels(self.log)
+
+    @property
+    def start_models(self) -> CategoricalStartModels:
+        return CategoricalStartModels(self.log)
+
+    def em_map(self, prior: Prior) -> CategoricalMap:
+        return CategoricalMap(self.log, prior)
+
+    def confinement(self, prior: Prior, n_contexts: int, rank: int) -> CategoricalConfinement:
+        return CategoricalConfinement(self.log, prior, n_contexts, rank)
+
+    def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
+        return categorical_information(self.log, bandit.weights, categorical(bandit), prior, passes)
+
+    def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
+        return log_likelihoods(self._excluding_nothing(bandit), self.episodes, passes)
+
+    def _excluding_nothing(self, bandit: LatentBandit) -> LatentBandit:
+        """The bandit on the values of this log, with each reward of any kind with a small probability."""
+        rewards = categorical(bandit)
+        probabilities = rewards.probabilities[:, :, rewards.encode(self.values)]
+        softer = (1 - _UNSEEN) * probabilities + _UNSEEN / len(self.values)
+        return LatentBandit(bandit.weights, Categorical(softer, self.values))

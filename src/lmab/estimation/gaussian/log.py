@@ -1,0 +1,69 @@
+"""A log of normal rewards, encoded: rewards less the mean of their arm, so that large means cost no precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..._shapes import Array, Bool, Float, Integer, Shaped
+from ...data import Episodes
+from ..arrays import frozen
+
+_LEAST_SCALE = 1e-6  # of the rewards' own deviation: below it the likelihood has no maximum
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianLog:
+    """A log with rewards centred arm by arm."""
+
+    episodes: Episodes  # as they were given
+    known_scale: float | None  # None: estimated
+    arms: Shaped[Array, "S"]  # unsigned, of the smallest size
+    centres: Float[Array, "A"]  # mean reward of each arm; an arm never played gets that of all arms
+    residuals: Float[Array, "S"]  # rewards less the centre of their arm
+    offsets: Integer[Array, "N1"]
+
+    @classmethod
+    def encode(
+        cls, episodes: Episodes, known_scale: float | None, centres: Float[Array, "A"] | None = None
+    ) -> GaussianLog:
+        """The log, centred at each arm's mean where no other centres are given."""
+        if centres is None:
+            plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
+            sums = np.bincount(episodes.actions, episodes.rewards, minlength=episodes.n_arms)
+            centres = np.where(plays > 0, sums / np.maximum(plays, 1), episodes.rewards.mean())
+        residuals = episodes.rewards - centres[episodes.actions]
+        arms = episodes.actions.astype(np.min_scalar_type(episodes.n_arms - 1))
+        return cls(episodes, known_scale, frozen(arms), centres, frozen(residuals), frozen(episodes.offsets))
+
+    @property
+    def n_arms(self) -> int:
+        return self.episodes.n_arms
+
+    @property
+    def n_distinct(self) -> int:
+        return len(self.offsets) - 1
+
+    @cached_property
+    def plays(self) -> Integer[Array, "A"]:
+        return np.bincount(self.arms, minlength=self.n_arms)
+
+    @property
+    def played(self) -> Bool[Array, "A"]:
+        return self.plays > 0
+
+    @cached_property
+    def squares(self) -> float:
+        """Sum of the squared residuals."""
+        return float(self.residuals @ self.residuals)
+
+    @cached_property
+    def spread(self) -> float:
+        """Standard deviation of the rewards around their arm's mean."""
+        return float(np.sqrt(self.squares / len(self.residuals)))
+
+    @property
+    def least_scale(self) -> float:
+        return _LEAST_SCALE * max(self.spread, np.finfo(float).tiny ** 0.25)

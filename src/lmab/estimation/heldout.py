@@ -1,0 +1,27 @@
+"""How well a bandit predicts episodes that it was not fitted to: one pass, the same for every reward family."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..data import Episodes
+from ..model import LatentBandit, belief
+from .passes import Passes, part_edges
+
+
+def log_likelihoods(bandit: LatentBandit, episodes: Episodes, passes: Passes) -> Float[Array, "N"]:
+    """log-likelihood of each episode."""
+    edges = part_edges(episodes.offsets, episodes.rewards.nbytes, 0)
+    (logs,) = passes.ordered(_logs, len(edges) - 1, bandit, episodes, edges, work=episodes.n_steps)
+    return logs
+
+
+def _logs(
+    bandit: LatentBandit, episodes: Episodes, edges: Integer[Array, "B1"], first: int, last: int
+) -> tuple[Float[Array, "n"]]:
+    """Part by part, so that the logs of an episode do not depend on which parts are asked for together."""
+    parts = [episodes[slice(low, high)] for low, high in pairwise(edges[first : last + 1].tolist())]
+    return (np.concatenate([np.logaddexp.reduce(belief.log_joint(bandit, part), axis=1) for part in parts]),)

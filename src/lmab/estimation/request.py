@@ -1,0 +1,70 @@
+"""What is asked of a method of estimation, how it tells about its progress, and what every method is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .observations import Observations
+from .result import Estimate
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a long fit tells its observer."""
+
+    stage: str  # "starts", "climb", "polish", or "3 contexts: climb" and the like
+    iteration: int
+    max_iterations: int
+    log_likelihood: float  # of the best so far (plus log prior, where there is one)
+
+
+Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
+
+
+class StopOnce:
+    """An observer that, once told to stop, stays stopped: a fit may have several stages to leave."""
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self._observer = observer
+        self.stopped = False
+
+    def __call__(self, progress: Progress) -> bool:
+        self.stopped = self.stopped or (self._observer is not None and bool(self._observer(progress)))
+        return self.stopped
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One fit to be made."""
+
+    observations: Observations  # the encoded log
+    n_contexts: int
+    rng: np.random.Generator
+    progress: StopOnce  # to be told; once it answers True, the best so far is wanted
+
+
+class Estimator(ABC):
+    """A way to fit a bandit to a log: `EM`, `MomentMatching`, `TensorDecomposition`, or your own.
+
+    A subclass is configuration with one method, `solve`.
+    """
+
+    @abstractmethod
+    def solve(self, request: Request) -> Estimate:
+        """The estimate that is asked for."""
+
+    def fit(
+        self,
+        observations: Observations,
+        *,
+        n_contexts: int,
+        rng: np.random.Generator,
+        progress: Observer | None = None,
+    ) -> Estimate:
+        """Fit `n_contexts` contexts to an encoded log; unlike `lmab.estimate` this warns of nothing."""
+        watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
+        return self.solve(Request(observations, n_contexts, rng, watch))
