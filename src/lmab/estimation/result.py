@@ -15,6 +15,7 @@ from ..status import Status
 from .information import Information
 from .observations import Observations
 from .passes import Threads
+from .prior import START, Prior
 from .standard_errors import StandardErrors, standard_errors
 
 
@@ -69,10 +70,11 @@ class Estimate:
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
     starts: Starts
-    prior: float  # pseudo-counts per context and arm
+    prior: float | str  # as the method was asked: pseudo-counts per context and arm, or "learned"
     observations: Observations = field(repr=False)  # the log, as the fit saw it
     bins: Bins | None = None  # how continuous rewards were cut before fitting; a policy of `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of contexts was chosen
+    learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
 
     @property
     def episodes(self) -> Episodes:
@@ -115,10 +117,17 @@ class Estimate:
         }
         return card("Estimate", rows)
 
+    @property
+    def arm_prior(self) -> Prior:
+        """The prior of every arm, as the fit used it."""
+        if self.learned is not None:
+            return self.learned
+        return self.observations.prior(START if isinstance(self.prior, str) else self.prior)
+
     def information(self) -> Information:
         """The observed information about the bandit, that of the prior included (Louis' identity)."""
         with Threads() as passes:
-            return self.observations.information(self.bandit, self.observations.prior(self.prior), passes)
+            return self.observations.information(self.bandit, self.arm_prior, passes)
 
     def standard_errors(self) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information.

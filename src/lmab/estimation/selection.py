@@ -18,7 +18,7 @@ _EPISODES = 100_000  # of a larger log are looked at
 _ENOUGH = 20_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
 _PATIENCE = 2  # numbers tried beyond the best one
-_METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
+_METHOD = EM(restarts=8, tolerance=1e-6, prior="learned", sweeps=30)
 
 
 def choose(observations: Observations, *, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:

@@ -2,7 +2,7 @@
 
 from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
-from .certificate import certify as certify
+from .certifying import certify as certify
 from .diagnostics import Calibration as Calibration
 from .diagnostics import Check as Check
 from .diagnostics import Identifiability as Identifiability
