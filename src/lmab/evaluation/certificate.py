@@ -11,6 +11,7 @@ from .._shapes import Array, Float
 
 Interval = tuple[float, float]
 THIN = 25  # plays of an arm per context below which it is hardly known
+_NOTHING = 1e-4  # nats per session that are no gain
 _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is called thin
 
 
@@ -69,7 +70,7 @@ class Certificate:
     @property
     def too_few(self) -> bool:
         """One more context predicts held-out sessions better: the intervals were widened to allow for it."""
-        return self.one_more[0] > 0
+        return too_few(self.one_more)
 
     @property
     def thin(self) -> bool:
@@ -130,6 +131,12 @@ class Certificate:
             + (f", but the log is thin: {self._thinness}" if self.thin else ""),
         }
         return card("Certificate", rows)
+
+
+def too_few(one_more: tuple[float, float]) -> bool:
+    """Whether one more context gains on held-out sessions, by more than a standard error: in doubt, yes."""
+    gain, error = one_more
+    return gain > max(error, _NOTHING)
 
 
 def _places(*intervals: Interval) -> int:

@@ -14,7 +14,7 @@ from ..estimation import EM, Estimate, Schedule, draw_models
 from ..model import LatentBandit
 from ..planning import Plan
 from ..simulation import check_fits
-from .certificate import THIN, Certificate, Interval
+from .certificate import THIN, Certificate, Interval, too_few
 from .laplace import FLOOR, LEARNED_FLOOR, laplace, recentred
 from .more_types import one_more
 from .replanning import Replanned, Replanner
@@ -76,7 +76,7 @@ def certify(
         around, floored = _around(estimate, replanner, n_draws, rng)
         sets.append(around)
     more = one_more(estimate.observations, estimate.n_contexts, rng)
-    if more[0] > 0:
+    if too_few(more):
         sets.append(_with_one_more(estimate, replanner, n_draws, rng))
     value, optimum, regret, gain, undone = _intervals(plan, replanner.own, sets, (1 - confidence) / 2)
     steps = replanner.tree.plays(len(plays))
