@@ -1,21 +1,38 @@
-"""One example of every learner class, by class, for the contract tests. A class without one fails the tests."""
+"""One example of every learner class, by class, with its tags. A class without one fails the tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import lmab
 from lmab import LatentBandit, Learner
 
-EXAMPLES: dict[str, Callable[[LatentBandit], Learner]] = {
-    "DirectMLE": lambda bandit: lmab.DirectMLE(bandit.n_contexts),
-    "EDMLE": lambda bandit: lmab.EDMLE(bandit.n_contexts),
-    "EDMoments": lambda bandit: lmab.EDMoments(bandit.n_contexts),
-    "Tensor": lambda bandit: lmab.Tensor(bandit.n_contexts),
-    "LUCRL": lambda bandit: lmab.LUCRL(bandit.n_contexts),
-    "UCB": lambda bandit: lmab.UCB(),
-    "HistoryUCBVI": lambda bandit: lmab.HistoryUCBVI(),
-    "Genie": lambda bandit: lmab.Genie(bandit),
+
+@dataclass(frozen=True)
+class Example:
+    """How to make a learner for a bandit, and what is true of it.
+
+    "plays nothing"; "one arm": its policy stays with one; "no model": it keeps none of contexts.
+    """
+
+    make: Callable[[LatentBandit], Learner]
+    tags: frozenset[str] = frozenset()
+
+    def __call__(self, bandit: LatentBandit) -> Learner:
+        return self.make(bandit)
+
+
+EXAMPLES: dict[str, Example] = {
+    "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_contexts)),
+    "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_contexts, thompson_rounds=3)),
+    "EDMLE": Example(lambda bandit: lmab.EDMLE(bandit.n_contexts)),
+    "EDMoments": Example(lambda bandit: lmab.EDMoments(bandit.n_contexts)),
+    "Tensor": Example(lambda bandit: lmab.Tensor(bandit.n_contexts)),
+    "LUCRL": Example(lambda bandit: lmab.LUCRL(bandit.n_contexts)),
+    "UCB": Example(lambda bandit: lmab.UCB(), frozenset({"one arm", "no model"})),
+    "HistoryUCBVI": Example(lambda bandit: lmab.HistoryUCBVI(), frozenset({"no model"})),
+    "Genie": Example(lambda bandit: lmab.Genie(bandit), frozenset({"plays nothing"})),
 }
 
 

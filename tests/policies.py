@@ -1,8 +1,9 @@
-"""One example of every policy class, by class, for the contract tests. A class without one fails the tests."""
+"""One example of every policy class, by class, with its tags. A class without one fails the tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,26 +11,20 @@ import lmab
 from lmab import LatentBandit, Policy
 from lmab.learning import HistoryPolicy, OptimisticPolicy
 
-Maker = Callable[[LatentBandit, int], Policy]
 
-EXAMPLES: dict[str, Maker] = {
-    "Uniform": lambda bandit, horizon: lmab.Uniform(bandit.n_arms),
-    "FixedSequence": lambda bandit, horizon: lmab.FixedSequence([t % bandit.n_arms for t in range(horizon)]),
-    "Stationary": lambda bandit, horizon: lmab.Stationary(1),
-    "Greedy": lambda bandit, horizon: lmab.Greedy(bandit),
-    "Thompson": lambda bandit, horizon: lmab.Thompson(bandit),
-    "MUCB": lambda bandit, horizon: lmab.MUCB(bandit),
-    "VectorPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy,
-    "LookaheadPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2)).policy,
-    "ExactPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).policy,
-    "PolicyGraph": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon).policy.graph(),
-    "NoRepeatsPolicy": lambda bandit, horizon: (
-        lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(2), repeats=False).policy
-    ),
-    "ExactNoRepeatsPolicy": lambda bandit, horizon: lmab.plan(bandit, horizon=horizon, repeats=False).policy,
-    "OptimisticPolicy": lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means),
-    "HistoryPolicy": lambda bandit, horizon: _history_policy(bandit, horizon),
-}
+@dataclass(frozen=True)
+class Example:
+    """How to make a policy, and what is true of it: "random", "blind" to rewards, "ordered" (the order matters)."""
+
+    make: Callable[[LatentBandit, int], Policy]
+    tags: frozenset[str] = frozenset()
+
+    def __call__(self, bandit: LatentBandit, horizon: int) -> Policy:
+        return self.make(bandit, horizon)
+
+
+def _planned(bandit: LatentBandit, horizon: int, **options) -> Policy:
+    return lmab.plan(bandit, horizon=horizon, **options).policy
 
 
 def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
@@ -38,13 +33,35 @@ def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
     return HistoryPolicy(bandit.rewards.values, [rng.random((n_codes**t, bandit.n_arms)) for t in range(horizon)])
 
 
+EXAMPLES: dict[str, Example] = {
+    "Uniform": Example(lambda bandit, horizon: lmab.Uniform(bandit.n_arms), frozenset({"random", "blind"})),
+    "FixedSequence": Example(
+        lambda bandit, horizon: lmab.FixedSequence([t % bandit.n_arms for t in range(horizon)]), frozenset({"blind"})
+    ),
+    "Stationary": Example(lambda bandit, horizon: lmab.Stationary(1), frozenset({"blind"})),
+    "Greedy": Example(lambda bandit, horizon: lmab.Greedy(bandit)),
+    "Thompson": Example(lambda bandit, horizon: lmab.Thompson(bandit), frozenset({"random"})),
+    "MUCB": Example(lambda bandit, horizon: lmab.MUCB(bandit), frozenset({"ordered"})),
+    "VectorPolicy": Example(_planned),
+    "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2))),
+    "ExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Exact())),
+    "PolicyGraph": Example(lambda bandit, horizon: _planned(bandit, horizon).graph()),
+    "NoRepeatsPolicy": Example(
+        lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2), repeats=False)
+    ),
+    "ExactNoRepeatsPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
+    "OptimisticPolicy": Example(lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means)),
+    "HistoryPolicy": Example(_history_policy, frozenset({"ordered"})),
+}
+
+
 def concrete() -> dict[str, type[Policy]]:
     """Every final policy class that the package defines."""
     found: dict[str, type[Policy]] = {}
     todo = [Policy]
     while todo:
         cls = todo.pop()
-        below = cls.__subclasses__()
+        below = [one for one in cls.__subclasses__() if one.__module__.startswith("lmab")]
         todo += below
         if not below and cls.__module__.startswith("lmab"):
             found[cls.__name__] = cls

@@ -113,7 +113,7 @@ def test_learn_compares_with_the_genie_and_writes_the_policy(tmp_path):
     refused = RUNNER.invoke(app, [*options, "--learner", "ed-mle", "--contexts", "auto"])
     assert "whole number" in str(refused.exception)
     wrong = RUNNER.invoke(app, ["learn", str(policy), "--horizon", "4"])
-    assert "must hold a bandit" in str(wrong.exception)
+    assert "must hold a model, holds a policy" in str(wrong.exception)
     gaussian = lmab.LatentBandit.gaussian([0.5, 0.5], np.eye(2) * 3)
     gaussian.save(truth)
     answer = json.loads(RUNNER.invoke(app, [*options, "--json"]).output)

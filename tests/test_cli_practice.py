@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import stat
 import subprocess
 import sys
 
@@ -90,7 +92,9 @@ def test_fit_finds_the_types_and_says_what_the_log_can_tell(folder):
     assert answer["check"]["over_one_type"]["mean"] > 0
     assert answer["heldout_by_contexts"]["2"] > answer["heldout_by_contexts"]["1"]
     assert answer["identifiability"]["long_enough"] in (0.0, 1.0)
-    fitted, truth = lmab.load(folder / "model.lmab"), lmab.load(folder / "truth.lmab")
+    estimate, truth = lmab.load(folder / "model.lmab"), lmab.load(folder / "truth.lmab")
+    fitted = estimate.bandit
+    assert estimate.check.over_one_type.sure
     assert fitted.arm_labels == tuple(f"item {arm}" for arm in range(5))
     assert lmab.LatentBandit(fitted.weights, fitted.rewards).distance(truth) < 0.3
     shown = text("fit", folder / "train.parquet", *COLUMNS, "--contexts", 2, "-o", folder / "again.lmab")
@@ -110,14 +114,17 @@ def test_fit_says_how_many_more_sessions(folder):
 
 def test_plan_proves_its_bounds_and_keeps_labels(folder, tmp_path):
     answer = run("plan", folder / "model.lmab", "--horizon", 4, "-o", tmp_path / "policy.lmab")
-    policy, model = lmab.load(tmp_path / "policy.lmab"), lmab.load(folder / "model.lmab")
-    value = lmab.evaluate(policy, model, horizon=4).mean
+    plan, estimate = lmab.load(tmp_path / "policy.lmab"), lmab.load(folder / "model.lmab")
+    policy, value = plan.policy, lmab.evaluate(plan, estimate, horizon=4).mean
+    assert (plan.lower, plan.upper) == (answer["lower"], answer["upper"])
+    assert plan.estimate.bandit == estimate.bandit
     assert answer["fixed"] <= value
     assert answer["lower"] - 1e-9 <= value <= answer["upper"] + 1e-9
     assert answer["first_arm"] == f"item {policy.act_on([])}"
     shown = text("plan", folder / "model.lmab", "--horizon", 4, "--no-repeats", "-o", tmp_path / "once.lmab")
     assert "Policy written to" in shown
-    once = lmab.load(tmp_path / "once.lmab")
+    assert not lmab.load(tmp_path / "once.lmab").repeats
+    once = lmab.load(tmp_path / "once.lmab").policy
     first = once.act_on([])
     assert once.act_on([(first, 1.0)]) != first
 
@@ -149,7 +156,7 @@ def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
 
 def test_sessions_without_repeats_are_certified_too(folder, tmp_path):
     run("plan", folder / "model.lmab", "--horizon", 3, "--no-repeats", "-o", tmp_path / "once.lmab")
-    model = lmab.load(folder / "model.lmab")
+    model = lmab.load(folder / "model.lmab").bandit
     asked = ("--certify", folder / "train.parquet", "--model", folder / "model.lmab")
     answer = run("evaluate", tmp_path / "once.lmab", *asked, *COLUMNS)
     assert answer["model"]["fixed"] == model.best_fixed(3, repeats=False) < model.best_fixed(3)
@@ -208,7 +215,7 @@ def test_sessions_out_of_order_are_put_in_order(folder, tmp_path):
     mixed = table.take(pa.array(np.random.default_rng(0).permutation(len(table))))
     pyarrow.parquet.write_table(mixed, tmp_path / "mixed.parquet")
     run("fit", tmp_path / "mixed.parquet", *COLUMNS, "--contexts", 2, "-o", tmp_path / "model.lmab", "--no-check")
-    assert lmab.load(tmp_path / "model.lmab") == lmab.load(folder / "model.lmab")
+    assert lmab.load(tmp_path / "model.lmab").bandit == lmab.load(folder / "model.lmab").bandit
 
 
 def test_many_distinct_rewards_must_be_named(tmp_path, capsys, monkeypatch):
@@ -272,14 +279,131 @@ def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, mo
     assert "must end in .parquet" in fails(capsys, monkeypatch, "simulate", "-o", tmp_path / "log.txt")
 
 
+@pytest.mark.parametrize("command", ["fit", "plan", "simulate", "report", "learn", "evaluate", "demo"])
+def test_devices_are_no_output(folder, capsys, monkeypatch, command):
+    monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("something was replaced"))
+    arguments = {
+        "fit": [folder / "train.parquet", *COLUMNS, "-o", os.devnull],
+        "plan": [folder / "model.lmab", "--horizon", 3, "-o", os.devnull],
+        "simulate": ["-o", folder / "log.csv", "--save-model", os.devnull],
+        "report": [folder / "model.lmab", "-o", os.devnull],
+        "learn": [folder / "truth.lmab", "--horizon", 3, "-o", os.devnull],
+        "evaluate": [folder / "policy.lmab", "--certify", folder / "train.parquet", "--save-certificate", os.devnull],
+        "demo": ["--figure", os.devnull],
+    }[command]
+    assert "this is a device or a pipe; name an ordinary file" in fails(capsys, monkeypatch, command, *arguments)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_a_saved_certificate_is_quoted_and_not_made_again(folder, tmp_path, capsys, monkeypatch):
+    saved, page = tmp_path / "certificate.lmab", tmp_path / "report.html"
+    certify = ("--certify", folder / "train.parquet", *COLUMNS)
+    made = run("evaluate", folder / "policy.lmab", *certify, "--save-certificate", saved)["certificate"]
+    assert made["output"] == str(saved)
+    assert lmab.load(saved).sentence == made["sentence"]
+    shown = text("evaluate", folder / "policy.lmab", *certify, "--save-certificate", tmp_path / "again.lmab")
+    assert f"--certificate {tmp_path / 'again.lmab'}" in shown
+    assert (tmp_path / "again.lmab").read_bytes() == saved.read_bytes()
+
+    monkeypatch.setattr("lmab.cli.report.certify", lambda *_, **__: pytest.fail("made again"))
+    quoting = ("report", folder / "model.lmab", folder / "policy.lmab", "-o", page, "--certificate")
+    run(*quoting, saved)
+    assert made["sentence"] in html.unescape(page.read_text())
+    assert "must not be given together" in fails(capsys, monkeypatch, *quoting, saved, *certify)
+    run("plan", folder / "model.lmab", "--horizon", 3, "-o", tmp_path / "other.lmab")
+    other = ("report", folder / "model.lmab", tmp_path / "other.lmab", "--certificate", saved, "-o", page)
+    assert "must be a certificate of the plan in" in fails(capsys, monkeypatch, *other)
+    alone = ("report", folder / "model.lmab", "--certificate", saved, "-o", page)
+    assert "--certificate needs the policy" in fails(capsys, monkeypatch, *alone)
+    wrong = fails(capsys, monkeypatch, *quoting, folder / "model.lmab")
+    assert "must hold a certificate, holds a model: `lmab evaluate --certify" in wrong
+    needs = ("evaluate", folder / "policy.lmab", "--model", folder / "model.lmab", "--save-certificate", saved)
+    assert "--save-certificate needs --certify" in fails(capsys, monkeypatch, *needs)
+
+
+def test_the_report_quotes_the_bounds_of_the_plan_where_they_hold(folder, tmp_path, monkeypatch):
+    page, plan = tmp_path / "report.html", lmab.load(folder / "policy.lmab")
+    run("report", folder / "model.lmab", folder / "policy.lmab", "--horizon", 3, "-o", page)
+    assert "held-out check of the fit" in page.read_text()
+    plan.policy.save(tmp_path / "policy.lmab")
+    again = run("report", folder / "model.lmab", tmp_path / "policy.lmab", "-o", page)  # a policy alone has no bounds
+    monkeypatch.setattr("lmab.report.contents.plan", lambda *_, **__: pytest.fail("planned again"))
+    answer = run("report", folder / "model.lmab", folder / "policy.lmab", "-o", page)
+    assert answer["upper"] == plan.upper <= again["upper"]
+    assert lmab.load(folder / "model.lmab").check.verdict in html.unescape(page.read_text())
+    run("fit", folder / "train.parquet", *COLUMNS, "--contexts", 3, "--no-check", "-o", tmp_path / "other.lmab")
+    for model, options in ((folder / "model.lmab", ["--horizon", 3]), (tmp_path / "other.lmab", [])):
+        with pytest.raises(pytest.fail.Exception, match="planned again"):
+            run("report", model, folder / "policy.lmab", "-o", page, *options)
+
+
+def test_the_report_shows_how_the_number_of_types_was_chosen(folder, tmp_path):
+    run("fit", folder / "train.parquet", *COLUMNS, "--no-check", "-o", tmp_path / "auto.lmab")
+    run("report", tmp_path / "auto.lmab", "-o", tmp_path / "report.html", "--horizon", 3)
+    assert "Why this many types" in (tmp_path / "report.html").read_text()
+
+
+def test_bandits_and_policies_alone_do_as_well(folder, tmp_path):
+    plan = lmab.load(folder / "policy.lmab")
+    plan.policy.save(tmp_path / "policy.lmab")
+    plan.estimate.bandit.save(tmp_path / "model.lmab")
+    values = [
+        run("evaluate", place / "policy.lmab", "--model", place / "model.lmab")["model"] for place in (folder, tmp_path)
+    ]
+    assert values[0] == values[1]
+    run("plan", tmp_path / "model.lmab", "--horizon", 4, "--gap", 0.001, "-o", tmp_path / "plan.lmab")
+    assert lmab.load(tmp_path / "plan.lmab").lower == plan.lower
+
+
+def test_the_log_is_read_and_encoded_once(folder, tmp_path, monkeypatch):
+    from lmab.estimation import categorical
+
+    reads, encoded = [], []
+    read, encode = lmab.Episodes.read.__func__, categorical.CategoricalObservations.encode.__func__
+
+    def reading(cls, path, **columns):
+        reads.append(path)
+        return read(cls, path, **columns)
+
+    def encoding(cls, episodes, values):
+        encoded.append(len(episodes))
+        return encode(cls, episodes, values)
+
+    monkeypatch.setattr(lmab.Episodes, "read", classmethod(reading))
+    monkeypatch.setattr(categorical.CategoricalObservations, "encode", classmethod(encoding))
+    log = (folder / "train.parquet", *COLUMNS)
+    run("fit", *log, "--contexts", 2, "--regret", 0.5, "-o", tmp_path / "model.lmab")
+    assert (len(reads), encoded.count(3000)) == (1, 1)
+    run("plan", tmp_path / "model.lmab", "--horizon", 4, "-o", tmp_path / "policy.lmab")
+    run("evaluate", tmp_path / "policy.lmab", "--certify", *log, "--save-certificate", tmp_path / "c.lmab")
+    assert (len(reads), encoded.count(3000)) == (2, 2)
+    files = (tmp_path / "model.lmab", tmp_path / "policy.lmab")
+    run("report", *files, "--certificate", tmp_path / "c.lmab", "-o", tmp_path / "r.html")
+    assert (len(reads), encoded.count(3000)) == (2, 2)
+
+
+def test_a_check_that_is_stopped_leaves_the_estimate(folder, tmp_path, monkeypatch):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lmab.evaluation.diagnostics.check", stop)
+    arguments = ["lmab", "fit", str(folder / "train.parquet"), *COLUMNS, "--contexts", "2"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "model.lmab")])
+    with pytest.raises(SystemExit) as stopped:
+        application.main()
+    assert stopped.value.code == 130
+    estimate = lmab.load(tmp_path / "model.lmab")
+    assert estimate.check is None
+    assert estimate.bandit == lmab.load(folder / "model.lmab").bandit
+
+
 def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkeypatch):
     certify = ("--certify", folder / "train.parquet", *COLUMNS)
     other = ("--certify", folder / "heldout.parquet", *COLUMNS)
-    assert "the log must be the one that the model was fitted to" in fails(
+    assert "episodes must be the log that the estimate was fitted to (3,000 episodes" in fails(
         capsys, monkeypatch, "evaluate", folder / "policy.lmab", *other
     )
-    model = lmab.load(folder / "model.lmab")
-    lmab.Greedy(model, horizon=4).save(tmp_path / "greedy.lmab")
+    lmab.Greedy(lmab.load(folder / "model.lmab").bandit, horizon=4).save(tmp_path / "greedy.lmab")
     assert "does not say where it came from" in fails(
         capsys, monkeypatch, "evaluate", tmp_path / "greedy.lmab", *certify
     )

@@ -43,6 +43,18 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
                 run(line)
 
 
+def test_the_page_on_extensions_prints_what_it_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    said = []
+    for _, block in blocks(DOCS / "extending.md"):
+        exec(compile(block, "extending.md", "exec"), names)
+        said += re.findall(r"# prints: (.*)$", block, re.M)
+    printed = capsys.readouterr().out
+    assert len(said) >= 6
+    assert [line for line in said if line not in printed] == []
+
+
 def run(line: str) -> None:
     """Run a line of shell if it is a command of ours."""
     words = shlex.split(line, comments=True)

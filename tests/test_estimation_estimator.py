@@ -30,6 +30,16 @@ def test_recovers_a_bandit(episodes):
     assert estimate.aic == pytest.approx(-2 * estimate.log_likelihood + 14)
 
 
+def test_a_status_may_be_given_as_text(episodes):
+    from dataclasses import replace
+
+    estimate = fit(episodes)
+    assert replace(estimate, status="converged").converged
+    assert not replace(estimate, status="interrupted").converged
+    with pytest.raises(ValueError, match="not a valid Status"):
+        replace(estimate, status="perhaps")
+
+
 def test_log_likelihood_is_that_of_the_returned_bandit(episodes):
     estimate = fit(episodes, method=lmab.EM(prior=2.0))
     joint = lmab.belief.log_joint(estimate.bandit, episodes)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.estimation import observe
+from lmab.estimation import observe, selection
 from lmab.estimation.selection import _curve
 
 SEPARATED = lmab.LatentBandit.bernoulli(
@@ -53,6 +53,17 @@ def test_in_doubt_one_more():
     assert _curve([base, better, worse]).chosen == 2
     assert _curve([base, better, about, about + 0.006]).chosen == 3  # the best by chance only
     assert _curve([base]).chosen == 1
+
+
+def test_two_numbers_beyond_the_best_are_tried(rng, monkeypatch):
+    """A dip at two contexts does not end the search; two numbers without gain do."""
+    means = [0.0, -1.0, 1.0, 0.5, 0.9, 5.0]
+    monkeypatch.setattr(selection, "_score", lambda data, rows, folds, n, *_: means[n - 1] + np.array([-0.01, 0.01]))
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=40, horizon=3, rng=rng)
+    curve = selection.choose(observe(log), rng=rng)
+    assert curve.n_contexts == (1, 2, 3, 4, 5)
+    assert curve.chosen == 3
+    np.testing.assert_allclose(curve.log_likelihood, means[:5])
 
 
 def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lmab
+from lmab.estimation.standard_errors import standard_errors
 
 
 def test_one_context_has_binomial_errors(rng):
@@ -23,6 +24,38 @@ def test_one_gaussian_context_has_the_error_of_a_mean(rng):
     log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=3000, horizon=1, rng=rng)
     fit = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=2.0, rng=rng)
     np.testing.assert_allclose(fit.standard_errors().means[0], 2 / np.sqrt(np.bincount(log.actions)), rtol=0.05)
+
+
+@pytest.mark.parametrize("strength", [0.0, 40.0])
+def test_the_prior_adds_its_plays_to_one_context(strength, rng):
+    """With contexts known the errors have closed forms, of plays and pseudo-plays together."""
+    coins = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]])
+    log = lmab.simulate(coins, lmab.Uniform(2), n_episodes=100, horizon=2, rng=rng)
+    plays, method = np.bincount(log.actions) + strength, lmab.EM(prior=strength)
+    fit = lmab.estimate(log, n_contexts=1, method=method, rng=rng)
+    means = fit.bandit.means[0]
+    np.testing.assert_allclose(fit.standard_errors().means[0], np.sqrt(means * (1 - means) / plays), rtol=1e-9)
+    normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=0.7, method=method, rng=rng)
+    np.testing.assert_allclose(normal.standard_errors().means[0], 0.7 / np.sqrt(plays), rtol=1e-9)
+
+
+def test_three_values_one_context(rng):
+    probabilities = np.array([0.2, 0.5, 0.3])
+    truth = lmab.LatentBandit.categorical([1.0], [[probabilities]], [0.0, 1.0, 5.0])
+    log = lmab.simulate(truth, lmab.Uniform(1), n_episodes=400, horizon=1, rng=rng)
+    fit = lmab.estimate(log, n_contexts=1, rng=rng)
+    assert fit.standard_errors().means[0, 0] == pytest.approx(log.rewards.std() / np.sqrt(400), rel=1e-9)
+
+
+def test_a_weight_at_its_boundary_has_none(rng):
+    log = lmab.Episodes.from_arrays(np.tile([0, 1], (50, 1)), rng.integers(2, size=(50, 2)).astype(float))
+    data = lmab.estimation.observe(log)
+    bandit = lmab.LatentBandit.bernoulli([0.6, 0.4, 0.0], [[0.4, 0.5], [0.6, 0.3], [0.5, 0.5]])
+    errors = standard_errors(data.information(bandit, data.prior(1.0)))
+    assert np.isnan(errors.weights).tolist() == [False, False, True]
+    assert np.isfinite(errors.means[2]).all()  # the prior knows them
+    alone = standard_errors(data.information(bandit, data.prior(0.0)))
+    assert np.isinf(alone.means[2]).all()
 
 
 def test_what_the_log_does_not_determine_is_infinite(rng):

@@ -4,7 +4,10 @@ import contextlib
 import io
 import json
 import os
+import stat
 import zipfile
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from strategies import bandits
 
 import lmab
-from lmab import LatentBandit, files
+from lmab import LatentBandit, files, report
 from lmab.errors import InvalidFile
 
 
@@ -137,6 +140,41 @@ def test_unwritable_paths(tmp_path, bandit):
         bandit.save(tmp_path / "no" / "m.lmab")
     with pytest.raises(InvalidFile, match="cannot write"):
         bandit.save(tmp_path)
+
+
+def specials(folder: Path) -> list[Path]:
+    """A pipe, a link to it, a link to a device, and where we may make one, a device."""
+    pipe, link, null, device = (folder / name for name in ("pipe", "link", "null", "device"))
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    null.symlink_to(os.devnull)
+    with contextlib.suppress(PermissionError):
+        os.mknod(device, stat.S_IFCHR | 0o600, os.stat(os.devnull).st_rdev)
+    return [path for path in (pipe, link, null, device) if os.path.lexists(path)]
+
+
+def test_devices_and_pipes_are_never_replaced(tmp_path, bandit, monkeypatch):
+    monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("something was replaced"))
+    log = lmab.Episodes.from_arrays([[0, 0]], [[1.0, 0.0]])
+    contents = report.gather(bandit, horizon=2)
+    plan = lmab.plan(bandit, horizon=2)
+    for number, path in enumerate(specials(tmp_path)):
+        before = os.lstat(path)
+        log_path = tmp_path / f"log-{number}.csv"
+        log_path.symlink_to(path)
+        for write in (bandit.save, plan.save, partial(report.write, contents)):
+            with pytest.raises(InvalidFile, match=f"{path.name}: cannot write here: this is a device or a pipe"):
+                write(path)
+        with pytest.raises(InvalidFile, match="this is a device or a pipe"):
+            log.write(log_path)
+        assert (os.lstat(path).st_ino, os.lstat(path).st_mode) == (before.st_ino, before.st_mode)
+
+
+def test_a_link_to_a_file_may_be_replaced(tmp_path, bandit):
+    bandit.save(tmp_path / "file.lmab")
+    (tmp_path / "link.lmab").symlink_to(tmp_path / "file.lmab")
+    bandit.save(tmp_path / "link.lmab")
+    assert lmab.load(tmp_path / "link.lmab") == bandit
 
 
 def test_failed_write_leaves_the_old_file_and_no_litter(tmp_path, bandit, monkeypatch):

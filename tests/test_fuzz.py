@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +19,11 @@ from hypothesis import strategies as st
 import lmab
 from lmab import Episodes
 from lmab.errors import LmabError
+from lmab.evaluation import diagnostics
+from lmab.planning import policy_of
 
 MUTATIONS = 1200  # of each kind of file
+RESULTS = lmab.Estimate | lmab.Plan | lmab.Certificate
 
 
 def mutate(data: bytes, rng: np.random.Generator) -> bytes:
@@ -97,6 +102,15 @@ def test_damaged_logs(tmp_path, kind):
     assert 0 < read < MUTATIONS  # some damage does not matter, most does
 
 
+def results(bandit: lmab.LatentBandit, rng: np.random.Generator) -> dict[str, Any]:
+    """An estimate with all that it can hold, the plan on it, the certificate of both."""
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=100, horizon=3, rng=rng)
+    estimate = lmab.estimate(log, n_contexts="auto", method=lmab.EM(restarts=1, prior=1.0), rng=rng)
+    checked = replace(estimate, check=diagnostics.check(log, n_contexts=estimate.n_contexts, rng=rng))
+    plan = lmab.plan(checked, horizon=3)
+    return {"estimate": checked, "plan": plan, "certificate": lmab.certify(checked, plan, log, n_draws=20, rng=rng)}
+
+
 def models(folder: Path) -> list[Path]:
     rng = np.random.default_rng(0)
     bandit = lmab.LatentBandit(
@@ -113,6 +127,7 @@ def models(folder: Path) -> list[Path]:
         "once": lmab.plan(bandit, horizon=3, repeats=False).policy,
         "graph": lmab.plan(bandit, horizon=3, method=lmab.Exact()).policy.graph(),
         "design": lmab.design(rng.standard_normal((6, 2))),
+        **results(bandit, rng),
     }
     for name, value in values.items():
         value.save(folder / f"{name}.lmab")
@@ -138,6 +153,18 @@ def plays(policy: lmab.Policy) -> None:
         state = policy.observe(state, arm, 1.0)
 
 
+def speaks(value: Any) -> None:
+    """What a reader would ask a result for."""
+    assert repr(value)
+    assert value._repr_html_()
+    if isinstance(value, lmab.Estimate):
+        assert value.curve is None or str(value.curve)
+        assert value.check is None or value.check.verdict
+        assert str(value.starts) + str(value.log)
+    if isinstance(value, lmab.Certificate):
+        assert value.sentence + value.note
+
+
 def test_models_whose_contents_lie(tmp_path):
     """The archive is sound, its members are not: checksums cannot help here."""
     rng = np.random.default_rng(9)
@@ -157,9 +184,11 @@ def test_models_whose_contents_lie(tmp_path):
         path.write_bytes(buffer.getvalue())
         if survives(lmab.load, path):
             value = lmab.load(path)
-            assert isinstance(value, lmab.LatentBandit | lmab.Policy | lmab.Design)
-            if isinstance(value, lmab.Policy):
-                survives(lambda p, policy=value: plays(policy), path)
+            assert isinstance(value, lmab.LatentBandit | lmab.Policy | lmab.Design | RESULTS)
+            if isinstance(value, RESULTS):
+                speaks(value)
+            if isinstance(value, lmab.Policy | lmab.Plan):
+                survives(lambda p, value=value: plays(policy_of(value)), path)
 
 
 CELLS = st.one_of(

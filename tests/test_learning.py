@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import learners
 import numpy as np
 import pytest
@@ -11,15 +9,16 @@ import pytest
 import lmab
 from lmab import Episodes
 from lmab.errors import InvalidArgument, InvalidFile, TooLarge
+from lmab.learning import Task
+from lmab.testing import check_learner
 
 HORIZON, BUDGET = 4, 1200
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
 
 
-@pytest.fixture(params=learners.concrete())
-def learner(request):
-    assert request.param in learners.EXAMPLES, f"add an example of {request.param} to tests/learners.py"
-    return learners.EXAMPLES[request.param](BANDIT)
+@pytest.fixture(params=learners.EXAMPLES)
+def example(request):
+    return learners.EXAMPLES[request.param]
 
 
 class Recorder:
@@ -48,87 +47,23 @@ def learn(learner, environment, seed: int = 2):
     return lmab.learn(environment, learner, n_episodes=BUDGET, rng=np.random.default_rng(seed))
 
 
-def same(first: lmab.Learned, second: lmab.Learned) -> bool:
-    """The same bits, but for the time that it took."""
-    records = [learned.policy.record() for learned in (first, second)]
-    return (
-        first.bandit == second.bandit
-        and first.episodes_used == second.episodes_used
-        and _same_record(*records)
-        and [phase.name for phase in first.diagnostics] == [phase.name for phase in second.diagnostics]
-    )
+def test_every_learner_keeps_the_laws(example):
+    report = check_learner(example(BANDIT), bandit=BANDIT, horizon=HORIZON)
+    assert report.not_checked == {}
 
 
-def _same_record(first, second) -> bool:
-    return (
-        (first.kind, first.fields) == (second.kind, second.fields)
-        and all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
-        and all(_same_record(first.records[name], second.records[name]) for name in first.records)
-    )
+def test_every_learner_is_among_them():
+    assert set(learners.concrete()) <= {type(example(BANDIT)).__name__ for example in learners.EXAMPLES.values()}
 
 
-def test_spends_its_budget_and_says_so(learner):
+def test_learns_a_policy_for_the_environment(example):
     environment = Recorder()
-    learned = learn(learner, environment)
-    expected = 0 if isinstance(learner, lmab.Genie) else BUDGET
-    assert learned.episodes_used == environment.episodes_used == expected
-    assert sum(phase.n_episodes for phase in learned.diagnostics) == expected
-    earned = sum(float(episodes.rewards.sum()) for episodes in environment.rounds)
-    assert sum(phase.reward for phase in learned.diagnostics) == pytest.approx(earned)
-
-
-def test_learns_a_policy_for_the_environment(learner):
-    learned = learn(learner, Recorder())
-    value = lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean
-    best_fixed = HORIZON * float((BANDIT.weights @ BANDIT.means).max())
-    blind = isinstance(learner, lmab.UCB)
-    assert value == pytest.approx(best_fixed) if blind else value > 1.1 * best_fixed
+    learned = learn(example(BANDIT), environment)
+    value, fixed = lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean, BANDIT.best_fixed(HORIZON)
+    assert value == pytest.approx(fixed) if "one arm" in example.tags else value > 1.1 * fixed
+    assert environment.episodes_used == (0 if "plays nothing" in example.tags else BUDGET)
     assert learned.policy.horizon == HORIZON
-    assert (learned.plan is None) == (learned.bandit is None)
-
-
-def test_same_seed_same_bits(learner):
-    assert same(learn(learner, Recorder()), learn(learner, Recorder()))
-
-
-def test_asked_and_told_with_files_between_comes_to_the_same(learner, tmp_path):
-    environment = Recorder()
-    expected = learn(learner, environment)
-    rng = np.random.default_rng(2)
-    run = lmab.Run(learner, n_arms=BANDIT.n_arms, horizon=HORIZON, n_episodes=BUDGET, rng=rng)
-    for number, episodes in enumerate(environment.rounds):
-        assert run.ask().n_episodes == len(episodes)
-        pieces = (
-            [episodes]
-            if len(episodes) == 1
-            else [episodes[: len(episodes) // 3 + 1], episodes[len(episodes) // 3 + 1 :]]
-        )
-        for piece in pieces:
-            run.tell(piece)
-            if number % 40 == 0 or number == len(environment.rounds) - 1:
-                run.save(tmp_path / "run.lmab")
-                run = lmab.load(tmp_path / "run.lmab")
-    assert run.finished
-    assert run.episodes_used == expected.episodes_used
-    assert same(run.learned, expected)
-    assert run.learner == learner
-
-
-def test_learner_is_configuration_only(learner):
-    before = repr(learner)
-    learn(learner, Recorder())
-    assert repr(learner) == before
-    assert vars(learner).keys() == {field.name for field in dataclasses.fields(learner)}
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        learner.anything = 1
-
-
-def test_learned_policy_survives_a_file(learner, tmp_path):
-    learned = learn(learner, Recorder())
-    learned.policy.save(tmp_path / "policy.lmab")
-    loaded = lmab.load(tmp_path / "policy.lmab")
-    values = [lmab.evaluate(policy, BANDIT, horizon=HORIZON).mean for policy in (learned.policy, loaded)]
-    assert values[0] == values[1]
+    assert (learned.plan is None) == (learned.bandit is None) == ("no model" in example.tags)
 
 
 # ask and tell
@@ -137,6 +72,19 @@ def test_learned_policy_survives_a_file(learner, tmp_path):
 def new_run(learner=None, **options):
     settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": np.random.default_rng(0), **options}
     return lmab.Run(learner or lmab.DirectMLE(2), **settings)
+
+
+def test_a_run_takes_a_task_or_its_fields():
+    task = Task(4, HORIZON, 100, values=[1.0, 0.0, 1.0])
+    given, named = lmab.Run(lmab.DirectMLE(2), task, rng=0), new_run(values=[1.0, 0.0], rng=0)
+    assert given.task == named.task == Task(4, HORIZON, 100, values=(0.0, 1.0))
+    assert given.seed == named.seed
+    with pytest.raises(InvalidArgument, match="task must be given alone, got horizon"):
+        lmab.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
+    with pytest.raises(InvalidArgument, match="values must be"):
+        new_run(values=[])
+    with pytest.raises(TypeError, match="n_episodes"):
+        lmab.Run(lmab.DirectMLE(2), n_arms=4, horizon=3, rng=0)
 
 
 def test_ask_is_what_is_left():
@@ -235,6 +183,12 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_played():
         (lmab.EDMLE(2), {"horizon": 1}, "horizon must be at least 2"),
         (lmab.EDMoments(2), {"horizon": 1}, "horizon must be at least 2"),
         (lmab.EDMLE(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
+        (lmab.EDMLE(2), {"n_episodes": 7}, "leave at least 2 episodes for the fit, .*, got 7, which leaves 1"),
+        (lmab.EDMoments(3), {"n_episodes": 4}, "leave at least 3 episodes for the fit"),
+        (lmab.DirectMLE(3), {"n_episodes": 2}, "leave at least 3 episodes for the fit, .*, got 2, which leaves 2"),
+        (lmab.DirectMLE("auto"), {"n_episodes": 1}, "leave at least 2 episodes for the fit"),
+        (lmab.Tensor(3), {"n_episodes": 2}, "leave at least 3 episodes for the fit"),
+        (lmab.LUCRL(2), {"n_episodes": 4}, "leave at least 2 episodes for the fit"),
         (lmab.LUCRL(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
     ):
         with pytest.raises(InvalidArgument, match=message):
@@ -382,6 +336,24 @@ def test_optimism_fades_with_what_was_seen():
     assert (few > many).all()
     assert np.allclose(few, 10 * many)
     assert (BANDIT.means + learner._bonus(BANDIT, np.ones((2, 4)), 1000) <= 1).all()
+
+
+def test_l_ucrl_sweeps_over_all_episodes_after_every_batch(monkeypatch):
+    from lmab.learning import l_ucrl
+
+    seen = []
+
+    def recorded(bandit, episodes, **options):
+        seen.append((len(episodes), options["sweeps"], options["prior"]))
+        return sweep(bandit, episodes, **options)
+
+    sweep = l_ucrl.sweep
+    monkeypatch.setattr(l_ucrl, "sweep", recorded)
+    environment = lmab.Simulator(BANDIT, horizon=4, rng=np.random.default_rng(0))
+    learner = lmab.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
+    lmab.learn(environment, learner, n_episodes=200, planner=lmab.QMDP(), rng=np.random.default_rng(0))
+    assert seen == [(100, 4, 1.5), (150, 4, 1.5), (200, 4, 1.5)]
+    assert lmab.LUCRL(2).sweeps == 3
 
 
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])

@@ -13,7 +13,8 @@ import lmab
 from lmab import files
 from lmab.errors import InvalidArgument, InvalidFile
 from lmab.planning import PolicyGraph
-from lmab.policies import best_allowed, restore
+from lmab.policies import best_allowed, restore_policy
+from lmab.testing import check_policy
 
 HORIZON = 4
 
@@ -34,115 +35,45 @@ def _history(bandit, rng, n, steps):
     return arms, rng.integers(2, size=(steps, n)).astype(float)
 
 
-def test_one_session_and_many_make_the_same_decisions(policy, bandit, rng):
-    arms, rewards = _history(bandit, rng, 6, HORIZON - 1)
-    batch = policy.start(6)
-    singles = [policy.start() for _ in range(6)]
-    for step in range(HORIZON):
-        if policy.deterministic:
-            together = policy.act(batch)
-            assert together.tolist() == [policy.act(state) for state in singles]
-        else:
-            together = policy.act(batch, rng=rng)
-        assert together.shape == (6,)
-        assert ((together >= 0) & (together < bandit.n_arms)).all()
-        if step < HORIZON - 1:
-            batch = policy.observe(batch, arms[step], rewards[step])
-            pairs = zip(singles, arms[step].tolist(), rewards[step].tolist(), strict=True)
-            singles = [policy.observe(state, arm, reward) for state, arm, reward in pairs]
+def test_keeps_the_laws(policy, bandit):
+    assert check_policy(policy, bandit).not_checked == {}
 
 
-def test_act_on_equals_playing_the_history(policy, bandit, rng):
-    arms, rewards = _history(bandit, rng, 1, 3)
-    history = list(zip(arms[:, 0].tolist(), rewards[:, 0].tolist(), strict=True))
-    state = policy.start()
-    for arm, reward in history:
-        state = policy.observe(state, arm, reward)
-    generators = [None, None] if policy.deterministic else [np.random.default_rng(5), np.random.default_rng(5)]
-    assert policy.act_on(history, rng=generators[0]) == policy.act(state, rng=generators[1])
-    assert isinstance(policy.act_on([], rng=np.random.default_rng(0)), int)
+def test_says_what_it_is(policy):
+    tags = policies.EXAMPLES[type(policy).__name__].tags
+    assert tags == {
+        tag
+        for tag, true in (
+            ("random", not policy.deterministic),
+            ("blind", not policy.adaptive),
+            ("ordered", not policy.order_free),
+        )
+        if true
+    }
 
 
-def test_observing_changes_nothing_but_the_value(policy, bandit, rng):
-    state = policy.start(3)
-    before = state.memory.copy()
-    policy.observe(state, np.array([0, 1, 2]), np.array([1.0, 0.0, 1.0]))
-    np.testing.assert_array_equal(state.memory, before)
-    assert state.step == 0
+@pytest.mark.parametrize("name", ["Greedy", "Thompson", "VectorPolicy", "ExactPolicy", "LookaheadPolicy"])
+def test_keeps_the_laws_on_normal_rewards(name):
+    normal = lmab.LatentBandit.gaussian([0.6, 0.4], [[1.0, 0.2, 0.5], [0.0, 0.9, 0.5]], scale=0.6)
+    check_policy(policies.EXAMPLES[name](normal, 3), normal)
 
 
-def test_only_allowed_arms_are_played(policy, bandit, rng):
-    mask = rng.random((50, bandit.n_arms)) < 0.4
-    mask[np.arange(50), rng.integers(bandit.n_arms, size=50)] = True
-    arms = policy.act(policy.start(50), allowed=mask, rng=rng)
-    assert mask[np.arange(50), arms].all()
-    one = np.zeros(bandit.n_arms, bool)
-    one[3] = True
-    assert policy.act(policy.start(), allowed=one, rng=rng) == 3
-    assert policy.act_on([(0, 1.0)], allowed=one.tolist(), rng=rng) == 3
-
-
-def test_allowing_every_arm_changes_nothing(policy, bandit, rng):
-    if policy.deterministic:
-        state = policy.observe(policy.start(2), np.array([0, 1]), np.array([1.0, 0.0]))
-        everything = np.ones(bandit.n_arms, bool)
-        np.testing.assert_array_equal(policy.act(state, allowed=everything), policy.act(state))
-
-
-def test_the_distribution_is_how_often_arms_are_played(policy, bandit, rng):
-    n = 4000
-    state = policy.observe(policy.start(n), np.zeros(n, int), np.ones(n))
-    probabilities = policy.distribution(state, n_arms=bandit.n_arms)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
-    shares = np.bincount(policy.act(state, rng=rng), minlength=bandit.n_arms) / n
-    np.testing.assert_allclose(shares, probabilities[0], atol=5 * np.sqrt(0.25 / n))
-
-
-def test_bad_masks(policy, bandit, rng):
-    with pytest.raises(InvalidArgument, match="allowed must leave an arm to play"):
-        policy.act(policy.start(), allowed=np.zeros(bandit.n_arms, bool), rng=rng)
-    with pytest.raises(InvalidArgument, match="allowed must have shape"):
-        policy.act(policy.start(2), allowed=np.ones((3, bandit.n_arms), bool), rng=rng)
-
-
-def test_random_policies_ask_for_a_generator(policy):
-    if not policy.deterministic:
-        with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
-            policy.act(policy.start())
-
-
-def test_bad_observations(policy, bandit):
+def test_errors_name_the_argument(bandit):
+    policy = lmab.Greedy(bandit, horizon=2)
+    with pytest.raises(InvalidArgument, match="allowed must leave an arm to play, got none in row 0"):
+        policy.act(policy.start(), allowed=np.zeros(bandit.n_arms, bool))
+    with pytest.raises(InvalidArgument, match=r"allowed must have shape \(5,\) or \(2, 5\), got \(3, 5\)"):
+        policy.act(policy.start(2), allowed=np.ones((3, bandit.n_arms), bool))
     with pytest.raises(InvalidArgument, match="arm and reward must hold 2 entries"):
         policy.observe(policy.start(2), np.array([0]), np.array([1.0]))
-    with pytest.raises(InvalidArgument, match="arm must be an integer"):
+    with pytest.raises(InvalidArgument, match=r"arm must be an integer in 0\.\.4, got -1"):
         policy.observe(policy.start(), -1, 0.0)
     with pytest.raises(InvalidArgument, match="n must be an integer"):
         policy.start(0)
-
-
-def test_round_trip_through_a_file(policy, bandit, rng, tmp_path):
-    path = tmp_path / "policy.lmab"
-    policy.save(path)
-    again = lmab.load(path)
-    assert type(again) is type(policy)
-    assert (again.horizon, again.n_arms, again.arm_labels) == (policy.horizon, policy.n_arms, policy.arm_labels)
-    arms, rewards = _history(bandit, rng, 20, HORIZON - 1)
-    states = [policy.start(20), again.start(20)]
-    for step in range(HORIZON):
-        mine, theirs = (p.act(s, rng=np.random.default_rng(1)) for p, s in zip((policy, again), states, strict=True))
-        np.testing.assert_array_equal(mine, theirs)
-        if step < HORIZON - 1:
-            states = [p.observe(s, arms[step], rewards[step]) for p, s in zip((policy, again), states, strict=True)]
-
-
-def test_past_the_horizon(policy):
-    if policy.horizon is None:
-        return
-    state = policy.start()
-    for _ in range(policy.horizon):
-        state = policy.observe(state, 0, 0.0)
-    with pytest.raises(InvalidArgument, match="before the horizon"):
-        policy.act(state, rng=np.random.default_rng(0))
+    with pytest.raises(InvalidArgument, match="state must be before the horizon of 2 steps, got step 2"):
+        policy.act_on([(0, 1.0), (0, 1.0)])
+    with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
+        lmab.Thompson(bandit).act_on([])
 
 
 def test_relabelling_contexts_changes_no_decision_and_arms_are_permuted(bandit, rng):
@@ -219,9 +150,9 @@ def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
     first, second = (
         type("Draft", (lmab.BeliefPolicy,), {"kind": "draft", "_choose": Stubborn._choose}) for _ in range(2)
     )
-    assert type(restore(first(bandit).record())) is second
+    assert type(restore_policy(first(bandit).record())) is second
     inherited = type("Louder", (lmab.Greedy,), {})  # without a kind of its own, files know it as its parent
-    assert type(restore(inherited(bandit).record())) is lmab.Greedy
+    assert type(restore_policy(inherited(bandit).record())) is lmab.Greedy
 
 
 def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):

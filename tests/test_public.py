@@ -21,6 +21,7 @@ PUBLIC = [
     "Certificate",
     "Certified",
     "Clock",
+    "Course",
     "Design",
     "DirectMLE",
     "EDMLE",
@@ -54,6 +55,7 @@ PUBLIC = [
     "State",
     "Stationary",
     "Subspace",
+    "Task",
     "Tensor",
     "TensorDecomposition",
     "Thompson",
@@ -76,8 +78,6 @@ WITHOUT_EXAMPLE = {
     "Subspace",
     "Evaluation",
     "Environment",
-    "Exploration",
-    "Learner",
 }  # results and protocols: shown in the examples of what makes them
 
 
@@ -100,6 +100,29 @@ def test_every_public_name_has_a_docstring_whose_example_runs(name):
     assert examples or name in WITHOUT_EXAMPLE, f"{name} has no example"
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     for test in examples:
+        runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "policies.best_allowed",
+        "testing.BrokenLaw",
+        "testing.Report",
+        "testing.check_learner",
+        "testing.check_planner",
+        "testing.check_policy",
+        "testing.small_bandit",
+    ],
+)
+def test_names_for_extensions_have_examples_that_run(name):
+    module, attribute = name.split(".")
+    value = getattr(getattr(lmab, module), attribute)
+    found = doctest.DocTestFinder(recurse=False).find(value, name, globs={"lmab": lmab})
+    assert [test for test in found if test.examples], f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in found:
         runner.run(test)
     assert runner.failures == 0
 

@@ -21,9 +21,9 @@ from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
-from lmab.report import charts, heldout, markup, plots, sections
+from lmab.report import charts, held_out, markup, plots, sections
 from lmab.report import tree_picture as tree
-from lmab.report.heldout import memory_gains
+from lmab.report.held_out import memory_gains
 
 matplotlib.use("Agg")
 RUNNER = CliRunner()
@@ -250,15 +250,15 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch):
     BANDIT.save("truth.lmab")
     for words in (
         "simulate truth.lmab --horizon 5 --episodes 2000 --seed 1 -o log.parquet",
-        "simulate truth.lmab --horizon 5 --episodes 1000 --seed 2 -o heldout.parquet",
+        "simulate truth.lmab --horizon 5 --episodes 1000 --seed 2 -o held_out.parquet",
         "fit log.parquet --contexts 3 --no-check -o model.lmab",
         "plan model.lmab --horizon 4 -o policy.lmab",
-        "report model.lmab policy.lmab --logs heldout.parquet --certify log.parquet",
+        "report model.lmab policy.lmab --logs held_out.parquet --certify log.parquet",
     ):
         done = RUNNER.invoke(app, words.split())
         assert done.exit_code == 0, done.output
     text = Reader((tmp_path / "report.html").read_text()).text
-    for part in ("How sure is that", "On sessions the model has not seen", "heldout.parquet", "doubly robust"):
+    for part in ("How sure is that", "On sessions the model has not seen", "held_out.parquet", "doubly robust"):
         assert part in text
     refused = RUNNER.invoke(app, ["report", "model.lmab", "--certify", "log.parquet"])
     assert "--certify needs the policy" in str(refused.exception)
@@ -323,7 +323,7 @@ def test_charts_place_points_where_the_axes_say():
     assert 'points="' in charts.line(frame, [0.0, 1.0], [0.0, 2.0])
 
 
-@pytest.mark.parametrize("module", [markup, charts, heldout, plots, tree], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [markup, charts, held_out, plots, tree], ids=lambda module: module.__name__)
 def test_examples_run(module):
     plt.close("all")
     result = doctest.testmod(module)
@@ -431,3 +431,13 @@ def test_without_repeats_everyone_gets_the_best_sequence_at_least():
         assert contents.worth.known == pytest.approx(BANDIT.weights @ known)
         assert contents.worth.fixed <= contents.worth.policy.mean <= contents.worth.upper + 1e-9
         assert "same arms for everyone" in Reader(report.render(contents)).text
+
+
+def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
+    arms = BANDIT.best_fixed_arms(3, repeats=False)
+    upper = BANDIT.known_context(3, repeats=False)
+    lower = BANDIT.best_fixed(3, repeats=False)
+    plan = lmab.Plan(lmab.FixedSequence(arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
+    contents = report.gather(BANDIT, plan)
+    assert (contents.worth.fixed, contents.worth.fixed_arms, contents.worth.known) == (lower, arms, upper)
+    assert "no arm twice" in dict(contents.settings)["policy"]

@@ -5,6 +5,7 @@ __version__ = "0.2.0"
 import sys as _sys
 
 from . import _moved as _moved
+from . import testing as testing
 from .data import Episodes as Episodes
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
@@ -19,6 +20,7 @@ from .evaluation import evaluate as evaluate
 from .learning import EDMLE as EDMLE
 from .learning import LUCRL as LUCRL
 from .learning import UCB as UCB
+from .learning import Course as Course
 from .learning import DirectMLE as DirectMLE
 from .learning import EDMoments as EDMoments
 from .learning import Exploration as Exploration
@@ -27,6 +29,7 @@ from .learning import HistoryUCBVI as HistoryUCBVI
 from .learning import Learned as Learned
 from .learning import Learner as Learner
 from .learning import Run as Run
+from .learning import Task as Task
 from .learning import Tensor as Tensor
 from .learning import learn as learn
 from .loading import load as load

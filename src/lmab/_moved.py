@@ -79,6 +79,15 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(name, _Alias(home))
 
 
+def forward(owner: Any, inner: str, name: str) -> Any:
+    """An attribute of `owner.inner`: before 0.2, files of `lmab fit` and `lmab plan` held that part alone."""
+    if inner in vars(owner) and not name.startswith("_") and hasattr(vars(owner)[inner], name):
+        kind = type(owner).__name__
+        warnings.warn(f"{kind}.{name} will go: say {kind}.{inner}.{name}", DeprecationWarning, stacklevel=3)
+        return getattr(vars(owner)[inner], name)
+    raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner)
+
+
 def install() -> None:
     """Have old names found from now on."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):

@@ -168,6 +168,13 @@ def check_distribution(name: str, array: Array) -> Array:
     return array
 
 
+def check_same_length(name: str, *parts: Sequence[Any] | Array) -> None:
+    """Raise unless all parts have as many entries."""
+    lengths = [len(part) for part in parts]
+    if len(set(lengths)) > 1:
+        raise InvalidArgument(f"the parts of {name} must have the same length, got {lengths}")
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise before any work is lost when a file at `path` cannot be written or replaced."""
     folder = os.path.dirname(os.path.abspath(path))

@@ -8,22 +8,30 @@ from typing import Any
 
 from . import files
 from .errors import InvalidFile, first_line
+from .estimation import Estimate
+from .evaluation import Certificate
 from .learning import restore_run
 from .model import LatentBandit
 from .moments import Design
-from .policies import restore
+from .planning import Plan
+from .policies import restore_policy
 
 _READERS: dict[str, Callable[[files.Record], Any]] = {
     "bandit": LatentBandit.from_record,
+    "certificate": Certificate.from_record,
     "design": Design.from_record,
+    "estimate": Estimate.from_record,
+    "plan": Plan.from_record,
     "run": restore_run,
-}
+}  # any other kind is that of a policy
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a `LatentBandit`, a policy, a `Design` or a learner's `Run` from a file; nothing in a file is ever run.
+    """Read what was saved: a bandit, an estimate, a policy, a plan, a certificate, a `Design`, a learner's `Run`.
 
-    A policy may be of your own class, once the module that defines it is imported.
+    Nothing in a file is ever run.
+
+    Policies, learners and planners may be of your own classes, once the modules that define them are imported.
 
     Examples:
         >>> import os, tempfile, lmab
@@ -35,7 +43,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     record = files.read(path)
     try:
-        return _READERS.get(record.kind, restore)(record)
+        return _READERS.get(record.kind, restore_policy)(record)
     except InvalidFile as error:
         raise InvalidFile(f"{os.fspath(path)}: {error}") from None
     except Exception as error:  # whatever a class makes of contents that are not its own

@@ -18,7 +18,7 @@ class Status(StrEnum):
     sentence: str  # what happened, and what to do about it
     finished: bool  # the method did all that it set out to do
 
-    def __new__(cls, name: str, sentence: str, finished: bool) -> Status:
+    def __new__(cls, name: str, sentence: str = "", finished: bool = True) -> Status:
         member = str.__new__(cls, name)
         member._value_ = name
         member.sentence = sentence

@@ -14,6 +14,7 @@ from ..evaluation import value as evaluation
 from ..model import instances
 from ..planning import Certified
 from ..policies import Uniform
+from .inputs import Json
 from .output import console, progress, show_json, show_table
 
 _SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
@@ -31,7 +32,7 @@ def budget(
     gamma: Annotated[float | None, typer.Option(help="Also: every two types differ by this much on an arm.")] = None,
     measure: Annotated[int, typer.Option(help="Also measure on this many random bandits.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="Seed of those bandits.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print how many sessions the paper's theorems ask for, and how many it takes in practice.
 

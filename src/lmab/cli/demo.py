@@ -19,6 +19,7 @@ from ..model import LatentBandit, instances
 from ..planning import Certified
 from ..policies import Policy, Stationary, Uniform
 from ..simulation import Simulator, simulate
+from .inputs import Json
 from .output import console, progress, show_json, show_table
 
 _CONTEXTS, _ARMS, _HORIZON, _EPISODES = 4, 20, 7, 20_000
@@ -41,7 +42,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the bandit and of the sessions.", min=0)] = 0,
     figure: Annotated[Path, typer.Option(help="Where to draw the rewards step by step.")] = Path("lmab-demo.png"),
     report: Annotated[Path, typer.Option(help="Where to write what DirectMLE found.")] = Path("lmab-demo.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Draw a latent bandit, let learners play 20,000 sessions with it, and compare what they came to.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,20 +17,10 @@ from ..data import Episodes
 from ..errors import InvalidArgument, InvalidData
 from ..estimation import EM, Estimate, Progress
 from ..evaluation import Check, Identifiability, certify, diagnostics
-from ..model import MAX_VALUES
+from ..model import MAX_VALUES, LatentBandit
 from ..planning import plan
-from . import notes
-from .inputs import (
-    ActionColumn,
-    EpisodeColumn,
-    Json,
-    PropensityColumn,
-    RewardColumn,
-    Seed,
-    StepColumn,
-    label,
-    n_contexts,
-)
+from .columns import COLUMNS, Columns, with_columns
+from .inputs import Json, Seed, label, n_contexts
 from .output import collected_warnings, interruptible, note, progress, say, show_json, show_table
 
 Family = StrEnum("Family", {name: name for name in ("categorical", "gaussian")})  # type: ignore[misc]
@@ -45,14 +35,11 @@ class Wanted:
     sessions: int  # more of them
 
 
+@with_columns
 def fit(
     log: Annotated[Path, typer.Argument(help="The log, one row per step: .parquet, .pq or .csv.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
-    episode: EpisodeColumn = "episode",
-    action: ActionColumn = "action",
-    reward: RewardColumn = "reward",
-    step: StepColumn = None,
-    propensity: PropensityColumn = None,
+    columns: Columns = COLUMNS,
     contexts: Annotated[str, typer.Option(help="How many hidden types, or auto: what predicts best.")] = "auto",
     rewards: Annotated[Family | None, typer.Option(help="Kind of rewards; by default, categories if few.")] = None,
     prior: Annotated[
@@ -71,20 +58,20 @@ def fit(
     """
     check_writable(output)
     number, rng = n_contexts(contexts), np.random.default_rng(seed)
-    episodes = Episodes.read(log, episode=episode, action=action, reward=reward, step=step, propensity=propensity)
-    _require_pairs(episodes, number, episode)
+    episodes = columns.read(log)
+    _require_types(episodes, number, rewards, columns)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, EM(prior=_prior(prior), restarts=restarts), rng, reward)
-        notes.save_model(output, estimate)
-        checked = (
-            diagnostics.check(episodes, n_contexts=estimate.n_contexts, rewards=rewards, rng=rng) if check else None
-        )
+        estimate = _estimate(episodes, number, rewards, EM(prior=_prior(prior), restarts=restarts), rng)
+        estimate.save(output)  # before the checks: what is finished stays, whatever happens to them
+        if check:
+            estimate = _checked(estimate, rng)
+            estimate.save(output)
         known = diagnostics.identify(estimate, rng=rng)
         wanted = None if regret is None else _wanted(estimate, regret, horizon, rng)
     if as_json:
-        show_json(_summary(estimate, checked, known, wanted, remarks, output))
+        show_json(_summary(estimate, known, wanted, remarks, output))
         return
-    _show(estimate, checked, known, wanted, remarks)
+    _show(estimate, known, wanted, remarks)
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(episodes)} -o policy.lmab")
 
 
@@ -96,22 +83,22 @@ def _prior(text: str) -> float | str:
         raise InvalidArgument(f"--prior must be 'learned' or a number of at least 0, got {text!r}") from None
 
 
-def _require_pairs(episodes: Episodes, number: int | str, column: str) -> None:
+def _require_types(episodes: Episodes, number: int | str, rewards: str | None, columns: Columns) -> None:
     if number != 1 and episodes.horizon == 1:
         raise InvalidData(
-            f"column {column!r} gives every session one step: types show only where a session has two or more; "
-            f"name the column of the session with --episode, or ask for --contexts 1"
+            f"column {columns.episode!r} gives every session one step: types show only where a session has two or "
+            f"more; name the column of the session with --episode, or ask for --contexts 1"
+        )
+    if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
+        raise InvalidData(
+            f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards gaussian for "
+            f"measurements, or --rewards categorical for categories"
         )
 
 
 def _estimate(
-    episodes: Episodes, number: int | str, rewards: str | None, method: EM, rng: np.random.Generator, column: str
+    episodes: Episodes, number: int | str, rewards: str | None, method: EM, rng: np.random.Generator
 ) -> Estimate:
-    if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
-        raise InvalidData(
-            f"column {column!r} holds more than {MAX_VALUES} distinct rewards: say --rewards gaussian for "
-            f"measurements, or --rewards categorical for categories"
-        )
     with progress() as bar, interruptible() as asked_to_stop:
         task = bar.add_task("fitting", total=None)
 
@@ -125,11 +112,17 @@ def _estimate(
         )  # fmt: skip
 
 
+def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:
+    """The estimate with what held-out sessions say about it."""
+    found = diagnostics.check(estimate.require_log(), n_contexts=estimate.n_contexts, rng=rng)
+    return replace(estimate, check=found)
+
+
 def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.random.Generator) -> Wanted:
     """By the certificate's bound on the regret, which falls at least with the root of the number of sessions."""
     if regret <= 0:
         raise InvalidArgument(f"--regret must be above 0, got {regret}")
-    made = plan(estimate.bandit, horizon=horizon or _typical(estimate.episodes))
+    made = plan(estimate, horizon=horizon or _typical(estimate.episodes))
     bound = certify(estimate, made, estimate.episodes, rng=rng).regret[1]
     return Wanted(regret, bound, int(np.ceil(len(estimate.episodes) * max((bound / regret) ** 2 - 1, 0))))
 
@@ -139,12 +132,7 @@ def _typical(episodes: Episodes) -> int:
 
 
 def _summary(
-    estimate: Estimate,
-    checked: Check | None,
-    known: Identifiability,
-    wanted: Wanted | None,
-    remarks: list[str],
-    output: Path,
+    estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str], output: Path
 ) -> dict[str, Any]:
     episodes, curve = estimate.episodes, estimate.curve
     sizes = {"sessions": len(episodes), "steps": episodes.n_steps, "arms": episodes.n_arms}
@@ -160,7 +148,7 @@ def _summary(
         "heldout_by_contexts": None
         if curve is None
         else dict(zip(curve.n_contexts, curve.log_likelihood, strict=True)),
-        "check": None if checked is None else _check_summary(checked),
+        "check": None if estimate.check is None else _check_summary(estimate.check),
         "identifiability": {**vars(known), "sentences": known.sentences},
         "sessions_wanted": None if wanted is None else vars(wanted),
         "notes": remarks,
@@ -182,22 +170,16 @@ def _check_summary(checked: Check) -> dict[str, Any]:
     }
 
 
-def _show(
-    estimate: Estimate, checked: Check | None, known: Identifiability, wanted: Wanted | None, remarks: list[str]
-) -> None:
-    episodes, bandit = estimate.episodes, estimate.bandit
+def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str]) -> None:
+    episodes = estimate.episodes
     say(f"{len(episodes):,} sessions, {episodes.n_steps:,} steps, {episodes.n_arms} arms: {estimate.status}.")
     if estimate.curve is not None:
         say(f"{estimate.curve}.")
-    rows: list[list[str]] = []
-    for m in np.argsort(-bandit.weights):
-        best = ", ".join(
-            f"{label(a, bandit.arm_labels)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3]
-        )
-        rows.append([f"type {len(rows) + 1}", f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}", best])
-    show_table("Hidden types", ["", "of the sessions", "average arm", "best arms (mean reward)"], rows)
-    if checked is not None:
-        say(f"Is there anything latent to learn here? {checked.verdict}")
+    show_table(
+        "Hidden types", ["", "of the sessions", "average arm", "best arms (mean reward)"], _types(estimate.bandit)
+    )
+    if estimate.check is not None:
+        say(f"Is there anything latent to learn here? {estimate.check.verdict}")
     for sentence in known.sentences:
         say(sentence)
     if wanted is not None:
@@ -205,3 +187,14 @@ def _show(
         say(f"The regret is below {wanted.bound:.4f} now; {wanted.regret:g} takes {more}.")
     for remark in remarks:
         note(remark)
+
+
+def _types(bandit: LatentBandit) -> list[list[str]]:
+    """A row for each type, the most frequent first."""
+    rows: list[list[str]] = []
+    for m in np.argsort(-bandit.weights):
+        best = ", ".join(
+            f"{label(a, bandit.arm_labels)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3]
+        )
+        rows.append([f"type {len(rows) + 1}", f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}", best])
+    return rows

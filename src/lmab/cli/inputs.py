@@ -1,4 +1,4 @@
-"""What the commands read: options that several share, models, policies, logs."""
+"""What the commands read: options that several share, models, policies, certificates."""
 
 from __future__ import annotations
 
@@ -7,46 +7,72 @@ from typing import Annotated, Any
 
 import typer
 
-from ..data import Episodes
 from ..errors import InvalidArgument, InvalidFile
+from ..estimation import Estimate
+from ..evaluation import Certificate
 from ..loading import load
 from ..model import LatentBandit
+from ..planning import Plan, policy_of
 from ..policies import Policy
+from .version_0_1 import noted_estimate, noted_plan
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0)]
-EpisodeColumn = Annotated[str, typer.Option("--episode", help="Column of the session's id.")]
-ActionColumn = Annotated[str, typer.Option("--action", help="Column of the arm that was played.")]
-RewardColumn = Annotated[str, typer.Option("--reward", help="Column of the reward.")]
-StepColumn = Annotated[str | None, typer.Option("--step", help="Column that orders a session; else the rows do.")]
-PropensityColumn = Annotated[
-    str | None, typer.Option("--propensity", help="Column of the probability with which the arm was chosen.")
-]
+
+_NOUNS: dict[type, str] = {
+    LatentBandit: "model",
+    Estimate: "model",
+    Policy: "policy",
+    Plan: "policy",
+    Certificate: "certificate",
+}
+
+
+def load_fitted(path: Path) -> LatentBandit | Estimate:
+    """A model: an estimate, or a bandit alone."""
+    value = load(path)
+    if not isinstance(value, LatentBandit | Estimate):
+        raise _wrong(path, value, "model", "`lmab fit` makes a model of a log")
+    return noted_estimate(path, value) or value if isinstance(value, LatentBandit) else value
 
 
 def load_model(path: Path) -> LatentBandit:
-    """A model; a policy is told apart."""
+    """The bandit of a model."""
+    return bandit_of(load_fitted(path))
+
+
+def load_planned(path: Path) -> Policy | Plan:
+    """A policy: a plan, or a policy alone."""
     value = load(path)
-    if not isinstance(value, LatentBandit):
-        raise InvalidFile(f"{path}: must hold a model, holds a {type(value).__name__}: `lmab fit` makes models")
-    return value
+    if not isinstance(value, Policy | Plan):
+        model = path if isinstance(value, LatentBandit | Estimate) else "MODEL"
+        raise _wrong(path, value, "policy", f"`lmab plan {model}` makes a policy of a model")
+    return noted_plan(path, value) or value if isinstance(value, Policy) else value
 
 
 def load_policy(path: Path) -> Policy:
-    """A policy; a model is told apart."""
+    """The policy, or that of the plan."""
+    return policy_of(load_planned(path))
+
+
+def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]:
+    """A plan with the estimate that it was made for: what a certificate is about."""
+    if not isinstance(planned, Plan) or planned.estimate is None:
+        raise InvalidFile(f"{path}: does not say where it came from: make it with `lmab fit` and `lmab plan`")
+    return planned.estimate, planned
+
+
+def load_certificate(path: Path) -> Certificate:
+    """A certificate that was saved."""
     value = load(path)
-    if not isinstance(value, Policy):
-        what = "model" if isinstance(value, LatentBandit) else type(value).__name__
-        raise InvalidFile(f"{path}: must hold a policy, holds a {what}: `lmab plan {path}` makes a policy of a model")
+    if not isinstance(value, Certificate):
+        raise _wrong(path, value, "certificate", "`lmab evaluate --certify LOG --save-certificate` makes one")
     return value
 
 
-def load_log_for(policy: Policy, path: Path, columns: dict[str, Any]) -> Episodes:
-    """A log whose arms are those of the policy: an arm that the policy does not know is an error."""
-    labels = policy.arm_labels
-    if labels is None and policy.n_arms is not None:
-        labels = tuple(range(policy.n_arms))
-    return Episodes.read(path, **columns, arm_labels=labels)
+def bandit_of(model: LatentBandit | Estimate) -> LatentBandit:
+    """The bandit, or that of an estimate."""
+    return model.bandit if isinstance(model, Estimate) else model
 
 
 def n_contexts(text: str) -> int | str:
@@ -61,3 +87,11 @@ def n_contexts(text: str) -> int | str:
 def label(arm: int, labels: tuple[str | int, ...] | None) -> str:
     """What an arm is called."""
     return f"arm {arm}" if labels is None else str(labels[arm])
+
+
+def _noun(value: Any) -> str:
+    return next((noun for kind, noun in _NOUNS.items() if isinstance(value, kind)), type(value).__name__)
+
+
+def _wrong(path: Path, value: Any, wanted: str, remedy: str) -> InvalidFile:
+    return InvalidFile(f"{path}: must hold a {wanted}, holds a {_noun(value)}: {remedy}")

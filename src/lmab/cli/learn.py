@@ -12,36 +12,36 @@ import typer
 
 from .. import learning
 from ..checks import check_writable
-from ..errors import InvalidArgument, InvalidFile
+from ..errors import InvalidArgument
 from ..evaluation import Evaluation, value_of
 from ..learning import Learned, Learner
-from ..loading import load
 from ..model import LatentBandit
 from ..simulation import Simulator
+from .inputs import Json, Seed, load_model, n_contexts
 from .output import console, progress, show_json, show_table
 
 _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
     "direct-mle": learning.DirectMLE,
-    "ed-mle": lambda n_contexts: learning.EDMLE(_number(n_contexts)),
-    "ed-moments": lambda n_contexts: learning.EDMoments(_number(n_contexts)),
-    "tensor": lambda n_contexts: learning.Tensor(_number(n_contexts)),
-    "l-ucrl": lambda n_contexts: learning.LUCRL(_number(n_contexts)),
-    "ucb": lambda n_contexts: learning.UCB(),
-    "history-ucbvi": lambda n_contexts: learning.HistoryUCBVI(),
+    "ed-mle": lambda number: learning.EDMLE(_number(number)),
+    "ed-moments": lambda number: learning.EDMoments(_number(number)),
+    "tensor": lambda number: learning.Tensor(_number(number)),
+    "l-ucrl": lambda number: learning.LUCRL(_number(number)),
+    "ucb": lambda number: learning.UCB(),
+    "history-ucbvi": lambda number: learning.HistoryUCBVI(),
 }
 Name = StrEnum("Name", {name: name for name in _LEARNERS})  # type: ignore[misc]
 _DEFAULT = Name("direct-mle")
 
 
 def learn(
-    bandit: Annotated[Path, typer.Argument(help="File of the true bandit; the learner only plays it.")],
+    bandit: Annotated[Path, typer.Argument(help="The true bandit, as a model file; the learner only plays it.")],
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     contexts: Annotated[str, typer.Option(help="How many hidden types to look for, or auto.")] = "auto",
     learner: Annotated[Name, typer.Option(help="Who learns.")] = _DEFAULT,
     episodes: Annotated[int, typer.Option(help="Sessions that it may play.", min=1)] = 20_000,
-    seed: Annotated[int, typer.Option(help="Seed of the sessions and of the learner.", min=0)] = 0,
+    seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the policy.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Let a learner play sessions with a bandit, and compare its policy with that of a genie who knows the truth.
 
@@ -49,8 +49,8 @@ def learn(
     """
     if output is not None:
         check_writable(output)
-    truth, rng = _bandit(bandit), np.random.default_rng(seed)
-    learned = _learn(truth, _LEARNERS[learner](_number_or_auto(contexts)), horizon, episodes, rng)
+    truth, rng = load_model(bandit), np.random.default_rng(seed)
+    learned = _learn(truth, _LEARNERS[learner](n_contexts(contexts)), horizon, episodes, rng)
     genie = _learn(truth, learning.Genie(truth), horizon, episodes, rng)
     values = [value_of(result.policy, truth, horizon=horizon, rng=rng) for result in (learned, genie)]
     if output is not None:
@@ -66,25 +66,10 @@ def learn(
         console.print(f"Policy written to {output}.")
 
 
-def _bandit(path: Path) -> LatentBandit:
-    value = load(path)
-    if not isinstance(value, LatentBandit):
-        raise InvalidFile(f"{path}: must hold a bandit, but holds a {type(value).__name__}")
-    return value
-
-
-def _number_or_auto(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isascii() or not text.isdigit():
-        raise InvalidArgument(f"--contexts must be a whole number or auto, got {text!r}")
-    return int(text)
-
-
-def _number(n_contexts: int | str) -> int:
-    if isinstance(n_contexts, str):
+def _number(asked: int | str) -> int:
+    if isinstance(asked, str):
         raise InvalidArgument("--contexts must be a whole number for this learner, got auto")
-    return n_contexts
+    return asked
 
 
 def _learn(truth: LatentBandit, learner: Learner, horizon: int, n_episodes: int, rng: np.random.Generator) -> Learned:

@@ -9,14 +9,14 @@ import typer
 
 from .. import planning
 from ..checks import check_writable
+from ..model import LatentBandit
 from ..planning import Certified, Plan
-from . import notes
-from .inputs import Json, label, load_model
+from .inputs import Json, bandit_of, label, load_fitted
 from .output import progress, say, show_json
 
 
 def plan(
-    model: Annotated[Path, typer.Argument(help="The model: a file from `lmab fit`.")],
+    model: Annotated[Path, typer.Argument(help="The model: a file from `lmab fit` or `LatentBandit.save`.")],
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
     repeats: Annotated[bool, typer.Option(help="May a session play an arm twice?")] = True,
@@ -29,15 +29,15 @@ def plan(
     Example: lmab plan model.lmab --horizon 5 --no-repeats -o policy.lmab
     """
     check_writable(output)
-    bandit = load_model(model)
+    fitted = load_fitted(model)
     with progress() as bar:
         task = bar.add_task("planning", total=None)
         made = planning.plan(
-            bandit, horizon=horizon, method=Certified(gap=gap), time_limit=time_limit, repeats=repeats,
+            fitted, horizon=horizon, method=Certified(gap=gap), time_limit=time_limit, repeats=repeats,
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip
-    notes.save_policy(output, made, notes.fit_note(model))
-    summary = _summary(made, output)
+    made.save(output)
+    summary = _summary(made, bandit_of(fitted), output)
     if as_json:
         show_json(summary)
         return
@@ -47,8 +47,7 @@ def plan(
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 
 
-def _summary(made: Plan, output: Path) -> dict[str, Any]:
-    bandit = made.policy.bandit  # type: ignore[attr-defined]  # every planned policy has its model
+def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:
     return {
         "output": str(output),
         "horizon": made.horizon,

@@ -5,40 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from .. import report as reporting
 from ..checks import check_writable
-from ..data import Episodes
 from ..errors import InvalidArgument
-from ..evaluation import certify
+from ..estimation import Estimate
+from ..evaluation import Certificate, certify
 from ..model import LatentBandit
-from . import notes
-from .inputs import (
-    ActionColumn,
-    EpisodeColumn,
-    Json,
-    PropensityColumn,
-    RewardColumn,
-    StepColumn,
-    load_model,
-    load_policy,
-)
+from ..planning import Plan, policy_of
+from ..policies import BeliefPolicy, Policy
+from .columns import COLUMNS, Columns, with_columns
+from .inputs import Json, bandit_of, estimate_behind, load_certificate, load_fitted, load_planned
 from .output import say, show_json
 
+_SEED = 0  # of the models that a certificate draws
 
+
+@with_columns
 def report(
     model: Annotated[Path, typer.Argument(help="The model: a file from `lmab fit` or `LatentBandit.save`.")],
     policy: Annotated[Path | None, typer.Argument(help="The policy; without one, a policy is planned.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     logs: Annotated[Path | None, typer.Option(help="Sessions the model was not fitted to, to check it on.")] = None,
     certified: Annotated[Path | None, typer.Option("--certify", help="The log the model was fitted to.")] = None,
-    episode: EpisodeColumn = "episode",
-    action: ActionColumn = "action",
-    reward: RewardColumn = "reward",
-    step: StepColumn = None,
-    propensity: PropensityColumn = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="A certificate that `lmab evaluate --certify` saved, instead of a new one.")
+    ] = None,
+    columns: Columns = COLUMNS,
     horizon: Annotated[
         int | None, typer.Option(help="Steps per session; by default the policy's, or 5.", min=1)
     ] = None,
@@ -50,32 +44,61 @@ def report(
     Example: lmab report model.lmab policy.lmab --logs heldout.parquet
     """
     check_writable(output)
-    columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
-    bandit, chosen = load_model(model), None if policy is None else load_policy(policy)
-    certificate = None
-    if certified is not None:
-        if policy is None or chosen is None:
-            raise InvalidArgument("--certify needs the policy that is to be certified, as the second argument")
-        log = _read(certified, bandit, columns)
-        certificate = certify(*notes.restore(policy, chosen, log), log, rng=np.random.default_rng(0))
-    given = {"model file": model, "policy file": policy, "held-out log": logs, "log of the fit": certified}
+    fitted, planned = load_fitted(model), None if policy is None else load_planned(policy)
+    bandit = bandit_of(fitted)
+    found = _certificate(policy, planned, certified, certificate, columns)
+    given = {
+        "model file": model, "policy file": policy, "held-out log": logs, "log of the fit": certified,
+        "certificate file": certificate,
+    }  # fmt: skip
     contents = reporting.gather(
         bandit,
-        chosen,
+        _with_bounds(planned, bandit, horizon),
         horizon=horizon,
-        episodes=None if logs is None else _read(logs, bandit, columns),
-        certificate=certificate,
+        episodes=None if logs is None else columns.read(logs, arms_of=bandit),
+        certificate=found,
+        curve=fitted.curve if isinstance(fitted, Estimate) else None,
         time_limit=time_limit,
-        settings={name: str(path) for name, path in given.items() if path is not None},
+        settings={name: str(path) for name, path in given.items() if path is not None} | _check(fitted),
     )
     reporting.write(contents, output)
     _tell(contents, output, as_json)
 
 
-def _read(path: Path, bandit: LatentBandit, columns: dict[str, str | None]) -> Episodes:
-    """A log in the model's arms."""
-    labels = bandit.arm_labels or tuple(range(bandit.n_arms))
-    return Episodes.read(path, **columns, arm_labels=labels)  # type: ignore[arg-type]
+def _certificate(
+    path: Path | None, planned: Policy | Plan | None, certified: Path | None, saved: Path | None, columns: Columns
+) -> Certificate | None:
+    """The certificate that is to be quoted: made from the log of the fit, or saved before; None where none is asked."""
+    if certified is None and saved is None:
+        return None
+    if certified is not None and saved is not None:
+        raise InvalidArgument("--certify and --certificate must not be given together, got both")
+    option = "--certify" if saved is None else "--certificate"
+    if path is None or planned is None:
+        raise InvalidArgument(f"{option} needs the policy that is to be certified, as the second argument")
+    if certified is not None:
+        log = columns.read(certified, arms_of=policy_of(planned))
+        return certify(*estimate_behind(path, planned), log, rng=_SEED)
+    assert saved is not None
+    found = load_certificate(saved)
+    if not isinstance(planned, Plan) or not found.is_about(planned):
+        raise InvalidArgument(f"{saved} must be a certificate of the plan in {path}, got that of another policy")
+    return found
+
+
+def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: int | None) -> Policy | Plan | None:
+    """The plan where its bounds hold: on its own model and for its own horizon; else its policy."""
+    if not isinstance(planned, Plan):
+        return planned
+    policy = planned.policy
+    holds = isinstance(policy, BeliefPolicy) and policy.bandit == bandit and horizon in (None, planned.horizon)
+    return planned if holds else policy
+
+
+def _check(fitted: LatentBandit | Estimate) -> dict[str, str]:
+    """What the check of the fit said, for the table at the end."""
+    check = fitted.check if isinstance(fitted, Estimate) else None
+    return {} if check is None else {"held-out check of the fit": check.verdict}
 
 
 def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:

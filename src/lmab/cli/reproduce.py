@@ -12,6 +12,7 @@ import typer
 from ..checks import choices
 from ..errors import InvalidArgument
 from ..experiment import STUDIES, Store, Study, draw, page, pending, run_all, tables, wanted, write_table
+from .inputs import Json
 from .output import console, progress, show_json, show_table
 
 _NAMES = [study.name for study in STUDIES]
@@ -25,7 +26,7 @@ def reproduce(
     jobs: Annotated[int, typer.Option(help="Processes.", min=1, show_default="all cores")] = os.cpu_count() or 1,
     out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
     plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing, draw the rows that are there.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a study of the paper or of ours: rows, a table and figures. Neither --quick nor --full: 10 instances.
 

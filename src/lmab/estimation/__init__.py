@@ -1,5 +1,8 @@
 """Episodes -> Estimate: fit a latent bandit to a log."""
 
+from .check import Calibration as Calibration
+from .check import Check as Check
+from .check import Gain as Gain
 from .coordinates import contrasts as contrasts
 from .em import EM as EM
 from .encoding import observe as observe

@@ -98,7 +98,7 @@ class EM(Estimator):
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
         """The estimate, climbed on with the contexts' reward tables confined to rank `rank`."""
-        data, n_contexts = estimate.observations, estimate.n_contexts
+        data, n_contexts = estimate.require_log(), estimate.n_contexts
         if check_count("rank", rank) >= n_contexts:
             return estimate
         with Threads(self.threads) as passes:

@@ -14,6 +14,7 @@ from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
 from ..moments import CoreMoments, Design, core_moments, design, subspace
 from ..status import Status
+from .categorical import LEAST
 from .encoding import observe
 from .from_moments import finish
 from .moment_equations import Fit, Matching
@@ -23,7 +24,6 @@ from .result import Estimate, Starts
 
 _SAME = 1.01  # costs within this factor are the same solution
 _IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
-LEAST = 1e-3  # probability of a reward that a moment estimate calls impossible: a belief must survive it
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import _moved, files, records
 from .._notebook import card, percent
 from .._shapes import Array, Float
-from ..data import Episodes
+from ..checks import check_same_length
+from ..data import Episodes, Fingerprint
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
+from .check import Calibration, Check, Gain
+from .encoding import observe
 from .information import Information
 from .observations import Observations
 from .passes import Threads
@@ -28,6 +35,8 @@ class Starts:
     best: int  # of the finished ones, how many reached the best solution found
 
     def __str__(self) -> str:
+        if not self.drawn:
+            return "nobody noted what became of the starts"
         dropped = f", {self.drawn - self.finished} dropped early" if self.drawn > self.finished else ""
         return f"{self.best} of {self.finished} starts reached the best solution{dropped}"
 
@@ -41,6 +50,9 @@ class Curve:
     gain: Float[Array, "K"]  # over the number of contexts before; the first is 0
     stderr: Float[Array, "K"]  # of that gain (paired); the first is 0
     chosen: int
+
+    def __post_init__(self) -> None:
+        check_same_length("the curve", self.n_contexts, self.log_likelihood, self.gain, self.stderr)
 
     def __str__(self) -> str:
         tried = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_contexts, self.log_likelihood, strict=True))
@@ -71,15 +83,31 @@ class Estimate:
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start, map by map; never falls
     starts: Starts
     prior: float | str  # as the method was asked: pseudo-counts per context and arm, or "learned"
-    observations: Observations = field(repr=False)  # the log, as the fit saw it
+    observations: Observations | None = field(repr=False)  # the log, as the fit saw it; None: loaded from a file
     bins: Bins | None = None  # how continuous rewards were cut before fitting; a policy of `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of contexts was chosen
+    check: Check | None = None  # what held-out sessions said, where they were asked
+    fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log, where the log is not here
+    known_scale: bool = False  # the scale of normal rewards was given; of use where the log is not here
     learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", Status(self.status))  # files and programs may give its text
 
     @property
     def episodes(self) -> Episodes:
         """The log."""
-        return self.observations.episodes
+        return self.require_log().episodes
+
+    @cached_property
+    def log(self) -> Fingerprint:
+        """Which log was fitted: its size and a checksum."""
+        return self.fingerprint or Fingerprint.of(self.episodes)
+
+    @property
+    def n_episodes(self) -> int:
+        """Sessions of the log."""
+        return len(self.episodes) if self.fingerprint is None else self.fingerprint.n_episodes
 
     @property
     def converged(self) -> bool:
@@ -93,7 +121,7 @@ class Estimate:
     @property
     def bic(self) -> float:
         """Schwarz's criterion, with the episodes as the independent observations; lower is better."""
-        return -2 * self.log_likelihood + float(np.log(len(self.episodes))) * self.n_parameters
+        return -2 * self.log_likelihood + float(np.log(self.n_episodes)) * self.n_parameters
 
     @property
     def aic(self) -> float:
@@ -111,26 +139,85 @@ class Estimate:
         weights = ", ".join(percent(weight) for weight in np.sort(self.bandit.weights)[:-9:-1])
         rows = {
             "contexts": f"{self.n_contexts}: {weights}",
-            "log-likelihood": f"{self.log_likelihood:.4f} of {len(self.episodes)} episodes",
+            "log-likelihood": f"{self.log_likelihood:.4f} of {self.n_episodes} episodes",
             "BIC": f"{self.bic:.2f} ({self.n_parameters} parameters)",
             "status": self.message,
         }
         return card("Estimate", rows)
+
+    def require_log(self) -> Observations:
+        """The log as the fit saw it; an estimate from a file has none."""
+        if self.observations is None:
+            raise InvalidArgument(
+                f"estimate must have its log for this, but files hold no log: give estimate.with_log(episodes) the "
+                f"episodes that were fitted ({self.log})"
+            )
+        return self.observations
+
+    def with_log(self, episodes: Episodes) -> Estimate:
+        """The same estimate with the log that it was fitted to, where it was loaded from a file; another log raises.
+
+        Examples:
+            >>> import os, tempfile, numpy as np, lmab
+            >>> rng = np.random.default_rng(0)
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+            >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=3, rng=rng)
+            >>> path = os.path.join(tempfile.mkdtemp(), "estimate.lmab")
+            >>> lmab.estimate(log, n_contexts=2, rng=rng).save(path)
+            >>> lmab.load(path).with_log(log).posterior().shape
+            (500, 2)
+        """
+        if self.observations is not None and episodes is self.episodes:
+            return self
+        log = episodes.with_arms(self.bandit.n_arms) if episodes.n_arms < self.bandit.n_arms else episodes
+        log = log if self.bins is None else self.bins.cut(log)
+        found = Fingerprint.of(log)
+        if found == self.log and self.observations is not None:
+            return self
+        if found == self.log or (self.log.checksum is None and found.n_episodes == self.n_episodes):
+            observations = _observe(self.bandit, log, self.known_scale)
+            if self.log.checksum is not None or self._explains(observations):
+                return replace(self, observations=observations, fingerprint=None)
+        raise InvalidArgument(
+            f"episodes must be the log that the estimate was fitted to ({self.log}), got another ({found})"
+        )
+
+    def _explains(self, observations: Observations) -> bool:
+        """Whether a log has the likelihood that was noted: all that files of 0.1 tell about theirs."""
+        found = observations.log_likelihood(self.bandit)
+        return abs(found - self.log_likelihood) <= 1e-6 * abs(self.log_likelihood)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`; `lmab.load` gives the same estimate back, to the bit, but for the log: see `with_log`."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        known = self.known_scale if self.observations is None else _has_known_scale(self.observations)
+        return records.encode(
+            replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
+        )
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Estimate:
+        return records.decode(record, cls, _PARTS, observations=None)
 
     @property
     def arm_prior(self) -> Prior:
         """The prior of every arm, as the fit used it."""
         if self.learned is not None:
             return self.learned
-        return self.observations.prior(START if isinstance(self.prior, str) else self.prior)
+        return self.require_log().prior(START if isinstance(self.prior, str) else self.prior)
 
-    def information(self) -> Information:
+    def information(self, episodes: Episodes | None = None) -> Information:
         """The observed information about the bandit, that of the prior included (Louis' identity)."""
+        there = self if episodes is None else self.with_log(episodes)
         with Threads() as passes:
-            return self.observations.information(self.bandit, self.arm_prior, passes)
+            return there.require_log().information(self.bandit, there.arm_prior, passes)
 
-    def standard_errors(self) -> StandardErrors:
+    def standard_errors(self, episodes: Episodes | None = None) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information.
+
+        Of an estimate from a file they take the `episodes` that were fitted.
 
         They hold for large logs and for the model as fitted: not for the choice of the number of contexts. Of a fit
         with `rank` they are those without that constraint, so rather too large.
@@ -143,9 +230,31 @@ class Estimate:
             >>> lmab.estimate(episodes, n_contexts=2, rng=rng).standard_errors().weights.round(2)
             array([0.01, 0.01])
         """
-        return standard_errors(self.information())
+        return standard_errors(self.information(episodes))
 
     def __repr__(self) -> str:
         return (
             f"Estimate({self.bandit!r}, log-likelihood {self.log_likelihood:.4f}, BIC {self.bic:.4f}; {self.message})"
         )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return _moved.forward(self, "bandit", name)
+
+
+_PARTS: records.Makers = {
+    "bandit": LatentBandit.from_record,
+    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior)},
+}
+
+
+def _observe(bandit: LatentBandit, episodes: Episodes, known_scale: bool) -> Observations:
+    """The log as the fit of `bandit` saw it."""
+    rewards = bandit.rewards
+    scale = rewards.spread if known_scale else None
+    return observe(episodes, rewards=rewards.family, values=rewards.values, scale=scale)
+
+
+def _has_known_scale(observations: Observations) -> bool:
+    return getattr(observations, "known_scale", None) is not None

@@ -1,10 +1,10 @@
 """What a policy is worth: on a model, from a log, and in truth."""
 
+from ..estimation import Calibration as Calibration
+from ..estimation import Check as Check
 from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
 from .certifying import certify as certify
-from .diagnostics import Calibration as Calibration
-from .diagnostics import Check as Check
 from .diagnostics import Identifiability as Identifiability
 from .diagnostics import calibrate as calibrate
 from .off_policy import METHODS as METHODS

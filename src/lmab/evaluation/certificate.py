@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from .. import files, records
 from .._notebook import card, percent
 from .._shapes import Array, Float
+from ..errors import InvalidFile
+from ..planning import Plan
 
 Interval = tuple[float, float]
 THIN = 25  # plays of an arm per context below which it is hardly known
@@ -51,6 +55,7 @@ class Certificate:
     one_more: tuple[float, float]  # held-out log-likelihood of a session with one more context, and its standard error
     draws: Float[Array, "B 4"] = field(repr=False)
     # on model b: the optimum, the policy; on the estimate: b's plan; on model b: the best fixed choice
+    bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
 
     @property
     def sentence(self) -> str:
@@ -117,6 +122,23 @@ class Certificate:
         if self.planning_gap >= 0.005:
             return f"{self.planning_gap:.0%} of that is planning left undone, the rest is for want of data"
         return "that is for want of data: planning is done"
+
+    def is_about(self, plan: Plan) -> bool:
+        """Whether this is the certificate of `plan`, as far as horizon and bounds tell."""
+        return self.horizon == plan.horizon and self.bounds == (plan.lower, plan.upper)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`; `lmab.load` gives the same certificate back, to the bit."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        return records.encode(self, "certificate")
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Certificate:
+        if record.arrays["draws"].ndim != 2:
+            raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
+        return records.decode(record, cls)
 
     def __str__(self) -> str:
         return self.sentence

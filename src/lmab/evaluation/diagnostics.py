@@ -10,7 +10,7 @@ from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabError
-from ..estimation import EM, Estimate, observe
+from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
 from ..model import Categorical, LatentBandit, belief
 from ..moments import design, subspace
 from .unrelated_arms import categorical_scores, gaussian_scores
@@ -23,90 +23,19 @@ _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
 
 
-@dataclass(frozen=True)
-class Gain:
-    """Held-out log-likelihood of a session over a baseline, in nats, with its paired standard error."""
-
-    mean: float
-    stderr: float
-
-    @property
-    def sure(self) -> bool:
-        """Above zero by more than two standard errors."""
-        return self.mean > 2 * self.stderr
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.4f} ± {self.stderr:.4f}"
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Predicted reward, given the session so far, against what was paid."""
-
-    predicted: Float[Array, "B"]  # mean prediction of each bin of about equally many steps
-    observed: Float[Array, "B"]  # mean reward
-    stderr: Float[Array, "B"]  # of the observed mean
-    n_steps: Integer[Array, "B"]
-    slope: float  # of what was paid beyond the arm's average on what was predicted beyond it: 1 is calibrated
-    slope_stderr: float  # by sessions
-
-
-@dataclass(frozen=True, eq=False)
-class Check:
-    """What held-out sessions say about a model.
-
-    Examples:
-        >>> import numpy as np, lmab
-        >>> from lmab import diagnostics
-        >>> rng = np.random.default_rng(0)
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=5000, horizon=5, rng=rng)
-        >>> diagnostics.check(log, n_contexts=2, rng=rng).verdict[:25]
-        'There is: held-out sessio'
-    """
-
-    n_contexts: int
-    n_episodes: int  # held out
-    log_likelihood: float  # per session
-    over_one_type: Gain
-    over_independent_arms: Gain
-    calibration: Calibration
-
-    @property
-    def verdict(self) -> str:
-        """The answer, with its number."""
-        one, arms = self.over_one_type, self.over_independent_arms
-        if not one.sure:
-            return (
-                f"Nothing found: {self.n_contexts} types predict held-out sessions no better than one type does "
-                f"({one} nats per session). More or longer sessions may show more; until then play the best arms."
-            )
-        if not arms.sure:
-            return (
-                f"Little: held-out sessions are predicted better than by one type ({one} nats per session), but not "
-                f"better than if arms had nothing to do with each other ({arms})."
-            )
-        return (
-            f"There is: held-out sessions are predicted better than by one type by {one} nats per session, and better "
-            f"than by unrelated arms by {arms}; of each predicted difference {self.calibration.slope:.0%} is real."
-        )
-
-
-def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rng: Rng) -> Check:
+def check(episodes: Episodes | Observations, *, n_contexts: int, rewards: str | None = None, rng: Rng) -> Check:
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
 
     Args:
-        episodes: the log.
+        episodes: the log; or the `observations` of an estimate, which are its log encoded already.
         n_contexts: of the model that is checked.
-        rewards: as for `lmab.estimate`.
+        rewards: as for `lmab.estimate`; encoded already, the log knows its own.
         rng: which sessions are held out, and where fits start.
     """
     rng = check_rng(rng, "sessions are held out at random")
     n_contexts = check_count("n_contexts", n_contexts)
-    if len(episodes) < 10:
-        raise InvalidArgument(f"episodes must be at least 10 to hold some out, got {len(episodes)}")
-    episodes = _sample(episodes, rng)
-    observations = observe(episodes, rewards=rewards)
+    observations = _observed(episodes, rewards, rng)
+    episodes = observations.episodes
     rows = rng.permutation(len(episodes))
     n_held = max(round(_HELD_OUT * len(rows)), 1)
     test, train = np.sort(rows[:n_held]), np.sort(rows[n_held:])
@@ -122,6 +51,18 @@ def check(episodes: Episodes, *, n_contexts: int, rewards: str | None = None, rn
         n_contexts, n_held, float(score.mean()), _gain(score - one_type), _gain(score - apart),
         calibrate(bandit, episodes[test]),
     )  # fmt: skip
+
+
+def _observed(episodes: Episodes | Observations, rewards: str | None, rng: np.random.Generator) -> Observations:
+    """The log, or some of its sessions where it is large, encoded."""
+    encoded = episodes if isinstance(episodes, Observations) else None
+    log = episodes.episodes if isinstance(episodes, Observations) else episodes
+    if len(log) < 10:
+        raise InvalidArgument(f"episodes must be at least 10 to hold some out, got {len(log)}")
+    sample = _sample(len(log), rng)
+    if encoded is not None:
+        return encoded if sample is None else encoded.subset(sample)
+    return observe(log if sample is None else log[sample], rewards=rewards)
 
 
 def _gain(differences: Float[Array, "N"]) -> Gain:
@@ -226,14 +167,14 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
 def _core(episodes: Episodes, categorical: bool, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
     try:
-        space = subspace(_sample(episodes, rng), rewards="categorical" if categorical else "gaussian")
+        sample = _sample(len(episodes), rng)
+        seen = episodes if sample is None else episodes[sample]
+        space = subspace(seen, rewards="categorical" if categorical else "gaussian")
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
         return None, ()
 
 
-def _sample(episodes: Episodes, rng: np.random.Generator) -> Episodes:
-    """Some of the sessions of a large log."""
-    if len(episodes) <= _SESSIONS:
-        return episodes
-    return episodes[np.sort(rng.permutation(len(episodes))[:_SESSIONS])]
+def _sample(n_episodes: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
+    """Some of the sessions of a large log; None: all."""
+    return None if n_episodes <= _SESSIONS else np.sort(rng.permutation(n_episodes)[:_SESSIONS])

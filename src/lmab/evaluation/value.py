@@ -11,6 +11,7 @@ from .._shapes import Array, Float
 from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabWarning, TooLarge
+from ..estimation import Estimate
 from ..model import LatentBandit
 from ..planning import Plan, policy_of
 from ..policies import Policy, walk
@@ -46,7 +47,7 @@ class Evaluation:
 
 def evaluate(
     policy: Policy | Plan,
-    source: LatentBandit | Episodes,
+    source: LatentBandit | Estimate | Episodes,
     *,
     horizon: int,
     n_episodes: int | None = None,
@@ -68,8 +69,9 @@ def evaluate(
     policy that logged them, from the logged propensities. `notes`, and a warning, say when the log cannot tell.
 
     Args:
-        policy: what to evaluate; of a plan, its policy.
-        source: a bandit, which need not be the model the policy was made from, or a log with propensities.
+        policy: what to evaluate; of a plan its policy.
+        source: a bandit, which need not be the model the policy was made from (of an estimate its bandit), or a log
+            with propensities.
         horizon: steps per session.
         n_episodes: sessions to simulate on a bandit; None asks for the exact value.
         method: for a log, "per-decision" (unbiased), "self-normalised" (less noise), or "doubly-robust" (with the
@@ -93,12 +95,13 @@ def evaluate(
         >>> bool(value.interval[0] < 2.98035 < value.interval[1])
         True
     """
-    if isinstance(policy, LatentBandit | Episodes):
+    if isinstance(policy, LatentBandit | Estimate | Episodes):
         raise InvalidArgument(
             f"policy must come before what it is evaluated on, evaluate(policy, bandit, horizon=...), "
             f"got a {type(policy).__name__}"
         )
     policy = policy_of(policy)
+    source = source.bandit if isinstance(source, Estimate) else source
     if isinstance(source, Episodes):
         if n_episodes is not None:
             raise InvalidArgument(f"n_episodes must be None for a log, got {n_episodes!r}")

@@ -11,6 +11,8 @@ from .l_ucrl import LUCRL as LUCRL
 from .l_ucrl import OptimisticPolicy as OptimisticPolicy
 from .learner import Learner as Learner
 from .learner import Task as Task
+from .result import Campaign as Campaign
+from .result import Course as Course
 from .result import Learned as Learned
 from .result import Phase as Phase
 from .run import Run as Run

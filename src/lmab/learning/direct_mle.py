@@ -14,7 +14,7 @@ from ..moments import subspace
 from ..policies import Thompson, Uniform
 from .core_sets import RANK
 from .exploration import Exploration
-from .learner import Learner, Task, floored, note_estimate, planned
+from .learner import Learner, Task, check_enough, floored, note_estimate, planned
 from .result import Campaign, Course
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
@@ -58,6 +58,7 @@ class DirectMLE(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
         n_uniform = task.n_episodes if self.thompson_rounds == 0 else -(-task.n_episodes // 2)
+        check_enough(task, n_uniform, self.n_contexts if isinstance(self.n_contexts, int) else 2)
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_uniform))
         for left in range(self.thompson_rounds, 0, -1):

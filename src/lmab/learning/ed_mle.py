@@ -12,7 +12,7 @@ from ..estimation import EM, estimate, reconstruct
 from ..model import Gaussian, LatentBandit
 from ..moments import Design
 from .core_sets import CORE_OPTIONS, as_core_arms, as_indicators, core_may_be_one_arm, core_plays, explore_core
-from .learner import Learner, Task, note_estimate, planned_on_estimate, share_out
+from .learner import Learner, Task, check_enough, note_estimate, planned_on_estimate, share_out
 from .result import Campaign, Course
 
 _EM = EM(restarts=8, tolerance=1e-7)
@@ -55,6 +55,7 @@ class EDMLE(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
         n_first, n_second = share_out(task.n_episodes, self.split)
+        check_enough(task, n_second, self.n_contexts)
         rank = self.n_contexts if self.rank is None else self.rank
         core = yield from explore_core(task, n_first, self.pairs, rank, course)
         episodes = yield from core_plays(task, core, n_second, rng, course)

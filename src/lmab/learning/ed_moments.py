@@ -13,7 +13,7 @@ from ..model import Bins, Categorical, LatentBandit
 from ..moments import Design
 from ..theory import identifiable
 from .core_sets import CORE_OPTIONS, core_may_be_one_arm, core_plays, core_set, uniform_plays
-from .learner import Learner, Task, note_estimate, planned_on_estimate, share_out
+from .learner import Learner, Task, check_enough, note_estimate, planned_on_estimate, share_out
 from .result import Campaign, Course
 
 
@@ -62,6 +62,7 @@ class EDMoments(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
         n_first, n_second = share_out(task.n_episodes, self.split)
+        check_enough(task, n_second, self.n_contexts)
         exploration = yield from uniform_plays(task, n_first, course)
         family, bins = task.rewards, None
         if family == "gaussian" and not identifiable(self.n_contexts, task.horizon):

@@ -12,7 +12,19 @@ from ..simulation import Environment
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """Sessions to be played: each a row of `actions`, or as `policy` decides. One of the two is None."""
+    """Sessions to be played: each a row of `actions`, or as `policy` decides. One of the two is None.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
+        >>> exploration = lmab.Exploration.of_policy("explore", lmab.Uniform(5), 100)
+        >>> exploration.after(30)
+        Exploration(explore: 70 episodes, Uniform)
+        >>> exploration.on(environment)
+        Episodes(100 episodes, 400 steps, 5 arms)
+        >>> lmab.Exploration.of_actions("each arm", np.repeat(np.arange(5), 4).reshape(5, 4)).on(environment)
+        Episodes(5 episodes, 20 steps, 5 arms)
+    """
 
     phase: str  # what they are for
     n_episodes: int

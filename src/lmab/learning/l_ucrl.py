@@ -19,6 +19,7 @@ from .exploration import Exploration
 from .learner import (
     Learner,
     Task,
+    check_enough,
     floored,
     note_estimate,
     planned_on_estimate,
@@ -97,6 +98,7 @@ class LUCRL(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         n_start, _ = share_out(task.n_episodes, self.start)
+        check_enough(task, n_start, self.n_contexts)
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..checks import check_count
+from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..estimation import Estimate
 from ..model import LatentBandit
@@ -21,7 +21,14 @@ CERTIFIED = Certified()
 
 @dataclass(frozen=True)
 class Task:
-    """What every learner is told: the environment's size, the budget, the rewards, and how to plan."""
+    """What every learner is told: the environment's size, the budget, the rewards, and how to plan.
+
+    Examples:
+        >>> import lmab
+        >>> task = lmab.Task(n_arms=5, horizon=4, n_episodes=1000)
+        >>> task.n_episodes, task.planner.gap
+        (1000, 0.01)
+    """
 
     n_arms: int
     horizon: int
@@ -29,15 +36,39 @@ class Task:
     planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
-    values: tuple[float, ...] | None = None  # of categorical rewards, where some may not have been seen yet
+    values: Sequence[float] | None = None  # of categorical rewards, where some may not be seen; made a rising tuple
 
     def __post_init__(self) -> None:
         for name in ("n_arms", "horizon", "n_episodes"):
             check_count(name, getattr(self, name))
+        if self.values is not None:
+            known = np.unique(check_array("values", self.values, ndim=1))
+            object.__setattr__(self, "values", tuple(known.tolist()))
 
 
 class Learner(ABC):
-    """A way to learn. A learner never changes: the course of one attempt is `campaign`'s, kept by a `Run`."""
+    """A way to learn. A learner never changes: the course of one attempt is `campaign`'s, kept by a `Run`.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import numpy as np, lmab
+        >>> @dataclass(frozen=True)
+        ... class BestOfUniform(lmab.Learner):
+        ...     '''Plays at random, then stays with the arm that paid most on average.'''
+        ...     def campaign(self, task, *, rng):
+        ...         course = lmab.Course()
+        ...         uniform = lmab.Uniform(task.n_arms, horizon=task.horizon)
+        ...         plan = lmab.Exploration.of_policy("explore", uniform, task.n_episodes)
+        ...         seen = yield from course.explore(plan)
+        ...         counts, sums = (np.bincount(seen.actions, w, minlength=task.n_arms) for w in (None, seen.rewards))
+        ...         arm = int((sums / np.maximum(counts, 1)).argmax())
+        ...         return course.learned(lmab.Stationary(arm, horizon=task.horizon), None)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
+        >>> lmab.learn(environment, BestOfUniform(), n_episodes=500, rng=0)
+        Learned(Stationary from 500 episodes: explore 500)
+        >>> lmab.testing.check_learner(BestOfUniform())
+        Report(BestOfUniform keeps 10 laws)
+    """
 
     @abstractmethod
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
@@ -80,6 +111,15 @@ def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> Late
     Values that are known to exist, but were never seen, join it with that probability.
     """
     return replace(bandit, rewards=bandit.rewards.floored(FLOOR, values))
+
+
+def check_enough(task: Task, n_fitted: int, n_contexts: int) -> None:
+    """Raise before anything is played when the fit would have fewer episodes than contexts."""
+    if n_fitted < n_contexts:
+        raise InvalidArgument(
+            f"n_episodes must leave at least {n_contexts} episodes for the fit, one for each context, "
+            f"got {task.n_episodes}, which leaves {n_fitted}"
+        )
 
 
 def share_out(n_episodes: int, fraction: float) -> tuple[int, int]:

@@ -66,7 +66,25 @@ class Learned:
 
 
 class Course:
-    """Collects the phases of one course; phases of the same name are one."""
+    """Collects the phases of one course; phases of the same name are one.
+
+    In a campaign, `episodes = yield from course.explore(exploration)` has sessions played and notes what they cost and
+    earned, `course.note(name, **facts)` notes what a computation found, and `return course.learned(...)` ends it.
+
+    Examples:
+        >>> import lmab
+        >>> course = lmab.Course()
+        >>> exploring = course.explore(lmab.Exploration.of_policy("explore", lmab.Uniform(5), 2))
+        >>> next(exploring)  # what a Run asks for
+        Exploration(explore: 2 episodes, Uniform)
+        >>> try:
+        ...     exploring.send(lmab.Episodes.from_arrays([[0, 1], [4, 2]], [[1.0, 0.0], [1.0, 1.0]], n_arms=5))
+        ... except StopIteration as end:
+        ...     episodes = end.value
+        >>> course.note("count", most=3)
+        >>> course.learned(lmab.Stationary(2), None)
+        Learned(Stationary from 2 episodes: explore 2)
+    """
 
     def __init__(self) -> None:
         self._phases: dict[str, Phase] = {}

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..checks import Rng, check_array, check_rng
+from ..checks import Rng, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument
 from ..planning import Planner
+from ..records import encode
 from ..simulation import Environment
-from .configuration import encode
 from .exploration import Exploration
 from .learner import CERTIFIED, Learner, Task
 from .result import Learned
@@ -26,6 +26,11 @@ class Run:
 
     A run is its learner, its task, a seed and the episodes told so far. That is what a file holds; loading it goes
     through the same course again, to the same bits.
+
+    Args:
+        learner: who learns.
+        task: what it is told; or give the fields of the `Task` (`n_arms`, `horizon`, `n_episodes` and so on) by name.
+        rng: the learner's own randomness.
 
     Examples:
         >>> import numpy as np, lmab
@@ -42,24 +47,13 @@ class Run:
         (True, 1000)
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        *,
-        n_arms: int,
-        horizon: int,
-        n_episodes: int,
-        rng: Rng,
-        planner: Planner = CERTIFIED,
-        time_limit: float = 60.0,
-        rewards: str | None = None,
-        values: Sequence[float] | None = None,
-    ) -> None:
+    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng, **settings: Any) -> None:
         if not isinstance(learner, Learner):
             raise InvalidArgument(f"learner must be a Learner such as DirectMLE(4), got {learner!r}")
+        if task is not None and settings:
+            raise InvalidArgument(f"task must be given alone, got {', '.join(settings)} beside it")
+        task = Task(**settings) if task is None else task
         rng = check_rng(rng, "a learner explores at random")
-        known = None if values is None else tuple(np.unique(check_array("values", values, ndim=1)).tolist())
-        task = Task(n_arms, horizon, n_episodes, planner, time_limit, rewards, known)
         self._begin(learner, task, int(rng.integers(2**63)))
 
     def _begin(self, learner: Learner, task: Task, seed: int) -> None:
@@ -181,17 +175,8 @@ def learn(
         >>> value > 0.97 * lmab.evaluate(genie.policy, bandit, horizon=5).mean
         True
     """
-    run = Run(
-        learner,
-        n_arms=environment.n_arms,
-        horizon=environment.horizon,
-        n_episodes=n_episodes,
-        rng=rng,
-        planner=planner,
-        time_limit=time_limit,
-        rewards=rewards,
-        values=values,
-    )
+    task = Task(environment.n_arms, environment.horizon, n_episodes, planner, time_limit, rewards, values)
+    run = Run(learner, task, rng=rng)
     while not run.finished:
         run.tell(run.ask().on(environment))
         if progress is not None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..estimation import EM, TensorDecomposition
 from ..files import Record
-from ..planning import QMDP, Certified, Exact, Lookahead, PointBased
-from .configuration import decode
+from ..model import LatentBandit
+from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
+from ..records import Makers, decode_any
 from .direct_mle import DirectMLE
 from .ed_mle import EDMLE
 from .ed_moments import EDMoments
@@ -23,14 +24,26 @@ from .ucb import UCB
 LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCRL, UCB, HistoryUCBVI, Genie)
 
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
-_MAKERS: dict[str, Callable[..., Any]] = {
-    maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, TensorDecomposition)
+_MAKERS: Makers = {
+    "bandit": LatentBandit.from_record,
+    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, TensorDecomposition)},
 }
 
 
 def restore_run(record: Record) -> Run:
     """The run that a record describes; what it computed is computed again."""
-    learner, task = (decode(record.records[name], _MAKERS) for name in ("learner", "task"))
+    makers = {**_own(Learner), **_own(Planner), **_MAKERS}
+    learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
     n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
     told = [episodes_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
     return Run.resume(learner, task, record.fields["seed"], told)
+
+
+def _own(base: Any) -> dict[str, Callable[..., Any]]:
+    """The classes below `base` that the program has defined, by name; of two with one name the later."""
+    found: dict[str, Callable[..., Any]] = {}
+    todo = list(base.__subclasses__())
+    for cls in todo:
+        todo += cls.__subclasses__()
+        found[cls.__name__] = cls
+    return found

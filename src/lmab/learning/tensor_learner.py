@@ -11,7 +11,7 @@ from ..errors import InvalidArgument
 from ..estimation import TensorDecomposition, estimate
 from ..policies import Uniform
 from .exploration import Exploration
-from .learner import Learner, Task, note_estimate, planned_on_estimate
+from .learner import Learner, Task, check_enough, note_estimate, planned_on_estimate
 from .result import Campaign, Course
 
 _DECOMPOSITION = TensorDecomposition(features="free")
@@ -41,6 +41,7 @@ class Tensor(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         if task.horizon < 3:
             raise InvalidArgument(f"horizon must be at least 3 for third moments, got {task.horizon}")
+        check_enough(task, task.n_episodes, self.n_contexts)
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         episodes = yield from course.explore(Exploration.of_policy("explore", uniform, task.n_episodes))

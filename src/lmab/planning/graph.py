@@ -11,7 +11,7 @@ from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical, LatentBandit
-from ..policies import NONE, Policy, State, restore, walk
+from ..policies import NONE, Policy, State, restore_policy, walk
 
 OFF = NONE  # a session that left the graph, by another arm or an impossible reward
 
@@ -96,7 +96,7 @@ class PolicyGraph(Policy):
 
     @classmethod
     def from_record(cls, record: files.Record) -> PolicyGraph:
-        source = restore(record.records["source"])
+        source = restore_policy(record.records["source"])
         return cls(source, record.arrays["arms"], record.arrays["following"], **record.fields)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..checks import check_count
 from ..errors import InvalidArgument
+from ..estimation import Estimate
 from ..model import LatentBandit
 from .certified import Certified
 from .clock import Bounds, Clock
@@ -70,7 +71,7 @@ def plan(
     """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
 
     Args:
-        bandit: the model to plan for, or what holds one as its `.bandit`, such as an `Estimate`.
+        bandit: the model to plan for, or what holds one as its `.bandit`; a plan remembers the `Estimate` it is for.
         horizon: steps per session.
         method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
@@ -89,20 +90,19 @@ def plan(
         >>> plan.policy.act_on([(0, 0.0)])
         1
     """
-    bandit = _bandit(bandit)
+    model = _bandit(bandit)
     _check_method(method)
     check_count("horizon", horizon)
     check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
-    problem = Problem.of(bandit, horizon, bins)
-    if not repeats:
-        if horizon > bandit.n_arms:
-            raise InvalidArgument(f"horizon must be at most the {bandit.n_arms} arms without repeats, got {horizon}")
-        return replace(method.solve_without_repeats(problem, Clock(time_limit, progress)), repeats=False)
-    if isinstance(method, _COMPILED):
+    if not repeats and horizon > model.n_arms:
+        raise InvalidArgument(f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}")
+    if repeats and isinstance(method, _COMPILED):
         _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
-    return method.solve(problem, Clock(time_limit, progress))
+    problem, clock = Problem.of(model, horizon, bins), Clock(time_limit, progress)
+    made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
+    return replace(made, repeats=repeats, estimate=_estimate(bandit))
 
 
 def _bandit(given: Any) -> LatentBandit:
@@ -113,6 +113,10 @@ def _bandit(given: Any) -> LatentBandit:
             f"{type(given).__name__}"
         )
     return bandit
+
+
+def _estimate(given: object) -> Estimate | None:
+    return given if isinstance(given, Estimate) else None
 
 
 def _check_method(method: Any) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from .. import _moved, files, records
 from .._notebook import card, percent
+from ..checks import check_count
 from ..errors import InvalidArgument
-from ..policies import Policy
+from ..estimation import Estimate
+from ..policies import Policy, restore_policy
 from ..status import Status
 from .clock import Bounds
 
@@ -37,6 +44,7 @@ class Plan:
     message: str  # what was done and what it means, in a sentence or two
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
+    estimate: Estimate | None = field(repr=False, default=None)  # what it was planned on, where that was an estimate
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", _status(self.status))
@@ -48,6 +56,29 @@ class Plan:
         if difference == 0:
             return 0.0
         return difference / abs(self.lower) if self.lower else float("inf")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`, with the policy and the estimate; `lmab.load` gives the same plan back."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        plain = records.encode(self, "plan", without=("policy", "trace", "estimate"))
+        nested = {"policy": self.policy.record()}
+        if self.estimate is not None:
+            nested["estimate"] = self.estimate.record()
+        return files.Record(plain.kind, plain.fields, {"trace": np.array(self.trace).reshape(-1, 3)}, nested)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Plan:
+        check_count("horizon", record.fields["horizon"])
+        found = record.records.get("estimate")
+        return records.decode(
+            record,
+            cls,
+            policy=restore_policy(record.records["policy"]),
+            trace=tuple(Bounds(*row) for row in record.arrays["trace"].tolist()),
+            estimate=None if found is None else Estimate.from_record(found),
+        )
 
     def _repr_html_(self) -> str:
         rows = {
@@ -64,12 +95,17 @@ class Plan:
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
         return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return _moved.forward(self, "policy", name)
+
 
 def _status(text: str) -> Status:
     """The status of that name: a planner may say it as text."""
     if text not in list(Status):
         raise InvalidArgument(f"status must be one of {', '.join(map(repr, Status))}, got {text!r}")
-    return Status(text)  # type: ignore[call-arg]  # mypy takes the look-up of a member for the making of one
+    return Status(text)
 
 
 def policy_of(given: Policy | Plan) -> Policy:

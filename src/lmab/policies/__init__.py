@@ -8,7 +8,7 @@ from .policy import BeliefPolicy as BeliefPolicy
 from .policy import Policy as Policy
 from .policy import State as State
 from .policy import best_allowed as best_allowed
-from .policy import restore as restore
+from .policy import restore_policy as restore_policy
 from .small import MUCB as MUCB
 from .small import FixedSequence as FixedSequence
 from .small import Greedy as Greedy

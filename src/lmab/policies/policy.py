@@ -65,7 +65,7 @@ class Policy(ABC):
     n_arms: int | None = None  # None: any arm number is fine
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Note under which kind files know the class; only `restore` reads that."""
+        """Note under which kind files know the class; only `restore_policy` reads that."""
         super().__init_subclass__(**arguments)
         kind = vars(cls).get("kind")
         if kind is None:
@@ -143,16 +143,18 @@ class Policy(ABC):
         return None
 
     def _initial_memory(self) -> Float[Array, "K"]:
+        """What a session remembers before its first step; by default nothing."""
         return np.empty(0)
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        """What n sessions remember after one more step: a new array, since the old state stays valid."""
         return state.memory
 
     @abstractmethod
     def _choose(
         self, state: State, allowed: Bool[Array, "n A"] | None, rng: np.random.Generator | None
     ) -> Integer[Array, "n"]:
-        """One arm per session."""
+        """One arm per session; `rng` is a generator where the policy is not deterministic, else None or unused."""
 
     def _mask(self, allowed: Any, n: int) -> Bool[Array, "n A"]:
         mask = np.asarray(allowed, dtype=bool)
@@ -170,6 +172,14 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
     """The allowed arm with the highest score; the lowest number among equals.
 
     Scores within rounding of each other are equal, so that a decision does not hang on the order of a sum.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lmab.policies import best_allowed
+        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]))
+        array([1])
+        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]), np.array([[True, False, True]]))
+        array([2])
     """
     if allowed is not None:
         scores = np.where(allowed, scores, -np.inf)
@@ -222,7 +232,7 @@ class BeliefPolicy(Policy):
         return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
 
 
-def restore(record: files.Record) -> Policy:
+def restore_policy(record: files.Record) -> Policy:
     """The policy of any imported class, a user's own among them, that `record` describes."""
     if record.kind not in _KINDS:
         raise InvalidFile(

@@ -6,7 +6,7 @@ import numpy as np
 
 from .charts import Frame, line, points
 from .contents import Contents
-from .heldout import HeldOut
+from .held_out import HeldOut
 from .markup import Markup, element, join
 
 _NOTHING = Markup("")

@@ -17,7 +17,7 @@ from ..model import LatentBandit
 from ..planning import Plan, Tree, plan, policy_of
 from ..policies import Policy
 from ..simulation import check_fits
-from .heldout import HeldOut, look
+from .held_out import HeldOut, look
 from .tree_picture import first_steps
 
 _SEED = 0  # of the sessions that are simulated where no exact value exists
@@ -92,7 +92,7 @@ def gather(
         check_fits(policy_of(policy), bandit, steps)
     if isinstance(policy, Plan) and steps != policy.horizon:
         raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
-    repeats = policy is None or policy_of(policy).repeats
+    repeats = policy is None or policy.repeats
     made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
     chosen = made.policy if policy is None else policy_of(policy)
     worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)

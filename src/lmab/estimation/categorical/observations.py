@@ -9,7 +9,7 @@ import numpy as np
 from ..._shapes import Array, Float, Integer
 from ...data import Episodes
 from ...model import Categorical, LatentBandit
-from ..heldout import log_likelihoods
+from ..held_out import log_likelihoods
 from ..information import Information
 from ..observations import Observations, count_parameters
 from ..passes import SERIAL, Passes

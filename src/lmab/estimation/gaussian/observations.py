@@ -10,7 +10,7 @@ from ..._shapes import Array, Float, Integer
 from ...data import Episodes
 from ...errors import InvalidArgument
 from ...model import Gaussian, LatentBandit
-from ..heldout import log_likelihoods
+from ..held_out import log_likelihoods
 from ..information import Information
 from ..observations import Observations, count_parameters
 from ..passes import SERIAL, Passes

@@ -1,0 +1,132 @@
+"""Brute force on small cases: every history is enumerated, and nothing of the package is used but the inputs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array
+
+History = tuple[tuple[int, float], ...]
+Shares = Callable[[History], Sequence[float]]  # the probability of each arm after a history
+
+
+def likelihood(weights: Any, probabilities: Any, values: Sequence[float], history: History) -> Array:
+    """w_m * prod_t P(r_t | m, a_t), for every context m."""
+    joint = []
+    for weight, context in zip(weights, probabilities, strict=True):
+        product = float(weight)
+        for arm, reward in history:
+            product *= context[arm][list(values).index(reward)]
+        joint.append(product)
+    return np.array(joint)
+
+
+def histories(decide: Callable[[History], int], values: Sequence[float], horizon: int) -> list[History]:
+    """Every history of `horizon` steps that the deterministic rule `decide` can produce."""
+    found = []
+    for rewards in itertools.product(values, repeat=horizon):
+        history: History = ()
+        for reward in rewards:
+            history = (*history, (decide(history), reward))
+        found.append(history)
+    return found
+
+
+def policy_value(
+    weights: Any, probabilities: Any, values: Sequence[float], decide: Callable[[History], int], horizon: int
+) -> float:
+    """Expected total reward of `decide`, as the sum over all histories of probability times reward."""
+    return sum(
+        float(likelihood(weights, probabilities, values, history).sum()) * sum(reward for _, reward in history)
+        for history in histories(decide, values, horizon)
+    )
+
+
+def mixed_value(weights: Any, probabilities: Any, values: Sequence[float], shares: Shares, horizon: int) -> float:
+    """Expected total reward of a rule that may draw its arms: `shares` gives their probabilities after a history."""
+
+    def value(mass: Sequence[float], history: History) -> float:
+        if len(history) == horizon or sum(mass) <= 0:
+            return 0.0
+        total = 0.0
+        for arm, share in enumerate(shares(history)):
+            if share > 0:
+                for z, reward in enumerate(values):
+                    after = _after(mass, probabilities, arm, z)
+                    total += share * (sum(after) * reward + value(after, (*history, (arm, reward))))
+        return total
+
+    return value([float(weight) for weight in weights], ())
+
+
+def optimal_value(
+    weights: Any, probabilities: Any, values: Sequence[float], horizon: int, *, repeats: bool = True
+) -> float:
+    """The best expected total reward over all history-dependent policies, by plain recursion.
+
+    Without repeats: over those that play no arm twice.
+    """
+
+    def best(mass: Sequence[float], left: int, arms: frozenset[int]) -> float:
+        if left == 0 or sum(mass) <= 0:
+            return 0.0
+        choices = []
+        for arm in arms:
+            total = 0.0
+            for z, value in enumerate(values):
+                after = _after(mass, probabilities, arm, z)
+                total += sum(after) * value + best(after, left - 1, arms if repeats else arms - {arm})
+            choices.append(total)
+        return max(choices)
+
+    return best([float(weight) for weight in weights], horizon, frozenset(range(len(probabilities[0]))))
+
+
+def _after(mass: Sequence[float], probabilities: Any, arm: int, z: int) -> list[float]:
+    return [float(m * context[arm][z]) for m, context in zip(mass, probabilities, strict=True)]
+
+
+def gaussian_grid(means: Any, scale: float, n: int = 20_001) -> Array:
+    """Evenly spaced rewards that hold all but a vanishing part of normal rewards with these means."""
+    means = np.asarray(means)
+    return np.linspace(means.min() - 8 * scale, means.max() + 8 * scale, n)
+
+
+def gaussian_two_steps(weights: Any, means: Any, scale: float, first: int, second: Callable[[Array], Array]) -> float:
+    """What two steps earn with normal rewards: arm `first`, then `second(rewards)`, one arm for each first reward.
+
+    An integral over the first reward, by the trapezoidal rule on `gaussian_grid`.
+    """
+    weights, means = np.asarray(weights), np.asarray(means)
+    grid = gaussian_grid(means, scale)
+    joint = _joint(weights, means, scale, first, grid)
+    arms = np.asarray(second(grid))
+    return float(weights @ means[:, first] + _integral((joint * means[:, arms]).sum(axis=0), grid))
+
+
+def gaussian_optimum(weights: Any, means: Any, scale: float, *, repeats: bool = True) -> float:
+    """The best that two steps can earn with normal rewards, by the same integral."""
+    weights, means = np.asarray(weights), np.asarray(means)
+    grid, n_arms = gaussian_grid(means, scale), means.shape[1]
+    choices = []
+    for first in range(n_arms):
+        arms = [arm for arm in range(n_arms) if repeats or arm != first]
+        joint = _joint(weights, means, scale, first, grid)
+        best = (means[:, arms].T @ joint).max(axis=0)
+        choices.append(float(weights @ means[:, first] + _integral(best, grid)))
+    return max(choices)
+
+
+def _joint(weights: Array, means: Array, scale: float, arm: int, grid: Array) -> Array:
+    """Weight times density of every reward of the grid, one row per context."""
+    distance = (grid[None] - means[:, arm, None]) / scale
+    return weights[:, None] * np.exp(-(distance**2) / 2) / (scale * math.sqrt(2 * math.pi))
+
+
+def _integral(heights: Array, grid: Array) -> float:
+    return float(((heights[1:] + heights[:-1]) / 2 * np.diff(grid)).sum())

@@ -1,0 +1,334 @@
+"""check_policy: the laws that every policy keeps, whoever wrote it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import Record
+from ..loading import load
+from ..model import LatentBandit
+from ..policies import Policy
+from .report import Law, Report, expect, expect_refusal, keep, refusal
+from .sessions import Sessions, decide, decide_all
+
+_LONG = 200  # characters that a repr may have
+_MANY = 4000  # sessions whose arms are counted
+
+
+def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
+    """Check that `policy` keeps the laws of policies on sessions of `bandit`.
+
+    The laws: one session and n sessions agree; `act_on` is stepping; a policy without chance repeats itself, one with
+    chance asks for `rng` and plays as often as its `distribution` says; masks are respected; observing changes no
+    state; `order_free`, `adaptive`, `repeats`, `n_arms` and `horizon` say the truth; bad arguments are refused by name;
+    a saved policy makes the same decisions; the repr is short.
+
+    Args:
+        policy: what to check.
+        bandit: where its sessions come from; it must have the policy's arms.
+
+    Returns:
+        A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.
+
+    Examples:
+        >>> import lmab
+        >>> from lmab.testing import check_policy
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> check_policy(lmab.Greedy(bandit), bandit)
+        Report(Greedy keeps 20 laws)
+    """
+    return keep(type(policy).__name__, LAWS, Sessions(policy, bandit))
+
+
+def _arms_are_numbers(case: Sessions) -> None:
+    for step, state in enumerate(case.states()):
+        arms = decide(case.policy, state)
+        fine = isinstance(arms, np.ndarray) and arms.shape == (case.n,) and np.issubdtype(arms.dtype, np.integer)
+        expect(fine, f"act on {case.n} sessions must return an array of {case.n} integers, got {arms!r} at step {step}")
+        n_arms = case.bandit.n_arms
+        low, high = int(arms.min()), int(arms.max())
+        expect(low >= 0 and high < n_arms, f"arms must be in 0..{n_arms - 1}, got {low} to {high} at step {step}")
+    arm = decide(case.policy, case.policy.start())
+    expect(type(arm) is int, f"act on one session must return an int, got {arm!r}, a {type(arm).__name__}")
+
+
+def _one_and_many(case: Sessions) -> None:
+    together = case.states()
+    for session in range(4):
+        for step, alone in enumerate(case.states_of(session)):
+            after = f"after {case.history(session, step)}"
+            expect(alone.step == together[step].step == step, f"{after} the state must be at step {step}")
+            if case.policy.deterministic:
+                mine, theirs = decide(case.policy, alone), int(decide_all(case.policy, together[step])[session])
+                expect(mine == theirs, f"{after} one session plays arm {mine}, the same among {case.n} arm {theirs}")
+            else:
+                same = np.allclose(alone.memory[0], together[step].memory[session], rtol=1e-9, atol=0, equal_nan=True)
+                expect(same, f"{after} one session remembers something else than the same session among {case.n}")
+
+
+def _act_on_is_stepping(case: Sessions) -> None:
+    rng = [None if case.policy.deterministic else np.random.default_rng(5) for _ in range(2)]
+    for session in range(4):
+        for step, state in enumerate(case.states_of(session)):
+            history = case.history(session, step)
+            mine, theirs = case.policy.act_on(history, rng=rng[0]), case.policy.act(state, rng=rng[1])
+            expect(mine == theirs, f"act_on({history}) is arm {mine}, stepping there plays arm {theirs}")
+
+
+def _repeats_itself(case: Sessions) -> None:
+    for step, state in enumerate(case.states()):
+        first = decide_all(case.policy, state)
+        for _ in range(3):
+            again = decide_all(case.policy, state)
+            how = "without a generator" if case.policy.deterministic else "with the same seed"
+            seen = f"at step {step}, asked twice {how}, it plays {first.tolist()} and {again.tolist()}"
+            expect(np.array_equal(first, again), seen)
+
+
+def _asks_for_rng(case: Sessions) -> None:
+    if case.policy.deterministic:
+        return  # it says that it is deterministic
+    expect_refusal(lambda: case.policy.act(case.policy.start()), "acting without rng", "rng")
+
+
+def _probabilities(case: Sessions) -> str | None:
+    n_arms = case.bandit.n_arms
+    if not case.policy.deterministic:
+        unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
+        if unknown is not None:
+            return unknown
+    for step, state in enumerate(case.states()):
+        found = case.policy.distribution(state, n_arms=n_arms)
+        expect(found.shape == (case.n, n_arms), f"distribution must be {(case.n, n_arms)}, got {found.shape}")
+        total = found.sum(axis=1)
+        fine = (found >= 0).all() and np.allclose(total, 1, atol=1e-9)
+        expect(fine, f"at step {step} rows must be >= 0 and sum to 1, got sums {total.tolist()}, least {found.min()}")
+    return None
+
+
+def _plays_as_often(case: Sessions) -> str | None:
+    n_arms = case.bandit.n_arms
+    if not case.policy.deterministic:
+        unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
+        if unknown is not None:
+            return unknown
+    for session in range(3):
+        state = case.policy.start(_MANY)
+        history = case.history(session, min(session, case.n_steps - 1))
+        for arm, reward in history:
+            state = case.policy.observe(state, np.full(_MANY, arm), np.full(_MANY, reward))
+        told = case.policy.distribution(state, n_arms=n_arms)[0]
+        shares = np.bincount(decide_all(case.policy, state), minlength=n_arms) / _MANY
+        off = np.abs(shares - told) > 5 * np.sqrt(told * (1 - told) / _MANY) + 1e-9
+        seen = f"after {history} distribution says {told.tolist()}, {_MANY} sessions play {shares.tolist()}"
+        expect(not off.any(), seen)
+    return None
+
+
+def _masks(case: Sessions) -> None:
+    rng, n_arms = np.random.default_rng(3), case.bandit.n_arms
+    for step, state in enumerate(case.states()):
+        rows = rng.random((case.n, n_arms)) < 0.4
+        rows[np.arange(case.n), rng.integers(n_arms, size=case.n)] = True
+        for mask in (rows, rows[0], rows[0].tolist()):
+            arms = decide_all(case.policy, state, allowed=mask)
+            fine = np.broadcast_to(np.asarray(mask), rows.shape)[np.arange(case.n), arms]
+            seen = f"at step {step} allowed={np.asarray(mask).astype(int).tolist()} (1: may be played) plays"
+            expect(fine.all(), f"{seen} {arms.tolist()}")
+    for arm in range(n_arms):
+        only = np.arange(n_arms) == arm
+        chosen = decide(case.policy, case.policy.start(), allowed=only)
+        expect(chosen == arm, f"with only arm {arm} allowed it plays arm {chosen}")
+
+
+def _all_allowed(case: Sessions) -> None:
+    if not case.policy.deterministic:
+        return  # it plays at random
+    for step, state in enumerate(case.states()):
+        free, masked = (decide_all(case.policy, state, allowed=a) for a in (None, np.ones(case.bandit.n_arms, bool)))
+        seen = f"at step {step} it plays {free.tolist()}, and {masked.tolist()} with every arm allowed"
+        expect(np.array_equal(free, masked), seen)
+
+
+def _bad_masks(case: Sessions) -> None:
+    n_arms = case.bandit.n_arms
+    one_row = np.ones((case.n, n_arms), bool)
+    one_row[2] = False
+    for what, state, mask in (
+        ("a mask without an arm", case.policy.start(), np.zeros(n_arms, bool)),
+        ("a mask with a row without an arm", case.policy.start(case.n), one_row),
+        ("a mask with too many rows", case.policy.start(2), np.ones((3, n_arms), bool)),
+    ):
+        expect_refusal(lambda state=state, mask=mask: decide(case.policy, state, allowed=mask), what, "allowed")  # type: ignore[misc]
+
+
+def _observing(case: Sessions) -> None:
+    arms, rewards = case.played
+    for step, state in enumerate(case.states()):
+        memory, single = state.memory.copy(), state.single
+        first = case.policy.observe(state, arms[step], rewards[step])
+        kept = first.memory.copy()
+        other = np.roll(arms[step], 1), np.roll(rewards[step], 1)
+        case.policy.observe(state, *other)
+        again = case.policy.observe(state, arms[step], rewards[step])
+        same = np.array_equal(state.memory, memory, equal_nan=True) and (state.step, state.single) == (step, single)
+        expect(same, f"observe at step {step} changed the state it was given")
+        alike = np.array_equal(first.memory, kept, equal_nan=True) and np.array_equal(first.memory, again.memory, True)
+        expect(alike, f"observing the same at step {step} twice, with another session between, gave other states")
+        fine = (first.step, first.single) == (step + 1, single)
+        expect(fine, f"the state after step {step} must be at step {step + 1}, got {first.step}")
+
+
+def _order_free(case: Sessions) -> None:
+    if not case.policy.order_free:
+        return  # it says that the order matters
+    rng = np.random.default_rng(4)
+    arms, rewards = case.played
+    for step in range(2, case.n_steps):
+        for _ in range(3):
+            order = rng.permutation(step)
+            states = [case.policy.start(case.n)] * 2
+            for pair in zip(range(step), order, strict=True):
+                states = [case.policy.observe(s, arms[t], rewards[t]) for s, t in zip(states, pair, strict=True)]
+            chosen = [decide_all(case.policy, state) for state in states]
+            off = np.flatnonzero(chosen[0] != chosen[1])
+            if len(off):
+                history = case.history(off[0], step)
+                shuffled = [history[t] for t in order]
+                plays = [int(arms[off[0]]) for arms in chosen]
+                expect(False, f"it plays arm {plays[0]} after {history} and arm {plays[1]} after {shuffled}")
+
+
+def _adaptive(case: Sessions) -> None:
+    if case.policy.adaptive:
+        return  # it says that it looks at rewards
+    arms, rewards = case.played
+    states = [case.policy.start(case.n)] * 2
+    for step in range(case.n_steps - 1):
+        others = np.roll(rewards[step], 1)
+        states = [case.policy.observe(s, arms[step], r) for s, r in zip(states, (rewards[step], others), strict=True)]
+        mine, theirs = (decide_all(case.policy, state) for state in states)
+        seen = f"the same arms with other rewards lead to {mine.tolist()} and {theirs.tolist()} at step {step + 1}"
+        expect(np.array_equal(mine, theirs), seen)
+
+
+def _size(case: Sessions) -> None:
+    n_arms = case.policy.n_arms
+    if n_arms is not None:
+        expect(n_arms == case.bandit.n_arms, f"n_arms is {n_arms}, the bandit has {case.bandit.n_arms} arms")
+        start, reward = case.policy.start(), float(case.played[1][0, 0])
+        expect_refusal(lambda: case.policy.observe(start, n_arms, reward), f"observing arm {n_arms} of {n_arms}", "arm")
+    labels = case.policy.arm_labels
+    fine = labels is None or len(labels) == case.bandit.n_arms
+    expect(fine, f"arm_labels must be None or {case.bandit.n_arms} labels, got {labels!r}")
+
+
+def _repeats(case: Sessions) -> None:
+    if case.policy.repeats:
+        return  # it says that it may play an arm twice
+    _, rewards = case.played
+    steps = min(case.n_steps, case.bandit.n_arms)
+    state, mine = case.policy.start(case.n), np.empty((case.n, 0), np.int64)
+    for step in range(steps):
+        chosen = decide_all(case.policy, state)
+        again = np.flatnonzero((mine == chosen[:, None]).any(axis=1))
+        mine = np.column_stack([mine, chosen])
+        expect(not len(again), f"repeats is False, but a session plays the arms {mine[again[:1]].ravel().tolist()}")
+        state = case.policy.observe(state, chosen, rewards[step])
+
+
+def _horizon(case: Sessions) -> None:
+    horizon = case.policy.horizon
+    state = case.policy.start()
+    arm, reward = case.history(0, 1)[0]
+    for step in range(horizon or 3 * case.n_steps):
+        try:
+            decide(case.policy, state)
+        except ValueError as error:
+            expect(False, f"horizon is {horizon}, but at step {step} it refuses to act: {error}")
+        state = case.policy.observe(state, arm, reward)
+    if horizon is not None:
+        expect_refusal(lambda: decide(case.policy, state), f"acting at step {horizon}, past the horizon", "horizon")
+
+
+def _bad_observations(case: Sessions) -> None:
+    policy, reward = case.policy, float(case.played[1][0, 0])
+    one, two = policy.start(), policy.start(2)
+    expect_refusal(lambda: policy.observe(one, -1, reward), "observing arm -1", "arm")
+    expect_refusal(lambda: policy.observe(one, 0.5, reward), "observing arm 0.5", "arm")
+    expect_refusal(lambda: policy.observe(two, np.array([0]), np.array([reward])), "one arm for two sessions", "arm")
+    expect_refusal(lambda: policy.observe(two, np.array([0, 0]), reward), "one reward for two sessions", "reward")
+    expect_refusal(lambda: policy.start(0), "starting 0 sessions", "n must be", "sessions")
+
+
+def _saved(case: Sessions) -> None:
+    policy = case.policy
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.lmab"
+        policy.save(path)
+        again = load(path)
+    expect(type(again) is type(policy), f"the file gives a {type(again).__name__}")
+    for name in ("horizon", "n_arms", "arm_labels", "deterministic", "adaptive", "order_free"):
+        mine, theirs = getattr(policy, name), getattr(again, name)
+        expect(mine == theirs, f"{name} is {mine!r} before and {theirs!r} after")
+    for step, states in enumerate(zip(case.states(), case.states(again), strict=True)):
+        mine, theirs = (decide_all(p, s, seed=7) for p, s in zip((policy, again), states, strict=True))
+        off = np.flatnonzero(mine != theirs)
+        if len(off):
+            history = case.history(off[0], step)
+            expect(False, f"after {history} it plays arm {mine[off[0]]}, the loaded one arm {theirs[off[0]]}")
+
+
+def _never_changes(case: Sessions) -> None:
+    before = case.policy.record()
+    for state in case.states():
+        decide(case.policy, state)
+    expect(same_record(before, case.policy.record()), "record() was another before some sessions were played")
+
+
+def _short(case: Sessions) -> None:
+    text = repr(case.policy)
+    short = len(text) <= _LONG and "\n" not in text
+    expect(short, f"repr must be one line of at most {_LONG} characters, got {text!r}")
+
+
+def same_record(first: Record, second: Record) -> bool:
+    """The same bits."""
+    return (
+        (first.kind, first.fields) == (second.kind, second.fields)
+        and (first.arrays.keys(), first.records.keys()) == (second.arrays.keys(), second.records.keys())
+        and all(_same_array(first.arrays[name], second.arrays[name]) for name in first.arrays)
+        and all(same_record(first.records[name], second.records[name]) for name in first.records)
+    )
+
+
+def _same_array(first: Any, second: Any) -> bool:
+    return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+
+
+LAWS: dict[str, Law[Sessions]] = {
+    "n_arms says the truth": _size,
+    "an arm is a number": _arms_are_numbers,
+    "observing changes no state": _observing,
+    "the same state gives the same arm": _repeats_itself,
+    "one session and n sessions agree": _one_and_many,
+    "act_on is stepping through the history": _act_on_is_stepping,
+    "a policy that plays at random asks for rng": _asks_for_rng,
+    "probabilities sum to 1": _probabilities,
+    "arms are played as often as distribution says": _plays_as_often,
+    "only allowed arms are played": _masks,
+    "allowing every arm changes nothing": _all_allowed,
+    "a mask that leaves nothing to play is refused": _bad_masks,
+    "order_free says the truth": _order_free,
+    "adaptive says the truth": _adaptive,
+    "repeats says the truth": _repeats,
+    "horizon says the truth": _horizon,
+    "bad arms and rewards are refused": _bad_observations,
+    "a saved policy makes the same decisions": _saved,
+    "a policy never changes": _never_changes,
+    "the repr is short": _short,
+}
