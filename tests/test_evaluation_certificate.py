@@ -145,7 +145,8 @@ def test_a_thin_log_is_called_thin(certificate):
     thin = replace(certificate, thin_share=0.34)
     assert thin.thin
     for text in (thin.sentence, thin._repr_html_()):
-        assert "the log is thin: 34% of the plan's steps go to arms played fewer than 25 times per type" in text
+        assert "the log is thin: 34% of the plan" in text
+        assert "go to arms played fewer than 25 times per type" in text
 
 
 def test_one_type_too_few_is_said(certificate):
@@ -194,14 +195,16 @@ def test_normal_rewards_are_certified():
     certificate = lmab.certify(estimate, plan, log, rng=rng)
     value = lmab.evaluate(plan.policy, truth, horizon=4, n_episodes=50_000, rng=1).mean
     assert certificate.value[0] <= value <= certificate.value[1]
-    assert certificate.gain[0] <= value - truth.best_fixed(4) <= certificate.gain[1]
+    error = 0.02  # of the simulated value
+    assert certificate.gain[0] - error <= value - truth.best_fixed(4) <= certificate.gain[1] + error
     assert np.diff(certificate.value) < 0.3 * value
 
 
 def test_large_models_are_certified_without_second_derivatives(monkeypatch, case, certificate):
     monkeypatch.setattr("lmab.evaluation.certifying.PARAMETER_LIMIT", 10)
     alone = lmab.certify(*case, rng=np.random.default_rng(1))
-    assert len(alone.draws) == len(certificate.draws) - 100
+    assert len(certificate.draws) == (300 if certificate.too_few else 200)
+    assert len(alone.draws) == (200 if alone.too_few else 100)
     assert alone.n_floored == 0
 
 

@@ -137,8 +137,12 @@ def _intervals(
     best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
     undone = max(plan.upper - best, 0.0)
     value = _union([drawn.value for drawn in sets], miss)
-    low, high = _union([drawn.optimum for drawn in sets], miss)
-    gain = _union([drawn.value - drawn.fixed for drawn in sets], miss)
+    # Arms never played may be worse than those that somebody chose to play: the best there is without them counts too.
+    guessed = [drawn for drawn in sets if drawn.unplayed.any()]
+    low, high = _union([*(drawn.optimum for drawn in sets), *(drawn.value for drawn in guessed)], miss)
+    fixed = [choice for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
+    values = [drawn.value for drawn in sets for _ in range(2)]
+    gain = _union([value - choice for value, choice in zip(values, fixed, strict=True)], miss)
     losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, best - drawn.transferred)]
     regret = undone + max(float(np.quantile(loss, 1 - miss)) for loss in losses)
     return value, (low, high + undone), (0.0, regret), gain, undone

@@ -27,6 +27,7 @@ class Replanned:
     value: Float[Array, "B"]  # of the policy on the model
     transferred: Float[Array, "B"]  # of the model's own plan on the estimate
     fixed: Float[Array, "B"]  # the best that ignores what it sees, on the model
+    fixed_played: Float[Array, "B"]  # the same among the arms that the log plays, where these are enough
     unplayed: Float[Array, "B"]  # share of the optimum that is earned with arms the log never plays
 
 
@@ -52,7 +53,7 @@ class Replanner:
             self._one(own_weights, discrete(family, self._cut))
             for own_weights, family in zip(weights, families, strict=True)
         ]
-        return Replanned(*np.array(rows).reshape(-1, 5).T)
+        return Replanned(*np.array(rows).reshape(-1, 6).T)
 
     def _one(self, weights: Float[Array, "M"], family: Categorical) -> tuple[float, ...]:
         plan, model, branches = self._plan, LatentBandit(weights, family), self.tree.branches(family)
@@ -63,7 +64,16 @@ class Replanner:
         value, own = float(weights @ branches[0][0]), replanned.value(weights, family)
         unplayed = self._unplayed(replanned if own > value else self.tree, model, family)
         transferred = replanned.value(self._bandit.weights, self.rewards)
-        return max(own, value), value, transferred, model.best_fixed(plan.horizon, plan.repeats), unplayed
+        fixed, among_played = self._fixed(model)
+        return max(own, value), value, transferred, fixed, among_played, unplayed
+
+    def _fixed(self, model: LatentBandit) -> tuple[float, float]:
+        horizon, repeats = self._plan.horizon, self._plan.repeats
+        fixed = model.best_fixed(horizon, repeats)
+        average = np.sort((model.weights @ model.means)[self._played])[::-1]
+        if self._played.all() or (not repeats and len(average) < horizon):
+            return fixed, fixed
+        return fixed, float(horizon * average[0] if repeats else average[:horizon].sum())
 
     def _unplayed(self, tree: Tree, model: LatentBandit, family: Categorical) -> float:
         """The share of what the tree earns on the model that comes from arms the log never plays."""
