@@ -3,8 +3,8 @@
 Every row draws a fresh truth and a log, fits with the learned prior, plans, certifies, and compares the four intervals
 with the truth; the certificate of version 0.1 (Laplace draws around two pseudo-plays) stands beside it on the first
 logs of a cell. Rows go to `docs/coverage/rows.jsonl` as they are done, and those already there are not done again, so
-that the study can be stopped and continued. `--table` prints the table of the rows and does nothing else. Set
-OPENBLAS_NUM_THREADS=1: small matrices gain nothing from threads.
+that the study can be stopped and continued. `--table` only makes the table, which goes to
+`docs/certificate.md` too. Set OPENBLAS_NUM_THREADS=1: small matrices gain nothing from threads.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from lmab.evaluation.laplace import laplace
 from lmab.evaluation.replanning import Replanner
 
 ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
+PAGE = ROWS.parent.parent / "certificate.md"
+_MARKS = "<!-- coverage -->", "<!-- /coverage -->"
 _BASELINE = 20  # logs of a cell on which version 0.1's certificate stands beside
 _SEED = 20_000  # other seeds were used for tuning
 
@@ -265,7 +267,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=60, help="logs per cell")
     parser.add_argument("--rows", type=Path, default=ROWS, help="where the rows are kept")
-    parser.add_argument("--table", action="store_true", help="print the table of the rows and stop")
+    parser.add_argument("--table", action="store_true", help="make the table of the rows and stop")
     parser.add_argument("cells", nargs="*", help="cells to do; by default, all")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
@@ -280,6 +282,13 @@ def main() -> None:
                 with arguments.rows.open("a") as file:
                     file.write(json.dumps(rows[-1], default=float) + "\n")
     print(table(rows))
+    _write_page(table(rows))
+
+
+def _write_page(text: str) -> None:
+    """Put the table between the marks of the page about certificates."""
+    before, _, rest = PAGE.read_text().partition(_MARKS[0])
+    PAGE.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{rest.partition(_MARKS[1])[2]}")
 
 
 if __name__ == "__main__":

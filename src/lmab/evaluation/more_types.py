@@ -7,7 +7,7 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..estimation import EM, Observations
 
-_METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=40)
+_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
 _SESSIONS = 20_000  # of a larger log are looked at
 _FOLDS = 2
 _STEPS = 60_000  # of a log above which one fold is enough
