@@ -23,7 +23,7 @@ _BRANCHES = 64  # branches of the plan, the likeliest of each step, that a draw 
 class Replanned:
     """One entry per drawn model."""
 
-    optimum: Float[Array, "B"]  # the value of the model's own plan
+    optimum: Float[Array, "B"]  # the best known for the model: its own plan, the policy, or the best fixed choice
     value: Float[Array, "B"]  # of the policy on the model
     transferred: Float[Array, "B"]  # of the model's own plan on the estimate
     fixed: Float[Array, "B"]  # the best that ignores what it sees, on the model
@@ -65,7 +65,7 @@ class Replanner:
         unplayed = self._unplayed(replanned if own > value else self.tree, model, family)
         transferred = replanned.value(self._bandit.weights, self.rewards)
         fixed, among_played = self._fixed(model)
-        return max(own, value), value, transferred, fixed, among_played, unplayed
+        return max(own, value, fixed), value, transferred, fixed, among_played, unplayed
 
     def _fixed(self, model: LatentBandit) -> tuple[float, float]:
         horizon, repeats = self._plan.horizon, self._plan.repeats
