@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
+import lmab
 from lmab import LatentBandit
 from lmab.testing import small_bandit as small_bandit
 
@@ -49,3 +53,22 @@ def optimal_at(table: np.ndarray, means: np.ndarray, beliefs: np.ndarray, steps:
         later = optimal_at(table, means, children, steps - 1)
         values = values + later.reshape(len(beliefs), len(means), -1).sum(axis=2)
     return values.max(axis=1)
+
+
+def interrupted(make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.15, 0.4, 1.0, 2.5)) -> lmab.Plan:
+    """The plan that `make` returns when Ctrl-C comes in its middle.
+
+    On a busy machine Ctrl-C may come before planning has begun, and then it ends the call: it is sent again, later.
+    """
+    for delay in delays:
+        timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+        try:
+            timer.start()
+            plan = make()
+            timer.join()
+        except KeyboardInterrupt:
+            timer.join()
+            continue
+        if plan.status == "interrupted":
+            return plan
+    raise AssertionError("no plan ended as interrupted")

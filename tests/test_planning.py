@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ import numpy as np
 import oracle
 import planners
 import pytest
-from planning_cases import TWO_UNIFORM_ARMS, small_bandit, two_uniform_arms
+from planning_cases import TWO_UNIFORM_ARMS, interrupted, small_bandit, two_uniform_arms
 from seeds import generator
 
 import lmab
@@ -221,11 +220,7 @@ def test_an_interrupt_returns_the_best_so_far(method):
     lmab.plan(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), horizon=5, method=method)  # kernels loaded
     bandit = lmab.random_bandit(7, 50, kind="deep", rng=generator(0))
     horizon = 12 if isinstance(method, Certified) else 5
-    timer = threading.Timer(0.4, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    plan = lmab.plan(bandit, horizon=horizon, method=method)
-    timer.join()
-    assert plan.status == "interrupted"
+    plan = interrupted(lambda: lmab.plan(bandit, horizon=horizon, method=method))
     assert plan.lower < plan.upper
     assert 0 <= plan.policy.act_on([]) < 50
 

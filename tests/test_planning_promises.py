@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-
 import numpy as np
 import pytest
+from planning_cases import interrupted
 
 import lmab
 from lmab import QMDP, Certified, Clock, Exact, LatentBandit, Lookahead, PointBased, Problem
@@ -36,13 +34,7 @@ def test_an_interrupt_returns_the_best_so_far(method, repeats):
     lmab.plan(lmab.random_bandit(2, 6, rng=0), horizon=3, method=type(method)(), repeats=repeats)  # kernels loaded
     n_contexts, n_arms, horizon = (60, 60, 8) if not isinstance(method, Exact) else (400, 14, 6)
     bandit = lmab.random_bandit(n_contexts, n_arms, rng=1)
-    timer = threading.Timer(0.15, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    try:
-        plan = lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats)
-    finally:
-        timer.join()
-    assert plan.status == "interrupted"
+    plan = interrupted(lambda: lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats))
     assert bandit.best_fixed(horizon, repeats) - 1e-9 <= plan.lower <= plan.upper
     assert 0 <= plan.policy.act_on([]) < n_arms
 
