@@ -419,7 +419,7 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
     assert climbs[-1][0] == 2  # finishers on the whole log
     climbs.clear()
     monkeypatch.setattr("lmab.estimation.em._PILOT", -(-size // 2))
-    lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=4), rng=0)
+    lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=16), rng=0)
     assert climbs[0][1] == pytest.approx(1e-8 * size * size / 10_000)  # twice the pilot is no large log
 
 

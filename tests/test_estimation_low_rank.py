@@ -100,6 +100,8 @@ def test_a_rank_that_does_not_bind_changes_nothing(rng):
     free, loose = (lmab.estimate(log, n_contexts=3, method=lmab.EM(rank=rank), rng=generator(0)) for rank in (None, 3))
     assert free.bandit == loose.bandit
     assert free.n_parameters == loose.n_parameters
+    assert lmab.EM().polish(free, rank=3) is free
+    assert lmab.EM().polish(free, rank=2) is not free
 
 
 def test_gaussian_polish_has_the_rank(rng):

@@ -68,3 +68,14 @@ def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
     alike = np.zeros(4000, np.uint8)
     assert merge(alike, offsets, 200)[2].tolist() == [1000.0]
     assert looked == [64, 64, 1000]
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_answer_does_not_depend_on_the_order_of_sessions_or_steps(seed):
+    codes, offsets = ragged(seed, 60, 2)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(60)
+    shuffled = [rng.permutation(codes[offsets[k] : offsets[k + 1]]) for k in order]
+    moved = np.concatenate([[0], np.cumsum([len(session) for session in shuffled])])
+    for one, other in zip(merge(codes, offsets, 2), merge(np.concatenate(shuffled), moved, 2), strict=True):
+        np.testing.assert_array_equal(one, other)

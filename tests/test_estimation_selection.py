@@ -67,6 +67,13 @@ def test_two_numbers_beyond_the_best_are_tried(rng, monkeypatch):
     np.testing.assert_allclose(curve.log_likelihood, means[:5])
 
 
+def test_as_well_as_the_best_means_within_one_standard_error():
+    """Behind the best by 0.9, 1.0, 1.5 and 2.5 standard errors: only the first two are as good."""
+    spread, best = np.repeat([-1.0, 1.0], 50), np.zeros(100)  # a standard error of 0.1
+    for lag, chosen in ((0.09, 1), (0.1, 1), (0.15, 3), (0.25, 3)):
+        assert _curve([best - lag + spread, best - 1.0, best, best - 1.0]).chosen == chosen
+
+
 def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):
     log = lmab.Episodes.from_arrays([[0, 1], [0, 1]], [[0.0, 1.0], [1.0, 0.0]])
     data = observe(log)

@@ -102,13 +102,14 @@ def test_no_jump_is_longer_than_the_reach():
     assert 1 - second.models[0, 0, 0] == pytest.approx(0.99 * left_after(16) * left_after(64))
 
 
-def test_a_jump_that_falls_is_taken_back():
-    """The way bends after what two maps see: the jump is lower, and a plain map takes its place."""
+@pytest.mark.parametrize("beyond", [-10.0, 0.05])
+def test_a_jump_that_falls_is_taken_back(beyond):
+    """The way bends after what two maps see: the jump is lower than the first of these, and a plain map replaces it."""
 
     class Bent(Parabola):
         def map(self, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             place = models[:, 0, 0]
-            return np.where(place > 0.3, -10.0, place), models + 0.1 * (1 - models)
+            return np.where(place > 0.3, beyond, place), models + 0.1 * (1 - models)
 
     found = climb(Bent(), BOTTOM, left=-1.0, max_maps=4, accelerate=True)
     assert found.traces[0] == pytest.approx((0.0, 0.1, 0.1, 0.19))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -210,3 +212,32 @@ def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch)
     calls.clear()
     assert len(draw_starts(data, 1, 3, rng)) == 3  # one context: nothing to part
     assert calls == []
+
+
+def test_every_centre_is_a_new_point(monkeypatch):
+    """A point at a centre has no chance left: three points give three centres, whatever is drawn."""
+    monkeypatch.setattr("lmab.estimation.starts._LLOYD", 1)
+    features = np.array([[0.0], [10.0], [11.0]])
+    for seed in range(200):
+        labels = cluster(features, np.ones(3), 3, np.random.default_rng(seed))
+        assert sorted(labels.tolist()) == [0, 1, 2]
+
+
+def test_spectral_features_are_those_of_pairs_of_different_steps(rng):
+    """By loops: the second moment over ordered pairs of different steps, centred by the arms' frequencies."""
+    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=60, horizon=2, rng=rng)
+    data = observe(log)
+    pairs = np.zeros((6, 6))
+    for session in log:
+        codes = session.actions * 2 + session.rewards.astype(int)
+        for s, t in itertools.permutations(range(2), 2):
+            pairs[codes[s], codes[t]] += 1
+    codes = log.actions * 2 + log.rewards.astype(int)
+    shares = np.array([np.mean(codes[log.actions == code // 2] == code) for code in range(6)])
+    centre = np.eye(6) - np.kron(np.eye(3), np.ones((2, 2))) * shares
+    moment = centre @ pairs @ centre
+    vectors = np.linalg.eigh((moment + moment.T) / 2)[1]
+    sums = data.start_models.features()[0].toarray()
+    expected = sums @ centre @ vectors[:, -1]
+    found = spectral_features(data, 1)[:, 0]
+    np.testing.assert_allclose(found * np.sign(found @ expected), expected, atol=1e-9)
