@@ -77,6 +77,27 @@ class LatentBandit:
     def n_arms(self) -> int:
         return self.rewards.n_arms
 
+    @property
+    def by_size(self) -> list[int]:
+        """The contexts, the most frequent first: pages and commands number types 1, 2, ... in this order.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.LatentBandit.bernoulli([0.2, 0.5, 0.3], [[0.9], [0.1], [0.5]]).by_size
+            [1, 2, 0]
+        """
+        return np.argsort(-self.weights, kind="stable").tolist()
+
+    def label(self, arm: int) -> str:
+        """What an arm is called: its name in the log, or `arm 3`.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.5]]).label(1)
+            'arm 1'
+        """
+        return arm_label(arm, self.arm_labels)
+
     def distance(self, other: LatentBandit) -> float:
         """Wasserstein distance between the two mixtures of contexts (section 2.3 of the paper).
 
@@ -207,6 +228,17 @@ class LatentBandit:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_contexts > 8 else "")
         plural = "" if self.n_contexts == 1 else "s"
         return f"LatentBandit({self.n_contexts} context{plural}, {self.n_arms} arms, {self.rewards}; weights {weights})"
+
+
+def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:
+    """What an arm is called: text by itself, a number with the word before it.
+
+    Examples:
+        >>> arm_label(1, None), arm_label(1, ("tea", "milk")), arm_label(1, (17, 42))
+        ('arm 1', 'milk', 'arm 42')
+    """
+    name = arm if labels is None else labels[arm]
+    return name if isinstance(name, str) else f"arm {name}"
 
 
 def _transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[Array, "M K"]) -> float:

@@ -350,7 +350,8 @@ def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array
         if limited and len(values) > MAX_VALUES:
             raise InvalidArgument(
                 f"rewards must be named where the log holds more than {MAX_VALUES} distinct rewards: "
-                f"rewards='gaussian' for measurements, rewards='categorical' for categories; got None"
+                f"rewards='binned' for amounts such as money or seconds, rewards='gaussian' for measurements around a "
+                f"mean, rewards='categorical' for categories; got None"
             )
     return values
 
