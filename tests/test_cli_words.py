@@ -12,14 +12,20 @@ from lmab.cli.words import at_the_door
 from lmab.evaluation.diagnostics import Identifiability
 
 SAID = [
-    ("n_contexts must be at most the number of episodes (5), got 9", "--contexts must be at most the number of sessions (5), got 9"),
+    (
+        "n_contexts must be at most the number of episodes (5), got 9",
+        "--contexts must be at most the number of sessions (5), got 9",
+    ),
     ("the log has no column 'episode'; pass episode='sess'", "the log has no column 'episode'; say --episode sess"),
     ("pass reward=... with the name of the column", "say --reward ... with the name of the column"),
     ("pass action='movie title'", "say --action 'movie title'"),
     ("can be fitted (fit_propensities=True)", "can be fitted (--fit-propensities)"),
     ("or missing='zero' to count", "or --missing zero to count"),
     ("usually more (lmab.evaluate says how much)", "usually more (`lmab evaluate --model` says how much)"),
-    ("no episode is left in context 2: fewer contexts fit as well", "no session is left in type 2: fewer types fit as well"),
+    (
+        "no episode is left in context 2: fewer contexts fit as well",
+        "no session is left in type 2: fewer types fit as well",
+    ),
     ("gap must be a time", "--gap must be a time"),
     ("rewards must be finite", "rewards must be finite"),
     ("column 'episodes' and arm 'my context'", "column 'episodes' and arm 'my context'"),
