@@ -9,6 +9,7 @@ from scipy.optimize import approx_fprime
 from seeds import generator
 
 import lmab
+from lmab import theory
 from lmab.errors import LmabWarning
 from lmab.estimation.moment_equations import Matching
 from lmab.model.bins import Bins
@@ -135,7 +136,7 @@ def test_short_sessions_with_normal_rewards_are_cut(rng):
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=5000, horizon=2, rng=rng)
     fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     assert fit.bins is not None
-    assert fit.bandit.rewards.n_values == 8
+    assert fit.bandit.rewards.n_values == 17  # the cube root of 5000
     np.testing.assert_allclose(fit.bandit.weights @ fit.bandit.means, bandit.weights @ bandit.means, atol=0.15)
 
 
@@ -175,6 +176,26 @@ def test_bins(rng):
     np.testing.assert_allclose(np.unique(cut, return_counts=True)[1], 250, atol=1)
     grid = Bins.on_grid(3, 0.5)
     assert np.abs(grid.apply(rewards) - rewards).max() <= 0.5 / 9 + 1e-12
+
+
+def test_rewards_beyond_the_grid_stay_at_its_ends():
+    grid = Bins.on_grid(3, 0.5)
+    points = theory.gaussian_grid(3, 0.5)
+    assert grid.apply(np.array([-100.0, points[0], points[3] + 1e-9, points[-1], 100.0])).tolist() == [
+        points[0], points[0], points[3], points[-1], points[-1],
+    ]  # fmt: skip
+    wide = Bins.on_grid(3, 0.5, scale=2.0)
+    np.testing.assert_allclose(wide.values, 2 * points)
+
+
+def test_bins_refine_until_their_bias_vanishes(rng):
+    """A context of mean 1 among others reads too low, because a bin has one value for all; less so in longer logs."""
+    rewards = np.concatenate([rng.normal(1, 1, 200_000), rng.normal(-1, 1, 200_000)]).reshape(2, -1).T
+    log = lmab.Episodes.from_arrays(np.zeros(rewards.shape, int), rewards)
+    assert [len(Bins.refined(log[:n]).values) for n in (300, 8_000, 200_000)] == [8, 20, 58]
+    biases = [1 - bins.apply(rewards[:, 0]).mean() for bins in (Bins.at_quantiles(rewards, 8), Bins.refined(log))]
+    assert biases[0] > 0.03
+    assert abs(biases[1]) < 0.01
 
 
 @pytest.mark.slow

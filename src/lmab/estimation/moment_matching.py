@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
-from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, check_fields, optional
+from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, OneOf, Or, check_fields, optional
 from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
@@ -23,6 +23,7 @@ from .observations import Observations
 from .request import Estimator, Progress, Request, StopOnce
 from .result import Estimate, Starts
 
+BINS = optional(Or(Count(2), OneOf(("auto",))))
 _SAME = 1.01  # costs within this factor are the same solution
 _NOISE = 1.9  # half the 95% quantile of a chi-square: costs that differ by less are not told apart
 _NOTHING = 0.1  # less than this is no improvement
@@ -48,7 +49,8 @@ class MomentMatching(Estimator):
             residual with. Reconstructed probabilities may leave [0, 1] by what the measured error of the subspace
             and the context's weight allow; only where that error is unknown, `epsilon` sets it (delta_sub).
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles, and matched as
-            categories; None: at the grid of appendix B.2, which is far finer. The estimate's `bins` say how; its
+            categories; "auto": more of them in longer logs (8 to 64), so that the bias of cutting vanishes; None: at
+            the grid of appendix B.2 for `epsilon`, which is far finer. The estimate's `bins` say how; its
             bandit has the cut rewards, and policies planned on it cut the rewards that they observe.
 
     Examples:
@@ -66,11 +68,11 @@ class MomentMatching(Estimator):
     restarts: int = 12
     w_min: float | None = None
     epsilon: float = 0.1
-    bins: int | None = 8
+    bins: int | str | None = "auto"
 
     def __post_init__(self) -> None:
         numbers: dict[str, Constraint] = {"epsilon": POSITIVE, "w_min": optional(FRACTION)}
-        check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": optional(Count(2)), **numbers})
+        check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": BINS, **numbers})
 
     def solve(self, request: Request) -> Estimate:
         """The parameters that match the moments of the log."""
@@ -98,15 +100,12 @@ class MomentMatching(Estimator):
     def _solve_cut(self, request: Request) -> Estimate:
         """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
         episodes = request.observations.episodes
-        if self.bins is None:
-            bins = Bins.on_grid(episodes.horizon, self.epsilon)
-        else:
-            bins = Bins.at_quantiles(episodes.rewards, self.bins)
+        bins = Bins.of_log(episodes, self.bins, self.epsilon, request.observations.known_scale)
         cut = bins.cut(episodes)
         values = np.unique(cut.rewards)
         fit = self.solve(replace(request, observations=observe(cut, values=values)))
         assert isinstance(fit.bandit.rewards, Categorical)
-        edges = bins.edges[np.searchsorted(bins.values, values[1:]) - 1]  # bins that no reward fell into are gone
+        edges = bins.edges_between(values)
         return replace(fit, bandit=replace(fit.bandit, rewards=replace(fit.bandit.rewards, edges=edges)), bins=bins)
 
     def _core(self, observations: Observations, n_contexts: int) -> Design:
