@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -427,3 +428,15 @@ def test_bad_input(call, message):
 
 def test_value_gap_is_proposition_3_4():
     assert theory.value_gap(3, 0.5) == 4.5
+
+
+def test_normal_rewards_with_a_small_scale_lose_more_than_their_distance():
+    """Arm 0 whispers which of arms 1 and 2 pays. Where the whisper is turned round, the policy loses nearly 2 of 2."""
+    scale, whisper = 0.01, 0.025
+    told = NormalDist(0, scale).cdf(whisper)
+    loss = 2 * (2 * told - 1)
+    assert loss > theory.value_gap(2, 2 * whisper)  # the bound for rewards in [-1, 1] does not hold here
+    assert loss <= theory.gaussian_value_gap(2, 2 * whisper, scale)
+    assert theory.gaussian_value_gap(3, 0.1) == pytest.approx(2 * 9 * 0.1)
+    assert theory.gaussian_value_gap(3, 0.1, scale=5.0) == pytest.approx(2 * 9 * 0.1)  # means still earn
+    assert theory.gaussian_value_gap(3, 0.1, scale=0.5, reach=2.0) == pytest.approx(2 * 9 * 0.1 * 4)

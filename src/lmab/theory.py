@@ -168,8 +168,20 @@ def off_subspace(moment_error: float, weight: float) -> float:
 
 
 def value_gap(horizon: int, distance: float) -> float:
-    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4)."""
+    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4).
+
+    Rewards are in [-1, 1]. The distance is that of reward probabilities. For normal rewards see `gaussian_value_gap`.
+    """
     return horizon**2 * distance
+
+
+def gaussian_value_gap(horizon: int, distance: float, scale: float = 1.0, reach: float = 1.0) -> float:
+    """Largest difference between a policy's values on two bandits with normal rewards (appendix B.3).
+
+    `distance` is that of the means, which lie in [-reach, reach]. The paper has scale 1 and reach 1. A smaller scale
+    makes sessions easier to tell apart: the histories differ by distance / scale, and the values by what that costs.
+    """
+    return 2 * horizon**2 * distance * max(1.0, reach / scale)
 
 
 def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
