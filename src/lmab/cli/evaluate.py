@@ -11,7 +11,7 @@ import typer
 from ..checks import check_writable
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..evaluation import Certificate, LogEvidence, LogValue, certify, value_of, weigh
+from ..evaluation import METHODS, Certificate, LogEvidence, LogValue, certify, value_of, weigh
 from ..model import LatentBandit
 from ..planning import policy_of
 from ..policies import Policy
@@ -96,10 +96,7 @@ def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet:
     if not quiet:
         _show_evidence(evidence, values, logged, confidence)
     return {
-        "estimates": {
-            name: None if value is None else {**vars(value), "per_step": value.per_step.tolist()}
-            for name, value in values.items()
-        },
+        "estimates": {name: None if value is None else _plain(value) for name, value in values.items()},
         "logged": logged,
         "sessions": int(evidence.n_reached[0]),
         "effective_sizes": evidence.effective_sizes.tolist(),
@@ -108,11 +105,14 @@ def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet:
     }
 
 
+def _plain(value: LogValue) -> dict[str, Any]:
+    """For JSON, which knows no NaN."""
+    known = value.interval is not None
+    return {**vars(value), "stderr": value.stderr if known else None, "per_step": value.per_step.tolist()}
+
+
 def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], logged: float, confidence: float) -> None:
-    rows = [
-        [name, "-", "-"] if value is None else [name, f"{value.mean:.4f}", "{:.4f} to {:.4f}".format(*value.interval)]
-        for name, value in values.items()
-    ]
+    rows = [[name, *_shown(name, value)] for name, value in values.items()]
     rows.append(["the log's own policy", f"{logged:.4f}", ""])
     show_table("Reward of a session", ["estimate", "value", f"{confidence:.0%} interval"], rows)
     sizes = ", ".join(f"{size:,.0f}" for size in evidence.effective_sizes)
@@ -121,6 +121,15 @@ def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], lo
         note("the log cannot tell by itself what this policy earns:")
     for remark in evidence.notes:
         note(remark)
+
+
+def _shown(name: str, value: LogValue | None) -> tuple[str, str]:
+    """A value and its interval; where there is none, why."""
+    if value is None:
+        missing = "no model given" if name == METHODS[2] else "fewer than 2 sessions agree"
+        return "none", missing
+    interval = "withheld" if value.interval is None else "{:.4f} to {:.4f}".format(*value.interval)
+    return f"{value.mean:.4f}", interval
 
 
 def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) -> dict[str, Any]:
