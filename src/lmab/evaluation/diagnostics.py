@@ -19,7 +19,7 @@ _SESSIONS = 100_000  # of a larger log are looked at
 _HELD_OUT = 0.2
 _BINS = 10
 _CHUNK = 8192
-_METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
+_METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
 
 
