@@ -79,7 +79,7 @@ def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 1
-    assert capsys.readouterr().err == "error: horizon must be at least 1, got 0\n"
+    assert capsys.readouterr().err == "error: --horizon must be at least 1, got 0\n"
 
 
 def test_reproduce_runs_resumes_and_draws(tmp_path):

@@ -185,7 +185,7 @@ def test_a_log_that_cannot_tell_says_so_plainly(folder):
 
 def test_fitted_propensities_are_an_explicit_option(folder, capsys, monkeypatch):
     arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "heldout.parquet", *COLUMNS)
-    assert "fit_propensities=True" in fails(capsys, monkeypatch, *arguments)
+    assert "can be fitted (--fit-propensities)" in fails(capsys, monkeypatch, *arguments)
     logged = run(*arguments, "--propensity", "p")["logs"]["estimates"]["doubly-robust"]
     fitted = run(*arguments, "--fit-propensities")["logs"]["estimates"]["doubly-robust"]
     assert fitted["mean"] == pytest.approx(logged["mean"], abs=3 * logged["stderr"])
@@ -200,10 +200,10 @@ def a_log(folder, **changes) -> str:
 
 
 BAD_LOGS = [
-    ({"click": None}, "the log has no column 'click'; its columns are 'session', 't', 'item'"),
+    ({"click": None}, "the log has no column 'click'; its columns are 'session', 't', 'item'; say --reward ..."),
+    ({"click": None, "clicks": [0, 1, 1, 0]}, "'item', 'clicks'; say --reward clicks"),
     ({"click": ["0", "1", "yes", "no"]}, "column 'click' must hold numbers, got string ('0' in row 0)"),
-    ({"click": [0.0, 1.0, float("nan"), 1.0]}, "column 'click' must be finite, got nan in row 2"),
-    ({"t": [0, 0, 0, 1]}, "column 't' repeats a step of the same episode in row 1"),
+    ({"click": [0.0, 1.0, float("nan"), 1.0]}, "column 'click' has a missing value in row 2: say --missing drop"),
     ({"item": [0.5, 1.0, 2.0, 3.0]}, "column 'item' must hold integers or text, got double (0.5 in row 0)"),
     ({"session": [1, 2, 3, 4]}, "column 'session' gives every session one step"),
     ({"session": [1, 1, None, 2]}, "column 'session' has a missing value in row 2"),
@@ -231,7 +231,7 @@ def test_many_distinct_rewards_must_be_named(tmp_path, capsys, monkeypatch):
     rng = generator(0)
     path = a_log(tmp_path, session=np.arange(n) // 4, t=np.arange(n) % 4, item=np.arange(n) % 3, click=rng.random(n))
     shown = fails(capsys, monkeypatch, "fit", path, *COLUMNS, "-o", tmp_path / "model.lmab")
-    assert "more than 32 distinct rewards: say --rewards gaussian" in shown
+    assert "more than 32 distinct rewards: say --rewards binned for amounts" in shown
     answer = run("fit", path, *COLUMNS, "--rewards", "gaussian", "--contexts", 2, "-o", tmp_path / "model.lmab")
     assert answer["contexts"] == 2
 
@@ -373,9 +373,9 @@ def test_the_log_is_read_and_encoded_once(folder, tmp_path, monkeypatch):
         reads.append(path)
         return read(cls, path, **columns)
 
-    def encoding(cls, episodes, values):
+    def encoding(cls, episodes, values, edges=None):
         encoded.append(len(episodes))
-        return encode(cls, episodes, values)
+        return encode(cls, episodes, values, edges)
 
     monkeypatch.setattr(lmab.Episodes, "read", classmethod(reading))
     monkeypatch.setattr(categorical.CategoricalObservations, "encode", classmethod(encoding))
@@ -408,7 +408,7 @@ def test_a_check_that_is_stopped_leaves_the_estimate(folder, tmp_path, monkeypat
 def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkeypatch):
     certify = ("--certify", folder / "train.parquet", *COLUMNS)
     other = ("--certify", folder / "heldout.parquet", *COLUMNS)
-    assert "episodes must be the log that the estimate was fitted to (3,000 episodes" in fails(
+    assert "sessions must be the log that the estimate was fitted to (3,000 sessions" in fails(
         capsys, monkeypatch, "evaluate", folder / "policy.lmab", *other
     )
     lmab.Greedy(lmab.load(folder / "model.lmab").bandit, horizon=4).save(tmp_path / "greedy.lmab")

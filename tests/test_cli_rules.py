@@ -25,11 +25,6 @@ def test_numbers_of_types():
             inputs.n_contexts(wrong)
 
 
-def test_arms_are_called_by_their_labels():
-    assert inputs.label(2, None) == "arm 2"
-    assert inputs.label(1, ("tea", 7)) == "7"
-
-
 def test_a_typical_session_is_the_median_one():
     log = Episodes.from_arrays([[0, 0, 0, 0, 0], [0, 0, -1, -1, -1], [0, 0, 0, -1, -1]], np.zeros((3, 5)))
     assert fit._typical(log) == 3
@@ -81,9 +76,10 @@ def test_the_horizon_is_the_one_asked_for_or_the_policys():
 def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
     Episodes.from_arrays([[0, 2]], [[0.0, 1.0]]).write(tmp_path / "log.csv")
     columns = Columns()
-    assert columns.read(tmp_path / "log.csv").n_arms == 3
+    assert columns.read(tmp_path / "log.csv").arm_labels == (0, 2)
     assert columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(5)).n_arms == 5
-    assert columns.read(tmp_path / "log.csv", arms_of=lmab.Stationary(0)).n_arms == 3
+    numbered = columns.read(tmp_path / "log.csv", arms_of=lmab.Stationary(0))
+    assert (numbered.n_arms, numbered.arm_labels, numbered.actions.tolist()) == (3, None, [0, 2])
     with pytest.raises(InvalidData, match="unknown arm, 2"):
         columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(2))
 

@@ -141,7 +141,7 @@ def test_more_contexts_than_episodes(episodes):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"rewards": "poisson"}, "rewards must be 'categorical' or 'gaussian' or None, got 'poisson'"),
+        ({"rewards": "poisson"}, "rewards must be 'categorical', 'gaussian' or 'binned' or None, got 'poisson'"),
         ({"rewards": "gaussian", "scale": -1.0}, "scale must be a positive number"),
         ({"scale": 1.0}, "scale must be None unless"),
         ({"rewards": "gaussian", "values": [0.0, 1.0]}, "values must be None for gaussian"),

@@ -11,19 +11,22 @@ import numpy as np
 import typer
 
 from .. import estimation
+from .._words import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
 from ..data import Episodes
 from ..errors import InvalidArgument, InvalidData
-from ..estimation import EM, Estimate, Progress
+from ..estimation import EM, FAMILIES, Curve, Estimate, Progress
 from ..evaluation import Check, Identifiability, certify, diagnostics
-from ..model import MAX_VALUES, LatentBandit
+from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
+from ..status import Status
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json, Seed, label, n_contexts
+from .inputs import Json, Seed, Stopped, n_contexts
 from .output import collected_warnings, interruptible, note, progress, say, show_json, show_table
+from .words import at_the_door
 
-Family = StrEnum("Family", {name: name for name in ("categorical", "gaussian")})  # type: ignore[misc]
+Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,15 @@ class Wanted:
 
 @with_columns
 def fit(
-    log: Annotated[Path, typer.Argument(help="The log, one row per step: .parquet, .pq or .csv.")],
+    log: Annotated[
+        list[Path], typer.Argument(help="The log, one row per step: Parquet, CSV, JSON lines; files or folders.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
     columns: Columns = COLUMNS,
     contexts: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
-    rewards: Annotated[Family | None, typer.Option(help="Kind of rewards [default: categories if few values].")] = None,
+    rewards: Annotated[
+        Family | None, typer.Option(help="Kind of rewards: binned for money or time [default: categories if few].")
+    ] = None,
     prior: Annotated[
         str, typer.Option(help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).")
     ] = "learned",
@@ -63,6 +70,8 @@ def fit(
     with collected_warnings() as remarks:
         estimate = _estimate(episodes, number, rewards, EM(prior=_prior(prior), restarts=restarts), rng)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
+        if estimate.status is Status.INTERRUPTED:
+            raise Stopped(f"stopped: the best model so far is written to {output}, without the checks")
         if check:
             estimate = _checked(estimate, rng)
             estimate.save(output)
@@ -91,8 +100,9 @@ def _require_types(episodes: Episodes, number: int | str, rewards: str | None, c
         )
     if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
         raise InvalidData(
-            f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards gaussian for "
-            f"measurements, or --rewards categorical for categories"
+            f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards binned for "
+            f"amounts such as money or seconds, --rewards gaussian for measurements around a mean, or --rewards "
+            f"categorical for categories"
         )
 
 
@@ -103,7 +113,7 @@ def _estimate(
         task = bar.add_task("fitting", total=None)
 
         def show(news: Progress) -> bool:
-            description = f"fitting: {news.stage}, log-likelihood {news.log_likelihood:.1f}"
+            description = f"fitting: {at_the_door(news.stage)}, log-likelihood {news.log_likelihood:.1f}"
             bar.update(task, description=description, completed=news.iteration, total=news.max_iterations)
             return asked_to_stop()
 
@@ -172,9 +182,12 @@ def _check_summary(checked: Check) -> dict[str, Any]:
 
 def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str]) -> None:
     episodes = estimate.episodes
-    say(f"{len(episodes):,} sessions, {episodes.n_steps:,} steps, {episodes.n_arms} arms: {estimate.status}.")
+    sizes = (count(len(episodes), "session"), count(episodes.n_steps, "step"), count(episodes.n_arms, "arm"))
+    say(f"{', '.join(sizes)}: {estimate.status}.")
+    if estimate.bins is not None:
+        say(_binned(estimate.bins))
     if estimate.curve is not None:
-        say(f"{estimate.curve}.")
+        say(_chosen(estimate.curve))
     show_table(
         "Hidden types", ["", "of the sessions", "average arm", "best arms (mean reward)"], _types(estimate.bandit)
     )
@@ -189,12 +202,25 @@ def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, rem
         note(remark)
 
 
+def _binned(bins: Bins) -> str:
+    """How continuous rewards were cut."""
+    values = ", ".join(f"{value:.4g}" for value in bins.values)
+    return f"Rewards are cut into {count(len(bins.values), 'value')}, the means of their bins: {values}."
+
+
+def _chosen(curve: Curve) -> str:
+    """Why this many types."""
+    tried = ", ".join(f"{n}: {score:.4f}" for n, score in zip(curve.n_contexts, curve.log_likelihood, strict=True))
+    return (
+        f"{count(curve.chosen, 'type')}, because held-out sessions are predicted best so, in doubt with one type more "
+        f"(log-likelihood per session by number of types: {tried})."
+    )
+
+
 def _types(bandit: LatentBandit) -> list[list[str]]:
     """A row for each type, the most frequent first."""
     rows: list[list[str]] = []
-    for m in np.argsort(-bandit.weights):
-        best = ", ".join(
-            f"{label(a, bandit.arm_labels)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3]
-        )
+    for m in bandit.by_size:
+        best = ", ".join(f"{bandit.label(a)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3])
         rows.append([f"type {len(rows) + 1}", f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}", best])
     return rows

@@ -19,6 +19,11 @@ from .version_0_1 import noted_estimate, noted_plan
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0)]
 
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C ended a command early; the message says what was kept."""
+
+
 _NOUNS: dict[type, str] = {
     LatentBandit: "model",
     Estimate: "model",
@@ -82,11 +87,6 @@ def n_contexts(text: str) -> int | str:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise InvalidArgument(f"--contexts must be a whole number of at least 1, or auto; got {text!r}")
     return int(text)
-
-
-def label(arm: int, labels: tuple[str | int, ...] | None) -> str:
-    """What an arm is called."""
-    return f"arm {arm}" if labels is None else str(labels[arm])
 
 
 def _noun(value: Any) -> str:

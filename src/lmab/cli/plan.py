@@ -11,7 +11,7 @@ from .. import planning
 from ..checks import check_writable
 from ..model import LatentBandit
 from ..planning import Certified, Plan
-from .inputs import Json, bandit_of, label, load_fitted
+from .inputs import Json, bandit_of, load_fitted
 from .output import progress, say, show_json
 
 
@@ -57,5 +57,5 @@ def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:
         "upper": made.upper,
         "gap": made.gap,
         "fixed": bandit.best_fixed(made.horizon, made.repeats),
-        "first_arm": label(made.policy.act_on([]), bandit.arm_labels),
+        "first_arm": bandit.label(made.policy.act_on([])),
     }

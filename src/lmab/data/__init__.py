@@ -2,4 +2,5 @@
 
 from .episodes import Episodes as Episodes
 from .fingerprint import Fingerprint as Fingerprint
+from .ingest import MISSING as MISSING
 from .log_files import is_csv as is_csv

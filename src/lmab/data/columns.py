@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,17 +12,22 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..errors import InvalidData
 
 Labels = tuple[str | int, ...]
-_ARM_NUMBERS = 1024  # integers below this, or below twice the number of distinct ones, are arm numbers
+Where = Callable[[int], str]  # what a row is called in messages: "row 3", "line 5 of b.csv"
 _TEXTS = 1 << 20  # distinct texts collected before dictionaries are merged
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_DAY = 86400.0
 
 
 class Column:
     """One column while it is read: numbers are kept, text becomes codes of a dictionary."""
 
-    def __init__(self, name: str, role: str, *, untyped: bool) -> None:
+    def __init__(self, name: str, role: str, where: Where, *, untyped: bool, missing: bool = False) -> None:
         self.name = name
         self.role = role
         self.untyped = untyped  # text may stand for integers
+        self.seconds: float | None = None  # per unit, of a column of times; None: numbers
+        self._where = where
+        self._may_miss = missing  # missing values become NaN
         self._numbers: list[Array] = []
         self._codes: list[Array] = []  # of text, in the dictionary of the same place
         self._texts: list[Any] = []  # dictionaries
@@ -32,7 +38,7 @@ class Column:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if values.null_count:
+        if values.null_count and not self._may_miss:
             raise self._missing(row + pc.index(pc.is_null(values), True).as_py())
         try:
             self._add(_decoded(values), row)
@@ -45,31 +51,41 @@ class Column:
 
         if self.role in ("reward", "propensity"):
             self._numbers.append(self._measured(values, row))
+        elif _is_text(values.type) and self.role == "time":
+            example = f"({values[0].as_py()!r} in {self._where(row)})" if len(values) else ""
+            form = "times such as '2024-05-01 10:30:00', or numbers"
+            raise InvalidData(f"column {self.name!r} must hold {form}, got text {example}")
         elif _is_text(values.type):
             self._collect(values.cast(pa.large_string()).dictionary_encode())
         elif len(values) > 0:
             self._numbers.append(self._counted(values, row))
 
     def _missing(self, row: int) -> InvalidData:
-        return InvalidData(f"column {self.name!r} has a missing value in row {row}")
+        remedy = ""
+        if self.role == "reward":
+            remedy = ": pass missing='drop' to leave such steps out, or missing='zero' to count them as 0"
+        return InvalidData(f"column {self.name!r} has a missing value in {self._where(row)}{remedy}")
 
     def _measured(self, values: Any, row: int) -> Float[Array, "n"]:
         import pyarrow as pa
 
         kind = values.type
-        known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+        known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
         if not any(test(kind) for test in known):
-            example = f" ({values[0].as_py()!r} in row {row})" if len(values) else ""
+            example = f" ({values[0].as_py()!r} in {self._where(row)})" if len(values) else ""
             raise InvalidData(f"column {self.name!r} must hold numbers, got {kind}{example}")
         if pa.types.is_boolean(kind):
             values = values.cast(pa.uint8())
         numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         probability = self.role == "propensity"
         good = (numbers > 0) & (numbers <= 1) if probability else np.isfinite(numbers)
+        good |= np.isnan(numbers) & self._may_miss
         if not good.all():
             bad = int((~good).argmax())
+            if np.isnan(numbers[bad]):
+                raise self._missing(row + bad)
             text = "in (0, 1]" if probability else "finite"
-            raise InvalidData(f"column {self.name!r} must be {text}, got {numbers[bad]} in row {row + bad}")
+            raise InvalidData(f"column {self.name!r} must be {text}, got {numbers[bad]} in {self._where(row + bad)}")
         return numbers
 
     def _counted(self, values: Any, row: int) -> Shaped[Array, "n"]:
@@ -79,9 +95,10 @@ class Column:
         kind = values.type
         integer = pa.types.is_integer(kind)
         if self.role == "action" and not integer:
-            example = f"({values[0].as_py()!r} in row {row})"
+            example = f"({values[0].as_py()!r} in {self._where(row)})"
             raise InvalidData(f"column {self.name!r} must hold integers or text, got {kind} {example}")
         if pa.types.is_temporal(kind):
+            self.seconds = _UNITS.get(getattr(kind, "unit", ""), 1e-3 if pa.types.is_date64(kind) else _DAY)
             values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64(), safe=False)
         elif not (integer or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise InvalidData(f"column {self.name!r} must hold integers, text or times, got {kind}")
@@ -126,6 +143,10 @@ class Column:
                 distinct = distinct.cast(pa.int64())
         return self._codes[0], distinct
 
+    def _require_one_type(self) -> None:
+        if self._texts and self._numbers:
+            raise InvalidData(f"column {self.name!r} must hold text or numbers in all files, got text in some only")
+
     def numbers(self) -> Float[Array, "S"]:
         """The measured numbers of all rows."""
         return np.concatenate(self._numbers)
@@ -134,23 +155,28 @@ class Column:
         """Numbers in the same order as the column's values; text becomes its rank."""
         import pyarrow.compute as pc
 
+        self._require_one_type()
         if not self._texts:
             return np.concatenate(self._numbers)
         codes, distinct = self._coded()
         return pc.rank(distinct, tiebreaker="dense").to_numpy().astype(np.int32)[codes]
 
-    def arms(self, labels: Labels | None) -> tuple[Integer[Array, "S"], Labels | None]:
-        """Arm numbers, and the table of labels where the arms have names."""
+    def arms(self, labels: Labels | None, n_arms: int = 0) -> tuple[Integer[Array, "S"], Labels | None]:
+        """Arm numbers, and the table of labels; arms that are the numbers 0, 1, 2, ... without a gap have none.
+
+        Of the first `n_arms` numbers, some may never have been played.
+        """
+        self._require_one_type()
         if self._texts:
             codes, distinct = self._coded()
             seen = distinct.to_pylist()
         else:
             values = np.concatenate(self._numbers)
-            if labels is None and _plain(values):
+            if labels is None and _plain(values, n_arms):
                 return values.astype(np.int32), None
             numbers, codes = np.unique(values, return_inverse=True)
             seen = numbers.tolist()
-        if labels is None and isinstance(seen[0], int) and _plain(np.array(seen)):
+        if labels is None and isinstance(seen[0], int) and _plain(np.array(seen), n_arms):
             return np.array(seen, np.int32)[codes], None
         known = tuple(sorted(seen)) if labels is None else labels
         place = {label: arm for arm, label in enumerate(known)}
@@ -158,18 +184,18 @@ class Column:
         if unknown:
             row = int((codes == unknown[0]).argmax())
             raise InvalidData(
-                f"column {self.name!r} names an unknown arm, {seen[unknown[0]]!r}, in row {row}; "
+                f"column {self.name!r} names an unknown arm, {seen[unknown[0]]!r}, in {self._where(row)}; "
                 f"{len(known)} are known: {_some(known)}"
             )
         return np.array([place[label] for label in seen], np.int32)[codes], known
 
 
-def _plain(numbers: Integer[Array, "n"]) -> bool:
-    """Whether integers are arm numbers; otherwise they are names."""
-    if numbers.min() < 0:
+def _plain(numbers: Integer[Array, "n"], n_arms: int) -> bool:
+    """Whether integers are arm numbers: 0, 1, 2, ... without a gap; otherwise they are names."""
+    low, top = int(numbers.min()), int(numbers.max())
+    if low < 0 or top >= max(len(numbers), n_arms):
         return False
-    top = int(numbers.max())
-    return top < _ARM_NUMBERS or top < 2 * len(np.unique(numbers))
+    return top < n_arms or top + 1 == len(np.unique(numbers))
 
 
 def _decoded(values: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidData
 from . import ingest
-from .ingest import step_numbers
+from .ingest import Options, step_numbers
+from .log_files import Paths
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +103,25 @@ class Episodes:
         step: str | None = None,
         propensity: str | None = None,
         arm_labels: tuple[str | int, ...] | None = None,
+        missing: str = "error",
+        at_most: int | None = None,
     ) -> Episodes:
         """Episodes from a pandas, polars or pyarrow frame with one row per step.
 
-        Rows may come in any order: episodes are sorted by their id, steps by `step`, or by the order of the rows
-        where no `step` column is named. Arms given as text get labels; so do integers that are negative or too large
-        to be arm numbers. `arm_labels` fixes the table of labels: an arm outside of it is then an error.
+        Rows may come in any order: episodes are sorted by their id, steps by `step`, equal ones and those without a
+        `step` column by the order of the rows. Arms get labels, unless they are the integers 0, 1, 2, ... without a
+        gap. `arm_labels` fixes the table of labels: an arm outside of it is then an error.
+
+        Args:
+            frame: the data frame.
+            episode: column of the session's id.
+            action: column of the arm.
+            reward: column of the reward.
+            step: column that orders the steps of a session: numbers or times.
+            propensity: column of the probability with which the arm was chosen.
+            arm_labels: the table of labels, where it is known.
+            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+            at_most: how many steps of a session are kept, from its first; None: all.
 
         Examples:
             >>> import pyarrow, lmab
@@ -115,12 +131,57 @@ class Episodes:
             (('milk', 'tea'), array([1, 0, 1], dtype=int32))
         """
         columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
-        return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, arm_labels=arm_labels))
+        options = Options(arm_labels, missing, at_most)
+        return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, options))
+
+    @classmethod
+    def from_events(
+        cls,
+        events: Any,
+        *,
+        person: str,
+        time: str,
+        action: str,
+        reward: str,
+        gap: str | float = "30m",
+        propensity: str | None = None,
+        arm_labels: tuple[str | int, ...] | None = None,
+        missing: str = "error",
+        at_most: int | None = None,
+        encoding: str = "utf-8",
+    ) -> Episodes:
+        """Episodes from events without sessions: the events of a person with pauses below `gap` are one session.
+
+        Args:
+            events: a data frame, or what `read` takes: a file, a folder, or several files.
+            person: column of the person's id.
+            time: column of the time: times, or numbers (seconds, unless `gap` is a number too).
+            action: column of the arm.
+            reward: column of the reward.
+            gap: the pause that ends a session: "30m", "90s", "2h", "1d", or a number in the units of the column.
+            propensity: column of the probability with which the arm was chosen.
+            arm_labels: the table of labels, where it is known.
+            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+            at_most: how many steps of a session are kept, from its first; None: all.
+            encoding: of text files.
+
+        Examples:
+            >>> import pyarrow, lmab
+            >>> log = pyarrow.table({"who": ["ann", "bob", "ann", "ann"], "when": [0, 60, 120, 9000],
+            ...                      "item": ["tea", "tea", "milk", "milk"], "click": [1, 0, 1, 1]})
+            >>> lmab.Episodes.from_events(log, person="who", time="when", action="item", reward="click").lengths
+            array([2, 1, 1])
+        """
+        columns = {"person": person, "time": time, "action": action, "reward": reward, "propensity": propensity}
+        options = Options(arm_labels, missing, at_most, gap, encoding)
+        if isinstance(events, str | os.PathLike | list | tuple):
+            return _joined([cls(*log) for log in ingest.read(events, columns, options)])
+        return cls(*ingest.parse(ingest.table(events, columns).to_batches(), columns, options))
 
     @classmethod
     def read(
         cls,
-        path: str | os.PathLike[str],
+        path: Paths,
         *,
         episode: str = "episode",
         action: str = "action",
@@ -128,10 +189,28 @@ class Episodes:
         step: str | None = None,
         propensity: str | None = None,
         arm_labels: tuple[str | int, ...] | None = None,
+        missing: str = "error",
+        at_most: int | None = None,
+        encoding: str = "utf-8",
     ) -> Episodes:
-        """Episodes from a Parquet or CSV file, columns as for `from_frame`."""
+        """Episodes from files, with columns as for `from_frame`.
+
+        Args:
+            path: a Parquet file (.parquet, .pq), CSV with commas, semicolons or tabs (.csv, .tsv), JSON lines
+                (.jsonl, .ndjson), text also compressed (.gz, .bz2); a folder of such files; or several of these.
+            episode: column of the session's id; the same id in two files is the same session.
+            action: column of the arm.
+            reward: column of the reward.
+            step: column that orders the steps of a session: numbers or times.
+            propensity: column of the probability with which the arm was chosen.
+            arm_labels: the table of labels, where it is known.
+            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+            at_most: how many steps of a session are kept, from its first; None: all.
+            encoding: of text files.
+        """
         columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
-        return cls(*ingest.read(path, columns, arm_labels=arm_labels))
+        options = Options(arm_labels, missing, at_most, None, encoding)
+        return _joined([cls(*log) for log in ingest.read(path, columns, options)])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write to a Parquet or CSV file with the columns episode, step, action, reward (and propensity)."""
@@ -262,6 +341,10 @@ class Episodes:
 
     def __repr__(self) -> str:
         return f"Episodes({len(self)} episodes, {self.n_steps} steps, {self.n_arms} arms)"
+
+
+def _joined(logs: list[Episodes]) -> Episodes:
+    return reduce(add, logs)
 
 
 def _offsets(lengths: Integer[Array, "N"]) -> Integer[Array, "N1"]:

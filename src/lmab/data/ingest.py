@@ -1,22 +1,31 @@
 """The columns of `Episodes` from batches of rows, and back; every check that a log must pass is here.
 
-Every input (pandas, polars, pyarrow, Parquet, CSV) is a stream of pyarrow record batches. Each batch is turned into
-numbers at once: arms and ids given as text become codes of a growing dictionary, so that no text is kept twice.
+Every input (pandas, polars, pyarrow, Parquet, CSV, JSON lines) is a stream of pyarrow record batches. Each batch is
+turned into numbers at once: arms and ids given as text become codes of a growing dictionary, so that no text is kept
+twice.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer, Shaped
-from ..errors import InvalidData
+from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..checks import COUNT, OneOf, check_fields, optional
+from ..errors import InvalidData, LmabWarning
 from . import log_files as logfiles
-from .columns import Column, Labels
-from .log_files import Columns
+from .columns import Column, Labels, Where
+from .log_files import Paths
+from .naming import Columns, require_columns
+from .sessions import Gap, breaks, gap_of, unit_of
+
+MISSING = ("error", "drop", "zero")
 
 
 class Log(NamedTuple):
@@ -30,6 +39,25 @@ class Log(NamedTuple):
     arm_labels: Labels | None
 
 
+@dataclass(frozen=True)
+class Options:
+    """How rows become sessions."""
+
+    arm_labels: Labels | None = None  # the table of labels, where it is known
+    missing: str = "error"  # what a missing reward means: error, drop, zero
+    at_most: int | None = None  # steps of a session that are kept, from its first
+    gap: str | float | None = None  # the pause between two sessions of a person; None: sessions are given
+    encoding: str = "utf-8"  # of text files
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"missing": OneOf(MISSING), "at_most": optional(COUNT)})
+
+    @property
+    def pause(self) -> Gap | None:
+        """The gap, read."""
+        return None if self.gap is None else gap_of(self.gap)
+
+
 def table(frame: Any, columns: Columns) -> Any:
     """The named columns of any data frame, as a pyarrow table."""
     import narwhals as nw
@@ -39,7 +67,7 @@ def table(frame: Any, columns: Columns) -> Any:
         native = nw.from_native(frame, eager_only=True)
     except TypeError:
         raise InvalidData(f"frame must be a pandas, polars or pyarrow data frame, got {type(frame).__name__}") from None
-    names = logfiles.require_columns(list(native.columns), columns)
+    names = require_columns(list(native.columns), columns)
     arrays = []
     for name in names:
         try:
@@ -49,27 +77,69 @@ def table(frame: Any, columns: Columns) -> Any:
     return pa.table(arrays, names=names)
 
 
-def read(path: str | os.PathLike[str], columns: Columns, *, arm_labels: Labels | None = None) -> Log:
-    """The episodes of a Parquet or CSV file, batch by batch."""
-    with logfiles.opened(path, columns) as file:
-        if file.note is None:
-            return parse(file.batches, columns, arm_labels=arm_labels, untyped=logfiles.is_csv(path))
-        noted = file.note["arm_labels"]
-        labels = arm_labels or (None if noted is None else tuple(noted))
-        return parse(file.batches, file.columns, arm_labels=labels, n_arms=file.note["n_arms"])
+def read(paths: Paths, columns: Columns, options: Options) -> list[Log]:
+    """The logs of one or more files, batch by batch: one log, but each of our own files is a log of its own.
+
+    In other files the same id is the same session, which may begin in one file and end in another; our own files
+    number their sessions from 0.
+    """
+    files = logfiles.listed(paths)
+    notes = [None if options.gap is not None else logfiles.note_of(path, columns) for path in files]
+    if any(note is None for note in notes):
+        return [_read(files, columns, options, None)]
+    return [_read([path], columns, options, note) for path, note in zip(files, notes, strict=True)]
+
+
+def _read(files: list[Path], columns: Columns, options: Options, note: logfiles.Note | None) -> Log:
+    n_arms = None
+    if note is not None:
+        columns = {**columns, **note.columns}
+        options = replace(options, arm_labels=options.arm_labels or note.arm_labels)
+        n_arms = note.n_arms
+    untyped = any(logfiles.is_text(path) for path in files)
+    places = logfiles.Places()
+    with logfiles.reading(files[0]):
+        found = logfiles.batches(files, columns, options.encoding, places)
+        return parse(found, columns, options, n_arms=n_arms, untyped=untyped, where=places)
 
 
 def parse(
     batches: Iterable[Any],
     columns: Columns,
+    options: Options,
     *,
-    arm_labels: Labels | None = None,
     n_arms: int | None = None,
     untyped: bool = False,
+    where: Where = "row {}".format,
 ) -> Log:
     """The episodes of record batches with one row per step."""
-    gathered = {role: Column(name, role, untyped=untyped) for role, name in columns.items() if name is not None}
-    gathered["action"].untyped &= arm_labels is None or isinstance(arm_labels[0], int)
+    gathered = _gathered(batches, columns, options, untyped, where)
+    order, offsets = _sessions(gathered, columns, options.pause)
+    actions, labels = gathered.pop("action").arms(options.arm_labels, n_arms or 0)
+    size = len(labels) if labels is not None else max(n_arms or 0, int(actions.max()) + 1)
+    rewards = gathered.pop("reward").numbers()
+    propensities = gathered.pop("propensity").numbers() if "propensity" in gathered else None
+    if order is not None:
+        actions, rewards = actions[order], rewards[order]
+        propensities = None if propensities is None else propensities[order]
+    log = Log(actions, rewards, offsets, size, propensities, labels)
+    if options.at_most is not None:
+        log = _kept(log, step_numbers(offsets) < options.at_most)
+    return log if options.missing == "error" else _without_missing(log, columns, options.missing)
+
+
+def _gathered(
+    batches: Iterable[Any], columns: Columns, options: Options, untyped: bool, where: Where
+) -> dict[str, Column]:
+    """All rows of all columns, by role."""
+    may_miss = options.missing != "error"
+    gathered = {
+        role: Column(name, role, where, untyped=untyped, missing=may_miss and role == "reward")
+        for role, name in columns.items()
+        if name is not None
+    }
+    labels = options.arm_labels
+    gathered["action"].untyped &= labels is None or isinstance(labels[0], int)
     n_rows = 0
     for batch in batches:
         for column in gathered.values():
@@ -77,24 +147,77 @@ def parse(
         n_rows += batch.num_rows
     if n_rows == 0:
         raise InvalidData("the log must have at least one row, got none")
-    keys = gathered.pop("episode").ids()
-    steps = gathered.pop("step").ids() if "step" in gathered else None
-    order = _order(keys, steps, columns)
-    del steps
+    return gathered
+
+
+def _sessions(
+    gathered: dict[str, Column], columns: Columns, pause: Gap | None
+) -> tuple[Integer[Array, "S"] | None, Integer[Array, "N1"]]:
+    """The order of the rows (None: as they are), and the offsets of the sessions; their columns are taken out."""
+    keys = gathered.pop("episode" if pause is None else "person").ids()
+    within = "step" if pause is None else "time"
+    column = gathered.pop(within, None)
+    steps = None if column is None else column.ids()
+    order = _order(keys, steps)
     if order is not None:
         keys = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    offsets = np.append(starts, n_rows)
-    del keys
-    actions, labels = gathered.pop("action").arms(arm_labels)
-    size = len(labels) if labels is not None else max(n_arms or 0, int(actions.max()) + 1)
-    actions = actions if order is None else actions[order]
-    rewards = gathered.pop("reward").numbers()
-    rewards = rewards if order is None else rewards[order]
-    propensities = gathered.pop("propensity").numbers() if "propensity" in gathered else None
-    if propensities is not None and order is not None:
-        propensities = propensities[order]
-    return Log(actions, rewards, offsets, size, propensities, labels)
+        steps = None if steps is None else steps[order]
+    if steps is not None:
+        _tell_ties(keys, steps, columns[within])
+    if pause is None:
+        first = np.concatenate([[True], keys[1:] != keys[:-1]])
+    else:
+        assert column is not None
+        assert steps is not None
+        seconds, guessed = (column.seconds, None) if column.seconds is not None else unit_of(steps, pause)
+        if guessed is not None:
+            _tell(f"the numbers in column {column.name!r} are taken as {guessed}, because they are so large")
+        first = breaks(keys, steps, pause, seconds)
+    return order, np.append(np.flatnonzero(first), len(keys))
+
+
+def _tell_ties(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"], name: str | None) -> None:
+    ties = int(((keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])).sum())
+    if ties:
+        rows = "1 row has" if ties == 1 else f"{ties:,} rows have"
+        _tell(f"{rows} the same {name!r} as the row before in the same session: such rows keep their order in the log")
+
+
+def _tell(message: str) -> None:
+    warnings.warn(message, LmabWarning, stacklevel=2)
+
+
+def _without_missing(log: Log, columns: Columns, missing: str) -> Log:
+    """Steps without a reward, NaN until here, are dropped or paid 0.
+
+    A step without a reward still was a step: where weights are made from propensities, a session ends before it,
+    because the weights of later steps need every step before them.
+    """
+    gone = np.isnan(log.rewards)
+    n_gone = int(gone.sum())
+    if n_gone == 0:
+        return log
+    steps = "1 step has" if n_gone == 1 else f"{n_gone:,} steps have"
+    if missing == "zero":
+        _tell(f"{steps} no reward in column {columns['reward']!r}: a reward of 0 is assumed")
+        return log._replace(rewards=np.where(gone, 0.0, log.rewards))
+    if log.propensities is not None:
+        so_far = np.cumsum(gone)
+        gone = so_far > np.repeat(so_far[log.offsets[:-1]] - gone[log.offsets[:-1]], np.diff(log.offsets))
+    if gone.all():
+        raise InvalidData(f"column {columns['reward']!r} must hold a reward that can be used, got none")
+    _tell(f"{steps} no reward in column {columns['reward']!r}: {int(gone.sum()):,} steps are left out")
+    return _kept(log, ~gone)
+
+
+def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
+    """The log with some of its steps; sessions that keep none are gone."""
+    lengths = np.add.reduceat(kept.astype(np.int64), log.offsets[:-1])
+    offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
+    propensities = None if log.propensities is None else log.propensities[kept]
+    return log._replace(
+        actions=log.actions[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities
+    )
 
 
 def write(path: str | os.PathLike[str], log: Log) -> None:
@@ -123,21 +246,15 @@ def step_numbers(offsets: Integer[Array, "N1"]) -> Integer[Array, "S"]:
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
-def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None, columns: Columns) -> Integer[Array, "S"] | None:
-    """The permutation that sorts rows by episode and step; None where the rows are already in order."""
+def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None) -> Integer[Array, "S"] | None:
+    """The permutation that sorts rows by episode and step, equals in their order; None where they are sorted."""
     rising = keys[1:] > keys[:-1]
     same = keys[1:] == keys[:-1]
     if steps is None:
         return None if bool((rising | same).all()) else np.argsort(keys, kind="stable")
-    if bool((rising | (same & (steps[1:] > steps[:-1]))).all()):
+    if bool((rising | (same & (steps[1:] >= steps[:-1]))).all()):
         return None
-    order = _sort_pairs(keys, steps)
-    keys, steps = keys[order], steps[order]
-    twice = (keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])
-    if twice.any():
-        row = int(np.maximum(order[1:], order[:-1])[twice].min())
-        raise InvalidData(f"column {columns['step']!r} repeats a step of the same episode in row {row}")
-    return order
+    return _sort_pairs(keys, steps)
 
 
 def _sort_pairs(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"]) -> Integer[Array, "S"]:
@@ -149,7 +266,7 @@ def _sort_pairs(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"]) -> Integer[
             pairs = _above(keys, low_key)
             pairs *= width
             pairs += _above(steps, low_step)
-            return np.argsort(pairs)
+            return np.argsort(pairs, kind="stable")
     return np.lexsort((steps, keys))
 
 

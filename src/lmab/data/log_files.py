@@ -1,4 +1,4 @@
-"""Log files, Parquet and CSV: the named columns are read in batches, and a written file is replaced as a whole.
+"""Log files: which files a path stands for, their columns in batches, and writing, which replaces a file as a whole.
 
 A file is never in memory as a whole: one batch is, for a file of any size.
 """
@@ -7,43 +7,165 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checks import check_writable
-from ..errors import InvalidData, InvalidFile, LmabError, first_line
+from ..errors import InvalidFile, LmabError, LmabWarning, first_line
+from .naming import Columns, require_columns
+from .text_files import csv_batches, json_batches
 
-Columns = Mapping[str, str | None]  # role (episode, action, reward, step, propensity) -> name of its column
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 BATCH = 1 << 16  # rows decoded at once
-_CSV_BLOCK = 1 << 22  # bytes of CSV parsed at once
 _METADATA = b"lmab"  # the key of our note in the schema of a Parquet file
+_COMPRESSED = (".gz", ".bz2")
+_KINDS = {
+    ".parquet": "Parquet", ".pq": "Parquet", ".csv": "CSV", ".tsv": "CSV", ".jsonl": "JSON lines",
+    ".ndjson": "JSON lines",
+}  # fmt: skip
+_ENDINGS = "must end in .parquet, .pq, .csv, .tsv, .jsonl or .ndjson (text also in .gz or .bz2)"
+_FIRST_LINE = {"CSV": 2, "JSON lines": 1}  # of the first row, in an editor
 
 
-class LogFile(NamedTuple):
-    """An open log."""
+class Note(NamedTuple):
+    """What our own Parquet files say about themselves."""
 
-    columns: Columns  # those asked for, and those that the note adds
-    batches: Iterator[Any]  # pyarrow record batches of these columns
-    note: dict[str, Any] | None  # {"columns", "n_arms", "arm_labels"} where the file is one of ours
+    columns: dict[str, str]  # more columns: step, propensity
+    n_arms: int
+    arm_labels: tuple[str | int, ...] | None
+
+
+def listed(paths: Paths) -> list[Path]:
+    """The files that one path or several stand for; a folder stands for the logs in it, in the order of their names."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: list[Path] = []
+    for path in map(Path, given):
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.is_file() and _kind(file) and file.name[0] != ".")
+            if not inside:
+                raise InvalidFile(f"{path}: this folder holds no log: the name of a log {_ENDINGS}")
+            found += inside
+        else:
+            kind_of(path)
+            found.append(path)
+    if not found:
+        raise InvalidFile("paths must name at least one log, got none")
+    return found
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Parquet, CSV or JSON lines, by the ending of the name; another ending raises."""
+    kind = _kind(path)
+    if kind is None:
+        raise InvalidFile(f"{os.fspath(path)}: the name of a log {_ENDINGS}")
+    return kind
+
+
+def _kind(path: str | os.PathLike[str]) -> str | None:
+    stem, suffix = os.path.splitext(os.fspath(path).lower())
+    if suffix in _COMPRESSED:
+        inner = _KINDS.get(os.path.splitext(stem)[1])
+        return None if inner == "Parquet" else inner
+    return _KINDS.get(suffix)
+
+
+def is_text(path: str | os.PathLike[str]) -> bool:
+    """Whether the columns of the file have no types, so that digits may stand for integers."""
+    return kind_of(path) == "CSV"
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Whether a log is written as CSV; a name that ends in neither .csv nor a Parquet suffix raises."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix not in (".csv", ".parquet", ".pq"):
+        raise InvalidFile(f"{os.fspath(path)}: a log that is written must end in .parquet, .pq or .csv")
+    return suffix == ".csv"
+
+
+class Places:
+    """Where the rows of a log come from, for messages: rows of a frame or of Parquet, lines of a text file."""
+
+    def __init__(self) -> None:
+        self._starts: list[tuple[int, Path]] = []
+
+    def add(self, first: int, path: Path) -> None:
+        """The rows from number `first` on are those of `path`."""
+        self._starts.append((first, path))
+
+    def __call__(self, row: int) -> str:
+        if not self._starts:
+            return f"row {row}"
+        first, path = next(start for start in reversed(self._starts) if start[0] <= row)
+        line = _FIRST_LINE.get(kind_of(path))
+        text = f"row {row - first}" if line is None else f"line {row - first + line}"
+        return text if len(self._starts) == 1 else f"{text} of {path.name}"
+
+
+def batches(files: Sequence[Path], columns: Columns, encoding: str, places: Places) -> Iterator[Any]:
+    """The record batches of all files, one after the other."""
+    n_rows = 0
+    for path in files:
+        places.add(n_rows, path)
+        with reading(path), _OPEN[kind_of(path)](path, columns, encoding) as found:
+            for batch in found:
+                yield batch
+                n_rows += batch.num_rows
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], columns: Columns) -> Iterator[LogFile]:
-    """The log at `path`; an error of pyarrow, even half way through, becomes one that names the file."""
-    kind = "CSV" if is_csv(path) else "Parquet"
+def reading(path: Path) -> Iterator[None]:
+    """Any error while `path` is read becomes one that names the file."""
     try:
-        with (_csv if kind == "CSV" else _parquet)(path, columns) as file:
-            yield file
+        yield
     except FileNotFoundError:
-        raise InvalidFile(f"{os.fspath(path)}: no such file") from None
-    except LmabError:
+        raise InvalidFile(f"{path}: no such file") from None
+    except (LmabError, LmabWarning):
         raise
     except Exception as error:  # any file may come in, and its parser may raise any error
-        raise InvalidFile(f"{os.fspath(path)}: cannot be read as {kind}: {first_line(error)}") from None
+        text = first_line(error)
+        remedy = ""
+        if kind_of(path) != "Parquet" and ("utf" in text.lower() or isinstance(error, UnicodeError)):
+            remedy = ": if it is not in UTF-8, pass encoding='latin-1' or the encoding it is in"
+        raise InvalidFile(f"{path}: cannot be read as {kind_of(path)}: {text}{remedy}") from None
 
 
-def write(path: str | os.PathLike[str], data: Any, note: dict[str, Any]) -> None:
+@contextmanager
+def _parquet(path: Path, columns: Columns, encoding: str) -> Iterator[Iterator[Any]]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+        names = require_columns(list(file.schema_arrow.names), columns)
+        yield file.iter_batches(BATCH, columns=names)
+
+
+_OPEN = {"Parquet": _parquet, "CSV": csv_batches, "JSON lines": json_batches}
+
+
+def note_of(path: Path, columns: Columns) -> Note | None:
+    """The note that `write` stored in the file; None where another program wrote it or other columns are asked for."""
+    import pyarrow.parquet
+
+    if kind_of(path) != "Parquet" or columns.get("action") != "action":
+        return None
+    with reading(path):
+        metadata = pyarrow.parquet.read_schema(path).metadata or {}
+    try:
+        note = json.loads(metadata[_METADATA])
+        more, n_arms, labels = dict(note["columns"]), note["n_arms"], note["arm_labels"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    valid = isinstance(n_arms, int) and set(more) <= {"step", "propensity"}
+    if labels is not None:
+        valid = valid and isinstance(labels, list) and len(labels) == n_arms
+        valid = valid and all(isinstance(label, str | int) for label in labels)
+    if not valid or not 0 < n_arms < 2**31:
+        return None
+    return Note(more, n_arms, None if labels is None else tuple(labels))
+
+
+def write(path: str | os.PathLike[str], data: Any, note: Mapping[str, Any]) -> None:
     """Write the pyarrow table `data`, atomically; a Parquet file also keeps the note."""
     import pyarrow as pa
     import pyarrow.csv
@@ -64,70 +186,3 @@ def write(path: str | os.PathLike[str], data: Any, note: dict[str, Any]) -> None
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-
-
-def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Whether the name ends in .csv; a name that ends in neither .csv nor a Parquet suffix raises."""
-    suffix = os.path.splitext(os.fspath(path))[1].lower()
-    if suffix not in (".csv", ".parquet", ".pq"):
-        raise InvalidFile(f"{os.fspath(path)}: a log must end in .parquet, .pq or .csv")
-    return suffix == ".csv"
-
-
-def require_columns(found: list[str], columns: Columns) -> list[str]:
-    """The names of the columns to read; where one is missing, the error lists the columns of the log."""
-    names = [name for name in columns.values() if name is not None]
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise InvalidData(f"the log has no column {missing[0]!r}; its columns are {', '.join(map(repr, found))}")
-    twice = [name for name in names if found.count(name) > 1]
-    if twice:
-        raise InvalidData(f"the log must have one column {twice[0]!r}, got {found.count(twice[0])}")
-    return list(dict.fromkeys(names))
-
-
-@contextmanager
-def _parquet(path: str | os.PathLike[str], columns: Columns) -> Iterator[LogFile]:
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-        note = _note(file.schema_arrow.metadata, columns)
-        columns = {**columns, **(note["columns"] if note else {})}
-        names = require_columns(list(file.schema_arrow.names), columns)
-        yield LogFile(columns, file.iter_batches(BATCH, columns=names), note)
-
-
-@contextmanager
-def _csv(path: str | os.PathLike[str], columns: Columns) -> Iterator[LogFile]:
-    """Types are guessed from the first block, except for ids and arms (text) and measured columns (numbers)."""
-    import pyarrow as pa
-    import pyarrow.csv
-
-    reading = pa.csv.ReadOptions(block_size=_CSV_BLOCK)
-    parsing = pa.csv.ParseOptions(newlines_in_values=True)
-    with pa.csv.open_csv(path, read_options=reading, parse_options=parsing) as reader:
-        schema = reader.schema
-    names = require_columns(schema.names, columns)
-    types = {columns[role]: pa.string() for role in ("episode", "action")}
-    for name in (columns["reward"], columns["propensity"]):
-        if name is not None and pa.types.is_integer(schema.field(name).type):
-            types[name] = pa.float64()  # later rows may have decimals
-    converting = pa.csv.ConvertOptions(include_columns=names, column_types=types, strings_can_be_null=True)
-    with pa.csv.open_csv(path, read_options=reading, parse_options=parsing, convert_options=converting) as reader:
-        yield LogFile(columns, iter(reader), None)
-
-
-def _note(metadata: Mapping[bytes, bytes] | None, columns: Columns) -> dict[str, Any] | None:
-    """The note that `write` stored in the file; None where another program wrote it or other columns are asked for."""
-    if not metadata or _METADATA not in metadata or columns["action"] != "action":
-        return None
-    try:
-        note = json.loads(metadata[_METADATA])
-        columns, n_arms, labels = dict(note["columns"]), note["n_arms"], note["arm_labels"]
-    except (ValueError, TypeError, KeyError):
-        return None
-    valid = isinstance(n_arms, int) and set(columns) <= {"step", "propensity"}
-    if labels is not None:
-        valid = valid and isinstance(labels, list) and len(labels) == n_arms
-        valid = valid and all(isinstance(label, str | int) for label in labels)
-    return note if valid and 0 < n_arms < 2**31 else None

@@ -5,6 +5,7 @@ from .check import Check as Check
 from .check import Gain as Gain
 from .coordinates import contrasts as contrasts
 from .em import EM as EM
+from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe
 from .estimator import estimate as estimate
 from .gibbs import Draws as Draws

@@ -9,17 +9,32 @@ import numpy as np
 from ..checks import POSITIVE, OneOf, check, check_array, optional
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..model import distinct_values
+from ..model import Bins, distinct_values
 from .categorical import CategoricalObservations
 from .gaussian import GaussianObservations
 from .observations import Observations
+
+FAMILIES = ("categorical", "gaussian", "binned")
+
+
+def bins_of(episodes: Episodes) -> Bins:
+    """How binned rewards are cut: 0 apart, the others at quantiles; the same for the same log."""
+    return Bins.with_zero_apart(episodes.rewards)
 
 
 def observe(
     episodes: Episodes, *, rewards: str | None = None, values: Any = None, scale: float | None = None
 ) -> Observations:
-    """The log encoded for the named family of rewards, as `estimate` does it."""
-    check("rewards", rewards, optional(OneOf(("categorical", "gaussian"))))
+    """The log encoded for the named family of rewards, as `estimate` does it.
+
+    Binned rewards are cut into values, and the episodes of the encoded log hold these values; `bins_of` says how.
+    """
+    check("rewards", rewards, optional(OneOf(FAMILIES)))
+    if rewards == "binned":
+        if values is not None or scale is not None:
+            raise InvalidArgument("values and scale must be None for binned rewards, got some")
+        bins = bins_of(episodes)
+        return CategoricalObservations.encode(bins.cut(episodes), bins.values, bins.edges)
     if rewards == "gaussian":
         if values is not None:
             raise InvalidArgument("values must be None for gaussian rewards, got some")

@@ -11,7 +11,8 @@ from ..data import Episodes
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
 from .em import EM
-from .encoding import observe
+from .encoding import bins_of, observe
+from .gaussian import misfit
 from .request import Estimator, Observer, StopOnce
 from .result import Estimate
 from .selection import choose
@@ -36,7 +37,8 @@ def estimate(
         episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
         n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt one more.
         method: `EM(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
-        rewards: "categorical", "gaussian", or None: categorical on the observed values when they are at most 32.
+        rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
+            apart), or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
         rng: where the starts come from.
@@ -63,6 +65,10 @@ def estimate(
         number = _number(n_contexts, len(episodes))
         _warn(_doubts(episodes) if number > 1 else [])
     result = method.fit(observations, n_contexts=number, rng=rng, progress=watch)
+    if rewards == "binned":
+        result = replace(result, bins=bins_of(episodes))
+    if result.bandit.rewards.values is None:
+        _warn(misfit(result.bandit, episodes))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")

@@ -17,12 +17,13 @@ MAX_CONTEXTS = 64
 _EPISODES = 100_000  # of a larger log are looked at
 _ENOUGH = 20_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
-_PATIENCE = 2  # numbers tried beyond the best one
+_PATIENCE = 2  # numbers tried beyond the last that was worth it
+_WORTH = 0.01  # of what all contexts so far gain over one, which another must add: a poor model gains for ever
 _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned", sweeps=30)
 
 
 def choose(observations: Observations, *, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:
-    """Held-out log-likelihood for 1, 2, ... contexts, until it falls.
+    """Held-out log-likelihood for 1, 2, ... contexts, until it falls or rises by next to nothing.
 
     Whole episodes are held out, never steps. The number that predicts best is found; the choice is the next one, unless
     that predicts worse by more than two standard errors: under the learned prior a context too many costs next to
@@ -31,14 +32,24 @@ def choose(observations: Observations, *, rng: np.random.Generator, progress: St
     episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
     folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
     scores: list[Float[Array, "n"]] = []
+    means: list[float] = []
     most = max(min(MAX_CONTEXTS, len(episodes) // 2), 1)
     while len(scores) < most and not (scores and progress is not None and progress.stopped):
         n_contexts = len(scores) + 1
         scores.append(_score(observations, episodes, folds, n_contexts, rng, _prefixed(progress, n_contexts)))
-        means = [score.mean() for score in scores]
-        if n_contexts - 1 - int(np.argmax(means)) >= _PATIENCE:
+        means.append(float(scores[-1].mean()))
+        if _useless(means) >= _PATIENCE:
             break
     return _curve(scores)
+
+
+def _useless(means: list[float]) -> int:
+    """How many of the last numbers of contexts were not worth it."""
+    best, since = means[0], 0
+    for mean in means[1:]:
+        since = 0 if mean > best + _WORTH * (best - means[0]) else since + 1
+        best = max(best, mean)
+    return since
 
 
 def _score(

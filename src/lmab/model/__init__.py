@@ -2,6 +2,7 @@
 
 from . import belief as belief
 from .bandit import LatentBandit as LatentBandit
+from .bandit import arm_label as arm_label
 from .bins import Bins as Bins
 from .instances import random_bandit as random_bandit
 from .rewards import MAX_VALUES as MAX_VALUES

@@ -77,6 +77,27 @@ class LatentBandit:
     def n_arms(self) -> int:
         return self.rewards.n_arms
 
+    @property
+    def by_size(self) -> list[int]:
+        """The contexts, the most frequent first: pages and commands number types 1, 2, ... in this order.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.LatentBandit.bernoulli([0.2, 0.5, 0.3], [[0.9], [0.1], [0.5]]).by_size
+            [1, 2, 0]
+        """
+        return np.argsort(-self.weights, kind="stable").tolist()
+
+    def label(self, arm: int) -> str:
+        """What an arm is called: its name in the log, or `arm 3`.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.5]]).label(1)
+            'arm 1'
+        """
+        return arm_label(arm, self.arm_labels)
+
     def distance(self, other: LatentBandit) -> float:
         """Wasserstein distance between the two mixtures of contexts (section 2.3 of the paper).
 
@@ -142,6 +163,28 @@ class LatentBandit:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
         return LatentBandit(weights, self.rewards.relabel(contexts, arms), labels)
 
+    def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
+        """The same bandit with new arms after its own, of which no log tells anything yet.
+
+        Args:
+            labels: names of the new arms. A bandit without labels calls its own arms 0, 1, ...
+            law: what a new arm pays: the probability of each value (Z,), or the mean of normal rewards. By default
+                the average of the arms that there are, over the contexts. It is the same in every context, so that a
+                reward of a new arm tells nothing about the context.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
+            >>> bandit.with_arms(["new"]).means
+            array([[0.9, 0.1, 0.5],
+                   [0.2, 0.8, 0.5]])
+        """
+        own: tuple[str | int, ...] = tuple(range(self.n_arms)) if self.arm_labels is None else self.arm_labels
+        new = tuple(labels)
+        if not new or len({*own, *new}) != len(own) + len(new):
+            raise InvalidArgument(f"labels must be new and distinct, got {list(labels)!r}")
+        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), own + new)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives the same bandit back, to the bit."""
         files.write(path, self.record())
@@ -185,6 +228,17 @@ class LatentBandit:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_contexts > 8 else "")
         plural = "" if self.n_contexts == 1 else "s"
         return f"LatentBandit({self.n_contexts} context{plural}, {self.n_arms} arms, {self.rewards}; weights {weights})"
+
+
+def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:
+    """What an arm is called: text by itself, a number with the word before it.
+
+    Examples:
+        >>> arm_label(1, None), arm_label(1, ("tea", "milk")), arm_label(1, (17, 42))
+        ('arm 1', 'milk', 'arm 42')
+    """
+    name = arm if labels is None else labels[arm]
+    return name if isinstance(name, str) else f"arm {name}"
 
 
 def _transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[Array, "M K"]) -> float:

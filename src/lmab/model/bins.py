@@ -11,6 +11,9 @@ from .._shapes import Array, Float
 from ..checks import check_count
 from ..data import Episodes
 
+BINS = 8  # beside the one for 0
+_TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
+
 
 @dataclass(frozen=True, eq=False)
 class Bins:
@@ -24,6 +27,35 @@ class Bins:
         """Bins that hold equally many rewards each; the value of a bin is the mean of its rewards."""
         check_count("bins", n_bins, minimum=2)
         edges = np.unique(np.quantile(rewards, np.arange(1, n_bins) / n_bins))
+        return cls(edges, _means(rewards, edges))
+
+    @classmethod
+    def with_zero_apart(cls, rewards: Float[Array, "S"], n_bins: int = BINS) -> Bins:
+        """A bin for 0 alone, where it occurs, and at most `n_bins` bins at quantiles of the other rewards.
+
+        The value of a bin is the mean of its rewards, so that the mean of the log stays what it is. Rewards that are
+        mostly 0 and sometimes an amount (money, seconds of attention) keep what tells sessions apart: whether there
+        was an amount, and how large it was. Half of each quantile counts rewards, the other half sums them: few large
+        amounts may be most of the money, and one bin for all of them would hide which arms pay them.
+
+        Examples:
+            >>> import numpy as np
+            >>> bins = Bins.with_zero_apart(np.array([0.0, 0.0, 0.0, 1.0, 3.0, 10.0, 20.0]), 2)
+            >>> bins.values
+            array([ 0.,  2., 15.])
+            >>> bins.apply(np.array([0.0, 0.1, 99.0]))
+            array([ 0.,  2., 15.])
+        """
+        check_count("bins", n_bins, minimum=2)
+        others = rewards[rewards != 0]
+        edges = np.empty(0)
+        if len(others):
+            edges = _quantiles(others, n_bins)
+        if len(others) < len(rewards):
+            around = [edge for edge, beyond in ((0.0, (others < 0).any()), (_TINY, (others > 0).any())) if beyond]
+            edges = np.union1d(edges, around)
+        filled = np.flatnonzero(np.bincount(np.searchsorted(edges, rewards, side="right"), minlength=len(edges) + 1))
+        edges = edges[filled[1:] - 1]  # without bins that no reward falls into
         return cls(edges, _means(rewards, edges))
 
     @classmethod
@@ -42,9 +74,19 @@ class Bins:
         return replace(episodes, rewards=self.apply(episodes.rewards))
 
 
+def _quantiles(rewards: Float[Array, "S"], n_bins: int) -> Float[Array, "E"]:
+    """At most n_bins - 1 rewards, between which lie equal parts of the rewards by number and by size."""
+    ordered = np.sort(rewards)
+    sizes = np.cumsum(np.abs(ordered))
+    shares = (sizes / sizes[-1] + np.arange(1, len(ordered) + 1) / len(ordered)) / 2
+    return np.unique(ordered[np.searchsorted(shares, np.arange(1, n_bins) / n_bins, side="right")])
+
+
 def _means(rewards: Float[Array, "S"], edges: Float[Array, "E"]) -> Float[Array, "Z"]:
     place = np.searchsorted(edges, rewards, side="right")
     counts = np.bincount(place, minlength=len(edges) + 1)
     sums = np.bincount(place, rewards, minlength=len(edges) + 1)
+    if len(edges) == 0:
+        return np.array([rewards.mean()])
     middles = np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
     return np.where(counts > 0, sums / np.maximum(counts, 1), middles)

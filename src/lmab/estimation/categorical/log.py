@@ -25,9 +25,12 @@ class CategoricalLog:
     codes: Shaped[Array, "T"]  # unsigned, of the smallest size
     offsets: Integer[Array, "K1"]
     counts: Float[Array, "C"]  # episodes that each distinct one stands for; empty: one
+    edges: Float[Array, "E"] | None = None  # where continuous rewards were cut into the values
 
     @classmethod
-    def encode(cls, episodes: Episodes, values: Float[Array, "Z"]) -> CategoricalLog:
+    def encode(
+        cls, episodes: Episodes, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+    ) -> CategoricalLog:
         """The log in codes of the given reward values."""
         n_codes = episodes.n_arms * len(values)
         codes = np.empty(episodes.n_steps, np.min_scalar_type(n_codes - 1))
@@ -35,7 +38,8 @@ class CategoricalLog:
             steps = slice(start, start + _CHUNK)
             place = index_among(values, episodes.rewards[steps], first_step=start)
             codes[steps] = episodes.actions[steps] * np.int64(len(values)) + place
-        return cls(episodes, values, *map(frozen, merge(codes, episodes.offsets, n_codes)))
+        merged, starts, counts = map(frozen, merge(codes, episodes.offsets, n_codes))
+        return cls(episodes, values, merged, starts, counts, edges)
 
     @property
     def n_arms(self) -> int:

@@ -31,7 +31,8 @@ class CategoricalModels(Models):
         probabilities = np.moveaxis(self.log.by_arm(model[None])[0, ..., :n_contexts], 2, 0)
         probabilities = probabilities / probabilities.sum(axis=2, keepdims=True)
         weights = model[0, :n_contexts] / model[0, :n_contexts].sum()
-        return LatentBandit(weights, Categorical(probabilities, self.log.values), self.log.episodes.arm_labels)
+        rewards = Categorical(probabilities, self.log.values, self.log.edges)
+        return LatentBandit(weights, rewards, self.log.episodes.arm_labels)
 
     def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
         """Probabilities are clipped and normalised over the values, and kept off 0."""
@@ -40,7 +41,7 @@ class CategoricalModels(Models):
         known = (total > LEAST) & self.log.played[:, None]
         cells = np.where(known, cells / np.maximum(total, LEAST), self.log.marginals)
         cells = np.maximum(cells, LEAST)
-        rewards = Categorical(cells / cells.sum(axis=2, keepdims=True), self.log.values)
+        rewards = Categorical(cells / cells.sum(axis=2, keepdims=True), self.log.values, self.log.edges)
         return LatentBandit(weights, rewards, self.log.episodes.arm_labels)
 
 

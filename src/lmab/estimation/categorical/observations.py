@@ -31,9 +31,11 @@ class CategoricalObservations(Observations):
     family = Categorical.family
 
     @classmethod
-    def encode(cls, episodes: Episodes, values: Float[Array, "Z"]) -> CategoricalObservations:
-        """The log in codes of the given reward values."""
-        return cls(CategoricalLog.encode(episodes, values))
+    def encode(
+        cls, episodes: Episodes, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+    ) -> CategoricalObservations:
+        """The log in codes of the given reward values, and the edges between them where rewards were cut."""
+        return cls(CategoricalLog.encode(episodes, values, edges))
 
     @property
     def episodes(self) -> Episodes:  # type: ignore[override]
@@ -60,7 +62,7 @@ class CategoricalObservations(Observations):
         return count_parameters(n_contexts, int(free.sum()), rank)
 
     def subset(self, rows: Integer[Array, "n"]) -> CategoricalObservations:
-        return CategoricalObservations.encode(self.episodes[rows], self.values)
+        return CategoricalObservations.encode(self.episodes[rows], self.values, self.log.edges)
 
     def prior(self, strength: float) -> Prior:
         return Prior.equal(self.log.marginals, strength)

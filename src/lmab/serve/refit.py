@@ -1,0 +1,7 @@
+"""refit."""
+
+
+class Night: ...
+
+
+def refit() -> None: ...

@@ -1,0 +1,63 @@
+"""The words at the command line: sessions, types, arms, steps, options; nothing of the library's arguments."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lmab
+from lmab.cli.words import at_the_door
+from lmab.evaluation.diagnostics import Identifiability
+
+SAID = [
+    ("n_contexts must be at most the number of episodes (5), got 9", "--contexts must be at most the number of sessions (5), got 9"),
+    ("the log has no column 'episode'; pass episode='sess'", "the log has no column 'episode'; say --episode sess"),
+    ("pass reward=... with the name of the column", "say --reward ... with the name of the column"),
+    ("pass action='movie title'", "say --action 'movie title'"),
+    ("can be fitted (fit_propensities=True)", "can be fitted (--fit-propensities)"),
+    ("or missing='zero' to count", "or --missing zero to count"),
+    ("usually more (lmab.evaluate says how much)", "usually more (`lmab evaluate --model` says how much)"),
+    ("no episode is left in context 2: fewer contexts fit as well", "no session is left in type 2: fewer types fit as well"),
+    ("gap must be a time", "--gap must be a time"),
+    ("rewards must be finite", "rewards must be finite"),
+    ("column 'episodes' and arm 'my context'", "column 'episodes' and arm 'my context'"),
+    ("--contexts 3, contexts.lmab, data/episodes/x.csv", "--contexts 3, contexts.lmab, data/episodes/x.csv"),
+    ("3 contexts: climb", "3 types: climb"),
+    ("Episodes are short", "Sessions are short"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("library", "door"), SAID)
+def test_what_the_library_says_is_said_in_the_words_of_the_door(library, door):
+    assert at_the_door(library) == door
+
+
+def test_no_sentence_of_the_commands_mixes_vocabularies():
+    """Texts in the commands and on the report's page speak of sessions and types; options keep their names."""
+    mixed = []
+    folder = Path(lmab.__file__).parent
+    for path in [*(folder / "cli").glob("*.py"), *(folder / "report").glob("*.py")]:
+        if path.name in ("words.py", "reproduce.py", "budget.py", "learn.py", "demo.py", "plots.py"):
+            continue  # the paper's experiments speak the paper's language
+        for text in re.findall(r'f?"([^"\n]*)"', path.read_text()):
+            spoken = re.sub(r"--\w+|\{[^}]*\}|`[^`]*`", "", text)
+            if " " in spoken.strip() and re.search(r"\b(contexts?|episodes?)\b", spoken):
+                mixed.append((path.name, text))
+    assert mixed == [("simulate.py", "...")] or mixed == []
+
+
+def identified(**changes):
+    given = {
+        "n_contexts": 1, "horizon": 5, "long_enough": 1.0, "rank": 1, "starts": "all agreed", "rare_arms": (0,),
+        "core_arms": (), "arm_labels": None, "n_plays": 12,
+    }  # fmt: skip
+    return Identifiability(**{**given, **changes})
+
+
+def test_one_is_not_said_in_the_plural():
+    assert "The types differ in 1 direction (numerical rank)." in identified().sentences
+    assert "The types differ in 3 directions (numerical rank)." in identified(rank=3).sentences
+    assert any(line.startswith("1 arm was") for line in identified().sentences)
+    assert any(line.startswith("2 arms were") for line in identified(rare_arms=(0, 1)).sentences)

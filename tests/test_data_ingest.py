@@ -1,0 +1,193 @@
+"""Logs as they are: equal times, missing rewards, events without sessions, first steps only."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmab import Episodes
+from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+
+COLUMNS: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r", "step": "t"}
+EVENTS: dict[str, Any] = {"person": "p", "time": "t", "action": "a", "reward": "r"}
+
+
+def test_equal_steps_keep_the_order_of_the_rows():
+    data = {"e": [2, 1, 1, 2, 2, 1], "t": [5, 3, 3, 5, 4, 1], "a": list(range(6)), "r": np.arange(6.0)}
+    with pytest.warns(LmabWarning, match="^2 rows have the same 't' as the row before in the same session") as caught:
+        log = Episodes.from_frame(pa.table(data), **COLUMNS)
+    assert len(caught) == 1
+    assert log.actions.tolist() == [5, 1, 2, 4, 0, 3]
+    assert log.offsets.tolist() == [0, 3, 6]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40))
+def test_rows_are_sorted_by_session_and_step_and_equal_ones_keep_their_order(rows):
+    sessions, steps = np.array(rows).T
+    data = pa.table({"e": sessions, "t": steps, "a": np.arange(len(rows)), "r": np.zeros(len(rows))})
+    order = sorted(range(len(rows)), key=lambda k: rows[k])
+    ties = sum(rows[i] == rows[j] for i, j in pairwise(order))
+    if ties:
+        with pytest.warns(LmabWarning, match=f"^{ties} rows? ha"):
+            log = Episodes.from_frame(data, **COLUMNS)
+    else:
+        log = Episodes.from_frame(data, **COLUMNS)
+    assert log.actions.tolist() == order
+
+
+def test_one_equal_step_is_one_row():
+    data = pa.table({"e": [1, 1], "t": [0, 0], "a": [0, 1], "r": [0.0, 1.0]})
+    with pytest.warns(LmabWarning, match="^1 row has the same 't'"):
+        Episodes.from_frame(data, **COLUMNS)
+
+
+MISSING = {
+    "e": [1, 1, 1, 2, 3, 3],
+    "t": [0, 1, 2, 0, 0, 1],
+    "a": [0, 1, 2, 0, 1, 0],
+    "r": [1.0, None, 3.0, None, 5.0, 6.0],
+}
+
+
+@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])
+def test_missing_rewards_stop_by_default_and_the_message_has_the_remedy(make):
+    with pytest.raises(InvalidData, match=r"missing value in row 1: pass missing='drop' .* or missing='zero'"):
+        Episodes.from_frame(make(MISSING), **COLUMNS)
+
+
+@pytest.mark.parametrize("make", [pa.table, pd.DataFrame, pl.DataFrame])
+def test_missing_rewards_can_be_dropped_or_be_zero(make):
+    with pytest.warns(LmabWarning, match="^2 steps have no reward in column 'r': 2 steps are left out"):
+        dropped = Episodes.from_frame(make(MISSING), **COLUMNS, missing="drop")
+    assert (dropped.rewards.tolist(), dropped.offsets.tolist()) == ([1.0, 3.0, 5.0, 6.0], [0, 2, 4])
+    assert dropped.actions.tolist() == [0, 2, 1, 0]
+    with pytest.warns(LmabWarning, match="a reward of 0 is assumed"):
+        zero = Episodes.from_frame(make(MISSING), **COLUMNS, missing="zero")
+    assert (zero.rewards.tolist(), zero.offsets.tolist()) == ([1.0, 0.0, 3.0, 0.0, 5.0, 6.0], [0, 3, 4, 6])
+
+
+def test_a_step_without_a_reward_counts_as_a_step():
+    with pytest.warns(LmabWarning, match="2 steps are left out"):
+        first = Episodes.from_frame(pa.table(MISSING), **COLUMNS, missing="drop", at_most=2)
+    assert first.rewards.tolist() == [1.0, 5.0, 6.0]  # not 1 and 3: the second step of session 1 has no reward
+
+
+def test_weights_need_every_step_so_sessions_with_propensities_end_at_a_missing_reward():
+    data = pa.table({**MISSING, "p": [0.5] * 6})
+    with pytest.warns(LmabWarning, match="^2 steps have no reward in column 'r': 3 steps are left out"):
+        log = Episodes.from_frame(data, **COLUMNS, propensity="p", missing="drop")
+    assert log.rewards.tolist() == [1.0, 5.0, 6.0]
+    assert log.offsets.tolist() == [0, 1, 3]
+
+
+def test_nothing_missing_is_nothing_to_tell():
+    data = pa.table({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": [0.0, 1.0]})
+    assert Episodes.from_frame(data, **COLUMNS, missing="drop") == Episodes.from_frame(data, **COLUMNS)
+
+
+def test_no_reward_at_all():
+    data = pa.table({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": pa.nulls(2)})
+    with pytest.raises(InvalidData, match="'r' must hold a reward that can be used, got none"):
+        Episodes.from_frame(data, **COLUMNS, missing="drop")
+
+
+@pytest.mark.parametrize(("option", "value"), [("missing", "skip"), ("at_most", 0), ("at_most", 1.5)])
+def test_options_are_checked(option, value):
+    data = pa.table({"e": [1], "t": [0], "a": [0], "r": [0.0]})
+    with pytest.raises(InvalidArgument, match=f"{option} must be .*, got {value!r}"):
+        Episodes.from_frame(data, **COLUMNS, **{option: value})
+
+
+def test_only_the_first_steps():
+    data = pa.table({"e": [1] * 5 + [2], "t": range(6), "a": range(6), "r": np.zeros(6)})
+    log = Episodes.from_frame(data, **COLUMNS, at_most=3)
+    assert log.actions.tolist() == [0, 1, 2, 5]
+    assert log.n_arms == 6
+
+
+PEOPLE = {
+    "p": ["bob", "ann", "ann", "bob", "ann", "bob"],
+    "a": ["x", "y", "x", "y", "z", "x"],
+    "r": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+}
+SECONDS = [0, 10, 1809, 1800, 3700, 1801]  # pauses of bob: 1800, 1; of ann: 1799, 1891
+
+
+def sessions(events: Any, **options: Any) -> list[list[float]]:
+    log = Episodes.from_events(events, **EVENTS, **options)
+    return [session.rewards.tolist() for session in log]
+
+
+def test_a_pause_of_the_gap_ends_a_session():
+    events = pa.table({**PEOPLE, "t": SECONDS})
+    assert sessions(events) == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+    assert sessions(events, gap="1h") == [[2.0, 3.0, 5.0], [1.0, 4.0, 6.0]]
+    assert sessions(events, gap=1801) == [[2.0, 3.0], [5.0], [1.0, 4.0, 6.0]]
+    assert sessions(events, gap="1s") == [[2.0], [3.0], [5.0], [1.0], [4.0], [6.0]]
+    assert sessions(events, gap="1h", at_most=2) == [[2.0, 3.0], [1.0, 4.0]]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_have_their_own_unit(unit):
+    start = datetime(2024, 3, 1)
+    times = pa.array([start + timedelta(seconds=second) for second in SECONDS]).cast(pa.timestamp(unit))
+    assert sessions(pa.table({**PEOPLE, "t": times})) == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+    assert sessions(pa.table({**PEOPLE, "t": times}), gap=1800) == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+
+
+def test_days():
+    days = pa.array([datetime(2024, 3, day).date() for day in (1, 1, 2, 3, 9, 3)])
+    with pytest.warns(LmabWarning, match="1 row has the same 't'"):
+        assert sessions(pa.table({**PEOPLE, "t": days}), gap="2d") == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+
+
+def test_large_numbers_are_milliseconds():
+    times = [1_700_000_000_000 + 1000 * second for second in SECONDS]
+    with pytest.warns(LmabWarning, match="column 't' are taken as milliseconds"):
+        assert sessions(pa.table({**PEOPLE, "t": times})) == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+    assert sessions(pa.table({**PEOPLE, "t": times}), gap=1_800_000) == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+
+
+@pytest.mark.parametrize("gap", ["half an hour", "", "0m", "-3", "nan", "9" * 400, True])
+def test_gaps_that_are_none(gap):
+    with pytest.raises(InvalidArgument, match="gap must be a time such as '30m'"):
+        Episodes.from_events(pa.table({**PEOPLE, "t": SECONDS}), **EVENTS, gap=gap)
+
+
+def test_text_is_no_time():
+    events = pa.table({**PEOPLE, "t": ["1.3.24 10:00"] * 6})
+    with pytest.raises(
+        InvalidData, match=r"column 't' must hold times such as .*, got text \('1.3.24 10:00' in row 0\)"
+    ):
+        Episodes.from_events(events, **EVENTS)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), min_size=1, max_size=30),
+    st.integers(1, 8),
+)
+def test_sessions_are_those_of_a_walk_over_the_events(events, gap):
+    """A brute-force walk: each person's events in the order of time; a pause of the gap begins a session."""
+    expected, order = [], sorted(range(len(events)), key=lambda k: events[k])
+    for before, now in zip([None, *order], order, strict=False):
+        same = before is not None and events[before][0] == events[now][0] and events[now][1] - events[before][1] < gap
+        if same:
+            expected[-1].append(now)
+        else:
+            expected.append([now])
+    persons, times = np.array(events).T
+    data = pa.table({"p": persons, "t": times, "a": np.arange(len(events)), "r": np.zeros(len(events))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # it says how many rows tie, which other tests read
+        log = Episodes.from_events(data, **EVENTS, gap=gap)
+    assert [session.actions.tolist() for session in log] == expected

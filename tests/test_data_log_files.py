@@ -1,0 +1,183 @@
+"""Log files of every kind: compressed, several at once, other separators and encodings, messages with lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from lmab import Episodes
+from lmab.data import text_files
+from lmab.data.naming import suggestion
+from lmab.errors import InvalidArgument, InvalidData, InvalidFile
+
+COLUMNS: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r", "step": "t"}
+ROWS = [
+    {"e": "s1", "t": 0, "a": "tea", "r": 1},
+    {"e": "s1", "t": 1, "a": "milk", "r": 0.5},
+    {"e": "s2", "t": 0, "a": "café", "r": 0},
+]
+EXPECTED = Episodes.from_frame(pa.Table.from_pylist(ROWS), **COLUMNS)
+
+
+def text(separator: str = ",", decimal: str = ".") -> str:
+    lines = [separator.join("etar")]
+    lines += [separator.join(str(value).replace(".", decimal) for value in row.values()) for row in ROWS]
+    return "\n".join(lines) + "\n"
+
+
+def lines() -> str:
+    return "".join(json.dumps({**row, "other": {"deep": [1]}}) + "\n" for row in ROWS)
+
+
+FILES = {
+    "log.csv": text().encode(),
+    "log.tsv": text("\t").encode(),
+    "tabs.csv": text("\t").encode(),
+    "semicolons.csv": text(";").encode(),
+    "commas.csv": text(";", ",").encode(),
+    "bars.csv": text("|").encode(),
+    "bom.csv": b"\xef\xbb\xbf" + text().encode(),
+    "log.CSV": text().encode(),
+    "log.csv.gz": gzip.compress(text().encode()),
+    "log.csv.bz2": bz2.compress(text().encode()),
+    "semicolons.csv.gz": gzip.compress(text(";").encode()),
+    "log.jsonl": lines().encode(),
+    "log.ndjson": lines().encode(),
+    "log.jsonl.gz": gzip.compress(lines().encode()),
+    "blank.jsonl": b"\xef\xbb\xbf" + lines().replace("\n", "\n\n").encode(),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_every_kind(tmp_path, name):
+    (tmp_path / name).write_bytes(FILES[name])
+    assert Episodes.read(tmp_path / name, **COLUMNS) == EXPECTED
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_another_encoding_by_option(tmp_path, ending):
+    path = tmp_path / f"log.{ending}"
+    written = text() if ending == "csv" else lines().replace("caf\\u00e9", "café")
+    path.write_bytes(written.encode("latin-1"))
+    assert Episodes.read(path, **COLUMNS, encoding="latin-1") == EXPECTED
+    with pytest.raises(InvalidFile, match="if it is not in UTF-8, pass encoding='latin-1' or the encoding it is in"):
+        Episodes.read(path, **COLUMNS)
+    with pytest.raises(InvalidArgument, match=r"encoding must be the name of a text encoding, .* got 'klingon'"):
+        Episodes.read(path, **COLUMNS, encoding="klingon")
+
+
+def test_several_files_and_folders_are_one_log(tmp_path):
+    (tmp_path / "days" / "deep").mkdir(parents=True)
+    rows = text().splitlines()
+    (tmp_path / "days" / "1.csv").write_text("\n".join([rows[0], rows[1]]))
+    (tmp_path / "days" / "deep" / "2.csv").write_text("\n".join([rows[0], *rows[2:]]))
+    (tmp_path / "days" / "_SUCCESS").write_text("")
+    (tmp_path / "days" / ".hidden.csv").write_text("nothing")
+    assert Episodes.read(tmp_path / "days", **COLUMNS) == EXPECTED  # a session may begin in one file and end in another
+    both = [tmp_path / "days" / "deep" / "2.csv", str(tmp_path / "days" / "1.csv")]
+    assert Episodes.read(both, **COLUMNS) == EXPECTED
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidFile, match="this folder holds no log: the name of a log must end in"):
+        Episodes.read(tmp_path / "empty")
+    with pytest.raises(InvalidFile, match="paths must name at least one log"):
+        Episodes.read([])
+
+
+def test_several_files_of_ours_keep_their_tables(tmp_path):
+    first = Episodes([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("tea", "milk"))
+    second = Episodes([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("water", "milk"))
+    first.write(tmp_path / "1.parquet")
+    second.write(tmp_path / "2.parquet")
+    both = Episodes.read([tmp_path / "1.parquet", tmp_path / "2.parquet"])
+    assert both == first + second  # four sessions, although both files count theirs from 0
+    assert both.arm_labels == ("tea", "milk", "water")
+    Episodes([0], [1.0], [0, 1], 7).write(tmp_path / "3.parquet")
+    Episodes([0], [1.0], [0, 1], 9).write(tmp_path / "4.parquet")
+    assert Episodes.read([tmp_path / "3.parquet", tmp_path / "4.parquet"]).n_arms == 9
+
+
+def test_text_in_one_file_and_numbers_in_another(tmp_path):
+    pa.parquet.write_table(pa.table({"e": [1], "a": [0], "r": [1.0]}), tmp_path / "1.parquet")
+    pa.parquet.write_table(pa.table({"e": ["x"], "a": [0], "r": [1.0]}), tmp_path / "2.parquet")
+    with pytest.raises(InvalidData, match="column 'e' must hold text or numbers in all files"):
+        Episodes.read(tmp_path, episode="e", action="a", reward="r")
+
+
+@pytest.mark.parametrize(("ending", "line"), [("csv", 4), ("jsonl", 3), ("parquet", None)])
+def test_rows_are_counted_as_lines_of_the_file(tmp_path, ending, line):
+    table = pa.table({"e": [1, 1, 2], "a": [0, 1, 0], "r": [1.0, 0.0, None]})
+    path = tmp_path / f"log.{ending}"
+    if ending == "csv":
+        pyarrow.csv.write_csv(table, path)
+    elif ending == "jsonl":
+        path.write_text("\n".join(map(json.dumps, table.to_pylist())))
+    else:
+        pa.parquet.write_table(table, path)
+    columns: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r"}
+    where = "row 2" if line is None else f"line {line}"
+    with pytest.raises(InvalidData, match=f"column 'r' has a missing value in {where}: "):
+        Episodes.read(path, **columns)
+    good = tmp_path / "good.csv"
+    good.write_text("e,a,r\n7,0,1\n")
+    with pytest.raises(InvalidData, match=f"missing value in {where} of log.{ending}: "):
+        Episodes.read([good, path], **columns)
+
+
+def test_json_lines_are_read_in_blocks(tmp_path, monkeypatch, rng):
+    monkeypatch.setattr(text_files, "CSV_BLOCK", 300)
+    n = 500
+    data = {"e": rng.integers(50, size=n), "a": rng.integers(5, size=n), "r": rng.integers(2, size=n)}
+    rows: list[dict[str, float]] = [{name: int(column[k]) for name, column in data.items()} for k in range(n)]
+    rows[-1]["r"] = 0.5  # decimals come late
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r"}
+    expected = Episodes.from_frame(pa.table({**data, "r": np.array([row["r"] for row in rows])}), **columns)
+    assert Episodes.read(tmp_path / "log.jsonl", **columns) == expected
+
+
+def test_events_come_from_files_too(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(
+        "who;when;what;paid\nann;2024-05-01 10:00:00;x;1\nann;2024-05-01 10:20:00;y;0\nann;2024-05-02 10:00:00;x;1\n"
+    )
+    log = Episodes.from_events(path, person="who", time="when", action="what", reward="paid")
+    assert log.lengths.tolist() == [2, 1]
+    assert Episodes.from_events([path], person="who", time="when", action="what", reward="paid") == log
+
+
+@pytest.mark.parametrize(
+    ("role", "asked", "names", "expected"),
+    [
+        ("episode", "episode", ["sess", "item", "click"], "sess"),
+        ("episode", "episode", ["user_id", "session_id", "item"], "session_id"),
+        ("reward", "clicks", ["Clicks", "item"], "Clicks"),
+        ("reward", "reward", ["x", "is_correct"], "is_correct"),
+        ("action", "action", ["movie id", "when"], "movie id"),
+        ("propensity", "p", ["pscore"], "pscore"),
+        ("person", "person", ["user"], "user"),
+        ("time", "time", ["unix_timestamp"], "unix_timestamp"),
+        ("step", "step", ["position"], "position"),
+        ("reward", "reward", ["x", "y"], None),
+    ],
+)
+def test_the_column_that_was_meant(role, asked, names, expected):
+    assert suggestion(role, asked, names) == expected
+
+
+def test_a_wrong_name_says_what_to_pass(tmp_path):
+    (tmp_path / "log.csv").write_text("sess,item,click\n1,a,0\n")
+    with pytest.raises(
+        InvalidData, match="no column 'episode'; its columns are 'sess', 'item', 'click'; pass episode='sess'"
+    ):
+        Episodes.read(tmp_path / "log.csv")
+    (tmp_path / "odd.csv").write_text("sess,item,x\n1,a,0\n")
+    with pytest.raises(InvalidData, match=r"pass reward=\.\.\. with the name of the column"):
+        Episodes.read(tmp_path / "odd.csv", episode="sess", action="item")
