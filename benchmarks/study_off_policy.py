@@ -66,35 +66,6 @@ CASES = [
 ]
 
 
-class WithFloor(lmab.Policy):
-    """Plays another policy, and with probability FLOOR any arm."""
-
-    kind = "benchmarks.with-floor"
-    deterministic = False
-
-    def __init__(self, inner: lmab.Policy, n_arms: int) -> None:
-        self.inner, self.n_arms = inner, n_arms
-
-    def start(self, n: int | None = None) -> lmab.State:
-        return self.inner.start(n)
-
-    def observe(self, state: lmab.State, arm: Any, reward: Any) -> lmab.State:
-        return self.inner.observe(state, arm, reward)
-
-    def distribution(self, state: lmab.State, *, n_arms: int) -> Any:
-        return FLOOR / n_arms + (1 - FLOOR) * self.inner.distribution(state, n_arms=n_arms)
-
-    def _choose(self, state: lmab.State, allowed: Any, rng: Any) -> Any:
-        return _drawn(self.distribution(state, n_arms=self.n_arms or 0), rng)
-
-    def record(self) -> Any:
-        raise NotImplementedError
-
-    @classmethod
-    def from_record(cls, record: Any) -> lmab.Policy:
-        raise NotImplementedError
-
-
 class ByRank(lmab.Policy):
     """Plays arm a with a chance proportional to 1 / (a + 1), whatever the session was."""
 
@@ -190,7 +161,7 @@ def _policy(name: str, model: lmab.LatentBandit) -> lmab.Policy:
     if name == "by rank":
         return ByRank(model.n_arms)
     inner = lmab.Greedy(model) if name.startswith("greedy") else lmab.Thompson(model)
-    return WithFloor(inner, model.n_arms) if name.endswith("+ 10%") else inner
+    return lmab.Exploring(inner, FLOOR) if name.endswith("+ 10%") else inner
 
 
 def _cut(log: lmab.Episodes, rng: np.random.Generator) -> lmab.Episodes:

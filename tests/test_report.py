@@ -194,6 +194,7 @@ def story():
     rng = generator(5)
     log, held = (lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=2000, horizon=5, rng=rng) for _ in range(2))
     estimate = lmab.estimate(log, n_contexts="auto", method=lmab.EM(prior=1.0, restarts=5), rng=rng)
+    estimate = replace(estimate, check=lmab.diagnostics.check(log, n_contexts=estimate.n_contexts, rng=rng))
     plan = lmab.plan(estimate.bandit, horizon=4)
     return estimate, plan, lmab.certify(estimate, plan, log, n_draws=20, rng=rng), held
 

@@ -18,6 +18,7 @@ from ..policies import Policy
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, Seed, estimate_behind, load_model, load_planned
 from .output import note, say, show_json, show_table
+from .verdicts import check_summary, tell_check
 
 
 @with_columns
@@ -45,7 +46,7 @@ def evaluate(
     chosen = policy_of(planned)
     steps = _horizon(chosen, horizon)
     bandit = None if model is None else load_model(model)
-    summary: dict[str, Any] = {"policy": str(policy), "horizon": steps}
+    summary: dict[str, Any] = {"policy": str(policy), "horizon": steps, "check": check_summary(planned)}
     if bandit is not None:
         summary["model"] = _on_model(chosen, bandit, steps, rng, quiet=as_json)
     if logs is not None:
@@ -60,6 +61,8 @@ def evaluate(
         summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)
     if as_json:
         show_json(summary)
+    elif certified is None:  # the certificate says it, too
+        tell_check(planned)
 
 
 def _require_something(logs: Path | None, model: Path | None, certified: Path | None, saved: Path | None) -> None:
@@ -145,6 +148,9 @@ def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) 
         "value": certificate.value,
         "optimum": certificate.optimum,
         "regret": certificate.regret,
+        "gain": certificate.gain,
+        "sure": certificate.sure,
+        "verdict": certificate.verdict.sentence,
         "planning_gap": certificate.planning_gap,
         "confidence": certificate.confidence,
         "sentence": certificate.sentence,

@@ -33,7 +33,7 @@ def held_out(contents: Contents) -> Markup:
     return element(
         "section",
         element("h2", "On sessions the model has not seen"),
-        element("p", seen.verdict, class_="lead"),
+        element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
         element("div", _calibration(seen), _memory(seen), class_="charts"),
         _evidence(seen, contents.horizon),
     )
