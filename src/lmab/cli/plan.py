@@ -13,6 +13,7 @@ from ..model import LatentBandit
 from ..planning import Certified, Plan
 from .inputs import Json, bandit_of, load_fitted
 from .output import progress, say, show_json
+from .verdicts import check_summary, tell_check
 
 
 def plan(
@@ -44,6 +45,7 @@ def plan(
     say(f"{made.message}")
     say(f"On this model a session earns {made.lower:.4f}; no policy earns more than {made.upper:.4f}.")
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
+    tell_check(made)
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 
 
@@ -58,4 +60,5 @@ def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:
         "gap": made.gap,
         "fixed": bandit.best_fixed(made.horizon, made.repeats),
         "first_arm": bandit.label(made.policy.act_on([])),
+        "check": check_summary(made),
     }

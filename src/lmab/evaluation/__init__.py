@@ -17,3 +17,4 @@ from .value import Evaluation as Evaluation
 from .value import evaluate as evaluate
 from .value import value_of as value_of
 from .value import weigh as weigh
+from .verdict import Verdict as Verdict
