@@ -42,6 +42,7 @@ EXAMPLES: dict[str, Example] = {
     "Greedy": Example(lambda bandit, horizon: lmab.Greedy(bandit)),
     "Thompson": Example(lambda bandit, horizon: lmab.Thompson(bandit), frozenset({"random"})),
     "MUCB": Example(lambda bandit, horizon: lmab.MUCB(bandit), frozenset({"ordered"})),
+    "Exploring": Example(lambda bandit, horizon: lmab.Exploring(_planned(bandit, horizon), 0.3), frozenset({"random"})),
     "VectorPolicy": Example(_planned),
     "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2))),
     "ExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Exact())),

@@ -188,6 +188,6 @@ def test_sessions_are_those_of_a_walk_over_the_events(events, gap):
     persons, times = np.array(events).T
     data = pa.table({"p": persons, "t": times, "a": np.arange(len(events)), "r": np.zeros(len(events))})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LmabWarning)
+        warnings.simplefilter("ignore", LmabWarning)  # it says how many rows tie, which other tests read
         log = Episodes.from_events(data, **EVENTS, gap=gap)
     assert [session.actions.tolist() for session in log] == expected

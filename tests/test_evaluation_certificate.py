@@ -12,14 +12,14 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.evaluation.certificate import _Replanned
 from lmab.evaluation.decision_tree import unroll
-from lmab.evaluation.laplace import laplace
+from lmab.evaluation.laplace import laplace, recentred
+from lmab.evaluation.replanning import Replanner, _Improved
 
 PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
 
 
-def fitted(bandit, n_episodes, horizon, *, seed=0, prior=2.0, gap=0.01):
+def fitted(bandit, n_episodes, horizon, *, seed=0, prior="learned", gap=0.01):
     rng = generator(seed)
     log = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_episodes=n_episodes, horizon=horizon, rng=rng)
     method = lmab.EM(prior=prior, restarts=8)
@@ -39,21 +39,20 @@ def certificate(case):
 
 def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
     estimate, plan, _ = case
-    certificate = lmab.certify(*case, n_draws=20, rng=generator(1))
-    posterior = laplace(estimate.information())
-    weights, families = posterior.draw(20, generator(1))
+    weights, families = laplace(estimate.information()).draw(20, generator(1))
+    drawn = Replanner(estimate.bandit, plan, np.ones(8, bool)).replan(weights, families)
     best = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact()).lower
-    for (optimum, value, transferred), weight, family in zip(certificate.draws, weights, families, strict=True):
+    ratios = []
+    for k, (weight, family) in enumerate(zip(weights, families, strict=True)):
         model = lmab.LatentBandit(weight, family)
         exact = lmab.plan(model, horizon=4, method=lmab.Exact())
-        assert value == pytest.approx(lmab.evaluate(plan.policy, model, horizon=4).mean, rel=1e-9)
-        assert max(value, 0.96 * exact.lower) <= optimum <= exact.lower + 1e-9
-        assert transferred <= best + 1e-9
-    ratios = [
-        certificate.draws[k, 0] / lmab.plan(lmab.LatentBandit(w, f), horizon=4, method=lmab.Exact()).lower
-        for k, (w, f) in enumerate(zip(weights, families, strict=True))
-    ]
+        assert drawn.value[k] == pytest.approx(lmab.evaluate(plan.policy, model, horizon=4).mean, rel=1e-9)
+        assert max(drawn.value[k], 0.96 * exact.lower) <= drawn.optimum[k] <= exact.lower + 1e-9
+        assert drawn.transferred[k] <= best + 1e-9
+        assert drawn.fixed[k] == pytest.approx(model.best_fixed(4))
+        ratios.append(drawn.optimum[k] / exact.lower)
     assert np.mean(ratios) > 0.99  # replanning is nearly optimal
+    assert (drawn.unplayed == 0).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,7 +61,7 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
     bandit, other = (lmab.random_bandit(3, 8, kind="hard", rng=rng) for _ in range(2))
     tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
     for model in (bandit, other):
-        replanned = unroll(_Replanned(model, tree, tree.branches(model.rewards), 5), model, 5)
+        replanned = unroll(_Improved(model, tree, tree.branches(model.rewards), 5), model, 5)
         value = replanned.value(model.weights, model.rewards)
         assert value >= tree.value(model.weights, model.rewards) - 1e-12
         assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead()).lower - 1e-12
@@ -70,13 +69,21 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
 
 def test_the_intervals_are_the_stated_quantiles(case, certificate):
     estimate, plan, _ = case
-    optimum, value, transferred = certificate.draws.T
-    best = max(lmab.evaluate(plan.policy, estimate.bandit, horizon=4).mean, transferred.max())
+    best = max(lmab.evaluate(plan.policy, estimate.bandit, horizon=4).mean, certificate.draws[:, 2].max())
     undone = max(plan.upper - best, 0)
-    np.testing.assert_allclose(certificate.value, np.quantile(value, [0.025, 0.975]))
-    low, high = np.quantile(optimum, [0.025, 0.975])
+    sets = np.split(certificate.draws, len(certificate.draws) // 100)
+    assert len(sets) == (3 if certificate.too_few else 2)
+
+    def union(function):
+        ends = np.array([np.quantile(function(*each.T), [0.025, 0.975]) for each in sets])
+        return ends[:, 0].min(), ends[:, 1].max()
+
+    np.testing.assert_allclose(certificate.value, union(lambda optimum, value, transferred, fixed: value))
+    np.testing.assert_allclose(certificate.gain, union(lambda optimum, value, transferred, fixed: value - fixed))
+    low, high = union(lambda optimum, value, transferred, fixed: optimum)
     np.testing.assert_allclose(certificate.optimum, [low, high + undone])
-    bound = undone + max(np.quantile(optimum - value, 0.95), np.quantile(best - transferred, 0.95))
+    losses = [(each[:, 0] - each[:, 1], best - each[:, 2]) for each in sets]
+    bound = undone + max(np.quantile(loss, 0.95) for pair in losses for loss in pair)
     assert certificate.regret == (0.0, pytest.approx(bound))
     assert certificate.planning_gap == pytest.approx(undone / bound)
 
@@ -133,7 +140,7 @@ def test_the_planning_gap_is_what_better_planning_removes(case):
 def test_the_sentence_tells_the_numbers(certificate):
     sentence = str(certificate)
     assert sentence == certificate.sentence
-    for number in (*certificate.value, *certificate.optimum, certificate.regret[1]):
+    for number in (*certificate.value, *certificate.optimum, certificate.regret[1], *np.abs(certificate.gain)):
         assert f"{number:.2f}" in sentence
     assert "90% confidence" in sentence
     assert f"{certificate.n_floored} of the {certificate.n_parameters}" in certificate.note
@@ -143,10 +150,82 @@ def test_the_sentence_tells_the_numbers(certificate):
 def test_a_thin_log_is_called_thin(certificate):
     assert not certificate.thin
     assert "thin" not in certificate.sentence
-    thin = replace(certificate, n_steps=14 * certificate.n_parameters)
+    thin = replace(certificate, thin_share=0.34)
     assert thin.thin
     for text in (thin.sentence, thin._repr_html_()):
-        assert "the log is thin: 14 steps per parameter" in text
+        assert "the log is thin: 34% of the plan" in text
+        assert "go to arms played fewer than 25 times per type" in text
+
+
+def test_one_type_too_few_is_said(certificate):
+    assert "One type more" not in replace(certificate, one_more=(-0.01, 0.02)).sentence
+    few = replace(certificate, one_more=(0.0123, 0.004))
+    assert few.too_few
+    assert "One type more predicts held-out sessions better (+0.0123 ± 0.0040 nats per session)" in few.sentence
+
+
+def test_too_few_types_widen_the_certificate():
+    """Of 8 arms, one type for two that differ in all of them: held-out sessions show it."""
+    rng = generator(4)
+    means = np.stack([np.linspace(0.1, 0.9, 8), np.linspace(0.9, 0.1, 8)])
+    truth = lmab.LatentBandit.bernoulli([0.5, 0.5], means)
+    log = lmab.simulate(truth, lmab.Uniform(8), n_episodes=1500, horizon=4, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior="learned"), rng=rng)
+    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, rng=rng)
+    assert certificate.too_few
+    best = lmab.plan(truth, horizon=4, method=lmab.Exact()).lower
+    assert certificate.optimum[0] <= best <= certificate.optimum[1]
+    assert best - truth.best_fixed(4) <= certificate.regret[1]
+
+
+@pytest.mark.parametrize("prior", ["learned", 1.0, 2.0, 5.0])
+def test_an_arm_shown_once_that_paid_promises_nothing(prior):
+    rng = generator(5)
+    arms = rng.integers(2, size=(2000, 5))
+    rewards = (rng.random(arms.shape) < np.array([0.6, 0.55])[arms]).astype(float)
+    arms[0, 0], rewards[0, 0] = 2, 1.0
+    log = lmab.Episodes.from_arrays(arms, rewards, n_arms=3)
+    estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=prior), rng=rng)
+    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
+    assert certificate.value[0] < 3.0
+    assert certificate.thin == (certificate.thin_share > 0.1)
+    if estimate.bandit.means[0].argmax() == 2:
+        assert certificate.thin
+        assert certificate.gain[0] < 0
+
+
+def test_normal_rewards_are_certified():
+    rng = generator(6)
+    truth = lmab.LatentBandit.gaussian([0.5, 0.5], rng.normal(0, 1, (2, 8)), scale=1.0)
+    log = lmab.simulate(truth, lmab.Uniform(8), n_episodes=1500, horizon=4, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, rewards="gaussian", method=lmab.EM(prior="learned"), rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=4)
+    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    value = lmab.evaluate(plan.policy, truth, horizon=4, n_episodes=50_000, rng=1).mean
+    assert certificate.value[0] <= value <= certificate.value[1]
+    error = 0.02  # of the simulated value
+    assert certificate.gain[0] - error <= value - truth.best_fixed(4) <= certificate.gain[1] + error
+    assert np.diff(certificate.value) < 0.3 * value
+
+
+def test_large_models_are_certified_without_second_derivatives(monkeypatch, case, certificate):
+    monkeypatch.setattr("lmab.evaluation.certifying.PARAMETER_LIMIT", 10)
+    alone = lmab.certify(*case, rng=generator(1))
+    assert len(certificate.draws) == (300 if certificate.too_few else 200)
+    assert len(alone.draws) == (200 if alone.too_few else 100)
+    assert alone.n_floored == 0
+
+
+def test_recentred_draws_raise_no_mean_on_average(case):
+    rng = generator(7)
+    sparse = lmab.LatentBandit.bernoulli([0.5, 0.5], rng.uniform(0.01, 0.05, (2, 6)))
+    log = lmab.simulate(sparse, lmab.Uniform(6), n_episodes=300, horizon=4, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=rng)
+    _, families = laplace(estimate.information()).draw(400, rng)
+    before, after = (np.mean([one.means for one in some], axis=0)
+                     for some in (families, recentred(families, estimate.bandit.rewards)))  # fmt: skip
+    assert (before > 1.2 * estimate.bandit.means).any()
+    assert (after < 1.15 * estimate.bandit.means + 1e-3).all()
 
 
 def test_arms_never_played_are_mentioned(case, certificate):
@@ -158,6 +237,7 @@ def test_arms_never_played_are_mentioned(case, certificate):
     missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=generator(0))
     assert missing.n_unplayed == 2
     assert "2 arms were never played" in missing.sentence
+    assert 0 < missing.unplayed_share < 1
 
 
 def test_sessions_without_repeats(rng):
@@ -201,8 +281,8 @@ def test_one_context_and_a_dead_one():
 
 def test_refuses_plain_maximum_likelihood_and_says_why(case):
     estimate, plan, log = case
-    with pytest.raises(InvalidArgument, match=r"EM\(prior=2.0\).*got prior 0.*overfits"):
-        lmab.certify(replace(estimate, prior=0.0), plan, log, rng=generator(0))
+    with pytest.raises(InvalidArgument, match=r"EM\(prior='learned'\).*got prior 0.*overfits"):
+        lmab.certify(replace(estimate, prior=0.0, learned=None), plan, log, rng=generator(0))
 
 
 def test_refuses_what_does_not_belong_together(case):
@@ -222,13 +302,6 @@ def test_accepts_an_equal_copy_of_the_log(case, certificate):
     estimate, plan, log = case
     copy = lmab.Episodes(log.actions.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
     assert lmab.certify(estimate, plan, copy, rng=generator(1)).value == certificate.value
-
-
-def test_refuses_normal_rewards(case):
-    estimate, plan, log = case
-    normal = replace(estimate, bandit=lmab.LatentBandit.gaussian(PROBING.weights, PROBING.means))
-    with pytest.raises(InvalidArgument, match="finitely many values"):
-        lmab.certify(normal, plan, log, rng=generator(0))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from strategies import bandits
 
 import lmab
 from lmab import LatentBandit
+from lmab.errors import InvalidArgument
 
 
 def test_constructors_and_means():
@@ -163,3 +164,29 @@ def test_fixed_choices_and_known_contexts_by_brute_force(bandit, horizon, repeat
     assert bandit.known_context(horizon, repeats) == pytest.approx(bandit.weights @ each, abs=1e-12)
     policy = lmab.FixedSequence(chosen * horizon if repeats else chosen)
     assert lmab.evaluate(policy, bandit, horizon=horizon).mean == pytest.approx(bandit.best_fixed(horizon, repeats))
+
+
+def test_new_arms_pay_the_average_of_the_arms_there_are():
+    bandit = lmab.LatentBandit.categorical(
+        [0.25, 0.75], [[[0.2, 0.8], [0.4, 0.6]], [[1.0, 0.0], [0.6, 0.4]]], [0.0, 2.0]
+    )
+    wide = bandit.with_arms(["c", "d"])
+    assert wide.arm_labels == (0, 1, "c", "d")
+    np.testing.assert_array_equal(wide.rewards.probabilities[:, :2], bandit.rewards.probabilities)
+    # by hand: mean over arms and contexts of P(2) is .25 * (.8 + .6) / 2 + .75 * (0 + .4) / 2
+    np.testing.assert_allclose(wide.rewards.probabilities[:, 2:, 1], 0.325, rtol=1e-12)
+    given = bandit.with_arms(["c"], law=[0.9, 0.1])
+    np.testing.assert_allclose(given.means[:, 2], 0.2)
+    state = lmab.Greedy(wide).observe(lmab.Greedy(wide).start(), 2, 2.0)
+    np.testing.assert_allclose(lmab.Greedy(wide).belief(state), bandit.weights)  # a new arm tells nothing
+
+
+def test_new_arms_of_normal_rewards_and_refusals():
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 2.0]], scale=0.5)
+    assert bandit.with_arms(["new"]).means[:, 2].tolist() == [0.75, 0.75]
+    assert bandit.with_arms(["new"], law=-1.0).means[:, 2].tolist() == [-1.0, -1.0]
+    for wrong in ([], [0], ["a", "a"]):
+        with pytest.raises(InvalidArgument, match="labels must be new and distinct"):
+            bandit.with_arms(wrong)
+    with pytest.raises(InvalidArgument, match="law must hold the probability of each of 2 values, got 3"):
+        lmab.LatentBandit.bernoulli([1.0], [[0.5]]).with_arms(["b"], law=[0.2, 0.3, 0.5])

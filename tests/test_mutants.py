@@ -44,6 +44,11 @@ def test_every_test_that_must_fail_exists(listed):
             assert not name or f"def {name.split('[')[0]}(" in texts[file], f"{mutant.id}: {test}"
 
 
+def test_every_fault_can_be_put_into_the_package(listed):
+    source = hunt.ROOT / "src" / "lmab"
+    assert {mutant.id: hunt.stale(mutant, source) for mutant in listed} == dict.fromkeys(mutant.id for mutant in listed)
+
+
 def fault(old: str, new: str = "new") -> Mutant:
     return Mutant("id", "module.py", old, new, ("test_x.py",))
 

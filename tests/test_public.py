@@ -33,6 +33,7 @@ PUBLIC = [
     "Evaluation",
     "Exact",
     "Exploration",
+    "Exploring",
     "FixedSequence",
     "Genie",
     "Greedy",

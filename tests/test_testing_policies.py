@@ -91,6 +91,9 @@ class Random(Plain):
     def distribution(self, state, *, n_arms):
         return np.full((len(state.memory), n_arms), 1 / n_arms)
 
+    def _chances(self, state, allowed, n_arms):
+        return allowed / allowed.sum(axis=1, keepdims=True)
+
 
 class OwnGenerator(Random):
     kind = "toy-own-generator"
@@ -237,6 +240,48 @@ class Chatty(Plain):
         return f"Chatty({self.bandit.means.tolist() * 10})"
 
 
+class ForgetsMasks(Plain):
+    kind = "toy-forgets-masks"
+
+    def probabilities(self, state, *, allowed=None):
+        return super().probabilities(state)
+
+
+class LearnsFromNothing(Plain):
+    kind = "toy-learns-from-nothing"
+
+    def _pass(self, state, arms):
+        return state.memory * self.bandit.means[:, arms].T
+
+
+class DropsLateRewards(Plain):
+    kind = "toy-drops-late-rewards"
+
+    def _learn(self, state, arms, rewards):
+        return state.memory
+
+
+class IgnoresHistory(Plain):
+    kind = "toy-ignores-history"
+
+    def start(self, n=None, *, history=None):
+        return super().start(n)
+
+
+class RoundsJson(Plain):
+    kind = "toy-rounds-json"
+
+    def to_json(self, state):
+        return super().to_json(State(state.step, state.memory.round(2), state.single))
+
+
+class OtherCompact(Plain):
+    kind = "toy-other-compact"
+
+    def compact(self):
+        return lmab.Stationary(1).compact()
+
+
 BROKEN: dict[str, list[tuple[Policy, str]]] = {
     "n_arms says the truth": [(WrongSize(BANDIT), "n_arms is 5, the bandit has 4 arms")],
     "an arm is a number": [
@@ -275,6 +320,20 @@ BROKEN: dict[str, list[tuple[Policy, str]]] = {
     ],
     "a policy never changes": [(Counts(BANDIT), "record() was another before")],
     "the repr is short": [(Chatty(BANDIT), "one line of at most 200 characters")],
+    "probabilities respect masks": [(ForgetsMasks(BANDIT), "an arm that is not allowed has a probability above 0")],
+    "a step without a reward counts and tells nothing": [
+        (LearnsFromNothing(BANDIT), "the belief changed at step 0, though no reward was known")
+    ],
+    "a late reward tells the same": [
+        (DropsLateRewards(BANDIT), r"after \[.*\] told late it plays arm \d, told in time \d")
+    ],
+    "a history informs the first step": [
+        (IgnoresHistory(BANDIT), r"start\(history=\[.*\]\) plays arm \d, telling the same plays arm \d")
+    ],
+    "a state survives JSON": [(RoundsJson(BANDIT), "is another after to_json and from_json")],
+    "the compact form decides the same": [
+        (OtherCompact(BANDIT), r"after \[.*\] compact\(\) plays arm 1, the policy arm \d")
+    ],
 }
 
 
@@ -300,7 +359,7 @@ def test_a_broken_law_is_named_with_what_was_seen(law, policy, seen):
 def test_good_policies_pass(policy):
     report = check_policy(policy, BANDIT)
     assert report.kept == tuple(LAWS)
-    assert repr(report) == f"Report({type(policy).__name__} keeps 20 laws)"
+    assert repr(report) == f"Report({type(policy).__name__} keeps {len(LAWS)} laws)"
 
 
 def test_a_policy_may_not_know_its_probabilities():
@@ -312,8 +371,19 @@ def test_a_policy_may_not_know_its_probabilities():
     assert set(report.not_checked) == {
         "probabilities sum to 1",
         "arms are played as often as distribution says",
+        "probabilities respect masks",
     }
     assert "which does not" in repr(report)
+
+
+def test_a_random_policy_may_know_its_probabilities_without_masks_alone():
+    class Unmasked(Random):
+        kind = "toy-unmasked"
+        _chances = Policy._chances
+
+    report = check_policy(Unmasked(BANDIT), BANDIT)
+    assert set(report.not_checked) == {"probabilities respect masks"}
+    np.testing.assert_array_equal(Unmasked(BANDIT).probabilities(Unmasked(BANDIT).start()), [0.25] * 4)
 
 
 def test_an_error_of_the_policy_is_a_broken_law():

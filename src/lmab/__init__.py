@@ -53,6 +53,7 @@ from .planning import Problem as Problem
 from .planning import plan as plan
 from .policies import MUCB as MUCB
 from .policies import BeliefPolicy as BeliefPolicy
+from .policies import Exploring as Exploring
 from .policies import FixedSequence as FixedSequence
 from .policies import Greedy as Greedy
 from .policies import Policy as Policy

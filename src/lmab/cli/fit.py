@@ -12,7 +12,8 @@ import typer
 
 from .. import estimation
 from .._words import count
-from ..checks import check_writable
+from ..checks import NOT_NEGATIVE, check_writable
+from ..checks import check as check_value
 from ..data import Episodes
 from ..errors import InvalidArgument, InvalidData
 from ..estimation import EM, FAMILIES, Curve, Estimate, Progress
@@ -48,7 +49,9 @@ def fit(
     rewards: Annotated[
         Family | None, typer.Option(help="Kind of rewards: binned for money or time [default: categories if few].")
     ] = None,
-    prior: Annotated[float, typer.Option(help="Pseudo-counts per type and arm; 0: maximum likelihood.", min=0)] = 1.0,
+    prior: Annotated[
+        str, typer.Option(help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).")
+    ] = "learned",
     restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1)] = 20,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
     regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
@@ -65,7 +68,7 @@ def fit(
     episodes = columns.read(log)
     _require_types(episodes, number, rewards, columns)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, EM(prior=prior, restarts=restarts), rng)
+        estimate = _estimate(episodes, number, rewards, EM(prior=_prior(prior), restarts=restarts), rng)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             raise Stopped(f"stopped: the best model so far is written to {output}, without the checks")
@@ -79,6 +82,14 @@ def fit(
         return
     _show(estimate, known, wanted, remarks)
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(episodes)} -o policy.lmab")
+
+
+def _prior(text: str) -> float | str:
+    """The option as `EM` takes it."""
+    try:
+        return text if text == "learned" else float(check_value("--prior", float(text), NOT_NEGATIVE))
+    except ValueError:
+        raise InvalidArgument(f"--prior must be 'learned' or a number of at least 0, got {text!r}") from None
 
 
 def _require_types(episodes: Episodes, number: int | str, rewards: str | None, columns: Columns) -> None:

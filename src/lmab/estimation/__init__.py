@@ -8,6 +8,9 @@ from .em import EM as EM
 from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe
 from .estimator import estimate as estimate
+from .gibbs import Draws as Draws
+from .gibbs import Schedule as Schedule
+from .gibbs import draw_models as draw_models
 from .information import Information as Information
 from .moment_matching import MomentMatching as MomentMatching
 from .moment_matching import reconstruct as reconstruct

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..checks import COUNT, NOT_NEGATIVE, Constraint, check_count, check_fields, optional
+from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
 from ..status import Status
 from .arrays import tally
+from .learned_prior import learn, unlearnable
 from .objective import Confined, Likelihood
 from .observations import Observations
 from .passes import Threads
+from .prior import LEARNED, START, Prior
 from .request import Estimator, Progress, Request, StopOnce
 from .result import Estimate, Starts
 from .squarem import Climb, climb
@@ -41,42 +43,58 @@ class EM(Estimator):
             episode; less in proportion where they are fewer than 10,000 and maps cost next to nothing.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
-        prior: pseudo-observations per context and arm at the arm's marginal distribution: 0 is maximum likelihood,
-            1 to 2 is best for planning from small logs.
+        prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over contexts),
+            so that an arm played once is taken for an arm, not for what it paid once: best for planning. A number:
+            pseudo-observations per context and arm at the arm's own marginal distribution; 0 is maximum likelihood.
+        sweeps: how long the Gibbs runs are that learn the prior, where it is learned.
         rank: after convergence, climb on with the contexts' reward tables confined to rank `rank` (an affine space of
             dimension rank - 1).
         threads: None uses all cores; the result is the same to the bit for any number.
 
     Examples:
         >>> import lmab
-        >>> lmab.EM(restarts=50, prior=1.0)
-        EM(restarts=50, tolerance=1e-08, max_iterations=5000, accelerate=True, prior=1.0, rank=None, threads=None)
+        >>> lmab.EM(restarts=50, prior=1.0)  # doctest: +ELLIPSIS
+        EM(restarts=50, tolerance=1e-08, max_iterations=5000, accelerate=True, prior=1.0, rank=None, threads=None, ...)
     """
 
     restarts: int = 20
     tolerance: float = 1e-8
     max_iterations: int = 5000
     accelerate: bool = True
-    prior: float = 0.0
+    prior: float | str = 0.0
     rank: int | None = None
     threads: int | None = None
+    sweeps: int = 130
 
     def __post_init__(self) -> None:
-        counts: dict[str, Constraint] = dict.fromkeys(("restarts", "max_iterations"), COUNT)
+        counts: dict[str, Constraint] = dict.fromkeys(("restarts", "max_iterations", "sweeps"), COUNT)
         counts |= dict.fromkeys(("rank", "threads"), optional(COUNT))
-        check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": NOT_NEGATIVE})
+        check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": Or(NOT_NEGATIVE, OneOf((LEARNED,)))})
 
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
         observations, n_contexts, progress = request.observations, request.n_contexts, request.progress
         with Threads(self.threads) as passes:
-            task = Likelihood(observations, n_contexts, observations.prior(self.prior), passes)
+            prior, why_not = self._first_prior(observations)
+            task = Likelihood(observations, n_contexts, prior, passes)
             n_starts = self.restarts if n_contexts > 1 else 1
-            outcome = self._search(task, n_starts, request.rng, progress)
-            starts = _tally(outcome, n_starts)
+            if self.prior == LEARNED and why_not is None:
+                task, outcome, starts = self._search_and_learn(task, n_starts, request.rng, progress)
+            else:
+                outcome = self._search(task, n_starts, request.rng, progress)
+                starts = _tally(outcome, n_starts)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
-            return _estimate(task, self.prior, outcome, starts, self.rank)
+            found = _estimate(task, self.prior if why_not is None else START, outcome, starts, self.rank)
+            return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
+
+    def _first_prior(self, observations: Observations) -> tuple[Prior, str | None]:
+        """The prior under which starts compete, and why none is learned where one was asked for."""
+        if not isinstance(self.prior, str):
+            return observations.prior(self.prior), None
+        reason = unlearnable(observations)
+        said = None if reason is None else f"no prior was learned, since {reason}: {START:g} pseudo-plays instead"
+        return observations.prior(START), said
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
         """The estimate, climbed on with the contexts' reward tables confined to rank `rank`."""
@@ -84,25 +102,54 @@ class EM(Estimator):
         if check_count("rank", rank) >= n_contexts:
             return estimate
         with Threads(self.threads) as passes:
-            task = Likelihood(data, n_contexts, data.prior(self.prior), passes)
+            prior = estimate.arm_prior if isinstance(self.prior, str) else data.prior(self.prior)
+            task = Likelihood(data, n_contexts, prior, passes)
             outcome = self._confine(task, data.models.pack(estimate.bandit)[0], rank, StopOnce())
-            return _estimate(task, self.prior, outcome, estimate.starts, rank)
+            kind = estimate.prior if isinstance(self.prior, str) else self.prior
+            return _estimate(task, kind, outcome, estimate.starts, rank)
 
     def _confine(self, task: Likelihood, model: Float[Array, "K P"], rank: int, progress: StopOnce) -> Climb:
-        prior = task.observations.prior(max(self.prior, _LEAST_PRIOR))
-        confined = Confined(replace(task, prior=prior), rank)
+        if not task.prior.active:
+            task = replace(task, prior=task.observations.prior(_LEAST_PRIOR))
+        confined = Confined(task, rank)
         first = confined.confinement.project(model)
         return self._climb(confined, first[None], self.max_iterations, progress, "polish")
 
-    def _search(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce) -> Climb:
-        """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
+    def _search_and_learn(
+        self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce
+    ) -> tuple[Likelihood, Climb, Starts]:
+        """Search under the numeric prior, on a sample where the log is large; learn from that; climb on from there.
+
+        Only the prior comes from the chains: the climb starts where the search ended, so that contexts do not merge.
+        """
+        pilot = self._pilot(task, rng)
+        sampled = pilot is not task
+        found = self._search(pilot, n_starts, rng, progress)
+        starts, best = _tally(found, n_starts), found.models[found.order()]
+        if sampled:
+            best = task.observations.start_models.soften(best[:_LARGE_FINISHERS])
+        if found.stopped:
+            last = replace(self._climb(task, best[:1], 1, StopOnce(), ""), stopped=True) if sampled else found
+            return task, last, starts
+        bandit = pilot.observations.models.bandit(found.models[found.order()[0]], task.n_contexts)
+        task = replace(task, prior=learn(pilot.observations, bandit, self.sweeps, rng))
+        models = best if sampled else best[:1]
+        return task, self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress), starts
+
+    def _pilot(self, task: Likelihood, rng: np.random.Generator) -> Likelihood:
+        """The same for a sample of the episodes, where the log is large."""
         data = task.observations
         size = max(_PILOT, _PILOT_PER_PARAMETER * data.n_parameters(task.n_contexts))
         if data.n_distinct <= 2 * size:
+            return task
+        return replace(task, observations=data.subset(np.sort(rng.permutation(len(data.episodes))[:size])))
+
+    def _search(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce) -> Climb:
+        """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
+        data, pilot = task.observations, self._pilot(task, rng)
+        if pilot is task:
             models = draw_starts(data, task.n_contexts, n_starts, rng)
             return self._finish(task, models, _FINISHERS, _ROUNDS, progress)
-        sample = np.sort(rng.permutation(len(data.episodes))[:size])
-        pilot = replace(task, observations=data.subset(sample))
         models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
         found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
         models = data.start_models.soften(models if found is None else found.models)
@@ -169,7 +216,7 @@ def _tally(outcome: Climb, n_starts: int) -> Starts:
     return Starts(n_starts, len(outcome.models), int(same.sum()))
 
 
-def _estimate(task: Likelihood, prior: float, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
+def _estimate(task: Likelihood, prior: float | str, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
     best = int(outcome.order()[0])
     observations = task.observations
     bandit = observations.models.bandit(outcome.models[best], task.n_contexts)
@@ -184,6 +231,7 @@ def _estimate(task: Likelihood, prior: float, outcome: Climb, starts: Starts, ra
         trace=np.array(outcome.traces[best]),
         starts=starts,
         prior=prior,
+        learned=task.prior if prior == LEARNED else None,
         observations=observations,
     )
 

@@ -97,6 +97,37 @@ class StartModels(ABC):
         """Coordinates of the features, less their mean under each arm's marginal."""
 
 
+class Chain(ABC):
+    """One state of a Gibbs sampler over models of the log; `sweep` moves it (`chain.py`)."""
+
+    @abstractmethod
+    def sweep(self, rng: np.random.Generator) -> None:
+        """Draw contexts of episodes, weights, what arms are like, and rewards, each given all others."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> Float[Array, "M"]: ...
+
+    @property
+    @abstractmethod
+    def rewards(self) -> Any:
+        """Of the log's family."""
+
+    @property
+    @abstractmethod
+    def centre(self) -> Float[Array, "Y A"]:
+        """Where the contexts of each arm lie, in Y numbers."""
+
+    @property
+    @abstractmethod
+    def inverse_strength(self) -> Float[Array, "Y A"]:
+        """How far they spread: one over the pseudo-plays that the centre is worth."""
+
+    @abstractmethod
+    def prior(self, centre: Float[Array, "Y A"], strength: Float[Array, "Y A"]) -> Prior:
+        """The prior of centres and strengths that were averaged over draws."""
+
+
 class Observations(ABC):
     """An encoded log, which hands out the roles of its reward family."""
 
@@ -153,6 +184,10 @@ class Observations(ABC):
 
     @abstractmethod
     def confinement(self, prior: Prior, n_contexts: int, rank: int) -> Confinement: ...
+
+    @abstractmethod
+    def chain(self, bandit: LatentBandit) -> Chain:
+        """A Gibbs chain that starts from the bandit."""
 
     @abstractmethod
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:

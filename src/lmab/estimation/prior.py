@@ -8,6 +8,9 @@ import numpy as np
 
 from .._shapes import Array, Float
 
+LEARNED = "learned"  # what a method is asked for
+START = 1.5  # pseudo-plays at the arm's own mean under which a start is searched, and where none can be learned
+
 
 @dataclass(frozen=True, eq=False)
 class Prior:

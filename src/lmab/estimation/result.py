@@ -22,6 +22,7 @@ from .encoding import observe
 from .information import Information
 from .observations import Observations
 from .passes import Threads
+from .prior import START, Prior
 from .standard_errors import StandardErrors, standard_errors
 
 
@@ -81,13 +82,14 @@ class Estimate:
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start after each iteration; never falls
     starts: Starts
-    prior: float  # pseudo-counts per context and arm
+    prior: float | str  # as the method was asked: pseudo-counts per context and arm, or "learned"
     observations: Observations | None = field(repr=False)  # the encoded log; None: loaded from a file
     bins: Bins | None = None  # how continuous rewards were cut before the fit; a policy for `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of contexts was chosen
     check: Check | None = None  # how well held-out sessions are predicted; None where this was not checked
     fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `observations`
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
+    learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -199,11 +201,18 @@ class Estimate:
     def from_record(cls, record: files.Record) -> Estimate:
         return records.decode(record, cls, _PARTS, observations=None)
 
+    @property
+    def arm_prior(self) -> Prior:
+        """The prior of every arm, as the fit used it."""
+        if self.learned is not None:
+            return self.learned
+        return self.require_log().prior(START if isinstance(self.prior, str) else self.prior)
+
     def information(self, episodes: Episodes | None = None) -> Information:
         """The observed information about the bandit, including that of the prior (Louis' identity)."""
-        observations = (self if episodes is None else self.with_log(episodes)).require_log()
+        there = self if episodes is None else self.with_log(episodes)
         with Threads() as passes:
-            return observations.information(self.bandit, observations.prior(self.prior), passes)
+            return there.require_log().information(self.bandit, there.arm_prior, passes)
 
     def standard_errors(self, episodes: Episodes | None = None) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information.
@@ -236,7 +245,7 @@ class Estimate:
 
 _PARTS: records.Makers = {
     "bandit": LatentBandit.from_record,
-    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint)},
+    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior)},
 }
 
 

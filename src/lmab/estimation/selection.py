@@ -18,19 +18,16 @@ _EPISODES = 100_000  # of a larger log are looked at
 _ENOUGH = 20_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
 _PATIENCE = 2  # numbers tried beyond the last that was worth it
-_WORTH = (
-    0.01  # of what all contexts so far gain over one, which another must add: a model that does not fit gains for ever
-)
-_METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
+_WORTH = 0.01  # of what all contexts so far gain over one: a model that does not fit gains a little for ever
+_METHOD = EM(restarts=8, tolerance=1e-6, prior="learned", sweeps=30)
 
 
 def choose(observations: Observations, *, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:
     """Held-out log-likelihood for 1, 2, ... contexts, until it falls or rises by next to nothing.
 
-    Whole episodes are held out, never steps. The smallest number that predicts as well as the best, up to a standard
-    error, is found; the choice is the next one, unless that predicts worse by more than two standard errors: a context
-    too many costs little, one too few cannot be made up for. Models carry a prior of one pseudo-count, without which
-    rare rewards would decide.
+    Whole episodes are held out, never steps. The number that predicts best is found; the choice is the next one, unless
+    that predicts worse by more than two standard errors: under the learned prior a context too many costs next to
+    nothing, and one too few cannot be made up for.
     """
     episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
     folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
@@ -76,9 +73,7 @@ def _curve(scores: list[Float[Array, "h"]]) -> Curve:
     means = np.array([score.mean() for score in scores])
     steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
     gain, stderr = np.array([(0.0, 0.0), *steps]).T
-    best = scores[int(means.argmax())]
-    lags = [_mean_and_error(best - score) for score in scores]
-    enough = next(i for i, (lag, error) in enumerate(lags) if lag <= error)
+    enough = int(means.argmax())
     more = enough + 1 < len(means) and gain[enough + 1] > -2 * stderr[enough + 1]
     return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, enough + 1 + int(more))
 

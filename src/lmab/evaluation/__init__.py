@@ -4,7 +4,7 @@ from ..estimation import Calibration as Calibration
 from ..estimation import Check as Check
 from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
-from .certificate import certify as certify
+from .certifying import certify as certify
 from .diagnostics import Identifiability as Identifiability
 from .diagnostics import calibrate as calibrate
 from .off_policy import METHODS as METHODS

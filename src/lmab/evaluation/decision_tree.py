@@ -28,11 +28,15 @@ class Tree:
 
     levels: tuple[Level, ...]
 
-    def branches(self, rewards: Categorical) -> list[Float[Array, "n M"]]:
-        """What every branch earns from its decision to the end, in each context of `rewards`, as one array per step."""
+    def branches(self, rewards: Categorical, means: Float[Array, "M A"] | None = None) -> list[Float[Array, "n M"]]:
+        """What every branch earns from its decision to the end, in each context of `rewards`, as one array per step.
+
+        Rewards are counted as `means`, where these are given.
+        """
         found: list[Float[Array, "n M"]] = []
+        counted = rewards.means if means is None else means
         for level in reversed(self.levels):
-            earned = rewards.means.T[level.arms]
+            earned = counted.T[level.arms]
             for value in range(rewards.n_values):
                 child = level.children[:, value]
                 there = np.flatnonzero(child != NONE)
@@ -42,9 +46,16 @@ class Tree:
             found.append(earned)
         return found[::-1]
 
-    def value(self, weights: Float[Array, "M"], rewards: Categorical) -> float:
-        """What the policy earns in a session."""
-        return float(weights @ self.branches(rewards)[0][0])
+    def value(
+        self, weights: Float[Array, "M"], rewards: Categorical, means: Float[Array, "M A"] | None = None
+    ) -> float:
+        """What the policy earns in a session, each reward counted as `means` where these are given."""
+        return float(weights @ self.branches(rewards, means)[0][0])
+
+    def plays(self, n_arms: int) -> Float[Array, "A"]:
+        """How often a session plays each arm, under the model that the tree was made with."""
+        levels = [np.bincount(level.arms, level.probabilities, minlength=n_arms) for level in self.levels]
+        return np.sum(levels, axis=0)
 
 
 def unroll(policy: Decisions, bandit: LatentBandit, horizon: int) -> Tree:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._notebook import percent
 from .._shapes import Array, Float, Integer
+from .._words import count
 from ..checks import Rng, check_count, check_rng
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabError
 from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
-from ..model import LatentBandit, belief
+from ..model import LatentBandit, arm_label, belief
 from ..moments import design, subspace
 from .unrelated_arms import categorical_scores, gaussian_scores
 
@@ -19,7 +21,7 @@ _SESSIONS = 100_000  # of a larger log are looked at
 _HELD_OUT = 0.2
 _BINS = 10
 _CHUNK = 8192
-_METHOD = EM(restarts=8, tolerance=1e-6, prior=1.0)
+_METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
 
 
@@ -116,9 +118,10 @@ class Identifiability:
     long_enough: float  # share of the sessions with at least 2 M - 1 steps
     rank: int | None  # of the second moments: how many directions the types differ in; None: could not be measured
     starts: str
-    rare_arms: tuple[int, ...]  # hardly ever played
+    rare_arms: tuple[int, ...]  # played too rarely to be known in the rarest type
     core_arms: tuple[int, ...]  # which tell most about the types
     arm_labels: tuple[str | int, ...] | None
+    rarest: float = 1.0  # share of the rarest type
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -132,16 +135,21 @@ class Identifiability:
                 + ("." if self.long_enough > 0.5 else "; shorter ones may leave several models equally likely.")
             )
         if self.rank is not None:
-            lines.append(f"The types differ in {self.rank} directions (numerical rank).")
+            lines.append(f"The types differ in {count(self.rank, 'direction')} (numerical rank).")
         if self.rare_arms:
-            lines.append(f"{len(self.rare_arms)} arms were hardly ever played: {self.names(self.rare_arms)}.")
+            were = "was" if len(self.rare_arms) == 1 else "were"
+            lines.append(
+                f"{count(len(self.rare_arms), 'arm')} {were} played fewer than {_PLAYS} times in the rarest type "
+                f"({percent(self.rarest)} of the sessions, so below {_PLAYS / max(self.rarest, 1e-9):,.0f} plays in "
+                f"all): {self.names(self.rare_arms)}."
+            )
         if self.core_arms:
             lines.append(f"To learn more, log sessions that play {self.names(self.core_arms)}: they tell most.")
         return tuple(lines)
 
     def names(self, arms: tuple[int, ...]) -> str:
         """What arms are called, the first few."""
-        labels = [f"arm {arm}" if self.arm_labels is None else str(self.arm_labels[arm]) for arm in arms[:12]]
+        labels = [arm_label(arm, self.arm_labels) for arm in arms[:12]]
         return ", ".join(labels) + (", ..." if len(arms) > 12 else "")
 
 
@@ -161,6 +169,7 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
         rare_arms=tuple(rare.tolist()),
         core_arms=core,
         arm_labels=episodes.arm_labels,
+        rarest=float(bandit.weights.min()),
     )
 
 

@@ -17,7 +17,7 @@ from .exploration import Exploration
 from .learner import Learner, Task, check_enough, floored, note_estimate, planned
 from .result import Campaign, Course
 
-_MAP = EM(restarts=8, tolerance=1e-6, prior=1.5)
+_MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
 _PAYS = 0.25  # a lower rank is used where AIC falls by more than this part of the parameters that it saves
 _SYMMETRY = 1.08  # noise in the second moments has eigenvalues as far above zero as below, up to this factor
 _MAX_ROWS = 1000  # of the second moments; with more rows no low rank is looked for

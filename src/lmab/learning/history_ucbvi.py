@@ -52,6 +52,12 @@ class HistoryPolicy(Policy):
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n 1"]:
         return state.memory * self.n_codes + self._codes(arms, rewards)[:, None]
 
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n 1"]:
+        raise InvalidArgument("reward must be known at every step, because HistoryPolicy plays by the whole sequence")
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n 1"]:
+        raise InvalidArgument("reward must not be late, because HistoryPolicy plays by the whole sequence, in order")
+
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.scores[state.step][state.memory[:, 0].astype(np.int64)], allowed)
 

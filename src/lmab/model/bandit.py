@@ -163,6 +163,28 @@ class LatentBandit:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
         return LatentBandit(weights, self.rewards.relabel(contexts, arms), labels)
 
+    def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
+        """The same bandit with new arms after its own, of which no log tells anything yet.
+
+        Args:
+            labels: names of the new arms. A bandit without labels calls its own arms 0, 1, ...
+            law: what a new arm pays: the probability of each value (Z,), or the mean of normal rewards. By default
+                the average of the arms that there are, over the contexts. It is the same in every context, so that a
+                reward of a new arm tells nothing about the context.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
+            >>> bandit.with_arms(["new"]).means
+            array([[0.9, 0.1, 0.5],
+                   [0.2, 0.8, 0.5]])
+        """
+        own: tuple[str | int, ...] = tuple(range(self.n_arms)) if self.arm_labels is None else self.arm_labels
+        new = tuple(labels)
+        if not new or len({*own, *new}) != len(own) + len(new):
+            raise InvalidArgument(f"labels must be new and distinct, got {list(labels)!r}")
+        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), own + new)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives the same bandit back, to the bit."""
         files.write(path, self.record())

@@ -53,6 +53,7 @@ class Rewards(Protocol):
     def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
     def distances(self, other: Any) -> Float[Array, "M K"]: ...
     def relabel(self, contexts: Any = None, arms: Any = None) -> Self: ...
+    def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Self: ...
     def record(self) -> Record: ...
 
 
@@ -203,6 +204,17 @@ class Categorical:
         """Context i of the result is context `contexts[i]` of this one; the same for arms."""
         return Categorical(_take(self.probabilities, contexts, arms), self.values, self.edges)
 
+    def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Categorical:
+        """These arms and `count` new ones, which have the probabilities `law` (Z,) in every context."""
+        if law is None:
+            average = np.einsum("m,maz->z", weights, self.probabilities)
+            law = average / average.sum()
+        one = check_distribution("law", check_array("law", law, ndim=1))
+        if len(one) != self.n_values:
+            raise InvalidArgument(f"law must hold the probability of each of {self.n_values} values, got {len(one)}")
+        new = np.broadcast_to(one, (self.n_contexts, count, self.n_values))
+        return Categorical(np.concatenate([self.probabilities, new], axis=1), self.values, self.edges)
+
     def record(self) -> Record:
         arrays = {"probabilities": self.probabilities, "values": self.values}
         return Record("categorical", arrays=arrays if self.edges is None else {**arrays, "edges": self.edges})
@@ -316,6 +328,11 @@ class Gaussian:
     def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Gaussian:
         """Context i of the result is context `contexts[i]` of this one; the same for arms."""
         return Gaussian(_take(self.means, contexts, arms), self.scale)
+
+    def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Gaussian:
+        """These arms and `count` new ones, which have the mean `law` in every context."""
+        mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)
+        return Gaussian(np.hstack([self.means, np.full((self.n_contexts, count), mean[0])]), self.scale)
 
     def record(self) -> Record:
         return Record("gaussian", fields={"scale": self.scale.hex()}, arrays={"means": self.means})

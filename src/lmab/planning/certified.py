@@ -55,9 +55,9 @@ class Certified:
         if problem.best_everywhere() is not None or problem.horizon == 1:
             return _one_arm(problem, clock)
         search = Search(problem, self.seed, self.memory_limit)
-        search.look_ahead(clock)
-        clock.record(search.lower_bound, search.upper_bound)
         try:
+            search.look_ahead(clock)
+            clock.record(search.lower_bound, search.upper_bound)
             reason = self._run(search, clock)
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED

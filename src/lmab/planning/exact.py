@@ -44,25 +44,33 @@ class ExactPolicy(TablePolicy):
         return [n_states(len(self._problem.table), step) for step in range(max(self.horizon - 1, 0))]
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
-        """The optimal Q-values, times the probability of what the session saw."""
-        contexts, remaining = self._problem.contexts, self._remaining(state)
-        beliefs = np.ascontiguousarray(state.memory[:, contexts])
+        """The optimal Q-values, times the probability of what the session saw; a lookahead's off the table."""
+        remaining = self._remaining(state)
+        beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
         if remaining <= 2:
             return lookahead_values(self._problem, beliefs, remaining, 1)
+        covered = self._covered(state)
+        values = np.empty((len(beliefs), self._problem.n_arms))
+        values[covered] = self._listed(beliefs[covered], self._seen(state)[covered])
+        if not covered.all():
+            values[~covered] = lookahead_values(self._problem, beliefs[~covered], remaining, 1)
+        return values
+
+    def _listed(self, beliefs: Float[Array, "n M"], seen: Integer[Array, "n t"]) -> Float[Array, "n A"]:
+        """The Q-values of sessions that the table covers."""
         gains = beliefs @ self._problem.means.T
-        seen = self._seen(state)
-        n_codes = len(self._problem.table)
+        n_codes, step = len(self._problem.table), seen.shape[1]
         choose = binomials(n_codes, self.horizon)
         block = max(1, _CHUNK // n_codes)
         for start in range(0, len(seen), block):
             part = seen[start : start + block]
-            children = np.empty((len(part), n_codes, state.step + 1), np.int64)
+            children = np.empty((len(part), n_codes, step + 1), np.int64)
             children[:, :, :-1] = part[:, None, :]
             children[:, :, -1] = np.arange(n_codes)
             children.sort(axis=2)
-            places = np.arange(state.step + 1)
+            places = np.arange(step + 1)
             ranks = choose[children + places, places + 1].sum(axis=2)
-            later = self._values[self._starts[state.step + 1] + ranks]
+            later = self._values[self._starts[step + 1] + ranks]
             gains[start : start + block] += later.reshape(len(part), self._problem.n_arms, -1).sum(axis=2)
         return gains
 

@@ -76,6 +76,19 @@ class PolicyGraph(Policy):
         stays = (nodes != OFF) & (self._arms[nodes] == arms)
         return np.column_stack([np.where(stays, reached, OFF), after])
 
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        return self._off(self.source.observe(self._inner(state, slice(None)), arms, None))
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        return self._off(self.source.tell(self._inner(state, slice(None)), arms, rewards))
+
+    def _off(self, after: State) -> Float[Array, "n K"]:
+        """The graph knows no missing rewards: the source decides from here."""
+        return np.column_stack([np.full(len(after.memory), float(OFF)), after.memory])
+
+    def _belief(self, state: State) -> Float[Array, "n M"]:
+        return self.source.belief(self._inner(state, slice(None)))
+
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         nodes = state.memory[:, 0].astype(np.int64)
         chosen, ask = self._arms[nodes].astype(np.int64), nodes == OFF

@@ -71,7 +71,8 @@ def information_price(
     """
     prior = prior / prior.sum()
     channels = table.reshape(len(means), -1, table.shape[1])
-    guess = optimise(means, channels, prior, horizon, rounds, stop)
+    with np.errstate(all="ignore"):  # single precision may overflow there; `certify` makes a bound of any guess
+        guess = optimise(means, channels, prior, horizon, rounds, stop)
     return certify(means, channels, prior, guess)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument
-from ..policies import State, best_allowed
+from ..policies import State, best_allowed, unplayed
 from ..status import Status
 from .clock import Clock, OutOfTime
-from .planned_policy import DepthPolicy
+from .planned_policy import DepthPolicy, OncePolicy
 from .problem import Problem
 from .result import Plan
 
@@ -20,7 +20,7 @@ WITHOUT_BINS = "the upper bound is that of knowing the context after the first s
 _CHUNK = 1 << 21  # numbers expanded at once
 
 
-class NoRepeatsPolicy(DepthPolicy):
+class NoRepeatsPolicy(OncePolicy, DepthPolicy):
     """Look `depth` rewards ahead among the arms not yet played, then value the best fixed sequence of the rest.
 
     The memory of a session is its belief, then a 1 for every arm played. Depth 0 is greedy without repeats.
@@ -34,36 +34,14 @@ class NoRepeatsPolicy(DepthPolicy):
     """
 
     kind = "once"
-    repeats = False
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now; -inf for those played before."""
         beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
         return no_repeat_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
 
-    def _played(self, state: State) -> Bool[Array, "n A"]:
-        return state.memory[:, self.bandit.n_contexts :] > 0
-
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.action_values(state), unplayed(self._played(state), allowed))
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        width = self.bandit.n_contexts
-        known = State(state.step, state.memory[:, :width], state.single)
-        memory = np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
-        memory[np.arange(len(memory)), width + arms] = 1
-        return memory
-
-
-def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
-    """Arms that may be played; where nothing new is allowed, whatever is."""
-    if allowed is None:
-        return ~played
-    fresh = ~played & allowed
-    return np.where(fresh.any(axis=1, keepdims=True), fresh, allowed)
 
 
 def no_repeat_values(

@@ -11,10 +11,10 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import TooLarge
-from ..policies import State, best_allowed
+from ..policies import State, best_allowed, unplayed
 from ..status import Status
 from .clock import Clock
-from .no_repeats import WITHOUT_BINS, no_repeat_values, plan_without_repeats, unplayed, upper_without_bins
+from .no_repeats import WITHOUT_BINS, no_repeat_values, plan_without_repeats, upper_without_bins
 from .problem import Problem
 from .result import Plan
 from .table_policy import TablePolicy
@@ -26,8 +26,8 @@ _CHUNK = 1 << 20
 class ExactNoRepeatsPolicy(TablePolicy):
     """The optimal policy without repeats, as the value of every set of observations.
 
-    The memory of a session is its belief, then the sorted codes of what it saw. A session that did play an arm twice
-    goes on with a lookahead.
+    The memory of a session is its belief, then the sorted codes of what it saw. A session that did play an arm twice,
+    or whose rewards are not all known, goes on with a lookahead.
 
     Examples:
         >>> import lmab
@@ -50,10 +50,11 @@ class ExactNoRepeatsPolicy(TablePolicy):
         codes = self._seen(state)
         played, repeated = _played(problem, codes)
         later = self._values[self._starts[state.step + 1] :] if state.step + 1 < self.horizon else np.empty(0)
-        values = np.empty((len(beliefs), problem.n_arms))
-        values[~repeated] = set_values(problem, beliefs[~repeated], codes[~repeated], later)
-        if repeated.any():
-            values[repeated] = no_repeat_values(problem, beliefs[repeated], played[repeated], self._remaining(state), 1)
+        values, covered = np.empty((len(beliefs), problem.n_arms)), self._covered(state) & ~repeated
+        values[covered] = set_values(problem, beliefs[covered], codes[covered], later)
+        if not covered.all():
+            rest = ~covered
+            values[rest] = no_repeat_values(problem, beliefs[rest], played[rest], self._remaining(state), 1)
         return values
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
@@ -150,7 +151,8 @@ def set_values(
 def _played(problem: Problem, codes: Integer[Array, "n t"]) -> tuple[Bool[Array, "n A"], Bool[Array, "n"]]:
     """Which arms each row of codes contains, and whether some arm comes twice."""
     played = np.zeros((len(codes), problem.n_arms), bool)
-    arms = codes // problem.n_values
+    n_codes = len(problem.table)
+    arms = np.where(codes < n_codes, codes // problem.n_values, codes - n_codes)  # the reward may not be known yet
     played[np.arange(len(codes))[:, None], arms] = True
     return played, played.sum(axis=1) < codes.shape[1]
 

@@ -11,10 +11,9 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument
 from ..model import LatentBandit
-from ..policies import State, best_allowed
-from .no_repeats import unplayed
+from ..policies import State, best_allowed, unplayed
 from .no_repeats_backups import UsedPlans, at_children, best_columns, best_continuations
-from .planned_policy import PlannedPolicy
+from .planned_policy import OncePolicy
 from .problem import BINS, Problem
 
 _TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
@@ -22,7 +21,7 @@ _ROUNDING = 1e-12  # relative difference of values that counts as none
 _CHUNK = 1 << 22  # numbers computed at once
 
 
-class NoRepeatsVectorPolicy(PlannedPolicy):
+class NoRepeatsVectorPolicy(OncePolicy):
     """Keep what the best plan, or fixed sequence, of arms not yet played promises: greedily where that does.
 
     `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go, `arms` their first arms and `used` the
@@ -40,7 +39,6 @@ class NoRepeatsVectorPolicy(PlannedPolicy):
     """
 
     kind = "once-vectors"
-    repeats = False
 
     def __init__(
         self,
@@ -132,19 +130,6 @@ class NoRepeatsVectorPolicy(PlannedPolicy):
             return UsedPlans.none(self._problem)
         part = slice(self.starts[remaining - 1], self.starts[remaining])
         return UsedPlans(self.vectors[part][:, self._problem.contexts], self.arms[part], self.used[part])
-
-    def _played(self, state: State) -> Bool[Array, "n A"]:
-        return state.memory[:, self.bandit.n_contexts :] > 0
-
-    def _initial_memory(self) -> Float[Array, "K"]:
-        return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        width = self.bandit.n_contexts
-        known = State(state.step, state.memory[:, :width], state.single)
-        memory = np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
-        memory[np.arange(len(memory)), width + arms] = 1
-        return memory
 
     def record(self) -> files.Record:
         base = super().record()

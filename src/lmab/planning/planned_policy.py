@@ -1,12 +1,14 @@
-"""PlannedPolicy and DepthPolicy: the base classes of the policies that `plan` returns."""
+"""PlannedPolicy, DepthPolicy and OncePolicy: the base classes of the policies that `plan` returns."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
 
+import numpy as np
+
 from .. import files
-from .._shapes import Array, Float
+from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..model import LatentBandit
 from ..policies import BeliefPolicy, State
@@ -61,3 +63,30 @@ class DepthPolicy(PlannedPolicy):
     def record(self) -> files.Record:
         base = super().record()
         return files.Record(base.kind, {**base.fields, "depth": self.depth}, base.arrays, base.records)
+
+
+class OncePolicy(PlannedPolicy):
+    """A planned policy that plays no arm twice. A session remembers its belief, then a 1 for every arm played."""
+
+    repeats = False
+
+    def _played(self, state: State) -> Bool[Array, "n A"]:
+        return state.memory[:, self.bandit.n_contexts :] > 0
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        return self._marked(self._learn(state, arms, rewards), arms)
+
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        return self._marked(state.memory.copy(), arms)
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        width = self.bandit.n_contexts
+        known = State(state.step, state.memory[:, :width], state.single)
+        return np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
+
+    def _marked(self, memory: Float[Array, "n K"], arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        memory[np.arange(len(memory)), self.bandit.n_contexts + arms] = 1
+        return memory

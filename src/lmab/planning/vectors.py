@@ -11,8 +11,8 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..errors import InvalidArgument
 from ..model import LatentBandit
-from ..policies import State, best_allowed
-from .compact import MANY, SMALL, CompactPolicy
+from ..policies import MANY, State, best_allowed
+from .compact import SMALL, CompactPolicy
 from .planned_policy import PlannedPolicy
 from .problem import BINS, Problem
 

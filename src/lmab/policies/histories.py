@@ -17,7 +17,7 @@ import numpy as np
 from .._shapes import Array, Float, Integer, Shaped
 from ..errors import InvalidArgument, TooLarge
 from ..model import Channel, LatentBandit
-from .policy import State
+from .state import State
 
 NONE = -1  # no history follows, because the outcome is impossible or the session is over
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,27 +17,13 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidFile
 from ..model import LatentBandit, belief
+from .compact import Compact, Remembering
+from .state import State, state_from_json, state_to_json
+
+History = Iterable[tuple[int, float | None]]  # (arm, reward) of the steps so far; None: the reward is not known
 
 _ROUNDING = 1e-12
 _KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """The state of one session, or of n sessions at the same step: the number of steps seen, and the policy's memory.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
-        >>> policy = lmab.Greedy(bandit)
-        >>> state = policy.observe(policy.start(), 0, 1.0)
-        >>> state.step, lmab.belief.normalise(state.memory)
-        (1, array([[0.75, 0.25]]))
-    """
-
-    step: int
-    memory: Float[Array, "n K"]  # for most policies the unnormalised belief over contexts
-    single: bool  # one session: arms are ints, not arrays
 
 
 class Policy(ABC):
@@ -58,8 +43,8 @@ class Policy(ABC):
 
     kind: ClassVar[str]  # the name of the class in files
     deterministic: ClassVar[bool] = True  # needs no rng
-    adaptive: ClassVar[bool] = True  # looks at rewards
-    order_free: ClassVar[bool] = True  # the order of what was seen does not matter
+    adaptive: bool = True  # looks at rewards
+    order_free: bool = True  # the order of what was seen does not matter
     repeats: bool = True  # may play an arm twice in a session
     horizon: int | None = None
     n_arms: int | None = None  # None: any arm number is fine
@@ -75,10 +60,18 @@ class Policy(ABC):
             raise InvalidArgument(f"kind must be a new name, got {kind!r}, which is the kind of {known.__name__}")
         _KINDS[kind] = cls
 
-    def start(self, n: int | None = None) -> State:
-        """The state of one session, or of n sessions, before the first step."""
+    def start(self, n: int | None = None, *, history: History | None = None) -> State:
+        """The state of one session, or of n sessions, before the first step.
+
+        `history`, a list of (arm, reward), is what is already known of the person, from earlier sessions. It informs
+        the belief and counts no step; its arms may be played again. A reward of None says nothing.
+        """
         size = 1 if n is None else check_count("n", n)
-        return State(0, np.tile(self._initial_memory(), (size, 1)), n is None)
+        state = State(0, np.tile(self._initial_memory(), (size, 1)), n is None)
+        for arm, reward in history or ():
+            if reward is not None:
+                state = self.tell(state, np.full(size, arm), np.full(size, reward))
+        return state
 
     def act(self, state: State, *, allowed: Any = None, rng: Rng | None = None) -> int | Integer[Array, "n"]:
         """The arm to play now; `allowed` (A,) or (n, A) masks arms that cannot be played."""
@@ -91,18 +84,48 @@ class Policy(ABC):
         return int(arms[0]) if state.single else arms
 
     def observe(self, state: State, arm: Any, reward: Any) -> State:
-        """The state after `arm` paid `reward`."""
-        arms, rewards = np.atleast_1d(np.asarray(arm)), np.atleast_1d(np.asarray(reward, np.float64))
-        if arms.shape != rewards.shape or arms.shape != (len(state.memory),):
-            raise InvalidArgument(
-                f"arm and reward must hold {len(state.memory)} entries, got shapes {arms.shape} and {rewards.shape}"
-            )
-        if not np.issubdtype(arms.dtype, np.integer) or arms.min() < 0 or (self.n_arms and arms.max() >= self.n_arms):
-            raise InvalidArgument(f"arm must be an integer in 0..{(self.n_arms or 0) - 1}, got {arm!r}")
-        return State(state.step + 1, self._remember(state, arms, rewards), state.single)
+        """The state after `arm` paid `reward`; None: the reward is not known (yet), so the belief stays as it was."""
+        arms = self._checked_arms(state, arm)
+        if reward is None:
+            return State(state.step + 1, self._pass(state, arms), state.single)
+        return State(state.step + 1, self._remember(state, arms, _rewards(arms, reward)), state.single)
 
-    def act_on(self, history: Iterable[tuple[int, float]], *, allowed: Any = None, rng: Rng | None = None) -> int:
-        """The arm to play after `history`, a list of (arm, reward)."""
+    def tell(self, state: State, arm: Any, reward: Any) -> State:
+        """The state after a late reward: `arm` was observed with the reward None, and `reward` is what it paid.
+
+        The step does not count again. Beliefs do not depend on the order in which rewards come.
+        """
+        arms = self._checked_arms(state, arm)
+        return State(state.step, self._learn(state, arms, _rewards(arms, reward)), state.single)
+
+    def belief(self, state: State) -> Float[Array, "*n M"]:
+        """The probability of each context, (M,) for one session, (n, M) for n."""
+        found = self._belief(state)
+        return found[0] if state.single else found
+
+    def probabilities(self, state: State, *, allowed: Any = None) -> Float[Array, "*n A"]:
+        """The probability of playing each arm now, (A,) for one session, (n, A) for n; 0 for arms not allowed."""
+        mask = None if allowed is None else self._mask(allowed, len(state.memory))
+        n_arms = self.n_arms if mask is None else mask.shape[1]
+        if n_arms is None:
+            raise InvalidArgument(f"allowed must be given, because {self!r} does not know how many arms there are")
+        chances = self._chances(state, mask, n_arms)
+        return chances[0] if state.single else chances
+
+    def compact(self) -> Compact:
+        """The same decisions for one session at a time, with less work for each."""
+        return Remembering(self)
+
+    def to_json(self, state: State) -> str:
+        """The state as JSON; `from_json` gives it back, to the bit."""
+        return state_to_json(state, self.kind)
+
+    def from_json(self, text: str) -> State:
+        """The state that `to_json` of the same policy wrote."""
+        return state_from_json(text, self.kind, len(self._initial_memory()))
+
+    def act_on(self, history: History, *, allowed: Any = None, rng: Rng | None = None) -> int:
+        """The arm to play after `history`, a list of (arm, reward); a reward of None is not known."""
         state = self.start()
         for arm, reward in history:
             state = self.observe(state, arm, reward)
@@ -114,12 +137,7 @@ class Policy(ABC):
             raise InvalidArgument(
                 f"policy must define distribution if it plays at random, got {type(self).__name__}, which does not"
             )
-        chosen = np.atleast_1d(np.asarray(self.act(state)))
-        if chosen.max() >= n_arms:
-            raise InvalidArgument(f"n_arms must be above the arm played, {int(chosen.max())}, got {n_arms}")
-        probabilities = np.zeros((len(chosen), n_arms))
-        probabilities[np.arange(len(chosen)), chosen] = 1.0
-        return probabilities
+        return self._chances(state, None, n_arms)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives a policy that makes the same decisions."""
@@ -152,6 +170,39 @@ class Policy(ABC):
         """The memory of n sessions after one more step, as a new array, because the old state stays valid."""
         return state.memory
 
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        """The memory after a step whose reward is not known."""
+        return state.memory
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        """The memory after a late reward, which counts no step."""
+        return self._remember(state, arms, rewards)
+
+    def _belief(self, state: State) -> Float[Array, "n M"]:
+        raise InvalidArgument(f"policy must keep a belief over contexts, got {type(self).__name__}, which does not")
+
+    def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
+        """The probability of each arm, one row per session."""
+        if not self.deterministic:
+            if allowed is None:
+                return self.distribution(state, n_arms=n_arms)
+            raise InvalidArgument(f"allowed must be None for the probabilities of {type(self).__name__}, got a mask")
+        chosen = np.atleast_1d(np.asarray(self.act(state, allowed=allowed)))
+        if chosen.max() >= n_arms:
+            raise InvalidArgument(f"n_arms must be above the arm played, {int(chosen.max())}, got {n_arms}")
+        chances = np.zeros((len(chosen), n_arms))
+        chances[np.arange(len(chosen)), chosen] = 1.0
+        return chances
+
+    def _checked_arms(self, state: State, arm: Any) -> Integer[Array, "n"]:
+        """The arms of n sessions, checked."""
+        arms = np.atleast_1d(np.asarray(arm))
+        if arms.shape != (len(state.memory),):
+            raise InvalidArgument(f"arm and reward must hold {len(state.memory)} entries, got arms of {arms.shape}")
+        if not np.issubdtype(arms.dtype, np.integer) or arms.min() < 0 or (self.n_arms and arms.max() >= self.n_arms):
+            raise InvalidArgument(f"arm must be an integer in 0..{(self.n_arms or 0) - 1}, got {arm!r}")
+        return arms
+
     @abstractmethod
     def _choose(
         self, state: State, allowed: Bool[Array, "n A"] | None, rng: np.random.Generator | None
@@ -168,6 +219,16 @@ class Policy(ABC):
         if stuck.any():
             raise InvalidArgument(f"allowed must leave an arm to play, got none in row {int(stuck.argmax())}")
         return mask
+
+
+def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
+    """The rewards of n sessions, one for each arm."""
+    rewards = np.atleast_1d(np.asarray(reward, np.float64))
+    if rewards.shape != arms.shape:
+        raise InvalidArgument(
+            f"arm and reward must hold {len(arms)} entries, got shapes {arms.shape} and {rewards.shape}"
+        )
+    return rewards
 
 
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
@@ -188,6 +249,14 @@ def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None
     top = scores.max(axis=1, keepdims=True)
     best = scores >= top - _ROUNDING * np.abs(top)
     return (best if allowed is None else best & allowed).argmax(axis=1)
+
+
+def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
+    """Arms that may be played in sessions without repeats; where nothing new is allowed, whatever is."""
+    if allowed is None:
+        return ~played
+    fresh = ~played & allowed
+    return np.where(fresh.any(axis=1, keepdims=True), fresh, allowed)
 
 
 class BeliefPolicy(Policy):
@@ -225,6 +294,9 @@ class BeliefPolicy(Policy):
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
         return belief.update(self.bandit, state.memory, arms, rewards)
+
+    def _belief(self, state: State) -> Float[Array, "n M"]:
+        return belief.normalise(state.memory[:, : self.bandit.n_contexts])
 
     def record(self) -> files.Record:
         return files.Record(self.kind, {"horizon": self.horizon}, records={"bandit": self.bandit.record()})

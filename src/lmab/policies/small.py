@@ -12,7 +12,8 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..model import LatentBandit, belief
-from .policy import BeliefPolicy, Policy, State, best_allowed, check_horizon
+from .policy import BeliefPolicy, Policy, best_allowed, check_horizon
+from .state import State
 
 
 class _Blind(Policy):
@@ -61,6 +62,11 @@ class Uniform(_Blind):
         if n_arms != self.n_arms:
             raise InvalidArgument(f"n_arms must be the policy's {self.n_arms}, got {n_arms}")
         return np.full((len(state.memory), n_arms), 1 / n_arms)
+
+    def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
+        if allowed is None:
+            return self.distribution(state, n_arms=n_arms)
+        return allowed / allowed.sum(axis=1, keepdims=True)
 
     def record(self) -> files.Record:
         return files.Record(self.kind, {"n_arms": self.n_arms, "horizon": self.horizon})
@@ -161,9 +167,19 @@ class Thompson(BeliefPolicy):
         return best_allowed(self.bandit.means[contexts], allowed)
 
     def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
-        best = np.zeros((self.bandit.n_contexts, n_arms))
-        best[np.arange(self.bandit.n_contexts), self.bandit.means.argmax(axis=1)] = 1.0
-        return belief.normalise(state.memory) @ best
+        return self._chances(state, None, n_arms)
+
+    def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
+        beliefs, means = belief.normalise(state.memory), self.bandit.means
+        if allowed is None:
+            best = np.zeros((self.bandit.n_contexts, n_arms))
+            best[np.arange(self.bandit.n_contexts), means.argmax(axis=1)] = 1.0
+            return beliefs @ best
+        chances = np.zeros((len(beliefs), n_arms))
+        for context, weight in enumerate(beliefs.T):
+            arms = best_allowed(np.tile(means[context], (len(beliefs), 1)), allowed)
+            chances[np.arange(len(beliefs)), arms] += weight
+        return chances
 
 
 class MUCB(BeliefPolicy):
@@ -215,6 +231,9 @@ class MUCB(BeliefPolicy):
         memory = state.memory.copy()
         memory[np.arange(len(memory)), contexts] += self.bandit.means[contexts, arms] - rewards
         return memory
+
+    def _belief(self, state: State) -> Float[Array, "n M"]:
+        raise InvalidArgument("policy must keep a belief over contexts, got MUCB, which keeps what contexts promised")
 
     def record(self) -> files.Record:
         base = super().record()

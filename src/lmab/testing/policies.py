@@ -14,6 +14,7 @@ from ..model import LatentBandit
 from ..policies import Policy
 from .report import Law, Report, expect, expect_refusal, keep, refusal
 from .sessions import Sessions, decide, decide_all
+from .states import STATE_LAWS
 
 _LONG = 200  # characters that a repr may have
 _MANY = 4000  # sessions whose arms are counted
@@ -26,7 +27,9 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
     deterministic policy repeats its decisions; a random policy asks for `rng` and plays arms as often as its
     `distribution` says. Masks are respected. `observe` changes no state. `order_free`, `adaptive`, `repeats`, `n_arms`
     and `horizon` are true. Wrong arguments are refused by name. A saved policy makes the same decisions. The repr is
-    short.
+    short. `probabilities` respects masks. A step without a reward counts and tells nothing, and a late reward tells
+    the same as one in time. A history informs the first step, a state survives JSON, and the compact form of a
+    deterministic policy decides the same.
 
     Args:
         policy: what to check.
@@ -40,7 +43,7 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
         >>> from lmab.testing import check_policy
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> check_policy(lmab.Greedy(bandit), bandit)
-        Report(Greedy keeps 20 laws)
+        Report(Greedy keeps 26 laws)
     """
     return keep(type(policy).__name__, LAWS, Sessions(policy, bandit))
 
@@ -332,4 +335,5 @@ LAWS: dict[str, Law[Sessions]] = {
     "a saved policy makes the same decisions": _saved,
     "a policy never changes": _never_changes,
     "the repr is short": _short,
+    **STATE_LAWS,
 }

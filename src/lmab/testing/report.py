@@ -43,7 +43,7 @@ class Report:
         >>> import lmab
         >>> report = lmab.testing.check_policy(lmab.Uniform(3), lmab.random_bandit(2, 3, rng=0))
         >>> report.kept[-1], report.not_checked
-        ('the repr is short', {})
+        ('the compact form decides the same', {})
     """
 
     name: str

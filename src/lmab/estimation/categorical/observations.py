@@ -14,6 +14,7 @@ from ..information import Information
 from ..observations import Observations, count_parameters
 from ..passes import SERIAL, Passes
 from ..prior import Prior
+from .chain import CategoricalChain
 from .confinement import CategoricalConfinement
 from .em_map import CategoricalMap
 from .information import categorical_information
@@ -79,6 +80,9 @@ class CategoricalObservations(Observations):
 
     def confinement(self, prior: Prior, n_contexts: int, rank: int) -> CategoricalConfinement:
         return CategoricalConfinement(self.log, prior, n_contexts, rank)
+
+    def chain(self, bandit: LatentBandit) -> CategoricalChain:
+        return CategoricalChain(self.log, bandit)
 
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
         return categorical_information(self.log, bandit.weights, categorical(bandit), prior, passes)

@@ -15,6 +15,7 @@ from ..information import Information
 from ..observations import Observations, count_parameters
 from ..passes import SERIAL, Passes
 from ..prior import Prior
+from .chain import GaussianChain
 from .confinement import GaussianConfinement
 from .em_map import GaussianMap
 from .information import gaussian_information
@@ -87,6 +88,9 @@ class GaussianObservations(Observations):
 
     def confinement(self, prior: Prior, n_contexts: int, rank: int) -> GaussianConfinement:
         return GaussianConfinement(self.em_map(prior), n_contexts, rank)
+
+    def chain(self, bandit: LatentBandit) -> GaussianChain:
+        return GaussianChain(self.log, bandit)
 
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
         return gaussian_information(self.log, bandit.weights, gaussian(bandit), prior, passes)

@@ -1,0 +1,295 @@
+"""How often certificates hold on logs of many kinds: `python -m benchmarks.study_coverage [--logs 60] [cells ...]`.
+
+Every row draws a fresh truth and a log, fits with the learned prior, plans, certifies, and compares the four intervals
+with the truth; the certificate of version 0.1 (Laplace draws around two pseudo-plays) stands beside it on the first
+logs of a cell. Rows go to `docs/coverage/rows.jsonl` as they are done, and those already there are not done again, so
+that the study can be stopped and continued. `--table` only makes the table, which goes to
+`docs/certificate.md` too. Set OPENBLAS_NUM_THREADS=1: small matrices gain nothing from threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lmab
+from lmab.evaluation.laplace import laplace
+from lmab.evaluation.replanning import Replanner
+
+ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
+PAGE = ROWS.parent.parent / "certificate.md"
+_MARKS = "<!-- coverage -->", "<!-- /coverage -->"
+_BASELINE = 20  # logs of a cell on which version 0.1's certificate stands beside
+_SEED = 20_000  # other seeds were used for tuning
+
+Truth = Callable[[np.random.Generator, int, int], lmab.LatentBandit]
+
+
+def _weights(rng: np.random.Generator, n_contexts: int) -> Any:
+    return rng.dirichlet(np.full(n_contexts, 5.0))
+
+
+def beta(first: float, second: float) -> Truth:
+    return lambda rng, m, a: lmab.LatentBandit.bernoulli(_weights(rng, m), rng.beta(first, second, (m, a)))
+
+
+def spherical(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.random_bandit(m, a, rng=rng)
+
+
+def hard(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.random_bandit(m, a, kind="hard", rng=rng)
+
+
+def sparse(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.LatentBandit.bernoulli(_weights(rng, m), np.exp(rng.uniform(np.log(0.01), np.log(0.1), (m, a))))
+
+
+def unequal(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(m, 0.5)), rng.uniform(0.05, 0.95, (m, a)))
+
+
+def probe(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    """Two worthless arms tell the types apart; each type has one good arm."""
+    means = np.full((m, a), 0.3) + rng.uniform(-0.1, 0.1, a)
+    means[:, :m] = np.where(np.eye(m, dtype=bool), 0.9, 0.1)
+    bits = (np.arange(m)[:, None] >> np.arange(2)) & 1
+    means[:, m : m + 2] = np.where(bits == 1, 0.25, 0.005)
+    means[:, m + 2] = 0.36
+    return lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(m, 20.0)), means[:, rng.permutation(a)])
+
+
+def three_values(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.LatentBandit.categorical(_weights(rng, m), rng.dirichlet(np.full(3, 0.7), size=(m, a)), [0.0, 0.5, 1.0])
+
+
+def normal(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    means = rng.normal(0, 0.5, a) + rng.normal(0, 0.7, (m, a))
+    return lmab.LatentBandit.gaussian(_weights(rng, m), means, scale=1.0)
+
+
+def five_bins(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    """Normal rewards as they are seen after a cut into five values."""
+    drawn = normal(rng, m, a)
+    from scipy.special import ndtr
+
+    edges = np.array([-1.2, -0.4, 0.4, 1.2])
+    below = ndtr(edges - drawn.means[:, :, None])
+    ends = np.zeros((m, a, 1)), np.ones((m, a, 1))
+    return lmab.LatentBandit.categorical(
+        drawn.weights, np.diff(np.concatenate([ends[0], below, ends[1]], axis=2), axis=2), [-2.0, -0.8, 0.0, 0.8, 2.0]
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is drawn and fitted."""
+
+    truth: Truth
+    n_contexts: int
+    n_arms: int
+    horizon: int
+    n_episodes: int
+    power: float = 0.0  # arms are logged in proportion to 1 / rank^power
+    more: int | str = 0  # types fitted beyond those of the truth, or "auto"
+    logger: str = "random"  # "ragged": of random lengths; "greedy", "thompson": chosen by what was seen; "rare"
+    repeats: bool = True
+    warns: bool = False  # a failure counts as held where the certificate warned
+
+
+CELLS = {
+    "uniform": Cell(beta(2, 3), 3, 60, 5, 2000),
+    "1/rank": Cell(beta(2, 3), 3, 60, 5, 2000, 1.0),
+    "1/rank^1.5": Cell(beta(2, 3), 3, 60, 5, 2000, 1.5),
+    "N = 300": Cell(beta(2, 3), 3, 20, 5, 300),
+    "N = 10,000, 1/rank^1.5": Cell(beta(2, 3), 3, 60, 5, 10_000, 1.5),
+    "spherical": Cell(spherical, 5, 50, 7, 2000),
+    "sparse .01 to .1": Cell(sparse, 4, 20, 7, 2000),
+    "sparse Beta(1, 20), 1/rank": Cell(beta(1, 20), 3, 40, 5, 5000, 1.0),
+    "one type": Cell(beta(2, 3), 1, 60, 5, 1000, 1.0),
+    "unequal weights": Cell(unequal, 4, 20, 5, 2000),
+    "three values": Cell(three_values, 3, 40, 5, 2000, 1.0),
+    "five bins": Cell(five_bins, 3, 20, 4, 2000),
+    "normal rewards": Cell(normal, 3, 20, 4, 2000),
+    "ragged": Cell(beta(2, 3), 3, 40, 5, 2000, logger="ragged"),
+    "greedy with 10% random": Cell(beta(2, 3), 3, 20, 5, 2000, logger="greedy"),
+    "Thompson": Cell(beta(2, 3), 3, 20, 5, 2000, logger="thompson", warns=True),
+    "rare arms": Cell(beta(2, 3), 3, 40, 5, 2000, logger="rare"),
+    "probe": Cell(probe, 4, 20, 5, 2000),
+    "hard, N = 500": Cell(hard, 4, 20, 5, 500),
+    "three types too many": Cell(beta(2, 3), 3, 40, 5, 2000, 1.0, more=3, warns=True),
+    "one type too few": Cell(hard, 4, 20, 5, 2000, more=-1, warns=True),
+    "auto": Cell(hard, 4, 20, 5, 2000, more="auto"),
+    "without repeats": Cell(beta(2, 3), 3, 30, 4, 2000, 1.0, repeats=False),
+}
+
+
+def draw_log(cell: Cell, truth: lmab.LatentBandit, rng: np.random.Generator) -> lmab.Episodes:
+    """A log of the cell's kind."""
+    n, steps, n_arms = cell.n_episodes, cell.horizon, cell.n_arms
+    if cell.logger == "greedy":
+        return _greedy(truth, n, steps, rng)
+    if cell.logger == "thompson":
+        return lmab.simulate(truth, lmab.Thompson(truth), n_episodes=n, horizon=steps, rng=rng)
+    share = 1 / np.arange(1, n_arms + 1) ** cell.power
+    if cell.logger == "rare":  # a quarter of the arms is played about twice
+        share[-n_arms // 4 :] = 2 * share.sum() / (n * steps)
+    if cell.repeats:
+        arms = rng.choice(n_arms, (n, steps), p=share / share.sum())
+    else:
+        arms = np.argsort(rng.gumbel(size=(n, n_arms)) + np.log(share), axis=1)[:, ::-1][:, :steps]
+    contexts = rng.choice(truth.n_contexts, n, p=truth.weights)
+    rewards = truth.rewards.sample(np.repeat(contexts, steps), arms.ravel(), rng=rng).reshape(n, steps)
+    if cell.logger != "ragged":
+        return lmab.Episodes.from_arrays(arms, rewards, n_arms=n_arms)
+    keep = np.arange(steps) < rng.integers(1, steps + 1, n)[:, None]
+    offsets = np.concatenate([[0], np.cumsum(keep.sum(axis=1))])
+    return lmab.Episodes(arms[keep], rewards[keep], offsets, n_arms)
+
+
+def _greedy(truth: lmab.LatentBandit, n: int, steps: int, rng: np.random.Generator) -> lmab.Episodes:
+    """Sessions of a policy that knows the truth and is greedy, but for one step in ten."""
+    policy = lmab.Greedy(truth)
+    state, contexts, arms, rewards = policy.start(n), rng.choice(truth.n_contexts, n, p=truth.weights), [], []
+    for _ in range(steps):
+        chosen = np.where(rng.random(n) < 0.1, rng.integers(truth.n_arms, size=n), policy.act(state))
+        arms.append(chosen)
+        rewards.append(truth.rewards.sample(contexts, chosen, rng=rng))
+        state = policy.observe(state, chosen, rewards[-1])
+    return lmab.Episodes.from_arrays(np.stack(arms, axis=1), np.stack(rewards, axis=1), n_arms=truth.n_arms)
+
+
+def run(name: str, log_number: int) -> dict[str, Any]:
+    """One log: what the certificate said, and what is true."""
+    cell = CELLS[name]
+    rng = np.random.default_rng([_SEED, log_number, *name.encode()])
+    truth = cell.truth(rng, cell.n_contexts, cell.n_arms)
+    log = draw_log(cell, truth, rng)
+    number = "auto" if cell.more == "auto" else max(cell.n_contexts + int(cell.more), 1)
+    start = time.process_time()
+    method = lmab.EM(prior="learned", tolerance=1e-6, threads=1)
+    said = {"rewards": "gaussian"} if not truth.rewards.discrete else {"values": truth.rewards.values}
+    estimate = lmab.estimate(log, n_contexts=number, method=method, rng=rng, **said)
+    plan = lmab.plan(estimate.bandit, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
+    certificate = lmab.certify(estimate, plan, log, rng=rng)
+    seconds = time.process_time() - start
+    best = lmab.plan(truth, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
+    value, fixed = _value(plan, truth), truth.best_fixed(cell.horizon, cell.repeats)
+    slack = 1e-9 if truth.rewards.discrete else 0.02  # of a value that is simulated
+    row = {
+        "cell": name,
+        "log": log_number,
+        "types": estimate.n_contexts,
+        "share": value / best.lower,
+        "value": certificate.value[0] <= value <= certificate.value[1],
+        "optimum": certificate.optimum[0] <= best.upper and certificate.optimum[1] >= best.lower,
+        "regret": certificate.regret[1] >= best.lower - value,
+        "gain": certificate.gain[0] - slack <= value - fixed <= certificate.gain[1] + slack,
+        "width": certificate.value[1] - certificate.value[0],
+        "warned": bool(certificate.thin or certificate.too_few or certificate.n_unplayed),
+        "seconds": seconds,
+    }
+    return row | (_version_0_1(cell, truth, log, best, rng) if log_number < _BASELINE else {})
+
+
+def _version_0_1(
+    cell: Cell, truth: lmab.LatentBandit, log: lmab.Episodes, best: lmab.Plan, rng: np.random.Generator
+) -> dict[str, Any]:
+    """The certificate of version 0.1, where it had one."""
+    if cell.more == "auto" or not truth.rewards.discrete:
+        return {}
+    method = lmab.EM(prior=2.0, tolerance=1e-6, threads=1)
+    number = max(cell.n_contexts + int(cell.more), 1)
+    estimate = lmab.estimate(log, n_contexts=number, method=method, values=truth.rewards.values, rng=rng)
+    plan = lmab.plan(estimate.bandit, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
+    replanner = Replanner(estimate.bandit, plan, np.ones(cell.n_arms, bool))
+    drawn = replanner.replan(*laplace(estimate.information()).draw(100, rng))
+    value = _value(plan, truth)
+    low, high = np.quantile(drawn.value, [0.025, 0.975])
+    least, most = np.quantile(drawn.optimum, [0.025, 0.975])
+    return {
+        "old_share": value / best.lower,
+        "old_value": bool(low <= value <= high),
+        "old_optimum": bool(least <= best.upper and most + max(plan.upper - replanner.own, 0) >= best.lower),
+        "old_width": float(high - low),
+    }
+
+
+def _value(plan: lmab.Plan, truth: lmab.LatentBandit) -> float:
+    try:
+        return lmab.evaluate(plan.policy, truth, horizon=plan.horizon).mean
+    except (lmab.errors.TooLarge, lmab.errors.InvalidArgument):
+        return lmab.evaluate(plan.policy, truth, horizon=plan.horizon, n_episodes=40_000, rng=1).mean
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Coverage per cell and over all cells, as Markdown."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["cell"]].append(row)
+    lines = [
+        "| cell | logs | value | optimum | regret | gain | warned | width | share of the optimum | 0.1: value, optimum | 0.1: width, share | seconds |",  # noqa: E501
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    shown = [(name, groups[name]) for name in CELLS if groups[name]]
+    for name, some in shown:
+        lines.append(f"| {name} | {len(some)} | {_cells(some)} |")
+    held = np.array([[_mean(some, key) for key in ("value", "optimum", "regret", "gain")] for _, some in shown])
+    lines.append(
+        f"| **mean over the cells** | | {' | '.join(f'{share:.2f}' for share in held.mean(axis=0))} | |" + " |" * 6
+    )
+    return "\n".join(lines)
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float:
+    found = [row[key] for row in rows if key in row]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def _cells(rows: list[dict[str, Any]]) -> str:
+    held = [f"{_mean(rows, key):.2f}" for key in ("value", "optimum", "regret", "gain", "warned")]
+    old = f"{_mean(rows, 'old_value'):.2f}, {_mean(rows, 'old_optimum'):.2f}"
+    was = f"{_mean(rows, 'old_width'):.2f}, {_mean(rows, 'old_share'):.3f}"
+    own = [f"{_mean(rows, 'width'):.2f}", f"{_mean(rows, 'share'):.3f}"]
+    return " | ".join([*held, *own, old, was, f"{np.median([row['seconds'] for row in rows]):.1f}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--logs", type=int, default=60, help="logs per cell")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="where the rows are kept")
+    parser.add_argument("--table", action="store_true", help="make the table of the rows and stop")
+    parser.add_argument("cells", nargs="*", help="cells to do; by default, all")
+    arguments = parser.parse_args()
+    rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
+    done = {(row["cell"], row["log"]) for row in rows}
+    arguments.rows.parent.mkdir(parents=True, exist_ok=True)
+    for log_number in range(0 if arguments.table else arguments.logs):
+        for name in arguments.cells or CELLS:
+            if (name, log_number) not in done:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    rows.append(run(name, log_number))
+                with arguments.rows.open("a") as file:
+                    file.write(json.dumps(rows[-1], default=float) + "\n")
+    print(table(rows))
+    _write_page(table(rows))
+
+
+def _write_page(text: str) -> None:
+    """Put the table between the marks of the page about certificates."""
+    before, _, rest = PAGE.read_text().partition(_MARKS[0])
+    PAGE.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{rest.partition(_MARKS[1])[2]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The Gibbs sweep in Numba: linear in the steps, then a few passes over (arm, centre, spread)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+_SMALL = 1e-100  # products below this are scaled up
+_OFTEN = 8  # steps after which a product is looked at
+_HALF_LOG = 0.5 * np.log(2 * np.pi)
+_NEVER = -80.0  # logs of shares below this count as this
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def categorical(codes, offsets, counts, table, uniforms, statistics):
+    n_contexts = table.shape[1]
+    share = np.empty(n_contexts)
+    statistics[:] = 0.0
+    merged = len(counts) > 0
+    drawn = 0
+    for episode in range(len(offsets) - 1):
+        begin, end = offsets[episode], offsets[episode + 1]
+        for m in range(n_contexts):
+            share[m] = table[0, m]
+        for t in range(begin, end):
+            row = table[np.int64(codes[t]) + 1]
+            for m in range(n_contexts):
+                share[m] *= row[m]
+            if (t - begin) % _OFTEN == _OFTEN - 1:
+                _rescale(share)
+        _accumulate(share)
+        for _ in range(np.int64(counts[episode]) if merged else 1):
+            m = _place(share, uniforms[drawn])
+            drawn += 1
+            statistics[0, m] += 1.0
+            for t in range(begin, end):
+                statistics[np.int64(codes[t]) + 1, m] += 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def gaussian(arms, rewards, offsets, table, scale, uniforms, statistics):
+    n_contexts, n_arms = table.shape[1], table.shape[0] - 1
+    share = np.empty(n_contexts)
+    statistics[:] = 0.0
+    factor = -0.5 / (scale * scale)
+    for episode in range(len(offsets) - 1):
+        begin, end = offsets[episode], offsets[episode + 1]
+        for m in range(n_contexts):
+            share[m] = np.log(table[0, m])
+        for t in range(begin, end):
+            row, x = table[np.int64(arms[t]) + 1], rewards[t]
+            for m in range(n_contexts):
+                share[m] += factor * (x - row[m]) * (x - row[m])
+        top = share.max()
+        for m in range(n_contexts):
+            share[m] = np.exp(share[m] - top)
+        _accumulate(share)
+        m = _place(share, uniforms[episode])
+        statistics[0, m] += 1.0
+        for t in range(begin, end):
+            row = np.int64(arms[t]) + 1
+            statistics[row, m] += 1.0
+            statistics[row + n_arms, m] += rewards[t]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _rescale(share):
+    top = share.max()
+    if top < _SMALL:
+        for m in range(len(share)):
+            share[m] /= top
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _accumulate(share):
+    for m in range(1, len(share)):
+        share[m] += share[m - 1]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _place(cumulative, uniform):
+    target, place = uniform * cumulative[-1], 0
+    while place < len(cumulative) - 1 and cumulative[place] <= target:
+        place += 1
+    return place
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def beta_evidence(paid, missed, first, second, table, evidence):
+    both = first + second
+    for arm in range(paid.shape[0]):
+        row = evidence[arm]
+        for m in range(paid.shape[1]):
+            _add_rising(row, paid[arm, m], first, table[0], 1.0)
+            _add_rising(row, missed[arm, m], second, table[1], 1.0)
+            _add_rising(row, paid[arm, m] + missed[arm, m], both, table[2], -1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _add_rising(row, count, shape, table, sign):
+    n = np.int64(count)
+    if n == 0:
+        return
+    last = len(table) - 1
+    if n <= last:
+        known = table[n]
+        for j in range(len(row)):
+            row[j] += sign * known[j]
+        return
+    # Stirling's series from the end of the table, where it is exact to rounding
+    known = table[last]
+    for j in range(len(row)):
+        row[j] += sign * (known[j] + _log_gamma(shape[j] + count) - _log_gamma(shape[j] + last))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _log_gamma(x):
+    return (x - 0.5) * np.log(x) - x + _HALF_LOG + 1 / (12 * x) - 1 / (360 * x * x * x)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def laws(evidence, centre_laws, spread_laws, log_prior, state, uniforms, choice):
+    n_arms, n_centres, n_spreads = len(evidence), centre_laws.shape[1], spread_laws.shape[1]
+    raised = np.empty((n_arms, n_centres, n_spreads))
+    by_spread, by_centre = np.zeros((n_arms, n_spreads)), np.zeros((n_arms, n_centres))
+    base = centre_laws[state[1]]
+    for arm in range(n_arms):
+        row = evidence[arm]
+        top = row.max()
+        for g in range(n_centres):
+            for k in range(n_spreads):
+                value = np.exp(max(row[g * n_spreads + k] - top, _NEVER))
+                raised[arm, g, k] = value
+                by_spread[arm, k] += value * base[g]
+    state[0] = _draw_law(by_spread, spread_laws, log_prior, uniforms[0])
+    spread = spread_laws[state[0]]
+    for arm in range(n_arms):
+        for g in range(n_centres):
+            for k in range(n_spreads):
+                by_centre[arm, g] += raised[arm, g, k] * spread[k]
+    state[1] = _draw_law(by_centre, centre_laws, np.zeros(len(centre_laws)), uniforms[1])
+    base = centre_laws[state[1]]
+    for arm in range(n_arms):
+        total = 0.0
+        for g in range(n_centres):
+            total += by_centre[arm, g] * base[g]
+        choice[arm] = _find(raised[arm], base, spread, uniforms[2 + arm] * total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_law(masses, laws, log_prior, uniform):
+    """Index of a law, in proportion to its prior and to the product over arms of the mass under it."""
+    scores, columns = log_prior.copy(), laws.T.copy()
+    product, found = np.ones(len(laws)), np.empty(len(laws))
+    for arm in range(len(masses)):  # no library for products of matrices: its threads would cost more than they gain
+        found[:] = 0.0
+        for entry in range(laws.shape[1]):
+            mass, column = masses[arm, entry], columns[entry]
+            for law in range(len(laws)):
+                found[law] += mass * column[law]
+        for law in range(len(laws)):
+            product[law] *= found[law]
+            if product[law] < _SMALL:  # one logarithm for many arms
+                scores[law] += np.log(product[law])
+                product[law] = 1.0
+    for law in range(len(laws)):
+        scores[law] += np.log(product[law])
+    top = scores.max()
+    for law in range(len(laws)):
+        scores[law] = np.exp(scores[law] - top)
+    _accumulate(scores)
+    return _place(scores, uniform)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _find(raised, base, spread, target):
+    total = 0.0
+    for g in range(len(base)):
+        for k in range(len(spread)):
+            total += raised[g, k] * base[g] * spread[k]
+            if total > target:
+                return g * len(spread) + k
+    return len(base) * len(spread) - 1

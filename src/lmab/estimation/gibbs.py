@@ -1,0 +1,72 @@
+"""Short Gibbs runs: models that a log could have come from, and what they say about the prior of every arm.
+
+A sweep draws the context of every episode, the weights, what arms are like (`arm_law`) and the rewards. Chains start
+from a fitted model and are short on purpose: contexts keep their places, so that draws of one run can be averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Float
+from ..model import LatentBandit
+from .observations import Observations
+from .prior import Prior
+
+_LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many chains, and how long they are: by default, of draws that can be told from exact ones by little."""
+
+    chains: int = 5
+    burn: int = 120  # sweeps thrown away
+    keep: int = 20  # draws kept of each chain
+    thin: int = 3  # sweeps per draw
+
+    @classmethod
+    def of(cls, observations: Observations, n_draws: int) -> Schedule:
+        """About `n_draws` draws, from fewer and shorter chains where a sweep takes long."""
+        work = observations.episodes.n_steps + 100 * observations.episodes.n_arms
+        chains, burn = (5, 120) if work <= _LARGE else (3, 60)
+        return cls(chains, burn, -(-n_draws // chains))
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Models that a log could have come from, and the prior of every arm that they point to."""
+
+    weights: Float[Array, "B M"]
+    rewards: tuple[Any, ...]  # of each model, of the log's family
+    prior: Prior
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def run(observations: Observations, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule) -> Draws:
+    """Short chains from `bandit`; the prior of an arm is its mean centre and the harmonic mean of its strengths."""
+    weights, rewards, centre, inverse = [], [], [], []
+    for own in rng.spawn(schedule.chains):
+        chain = observations.chain(bandit)
+        for sweep in range(schedule.burn + schedule.keep * schedule.thin):
+            chain.sweep(own)
+            if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
+                weights.append(chain.weights)
+                rewards.append(chain.rewards)
+                centre.append(chain.centre.copy())
+                inverse.append(chain.inverse_strength)
+    prior = chain.prior(np.mean(centre, axis=0), 1 / np.mean(inverse, axis=0))
+    return Draws(np.stack(weights), tuple(rewards), prior)
+
+
+def draw_models(
+    observations: Observations, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule
+) -> tuple[Float[Array, "B M"], tuple[Any, ...]]:
+    """Weights and rewards of models that the log could have come from, by chains that start at `bandit`."""
+    draws = run(observations, bandit, rng=rng, schedule=schedule)
+    return draws.weights, draws.rewards

@@ -1,0 +1,181 @@
+"""certify: from a fitted bandit and a plan to what the log says about the truth behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._shapes import Array, Float
+from ..checks import FRACTION, Rng, check, check_count, check_rng
+from ..data import Episodes
+from ..errors import InvalidArgument
+from ..estimation import EM, Estimate, Schedule, draw_models
+from ..model import LatentBandit
+from ..planning import Plan
+from ..simulation import check_fits
+from .certificate import THIN, Certificate, Interval, too_few
+from .laplace import FLOOR, LEARNED_FLOOR, laplace, recentred
+from .more_types import one_more
+from .replanning import Replanned, Replanner
+
+PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
+_START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more context are drawn
+_ROUNDING = 1e-9
+
+
+def certify(
+    estimate: Estimate,
+    plan: Plan,
+    episodes: Episodes,
+    *,
+    confidence: float = 0.9,
+    n_draws: int = 100,
+    rng: Rng,
+) -> Certificate:
+    """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
+
+    Models that the log could have come from are drawn in two ways: by short Gibbs runs, which learn from the arms what
+    arms are like, and around the estimate (its Laplace approximation). Each is planned for anew, and the spread of the
+    values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
+    (95% to claim 90%), and both intervals together are claimed: with that the claim held on fresh data. Where one more
+    context predicts held-out sessions better, models with one more context join.
+
+    Args:
+        estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many contexts as in
+            truth.
+        plan: a plan for `estimate.bandit`.
+        episodes: the log that `estimate` was fitted to.
+        confidence: how often each of the four intervals is to hold.
+        n_draws: models drawn in each way.
+        rng: where the draws come from.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.4]])
+        >>> log = lmab.simulate(truth, lmab.Uniform(3), n_episodes=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned"), rng=rng)
+        >>> plan = lmab.plan(estimate.bandit, horizon=5)
+        >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
+        A session of 5 steps earns between ... and ... under this policy, ...
+    """
+    rng = check_rng(rng, "models are drawn at random")
+    n_draws = check_count("n_draws", n_draws, minimum=20)
+    check("confidence", confidence, FRACTION)
+    estimate = estimate.with_log(episodes)
+    episodes = estimate.episodes
+    _check_estimate(estimate)
+    _check_plan(plan, estimate.bandit)
+    plays = np.bincount(episodes.actions, minlength=estimate.bandit.n_arms)
+    replanner = Replanner(estimate.bandit, plan, plays > 0)
+    if replanner.exact:
+        _check_bounds(plan, replanner.own)
+    sampled, floored = _sampled(estimate, replanner, n_draws, rng), 0
+    sets = [sampled]
+    n_parameters = _n_parameters(estimate)
+    if n_parameters <= PARAMETER_LIMIT:
+        around, floored = _around(estimate, replanner, n_draws, rng)
+        sets.append(around)
+    more = one_more(estimate.require_log(), estimate.n_contexts, rng)
+    if too_few(more):
+        sets.append(_with_one_more(estimate, replanner, n_draws, rng))
+    value, optimum, regret, gain, undone = _intervals(plan, replanner.own, sets, (1 - confidence) / 2)
+    steps = replanner.tree.plays(len(plays))
+    return Certificate(
+        value=value,
+        optimum=optimum,
+        regret=regret,
+        gain=gain,
+        planning_gap=undone / regret[1] if regret[1] > 0 else 0.0,
+        confidence=confidence,
+        horizon=plan.horizon,
+        n_contexts=estimate.n_contexts,
+        n_episodes=len(estimate.episodes),
+        n_steps=estimate.episodes.n_steps,
+        n_unplayed=int((plays == 0).sum()),
+        n_parameters=n_parameters,
+        n_floored=floored,
+        thin_share=float(steps[plays < THIN * estimate.n_contexts].sum() / steps.sum()),
+        unplayed_share=float(sampled.unplayed.mean()),
+        one_more=more,
+        draws=np.concatenate([_columns(drawn) for drawn in sets]),
+        bounds=(plan.lower, plan.upper),
+    )
+
+
+def _n_parameters(estimate: Estimate) -> int:
+    return estimate.n_contexts - 1 + int(estimate.bandit.rewards.n_parameters)
+
+
+def _sampled(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
+    """Models from short Gibbs runs."""
+    data = estimate.require_log()
+    schedule = Schedule.of(data, n_draws)
+    return replanner.replan(*draw_models(data, estimate.bandit, rng=rng, schedule=schedule))
+
+
+def _around(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> tuple[Replanned, int]:
+    """Models around the estimate, and how many directions the log says next to nothing about."""
+    floor = FLOOR if estimate.learned is None else LEARNED_FLOOR
+    posterior = laplace(estimate.information(), floor)
+    weights, families = posterior.draw(n_draws, rng)
+    return replanner.replan(weights, recentred(families, estimate.bandit.rewards)), posterior.n_floored
+
+
+def _with_one_more(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
+    """Models with one more context, from Gibbs runs."""
+    data = estimate.require_log()
+    start = _START.fit(data, n_contexts=estimate.n_contexts + 1, rng=rng).bandit
+    return replanner.replan(*draw_models(data, start, rng=rng, schedule=Schedule.of(data, n_draws)))
+
+
+def _intervals(
+    plan: Plan, own: float, sets: Sequence[Replanned], miss: float
+) -> tuple[Interval, Interval, Interval, Interval, float]:
+    """Value, optimum, regret and gain, each the union over the sets; and what planning left undone."""
+    best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
+    undone = max(plan.upper - best, 0.0)
+    value = _union([drawn.value for drawn in sets], miss)
+    # Arms never played may be worse than those that somebody chose to play: the best there is without them counts too.
+    guessed = [drawn for drawn in sets if drawn.unplayed.any()]
+    low, high = _union([*(drawn.optimum for drawn in sets), *(drawn.value for drawn in guessed)], miss)
+    fixed = [choice for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
+    values = [drawn.value for drawn in sets for _ in range(2)]
+    gain = _union([value - choice for value, choice in zip(values, fixed, strict=True)], miss)
+    losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, best - drawn.transferred)]
+    regret = undone + max(float(np.quantile(loss, 1 - miss)) for loss in losses)
+    return value, (low, high + undone), (0.0, regret), gain, undone
+
+
+def _union(samples: Sequence[Float[Array, "B"]], miss: float) -> Interval:
+    ends = np.array([np.quantile(sample, [miss / 2, 1 - miss / 2]) for sample in samples])
+    return float(ends[:, 0].min()), float(ends[:, 1].max())
+
+
+def _columns(drawn: Replanned) -> Float[Array, "B 4"]:
+    return np.stack([drawn.optimum, drawn.value, drawn.transferred, drawn.fixed], axis=1)
+
+
+def _check_estimate(estimate: Estimate) -> None:
+    if not estimate.arm_prior.active:
+        raise InvalidArgument(
+            f"estimate must be a maximum a posteriori one (fit with method=EM(prior='learned')), got prior "
+            f"{estimate.prior}: plain maximum likelihood overfits, and certificates around it held in as few as 16 "
+            "cases of 100 where 90 were claimed"
+        )
+
+
+def _check_plan(plan: Plan, bandit: LatentBandit) -> None:
+    check_fits(plan.policy, bandit, plan.horizon)
+    if not plan.policy.deterministic:
+        raise InvalidArgument(f"plan must have a deterministic policy, got {type(plan.policy).__name__}")
+
+
+def _check_bounds(plan: Plan, value: float) -> None:
+    slack = _ROUNDING * max(abs(value), 1.0)
+    if not plan.lower - slack <= value <= plan.upper + slack:
+        raise InvalidArgument(
+            f"plan must be a plan for estimate.bandit: it promises {plan.lower:.6g} to {plan.upper:.6g}, but its "
+            f"policy earns {value:.6g} there"
+        )

@@ -1,0 +1,106 @@
+"""The Gibbs kernels: reference against enumeration, compiled against reference, draw by draw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import betaln
+from seeds import generator
+
+from lmab._kernel.compiled import gibbs as compiled
+from lmab._kernel.reference import gibbs as reference
+from lmab.estimation.arm_law import beta_grid
+
+KERNELS = [reference, compiled]
+
+
+def log_of(rng, n_episodes, n_codes, longest):
+    lengths = rng.integers(1, longest + 1, size=n_episodes)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return rng.integers(n_codes, size=offsets[-1]).astype(np.uint16), offsets
+
+
+def table_of(rng, n_codes, n_contexts):
+    return np.concatenate([rng.dirichlet(np.ones(n_contexts))[None], rng.uniform(0.01, 1, (n_codes, n_contexts))])
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_contexts_are_drawn_from_their_posterior(kernel, rng):
+    codes, offsets = log_of(rng, 1, 6, 5)
+    table = table_of(rng, 6, 3)
+    posterior = table[0] * table[codes.astype(int) + 1].prod(axis=0)
+    n = 20_000
+    statistics = np.empty_like(table)
+    kernel.categorical(codes, offsets, np.array([float(n)]), table, rng.random(n), statistics)
+    np.testing.assert_allclose(statistics[0] / n, posterior / posterior.sum(), atol=0.015)
+    for code in range(6):
+        np.testing.assert_array_equal(statistics[1 + code], (codes == code).sum() * statistics[0])
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 5), longest=st.integers(1, 400), merged=st.booleans())
+def test_compiled_contexts_equal_reference(seed, n_contexts, longest, merged):
+    rng = generator(seed)
+    codes, offsets = log_of(rng, 12, 8, longest)
+    table = table_of(rng, 8, n_contexts)
+    counts = rng.integers(1, 4, size=12).astype(float) if merged else np.empty(0)
+    uniforms = rng.random(int(counts.sum()) if merged else 12)
+    found = []
+    for kernel in KERNELS:
+        found.append(np.full_like(table, np.nan))
+        kernel.categorical(codes, offsets, counts, table, uniforms, found[-1])
+    np.testing.assert_array_equal(*found)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 5), longest=st.integers(1, 60))
+def test_compiled_normal_contexts_equal_reference(seed, n_contexts, longest):
+    rng = generator(seed)
+    arms, offsets = log_of(rng, 12, 4, longest)
+    table = np.concatenate([rng.dirichlet(np.ones(n_contexts))[None], rng.standard_normal((4, n_contexts))])
+    rewards, uniforms, found = rng.standard_normal(len(arms)), rng.random(12), []
+    for kernel in KERNELS:
+        found.append(np.full((9, n_contexts), np.nan))
+        kernel.gaussian(arms, rewards, offsets, table, 0.7, uniforms, found[-1])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+@pytest.mark.parametrize("most", [5, 900, 50_000])
+def test_evidence_is_beta_binomial(kernel, rng, most):
+    grid = beta_grid()
+    paid, missed = rng.integers(0, most, (2, 3, 2)).astype(float)
+    first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
+    evidence = np.zeros((3, len(first)))
+    kernel.beta_evidence(paid, missed, first, second, grid.rising, evidence)
+    own = betaln(first + paid[:, :, None], second + missed[:, :, None]) - betaln(first, second)
+    np.testing.assert_allclose(evidence, own.sum(axis=1), rtol=1e-9, atol=1e-6)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n_arms=st.integers(1, 20))
+def test_compiled_laws_equal_reference(seed, n_arms):
+    rng = generator(seed)
+    grid = beta_grid()
+    evidence = rng.normal(0, 5, (n_arms, len(grid.centre)))
+    uniforms, found = rng.random(2 + n_arms), []
+    for kernel in KERNELS:
+        state, choice = np.array([3, 100]), np.empty(n_arms, np.int64)
+        kernel.laws(evidence, grid.centre_laws, grid.spread_laws, grid.log_prior, state, uniforms, choice)
+        found.append(np.concatenate([state, choice]))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_laws_follow_their_conditional_distributions(kernel, rng):
+    """Small grids: frequencies of the drawn spread law against enumeration over the arm's own pair."""
+    centre_laws, spread_laws = rng.dirichlet(np.ones(3), 2), rng.dirichlet(np.ones(2), 3)
+    evidence, log_prior = rng.normal(size=(2, 6)), np.log([0.2, 0.3, 0.5])
+    raised = np.exp(evidence).reshape(2, 3, 2)
+    mass = np.einsum("agk,g,lk->al", raised, centre_laws[1], spread_laws)
+    expected = np.exp(log_prior) * mass.prod(axis=0)
+    counts = np.zeros(3)
+    for _ in range(4000):
+        state, choice = np.array([0, 1]), np.empty(2, np.int64)
+        kernel.laws(evidence, centre_laws, spread_laws, log_prior, state, rng.random(4), choice)
+        counts[state[0]] += 1
+    np.testing.assert_allclose(counts / counts.sum(), expected / expected.sum(), atol=0.03)
