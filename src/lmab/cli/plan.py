@@ -13,6 +13,7 @@ from ..model import LatentBandit
 from ..planning import Certified, Plan
 from .inputs import Json, bandit_of, load_fitted
 from .output import progress, say, show_json
+from .words import at_the_door
 
 
 def plan(
@@ -41,8 +42,10 @@ def plan(
     if as_json:
         show_json(summary)
         return
-    say(f"{made.message}")
-    say(f"On this model a session earns {made.lower:.4f}; no policy earns more than {made.upper:.4f}.")
+    say(at_the_door(made.message))
+    say(
+        f"On this model a session is proved to earn at least {made.lower:.4f}; no policy earns more than {made.upper:.4f}."
+    )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from .._charts import calibration
+from .._notebook import card
 from .._shapes import Array, Float, Integer
 from ..checks import check_same_length
 
@@ -80,7 +84,8 @@ class Check:
         if not arms.sure:
             return (
                 f"Little: held-out sessions are predicted better than by one type (a session is {one.times} times as "
-                f"likely, log-likelihood {one}), but not better than if arms had nothing to do with each other ({arms})."
+                f"likely, log-likelihood {one}), but not better than if arms had nothing to do with each other "
+                f"({arms})."
             )
         return (
             f"There is: held-out sessions are predicted better than by one type (a session is {one.times} times as "
@@ -89,8 +94,6 @@ class Check:
         )
 
     def _repr_html_(self) -> str:
-        from .._notebook import card
-
         found = self.calibration
         rows = {
             "verdict": self.verdict,
@@ -98,4 +101,6 @@ class Check:
             "against unrelated arms": f"log-likelihood {self.over_independent_arms} per session",
             "predicted differences that are real": f"{found.slope:.0%} ± {found.slope_stderr:.0%}",
         }
-        return card(f"Check on {self.n_episodes:,} held-out sessions", rows) + calibration_svg(found)
+        return card(f"Check on {self.n_episodes:,} held-out sessions", rows) + calibration(
+            found.predicted, found.observed, found.stderr, standalone=True
+        )

@@ -10,7 +10,7 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes
+from ..data import Episodes, require_log
 from ..errors import InvalidArgument, LmabError
 from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
 from ..model import LatentBandit, arm_label, belief
@@ -25,18 +25,20 @@ _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
 
 
-def check(episodes: Episodes | Observations, *, n_contexts: int, rewards: str | None = None, rng: Rng) -> Check:
+def check(
+    episodes: Episodes | Observations | Estimate, *, n_contexts: int, rewards: str | None = None, rng: Rng
+) -> Check:
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
 
     Args:
-        episodes: the log; or the `observations` of an estimate, which are its log encoded already.
+        episodes: the log; or an estimate or its `observations`, whose log is encoded already.
         n_contexts: of the model that is checked.
         rewards: as for `lmab.estimate`; encoded already, the log knows its own.
         rng: which sessions are held out, and where fits start.
     """
     rng = check_rng(rng, "sessions are held out at random")
     n_contexts = check_count("n_contexts", n_contexts)
-    observations = _observed(episodes, rewards, rng)
+    observations = _observed(episodes.require_log() if isinstance(episodes, Estimate) else episodes, rewards, rng)
     episodes = observations.episodes
     rows = rng.permutation(len(episodes))
     n_held = max(round(_HELD_OUT * len(rows)), 1)
@@ -57,6 +59,8 @@ def check(episodes: Episodes | Observations, *, n_contexts: int, rewards: str | 
 
 def _observed(episodes: Episodes | Observations, rewards: str | None, rng: np.random.Generator) -> Observations:
     """The log, or some of its sessions where it is large, encoded."""
+    if not isinstance(episodes, Observations):
+        require_log("episodes", episodes)
     encoded = episodes if isinstance(episodes, Observations) else None
     log = episodes.episodes if isinstance(episodes, Observations) else episodes
     if len(log) < 10:

@@ -34,7 +34,8 @@ class HeldOut:
     def verdict(self) -> str:
         """One sentence for a reader who has to decide."""
         mean, stderr = self.total
-        size = f"{mean:.3f} ± {stderr:.3f} nats per session"
+        times = f"{np.exp(min(mean, 700.0)):.3g}"
+        size = f"a session is {times} times as likely as without memory; log-likelihood {mean:+.3f} ± {stderr:.3f}"
         if mean > 2 * stderr:
             return f"The types are real: the session so far helps to predict its next reward ({size})."
         return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
