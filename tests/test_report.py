@@ -16,14 +16,16 @@ from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
+from lmab import _charts as charts
+from lmab import _markup as markup
 from lmab import report
 from lmab._notebook import percent
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
-from lmab.report import charts, held_out, markup, plots, sections
-from lmab.report import tree_picture as tree
+from lmab.planning import tree_picture
+from lmab.report import held_out, plots, sections
 from lmab.report.held_out import memory_gains
 
 matplotlib.use("Agg")
@@ -89,7 +91,7 @@ def test_the_numbers_are_those_of_the_library(contents, page):
 
 def test_types_show_their_weights_and_extreme_arms(page):
     for context, weight in enumerate(BANDIT.weights):
-        assert f"Type {context}{percent(weight)} of sessions" in page.text
+        assert f"Type {context + 1}{percent(weight)} of sessions" in page.text
         assert f"{BANDIT.means[context].max():.3f}" in page.text
         assert f"{BANDIT.means[context].min():.3f}" in page.text
 
@@ -97,7 +99,7 @@ def test_types_show_their_weights_and_extreme_arms(page):
 def test_the_heat_map_holds_every_arm_in_every_type(page):
     cells = [value for tag, name, value in page.attributes if (tag, name) == ("td", "title")]
     assert len(cells) == BANDIT.means.size
-    assert f"arm 5, type 2: {BANDIT.means[2, 5]:.4g}" in cells
+    assert f"arm 5, type 3: {BANDIT.means[2, 5]:.4g}" in cells
     heats = [value for tag, name, value in page.attributes if (tag, name) == ("td", "style")]
     assert {"--heat:0.000", "--heat:1.000"} <= set(heats)
 
@@ -326,7 +328,7 @@ def test_charts_place_points_where_the_axes_say():
     assert 'points="' in charts.line(frame, [0.0, 1.0], [0.0, 2.0])
 
 
-@pytest.mark.parametrize("module", [markup, charts, held_out, plots, tree], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [markup, charts, held_out, plots, tree_picture], ids=lambda module: module.__name__)
 def test_examples_run(module):
     plt.close("all")
     result = doctest.testmod(module)
@@ -340,7 +342,7 @@ def test_plots_draw_on_the_axes_given():
     figure, axes = plt.subplots(3)
     drawn = [
         report.plot_means(BANDIT, ax=axes[0]),
-        report.plot_worth(plan, BANDIT, ax=axes[1]),
+        report.plot_worth(BANDIT, plan, ax=axes[1]),
         report.plot_bounds(plan, ax=axes[2]),
     ]
     assert all(one is other for one, other in zip(drawn, axes, strict=True))
@@ -407,7 +409,7 @@ def test_the_tree_shows_every_decision(contents, page):
     notes = [text for text in picture.texts if "of sessions get here" in text]
     assert sorted(notes) == sorted(
         f"arm {node.arm}; {percent(node.probability)} of sessions get here; "
-        + ", ".join(f"type {m} {percent(share)}" for m, share in enumerate(node.belief))
+        + ", ".join(f"type {m + 1} {percent(share)}" for m, share in enumerate(node.belief))
         for node in decisions
     )
     for note in notes:  # the page shows the same tree

@@ -47,7 +47,10 @@ MOVED = {
     "planning.planned": "planning.planned_policy",
     "planning.table": "planning.table_policy",
     "planning.tree": "planning.first_steps",
-    "report.tree": "report.tree_picture",
+    "report.charts": "_charts",
+    "report.markup": "_markup",
+    "report.tree": "planning.tree_picture",
+    "report.tree_picture": "planning.tree_picture",
     "_kernel.threads": "estimation.passes",
 }
 

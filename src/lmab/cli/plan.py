@@ -14,6 +14,7 @@ from ..planning import Certified, Plan
 from .inputs import Json, bandit_of, load_fitted
 from .output import progress, say, show_json
 from .verdicts import check_summary, tell_check
+from .words import at_the_door
 
 
 def plan(
@@ -42,8 +43,10 @@ def plan(
     if as_json:
         show_json(summary)
         return
-    say(f"{made.message}")
-    say(f"On this model a session earns {made.lower:.4f}; no policy earns more than {made.upper:.4f}.")
+    say(at_the_door(made.message))
+    say(
+        f"On this model a session is proved to earn at least {made.lower:.4f}; no policy earns more than {made.upper:.4f}."
+    )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     tell_check(made)
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")

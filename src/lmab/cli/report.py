@@ -60,7 +60,7 @@ def report(
         curve=fitted.curve if isinstance(fitted, Estimate) else None,
         check=fitted.check if isinstance(fitted, Estimate) else None,
         time_limit=time_limit,
-        settings={name: str(path) for name, path in given.items() if path is not None} | _check(fitted),
+        settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
     )
     reporting.write(contents, output)
     _tell(contents, output, as_json)

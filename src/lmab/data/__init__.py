@@ -2,5 +2,6 @@
 
 from .episodes import Episodes as Episodes
 from .fingerprint import Fingerprint as Fingerprint
+from .given import require_log as require_log
 from .ingest import MISSING as MISSING
 from .log_files import is_csv as is_csv

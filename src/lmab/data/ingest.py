@@ -66,7 +66,9 @@ def table(frame: Any, columns: Columns) -> Any:
     try:
         native = nw.from_native(frame, eager_only=True)
     except TypeError:
-        raise InvalidData(f"frame must be a pandas, polars or pyarrow data frame, got {type(frame).__name__}") from None
+        remedy = "; a file is read by Episodes.read" if isinstance(frame, str | os.PathLike) else ""
+        kind = type(frame).__name__
+        raise InvalidData(f"frame must be a pandas, polars or pyarrow data frame, got {kind}{remedy}") from None
     names = require_columns(list(native.columns), columns)
     arrays = []
     for name in names:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checks import check_writable
-from ..errors import InvalidFile, LmabError, LmabWarning, first_line
+from ..errors import InvalidArgument, InvalidFile, LmabError, LmabWarning, first_line
 from .naming import Columns, require_columns
 from .text_files import csv_batches, json_batches
 
@@ -39,6 +39,8 @@ class Note(NamedTuple):
 
 def listed(paths: Paths) -> list[Path]:
     """The files that one path or several stand for; a folder stands for the logs in it, in the order of their names."""
+    if hasattr(paths, "columns"):
+        raise InvalidArgument("path must be a file, a folder or several; a data frame is read by Episodes.from_frame")
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[Path] = []
     for path in map(Path, given):

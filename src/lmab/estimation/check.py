@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from .._charts import calibration
+from .._notebook import card
 from .._shapes import Array, Float, Integer
 from ..checks import check_same_length
 
@@ -14,6 +18,11 @@ class Gain:
 
     mean: float
     stderr: float
+
+    @property
+    def times(self) -> str:
+        """How many times as likely a session is as under the baseline."""
+        return f"{np.exp(min(self.mean, 700.0)):.3g}"
 
     @property
     def sure(self) -> bool:
@@ -69,17 +78,34 @@ class Check:
     def verdict(self) -> str:
         """The answer, with its number."""
         one, arms = self.over_one_type, self.over_independent_arms
+        if self.n_contexts == 1:
+            return "Not asked: a model of one type predicts the same for every session. Fit more types to see."
         if not one.sure:
             return (
                 f"Nothing found: {self.n_contexts} types predict held-out sessions no better than one type does "
-                f"({one} nats per session). More or longer sessions may show more; until then play the best arms."
+                f"(log-likelihood {one} per session). More or longer sessions may show more; until then play the best "
+                f"arms."
             )
         if not arms.sure:
             return (
-                f"Little: held-out sessions are predicted better than by one type ({one} nats per session), but not "
-                f"better than if arms had nothing to do with each other ({arms})."
+                f"Little: held-out sessions are predicted better than by one type (a session is {one.times} times as "
+                f"likely, log-likelihood {one}), but not better than if arms had nothing to do with each other "
+                f"({arms})."
             )
         return (
-            f"There is: held-out sessions are predicted better than by one type by {one} nats per session, and better "
-            f"than by unrelated arms by {arms}; of each predicted difference {self.calibration.slope:.0%} is real."
+            f"There is: held-out sessions are predicted better than by one type (a session is {one.times} times as "
+            f"likely, log-likelihood {one}), and better than by unrelated arms ({arms.times} times, {arms}); of each "
+            f"predicted difference {self.calibration.slope:.0%} is real."
+        )
+
+    def _repr_html_(self) -> str:
+        found = self.calibration
+        rows = {
+            "verdict": self.verdict,
+            "against one type": f"log-likelihood {self.over_one_type} per session",
+            "against unrelated arms": f"log-likelihood {self.over_independent_arms} per session",
+            "predicted differences that are real": f"{found.slope:.0%} ± {found.slope_stderr:.0%}",
+        }
+        return card(f"Check on {self.n_episodes:,} held-out sessions", rows) + calibration(
+            found.predicted, found.observed, found.stderr, standalone=True
         )

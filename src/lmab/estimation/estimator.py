@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes
+from ..data import Episodes, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
 from .em import EM
@@ -54,6 +54,8 @@ def estimate(
         0.5
     """
     rng = check_rng(rng, "the starts are random")
+    require_log("episodes", episodes)
+    _check_method(method)
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
@@ -74,6 +76,12 @@ def estimate(
     if result.status is Status.UNMATCHED:
         _warn([f"the estimate does not match the moments: {result.message}"])
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
+
+
+def _check_method(method: Any) -> None:
+    if isinstance(method, type) or not hasattr(method, "fit"):
+        shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
+        raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
 
 
 def _number(n_contexts: int | str, n_episodes: int) -> int:

@@ -18,7 +18,7 @@ _EPISODES = 100_000  # of a larger log are looked at
 _ENOUGH = 20_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
 _PATIENCE = 2  # numbers tried beyond the last that was worth it
-_WORTH = 0.01  # of what all contexts so far gain over one, which another must add: a poor model gains for ever
+_WORTH = 0.01  # of what all contexts so far gain over one: a model that does not fit gains a little for ever
 _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned", sweeps=30)
 
 

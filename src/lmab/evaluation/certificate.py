@@ -10,6 +10,7 @@ import numpy as np
 from .. import files, records
 from .._notebook import card, percent
 from .._shapes import Array, Float
+from .._words import count
 from ..errors import InvalidFile
 from ..estimation import Calibration, Check, Gain
 from ..planning import Plan
@@ -99,10 +100,10 @@ class Certificate:
     def note(self) -> str:
         """What the certificate rests on."""
         return (
-            f"From {len(self.draws)} models that the {self.n_episodes} episodes could have come from; these say next "
-            f"to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. Each "
+            f"From {len(self.draws)} models that the {count(self.n_episodes, 'session')} could have come from; these "
+            f"say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. Each "
             f"interval holds with {self.confidence:.0%} on average, provided that there are no more than "
-            f"{self.n_contexts} contexts in truth."
+            f"{count(self.n_contexts, 'type')} in truth."
         )
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data import Episodes
+from ..data import Episodes, require_log
 from ..errors import InvalidArgument
 from ..estimation import EM, Estimate, Schedule, draw_models
 from ..model import LatentBandit
@@ -63,6 +63,8 @@ def certify(
     rng = check_rng(rng, "models are drawn at random")
     n_draws = check_count("n_draws", n_draws, minimum=20)
     check("confidence", confidence, FRACTION)
+    _check_kinds(estimate, plan)
+    require_log("episodes", episodes)
     estimate = estimate.with_log(episodes)
     episodes = estimate.episodes
     _check_estimate(estimate)
@@ -156,6 +158,17 @@ def _union(samples: Sequence[Float[Array, "B"]], miss: float) -> Interval:
 
 def _columns(drawn: Replanned) -> Float[Array, "B 4"]:
     return np.stack([drawn.optimum, drawn.value, drawn.transferred, drawn.fixed], axis=1)
+
+
+def _check_kinds(estimate: object, plan: object) -> None:
+    """The arguments in their order: whoever has a bandit or a policy alone is told what else is needed."""
+    if not isinstance(estimate, Estimate):
+        raise InvalidArgument(
+            f"estimate must be what lmab.estimate returns, as in certify(estimate, plan, episodes), because a bandit "
+            f"alone does not tell how well its log determines it; got a {type(estimate).__name__}"
+        )
+    if not isinstance(plan, Plan):
+        raise InvalidArgument(f"plan must be what lmab.plan returns, with its bounds, got a {type(plan).__name__}")
 
 
 def _check_estimate(estimate: Estimate) -> None:

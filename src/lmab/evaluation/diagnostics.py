@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._notebook import percent
 from .._shapes import Array, Float, Integer
+from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes
+from ..data import Episodes, require_log
 from ..errors import InvalidArgument, LmabError
 from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
-from ..model import LatentBandit, belief
+from ..model import LatentBandit, arm_label, belief
 from ..moments import design, subspace
 from .unrelated_arms import categorical_scores, gaussian_scores
 
@@ -23,18 +25,20 @@ _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
 
 
-def check(episodes: Episodes | Observations, *, n_contexts: int, rewards: str | None = None, rng: Rng) -> Check:
+def check(
+    episodes: Episodes | Observations | Estimate, *, n_contexts: int, rewards: str | None = None, rng: Rng
+) -> Check:
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
 
     Args:
-        episodes: the log; or the `observations` of an estimate, which are its log encoded already.
+        episodes: the log; or an estimate or its `observations`, whose log is encoded already.
         n_contexts: of the model that is checked.
         rewards: as for `lmab.estimate`; encoded already, the log knows its own.
         rng: which sessions are held out, and where fits start.
     """
     rng = check_rng(rng, "sessions are held out at random")
     n_contexts = check_count("n_contexts", n_contexts)
-    observations = _observed(episodes, rewards, rng)
+    observations = _observed(episodes.require_log() if isinstance(episodes, Estimate) else episodes, rewards, rng)
     episodes = observations.episodes
     rows = rng.permutation(len(episodes))
     n_held = max(round(_HELD_OUT * len(rows)), 1)
@@ -55,6 +59,8 @@ def check(episodes: Episodes | Observations, *, n_contexts: int, rewards: str | 
 
 def _observed(episodes: Episodes | Observations, rewards: str | None, rng: np.random.Generator) -> Observations:
     """The log, or some of its sessions where it is large, encoded."""
+    if not isinstance(episodes, Observations):
+        require_log("episodes", episodes)
     encoded = episodes if isinstance(episodes, Observations) else None
     log = episodes.episodes if isinstance(episodes, Observations) else episodes
     if len(log) < 10:
@@ -116,9 +122,10 @@ class Identifiability:
     long_enough: float  # share of the sessions with at least 2 M - 1 steps
     rank: int | None  # of the second moments: how many directions the types differ in; None: could not be measured
     starts: str
-    rare_arms: tuple[int, ...]  # hardly ever played
+    rare_arms: tuple[int, ...]  # played too rarely to be known in the rarest type
     core_arms: tuple[int, ...]  # which tell most about the types
     arm_labels: tuple[str | int, ...] | None
+    rarest: float = 1.0  # share of the rarest type
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -132,16 +139,21 @@ class Identifiability:
                 + ("." if self.long_enough > 0.5 else "; shorter ones may leave several models equally likely.")
             )
         if self.rank is not None:
-            lines.append(f"The types differ in {self.rank} directions (numerical rank).")
+            lines.append(f"The types differ in {count(self.rank, 'direction')} (numerical rank).")
         if self.rare_arms:
-            lines.append(f"{len(self.rare_arms)} arms were hardly ever played: {self.names(self.rare_arms)}.")
+            were = "was" if len(self.rare_arms) == 1 else "were"
+            lines.append(
+                f"{count(len(self.rare_arms), 'arm')} {were} played fewer than {_PLAYS} times in the rarest type "
+                f"({percent(self.rarest)} of the sessions, so below {_PLAYS / max(self.rarest, 1e-9):,.0f} plays in "
+                f"all): {self.names(self.rare_arms)}."
+            )
         if self.core_arms:
             lines.append(f"To learn more, log sessions that play {self.names(self.core_arms)}: they tell most.")
         return tuple(lines)
 
     def names(self, arms: tuple[int, ...]) -> str:
         """What arms are called, the first few."""
-        labels = [f"arm {arm}" if self.arm_labels is None else str(self.arm_labels[arm]) for arm in arms[:12]]
+        labels = [arm_label(arm, self.arm_labels) for arm in arms[:12]]
         return ", ".join(labels) + (", ..." if len(arms) > 12 else "")
 
 
@@ -161,6 +173,7 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
         rare_arms=tuple(rare.tolist()),
         core_arms=core,
         arm_labels=episodes.arm_labels,
+        rarest=float(bandit.weights.min()),
     )
 
 

@@ -9,6 +9,7 @@ from .exact import ExactPolicy as ExactPolicy
 from .first_steps import BRANCHES as BRANCHES
 from .first_steps import Branch as Branch
 from .first_steps import Tree as Tree
+from .first_steps import first_steps as first_steps
 from .first_steps import grow as grow
 from .graph import PolicyGraph as PolicyGraph
 from .lookahead import Lookahead as Lookahead
@@ -23,4 +24,9 @@ from .problem import Problem as Problem
 from .qmdp import QMDP as QMDP
 from .result import Plan as Plan
 from .result import policy_of as policy_of
+from .tree_picture import colour as colour
+from .tree_picture import names as names
+from .tree_picture import palette as palette
+from .tree_picture import shortened as shortened
+from .tree_picture import tree_svg as tree_svg
 from .vectors import VectorPolicy as VectorPolicy

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from .._shapes import Array, Float
 from ..model import LatentBandit, belief
 from ..policies import NONE, Level, Policy, walk
+from .tree_picture import tree_svg
 
+_MOST_LEAVES, _MOST_STEPS = 16, 4  # of a tree that fits on a page
 BRANCHES = 3  # branches of a continuous reward
 LIMIT = 100_000  # histories of one step
 
@@ -35,6 +37,9 @@ class Tree:
     probability: float  # of the session getting here
     belief: Float[Array, "M"]  # probability of each context, before the arm is played
     branches: tuple[Branch, ...]  # empty where the tree ends
+
+    def _repr_svg_(self) -> str:
+        return tree_svg(self)
 
     def __str__(self) -> str:
         return "\n".join(self._lines(0, f"arm {self.label}"))
@@ -72,3 +77,14 @@ def _tree(policy: Policy, level: Level, row: int, rewards: Float[Array, "A Z"], 
     following = zip(rewards[arm].tolist(), level.children[row].tolist(), strict=True)
     branches = tuple(Branch(reward, below[child]) for reward, child in following if child != NONE)
     return Tree(level.state.step, arm, label, float(mass.sum()), belief.normalise(mass), branches)
+
+
+def first_steps(policy: Policy, bandit: LatentBandit, horizon: int) -> Tree | None:
+    """As many steps as fit on a page; None for a policy that plays at random."""
+    if not policy.deterministic:
+        return None
+    values = bandit.rewards.channel(bandit.weights, BRANCHES).rewards.shape[1]
+    depth = 1
+    while depth < min(horizon, _MOST_STEPS) and values**depth <= _MOST_LEAVES:
+        depth += 1
+    return grow(policy, bandit, depth)

@@ -13,14 +13,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import files
+from .._notebook import card
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidFile
-from ..model import LatentBandit, belief
+from ..model import LatentBandit, arm_label, belief
 from .compact import Compact, Remembering
 from .state import State, state_from_json, state_to_json
 
-History = Iterable[tuple[int, float | None]]  # (arm, reward) of the steps so far; None: the reward is not known
+#: (arm, reward) of the steps so far: the arm by its number or its label; None: the reward is not known
+History = Iterable[tuple[int | str, float | None]]
 
 _ROUNDING = 1e-12
 _KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
@@ -84,7 +86,10 @@ class Policy(ABC):
         return int(arms[0]) if state.single else arms
 
     def observe(self, state: State, arm: Any, reward: Any) -> State:
-        """The state after `arm` paid `reward`; None: the reward is not known (yet), so the belief stays as it was."""
+        """The state after `arm` paid `reward`; None: the reward is not known (yet), so the belief stays as it was.
+
+        An integer is the number of the arm, text is its label.
+        """
         arms = self._checked_arms(state, arm)
         if reward is None:
             return State(state.step + 1, self._pass(state, arms), state.single)
@@ -152,6 +157,17 @@ class Policy(ABC):
         steps = "any horizon" if self.horizon is None else f"{self.horizon} steps"
         return f"{type(self).__name__}({arms}, {steps})"
 
+    def _repr_html_(self) -> str:
+        rows = {
+            "arms": "any" if self.n_arms is None else str(self.n_arms),
+            "steps": "any number" if self.horizon is None else str(self.horizon),
+            "an arm twice in a session": "may be" if self.repeats else "never",
+            "chooses": "always the same after the same session" if self.deterministic else "at random",
+        }
+        if self.deterministic:
+            rows["first arm"] = arm_label(self.act_on([]), self.arm_labels)
+        return card(f"Policy: {type(self).__name__}", rows)
+
     @abstractmethod
     def record(self) -> files.Record:
         """What `from_record` needs to make this policy again."""
@@ -165,6 +181,36 @@ class Policy(ABC):
     def arm_labels(self) -> tuple[str | int, ...] | None:
         """The names of the arms in the log from which the policy was learned."""
         return None
+
+    def label(self, arm: Any) -> str | int:
+        """What the log called an arm; its number where arms have no labels.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+            >>> policy = lmab.Greedy(lmab.LatentBandit(bandit.weights, bandit.rewards, ("tea", "milk")))
+            >>> policy.label(policy.act_on([("tea", 0.0)]))
+            'milk'
+        """
+        number = int(arm)
+        if number < 0 or (self.n_arms is not None and number >= self.n_arms):
+            raise InvalidArgument(f"arm must be an integer in 0..{(self.n_arms or 0) - 1}, got {arm!r}")
+        return number if self.arm_labels is None else self.arm_labels[number]
+
+    def arm_of(self, label: str | int) -> int:
+        """The number of the arm that the log called `label`.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.1]])
+            >>> lmab.Greedy(lmab.LatentBandit(bandit.weights, bandit.rewards, ("tea", "milk"))).arm_of("milk")
+            1
+        """
+        labels = self.arm_labels
+        if labels is None or label not in labels:
+            known = "none, because the arms of this policy have numbers only" if labels is None else _some(labels)
+            raise InvalidArgument(f"arm must be a label of the policy ({known}), got {label!r}")
+        return labels.index(label)
 
     def _initial_memory(self) -> Float[Array, "K"]:
         """The memory of a session before its first step; by default it is empty."""
@@ -203,8 +249,10 @@ class Policy(ABC):
         return chances
 
     def _checked_arms(self, state: State, arm: Any) -> Integer[Array, "n"]:
-        """The arms of n sessions, checked."""
+        """The arms of n sessions, checked; text is taken as labels."""
         arms = np.atleast_1d(np.asarray(arm))
+        if arms.dtype.kind == "U":
+            arms = np.array([self.arm_of(text) for text in arms.tolist()])
         if arms.shape != (len(state.memory),):
             raise InvalidArgument(f"arm and reward must hold {len(state.memory)} entries, got arms of {arms.shape}")
         if not np.issubdtype(arms.dtype, np.integer) or arms.min() < 0 or (self.n_arms and arms.max() >= self.n_arms):
@@ -227,6 +275,10 @@ class Policy(ABC):
         if stuck.any():
             raise InvalidArgument(f"allowed must leave an arm to play, got none in row {int(stuck.argmax())}")
         return mask
+
+
+def _some(labels: tuple[str | int, ...]) -> str:
+    return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
 
 
 def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:

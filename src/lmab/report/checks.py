@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .charts import Frame, line, points
+from .._charts import Frame, line, points
+from .._charts import calibration as calibration_chart
+from .._markup import Markup, element, join
 from .contents import Contents
 from .held_out import HeldOut
-from .markup import Markup, element, join
 
 _NOTHING = Markup("")
 
@@ -41,16 +42,12 @@ def held_out(contents: Contents) -> Markup:
 
 def _calibration(seen: HeldOut) -> Markup:
     found = seen.calibration
-    ends = np.concatenate([found.predicted, found.observed - found.stderr, found.observed + found.stderr])
-    frame = Frame.around(ends, ends)
-    marks = points(frame, found.predicted.tolist(), found.observed.tolist(), found.stderr.tolist())
-    low, high = frame.x
     note = (
         f"Reward predicted from the session so far against the reward paid, for tenths of the steps of "
         f"{seen.n_episodes:,} sessions, ± one standard error. Of each difference predicted between sessions, "
         f"{found.slope:.0%} ± {found.slope_stderr:.0%} is real (100% is calibrated)."
     )
-    chart = frame.draw("Calibration", "predicted reward", "paid", line(frame, [low, high], [low, high], "ideal"), marks)
+    chart = calibration_chart(found.predicted, found.observed, found.stderr)
     return element("figure", chart, element("figcaption", note))
 
 
@@ -59,12 +56,13 @@ def _memory(seen: HeldOut) -> Markup:
     frame = Frame.around(steps, np.concatenate([seen.gain - seen.gain_stderr, seen.gain + seen.gain_stderr, [0.0]]))
     marks = points(frame, steps.tolist(), seen.gain.tolist(), seen.gain_stderr.tolist())
     note = (
-        "How much better the model predicts each step when it remembers the session than when it does not, in "
-        "nats. The gain rises while the session still tells something new about the type."
+        "How much better the model predicts each step when it remembers the session than when it does not: the gain "
+        "in log-likelihood (0.1 is about 10% more likely). It rises while the session still tells something new "
+        "about the type."
     )
     curve = line(frame, steps.tolist(), seen.gain.tolist())
     zero = line(frame, list(frame.x), [0.0, 0.0], "ideal")
-    chart = frame.draw("Gain from memory", "step", "nats gained", zero, curve, marks, integers=True)
+    chart = frame.draw("Gain from memory", "step", "log-likelihood gained", zero, curve, marks, integers=True)
     return element("figure", chart, element("figcaption", note))
 
 

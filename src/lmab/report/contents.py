@@ -14,11 +14,10 @@ from ..errors import InvalidArgument
 from ..estimation import Check, Curve
 from ..evaluation import Certificate, Evaluation, Verdict, value_of
 from ..model import LatentBandit
-from ..planning import Plan, Tree, plan, policy_of
+from ..planning import Plan, Tree, first_steps, plan, policy_of
 from ..policies import Policy
 from ..simulation import check_fits
 from .held_out import HeldOut, look
-from .tree_picture import first_steps
 
 _SEED = 0  # of the sessions that are simulated where no exact value exists
 
@@ -64,8 +63,7 @@ class Contents:
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the arms on the page."""
-        named = self.bandit.arm_labels
-        return tuple(f"arm {arm}" for arm in range(self.bandit.n_arms)) if named is None else tuple(map(str, named))
+        return tuple(self.bandit.label(arm) for arm in range(self.bandit.n_arms))
 
 
 def gather(

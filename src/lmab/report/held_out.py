@@ -33,7 +33,8 @@ class HeldOut:
     def verdict(self, *, sure: bool) -> str:
         """One sentence for a reader who has to decide; `sure`: certificate and check of the fit agree on a gain."""
         mean, stderr = self.total
-        size = f"{mean:.3f} ± {stderr:.3f} nats per session"
+        times = f"{np.exp(min(mean, 700.0)):.3g}"
+        size = f"a session is {times} times as likely as without memory; log-likelihood {mean:+.3f} ± {stderr:.3f}"
         if mean > 2 * stderr:
             real = "The types are real: the" if sure else "The"
             return f"{real} session so far helps to predict its next reward ({size})."

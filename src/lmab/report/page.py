@@ -6,10 +6,12 @@ import os
 from importlib.resources import files as package_files
 from pathlib import Path
 
+from .._markup import Markup, element
+from .._words import count
 from ..checks import check_writable
+from ..planning import palette
 from . import checks, sections
 from .contents import Contents
-from .markup import Markup, element
 
 #: Nothing outside the file may be fetched, and no script runs.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -18,6 +20,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def render(contents: Contents) -> str:
     """The report as HTML text."""
     style = package_files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {palette(dark=True)} }} }}"
+    style = f":root {{ {palette()} }}\n{dark}\n{style}"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -26,9 +30,8 @@ def render(contents: Contents) -> str:
         element("title", contents.title),
         element("style", Markup(style)),
     )
+    beside = element("div", sections.worth(contents), checks.certificate(contents), class_="pair")
     parts = (
-        sections.worth,
-        checks.certificate,
         sections.tree,
         sections.types,
         sections.heat_map,
@@ -36,7 +39,7 @@ def render(contents: Contents) -> str:
         checks.number_of_types,
         sections.settings,
     )
-    body = element("body", element("main", _opening(contents), *(part(contents) for part in parts)))
+    body = element("body", element("main", _opening(contents), beside, *(part(contents) for part in parts)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
@@ -54,9 +57,8 @@ def write(contents: Contents, path: str | os.PathLike[str]) -> None:
 
 def _opening(contents: Contents) -> Markup:
     bandit = contents.bandit
-    plural = "" if bandit.n_contexts == 1 else "s"
     text = (
-        f"{bandit.n_contexts} hidden type{plural} of sessions, {bandit.n_arms} arms to choose from, "
-        f"{contents.horizon} steps per session."
+        f"{count(bandit.n_contexts, 'hidden type')} of sessions, {count(bandit.n_arms, 'arm')} to choose from, "
+        f"{count(contents.horizon, 'step')} per session."
     )
     return element("header", element("h1", contents.title), element("p", text, class_="soft"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LmabError
+from ..errors import InvalidArgument, LmabError
 from ..estimation import Curve
 from ..evaluation import Calibration
 from ..model import LatentBandit
@@ -16,7 +16,9 @@ from .sections import arms_in_order
 
 
 def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> Any:
-    """Heat map of expected rewards, arms by contexts; arms are grouped by the context that gains most by them.
+    """Heat map of expected rewards, arms by types, the most frequent type first.
+
+    Arms are grouped by the type that gains most by them.
 
     Args:
         bandit: the model.
@@ -33,28 +35,36 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
         'arm'
     """
     ax = _axes(ax, (8, 3))
-    arms = arms_in_order(bandit.means, most_arms)
-    picture = ax.imshow(bandit.means[:, arms], aspect="auto", cmap="Blues", interpolation="nearest")
+    arms, order = arms_in_order(bandit.means, most_arms), bandit.by_size
+    picture = ax.imshow(bandit.means[order][:, arms], aspect="auto", cmap="Blues", interpolation="nearest")
     ax.figure.colorbar(picture, ax=ax, label="expected reward")
     names = arms if bandit.arm_labels is None else [str(bandit.arm_labels[arm]) for arm in arms]
     ax.set_xticks(range(len(arms)), names, rotation=90, fontsize=7)
-    ax.set_yticks(range(bandit.n_contexts), [f"{m} ({w:.0%})" for m, w in enumerate(bandit.weights)])
-    ax.set(xlabel="arm", ylabel="context (weight)")
+    ax.set_yticks(range(len(order)), [f"type {k} ({bandit.weights[m]:.0%})" for k, m in enumerate(order, start=1)])
+    ax.set(xlabel="arm", ylabel="types by size")
     return ax
 
 
-def plot_worth(plan: Plan, bandit: LatentBandit, *, ax: Any = None) -> Any:
+def plot_worth(bandit: LatentBandit | Plan, plan: Plan | LatentBandit, *, ax: Any = None) -> Any:
     """Bars of what a session earns: best fixed arm, the plan's policy with its bounds, context known.
+
+    The model comes first, as everywhere in `lmab.report`; before 0.2 the plan came first, which still works.
 
     Examples:
         >>> import lmab, lmab.report
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> ax = lmab.report.plot_worth(lmab.plan(bandit, horizon=5), bandit)
+        >>> ax = lmab.report.plot_worth(bandit, lmab.plan(bandit, horizon=5))
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['best fixed arm', 'policy', 'context known']
     """
+    if isinstance(bandit, Plan):
+        bandit, plan = plan, bandit
+    if not isinstance(bandit, LatentBandit) or not isinstance(plan, Plan):
+        raise InvalidArgument(
+            f"plot_worth must get a LatentBandit and a Plan, got a {type(bandit).__name__} and a {type(plan).__name__}"
+        )
     ax = _axes(ax, (6, 2))
-    worth = measure(bandit, plan.policy, plan.upper, plan.horizon)
+    worth = measure(bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats)
     values = [worth.fixed, worth.policy.mean, worth.known]
     ax.barh(range(3), values, color=["0.6", "C0", "0.6"], xerr=None)
     ax.barh(1, max(worth.upper - values[1], 0.0), left=values[1], color="none", edgecolor="C0", hatch="////")

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._markup import Markup, element, join
 from .._notebook import percent
 from .._shapes import Array, Float, Integer
+from ..planning import colour, names, shortened, tree_svg
 from .contents import Contents, Worth
-from .markup import Markup, element, join
-from .tree_picture import tree_svg
 
 _SHOWN = 3  # best and worst arms per type
 _MOST_ARMS = 90  # rows of the heat map
-_MAP_ROWS = (10, 30)  # fewest and most arms per column of the heat map
+_MAP_ROWS = (15, 30)  # arms above which the heat map has a second column, and most arms of a column
 _MAPS = 3  # columns of the heat map, where there is room
 _NUMBERS_UP_TO = 8  # types up to which cells hold numbers
-_COLOURS = 8
-
-
-def colour(context: int) -> str:
-    """The style that sets --colour to the type's colour."""
-    return f"--colour: var(--type{context % _COLOURS})"
+_WHOLE = 0.995  # share of the possible gain from which the policy is said to reach all of it
 
 
 def worth(contents: Contents) -> Markup:
@@ -56,10 +51,19 @@ def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
         element("strong", f"{values.policy.mean:.4g}{share}", **style),
         Markup("; no policy can earn more than "),
         element("strong", f"{values.upper:.4g}"),
-        Markup(
-            f". This policy reaches at least {percent(values.captured)} of the possible gain." if gain >= 0 else "."
-        ),
+        Markup(f". {_reached(values)}"),
     )
+
+
+def _reached(values: Worth) -> str:
+    """How much of the possible gain the policy makes, as a sentence."""
+    if values.upper - values.fixed <= 1e-9 * abs(values.upper):
+        return "Types make no difference here: the best arms are the same for all."
+    if values.policy.mean < values.fixed:
+        return "Show everyone the same instead."
+    if values.captured >= _WHOLE:
+        return "So the policy gains all, or next to all, that can be gained by learning the type."
+    return f"So the policy makes at least {percent(values.captured)} of the gain that is possible."
 
 
 def _bars(values: Worth, fixed: str) -> Markup:
@@ -92,17 +96,19 @@ def types(contents: Contents) -> Markup:
     """A card per type: its weight, its best and worst arms."""
     bandit = contents.bandit
     scale = float(bandit.means.min()), float(bandit.means.max())
-    cards = [_card(contents, m, scale) for m in np.argsort(-bandit.weights, kind="stable").tolist()]
+    cards = [_card(contents, rank, m, scale) for rank, m in enumerate(bandit.by_size)]
     plural = "type" if bandit.n_contexts == 1 else "types"
     return element(
         "section",
         element("h2", f"{bandit.n_contexts} {plural} of sessions"),
-        element("p", "Types are numbered as in the model file; the most frequent type comes first.", class_="soft"),
+        element(
+            "p", "Types are numbered by size, as lmab fit numbers them: type 1 is the most frequent.", class_="soft"
+        ),
         element("div", *cards, class_="types"),
     )
 
 
-def _card(contents: Contents, context: int, scale: tuple[float, float]) -> Markup:
+def _card(contents: Contents, rank: int, context: int, scale: tuple[float, float]) -> Markup:
     means = contents.bandit.means[context]
     order = np.argsort(-means, kind="stable")
     shown = min(_SHOWN, (len(order) + 1) // 2)
@@ -110,8 +116,8 @@ def _card(contents: Contents, context: int, scale: tuple[float, float]) -> Marku
     if len(order) > shown:
         parts += [element("h4", "worst arms"), *(_arm(contents, a, means[a], scale) for a in order[-shown:])]
     weight = element("span", f"{percent(float(contents.bandit.weights[context]))} of sessions")
-    title = element("h3", f"Type {context}", weight)
-    return element("article", title, *parts, class_="type", style=colour(context))
+    title = element("h3", f"Type {rank + 1}", weight)
+    return element("article", title, *parts, class_="type", style=f"--colour: {colour(rank)}")
 
 
 def _arm(contents: Contents, arm: int, mean: float, scale: tuple[float, float]) -> Markup:
@@ -128,7 +134,9 @@ def heat_map(contents: Contents) -> Markup:
     means = contents.bandit.means
     arms = arms_in_order(means)
     scale = float(means.min()), float(means.max())
-    rows = int(np.clip(-(-len(arms) // _MAPS), *_MAP_ROWS))
+    n_maps = _MAPS if contents.bandit.n_contexts <= _NUMBERS_UP_TO else 2
+    n_maps = min(n_maps, -(-len(arms) // _MAP_ROWS[0]))
+    rows = min(-(-len(arms) // n_maps), _MAP_ROWS[1])
     maps = [_map(contents, arms[start : start + rows], scale) for start in range(0, len(arms), rows)]
     note = "Expected reward of each arm (row) in each type (column); arms are grouped by the type that gains most."
     if len(arms) < contents.bandit.n_arms:
@@ -152,20 +160,25 @@ def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer
 
 def _map(contents: Contents, arms: Integer[Array, "k"], scale: tuple[float, float]) -> Markup:
     n_contexts = contents.bandit.n_contexts
-    head = element("tr", element("th"), *(element("th", m, title=f"type {m}") for m in range(n_contexts)))
+    marks = [
+        element("th", rank + 1, title=f"type {rank + 1}", style=f"--colour: {colour(rank)}")
+        for rank in range(n_contexts)
+    ]
+    head = element("tr", element("th"), *marks)
     rows = []
     for arm in arms.tolist():
-        cells = [_cell(contents, m, arm, scale, n_contexts <= _NUMBERS_UP_TO) for m in range(n_contexts)]
+        numbered = n_contexts <= _NUMBERS_UP_TO
+        cells = [_cell(contents, rank, m, arm, scale, numbered) for rank, m in enumerate(contents.bandit.by_size)]
         rows.append(element("tr", element("th", contents.labels[arm], title=contents.labels[arm]), *cells))
-    cell = "2.3rem" if n_contexts <= _NUMBERS_UP_TO else f"{max(0.5, min(1.2, 18 / n_contexts)):.2f}rem"
+    cell = "2.3rem" if n_contexts <= _NUMBERS_UP_TO else f"{max(0.5, min(1.3, 21 / n_contexts)):.2f}rem"
     body = element("tbody", *rows)
-    return element("table", element("thead", head), body, class_="map", style=f"--cell:{cell}")
+    return element("table", element("thead", head), body, class_="map", style=f"--cell:{cell}; --n:{n_contexts}")
 
 
-def _cell(contents: Contents, context: int, arm: int, scale: tuple[float, float], numbered: bool) -> Markup:
+def _cell(contents: Contents, rank: int, context: int, arm: int, scale: tuple[float, float], numbered: bool) -> Markup:
     mean = float(contents.bandit.means[context, arm])
     heat = _share(mean, scale)
-    note = f"{contents.labels[arm]}, type {context}: {mean:.4g}"
+    note = f"{contents.labels[arm]}, type {rank + 1}: {mean:.4g}"
     text = element("span", f"{mean:.2f}".removeprefix("0") if numbered else "")
     return element("td", text, class_="hot" if heat > 0.55 else None, style=f"--heat:{heat:.3f}", title=note)
 
@@ -179,12 +192,23 @@ def tree(contents: Contents) -> Markup:
         "From left to right: the arm that is played, what it pays (and how often), and the next arm. The bar in "
         "each box is the belief: the share of each type among the sessions that get there."
     )
+    cut = [name for name in names(contents.tree) if shortened(name)[1]]
+    full = f"In full: {'; '.join(cut)}." if cut else ""
     return element(
         "section",
         element("h2", "First steps of the policy"),
         element("p", note, class_="soft"),
+        element("p", "The picture may be wider than this screen: push it aside to see later steps.", class_="scrolls"),
+        _legend(contents.bandit.n_contexts),
         element("div", tree_svg(contents.tree, standalone=False), class_="wide", tabindex=0),
+        element("p", full, class_="soft") if cut else Markup(""),
     )
+
+
+def _legend(n_contexts: int) -> Markup:
+    """The types and their colours."""
+    marks = [element("span", f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_contexts)]
+    return element("p", *marks, class_="legend")
 
 
 def settings(contents: Contents) -> Markup:

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._shapes import Array, Float
-from .markup import Markup, element, join
+from ._markup import Markup, element, join
+from ._shapes import Array, Float
 
 WIDTH, HEIGHT = 360, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 10, 42
+#: For a chart that stands alone; on a page, the page's own colours count.
+_STYLE = """
+.chart { width: 22rem; max-width: 100%; display: block; font: 11px system-ui, sans-serif; }
+.chart text { fill: currentColor; } .chart .grid { stroke: currentColor; opacity: .2; }
+.chart .point { fill: #3b6fd4; } .chart .error, .chart .curve { stroke: #3b6fd4; stroke-width: 1.5; fill: none; }
+.chart .ideal { stroke: currentColor; opacity: .6; stroke-dasharray: 4 4; fill: none; }
+"""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 10, 10, 42
 
 
 @dataclass(frozen=True)
@@ -31,16 +38,19 @@ class Frame:
         up = (y - self.y[0]) / (self.y[1] - self.y[0])
         return _LEFT + across * (WIDTH - _LEFT - _RIGHT), HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM)
 
-    def draw(self, title: str, xlabel: str, ylabel: str, *marks: Markup, integers: bool = False) -> Markup:
-        """The whole chart: grid, ticks, labels, marks."""
+    def draw(
+        self, title: str, xlabel: str, ylabel: str, *marks: Markup, integers: bool = False, standalone: bool = False
+    ) -> Markup:
+        """The whole chart: grid, ticks, labels, marks; `standalone` adds the colours that a page defines itself."""
         across = [tick for tick in ticks(*self.x) if not integers or tick == round(tick)]
         parts = [join(*map(self._upright, across)), join(*map(self._level, ticks(*self.y))), *marks]
         parts.append(element("text", xlabel, x=(WIDTH + _LEFT) / 2, y=HEIGHT - 8, text_anchor="middle"))
         middle = (HEIGHT - _BOTTOM + _TOP) / 2
-        turn = f"rotate(-90 13 {middle:g})"
-        parts.append(element("text", ylabel, x=13, y=middle, text_anchor="middle", transform=turn))
+        turn = f"rotate(-90 11 {middle:g})"
+        parts.append(element("text", ylabel, x=11, y=middle, text_anchor="middle", transform=turn))
         view = f"0 0 {WIDTH} {HEIGHT}"
-        return element("svg", element("title", title), *parts, viewBox=view, class_="chart", role="img")
+        style = element("style", Markup(_STYLE)) if standalone else Markup("")
+        return element("svg", element("title", title), style, *parts, viewBox=view, class_="chart", role="img")
 
     def _upright(self, value: float) -> Markup:
         x, bottom = self.at(value, self.y[0])
@@ -68,6 +78,17 @@ def line(frame: Frame, xs: Sequence[float], ys: Sequence[float], style: str = "c
     """A line through points; `style` is the class that colours it."""
     places = " ".join("{:.1f},{:.1f}".format(*frame.at(x, y)) for x, y in zip(xs, ys, strict=True))
     return element("polyline", points=places, class_=style)
+
+
+def calibration(
+    predicted: Float[Array, "B"], observed: Float[Array, "B"], stderr: Float[Array, "B"], *, standalone: bool = False
+) -> Markup:
+    """Rewards predicted against rewards paid; calibrated points lie on the dashed line."""
+    ends = np.concatenate([predicted, observed - stderr, observed + stderr])
+    frame = Frame.around(ends, ends)
+    ideal = line(frame, list(frame.x), list(frame.x), "ideal")
+    marks = points(frame, predicted.tolist(), observed.tolist(), stderr.tolist())
+    return frame.draw("Calibration", "predicted reward", "paid", ideal, marks, standalone=standalone)
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
