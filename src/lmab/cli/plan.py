@@ -45,7 +45,8 @@ def plan(
         return
     say(at_the_door(made.message))
     say(
-        f"On this model a session is proved to earn at least {made.lower:.4f}; no policy earns more than {made.upper:.4f}."
+        f"On this model a session is proved to earn at least {made.lower:.4f}; "
+        f"no policy earns more than {made.upper:.4f}."
     )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     tell_check(made)
