@@ -131,7 +131,7 @@ def _check_behind(policy: Policy | Plan | None) -> Check | None:
 
 
 def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
-    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the context."""
+    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type."""
     return Worth(
         fixed=bandit.best_fixed(horizon, repeats),
         fixed_arms=bandit.best_fixed_arms(horizon, repeats),
