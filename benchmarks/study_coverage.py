@@ -58,6 +58,10 @@ def unequal(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
     return lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(m, 0.5)), rng.uniform(0.05, 0.95, (m, a)))
 
 
+def independent(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.LatentBandit.bernoulli(_weights(rng, m), rng.uniform(0.05, 0.95, (m, a)))
+
+
 def probe(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
     """Two worthless arms tell the types apart; each type has one good arm."""
     means = np.full((m, a), 0.3) + rng.uniform(-0.1, 0.1, a)
