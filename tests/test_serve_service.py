@@ -95,8 +95,8 @@ def test_floors_by_arm_and_new_arms(where):
             for i in range(40):
                 answer = await client.told(f"s{i}", 0)
                 assert answer["propensity"] == pytest.approx(expected[answer["arm"]], abs=1e-12)
-            answer = await client.http.put("/v1/arms", json={"arms": [*LABELS, "new"]})
-            assert answer.json() == {"arms": [*LABELS, "new"]}
+            opened = await client.http.put("/v1/arms", json={"arms": [*LABELS, "new"]})
+            assert opened.json() == {"arms": [*LABELS, "new"]}
             seen = {}
             for i in range(200):
                 told = await play(client, f"n{i}", [1.0])
