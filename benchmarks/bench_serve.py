@@ -187,7 +187,7 @@ def peers() -> dict[str, float]:
     """Microseconds of one decision in one process, without a server or a store; those that are installed."""
     found: dict[str, float] = {}
     bandit = lmab.random_bandit(7, N_ARMS, kind="hard", rng=0)
-    compact = lmab.plan(bandit, horizon=HORIZON, method=lmab.PointBased()).policy.compact()  # type: ignore[attr-defined]
+    compact = lmab.plan(bandit, horizon=HORIZON, method=lmab.PointBased()).policy.compact()
     state = compact.start()
 
     def lmab_decision() -> None:
