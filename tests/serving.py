@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,21 @@ async def served(
             yield Client(service, http)
     finally:
         await service.stop()
+
+
+def empty_database(address: str) -> str:
+    """The address of a new database on the server."""
+    name = f"t{uuid.uuid4().hex}"
+
+    async def make() -> None:
+        import asyncpg
+
+        db = await asyncpg.connect(address)
+        await db.execute(f"CREATE DATABASE {name}")
+        await db.close()
+
+    asyncio.run(make())
+    return address.replace("/postgres", f"/{name}")
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> None:

@@ -11,37 +11,7 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, refused, served
 
 import lmab
-from benchmarks import postgres_server
 from lmab.serve import Defaults
-
-WHY_NOT = postgres_server.missing()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server.running() as found:
-        yield found
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT)))]
-)
-def where(request, tmp_path):
-    """An empty store of each kind."""
-    if request.param == "sqlite":
-        return str(tmp_path / "events.db")
-    server = request.getfixturevalue("server")
-    name = f"t{abs(hash(request.node.name + str(tmp_path))) % 10**12}"
-
-    async def make():
-        import asyncpg
-
-        db = await asyncpg.connect(server.address)
-        await db.execute(f"CREATE DATABASE {name}")
-        await db.close()
-
-    asyncio.run(make())
-    return server.address.replace("/postgres", f"/{name}")
 
 
 async def play(client: Client, session: str, rewards) -> list[dict]:
@@ -52,10 +22,10 @@ async def play(client: Client, session: str, rewards) -> list[dict]:
     return told
 
 
-def test_a_session_plays_what_its_policy_plays(where):
+def test_a_session_plays_what_its_policy_plays(event_store):
     async def scenario():
         policy = lmab.plan(BANDIT, horizon=HORIZON).policy
-        async with served(where, policy_bytes(floor=0.0)) as client:
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
             for index, rewards in enumerate(itertools.product([0.0, 1.0], repeat=3)):
                 told = await play(client, f"s{index}", rewards)
                 state = policy.start()
@@ -68,12 +38,12 @@ def test_a_session_plays_what_its_policy_plays(where):
     go(scenario())
 
 
-def test_propensities_are_those_of_exploring_and_arms_come_as_often(where):
+def test_propensities_are_those_of_exploring_and_arms_come_as_often(event_store):
     async def scenario():
         inner = lmab.plan(BANDIT, horizon=HORIZON).policy
         policy = lmab.Exploring(inner, 0.3)
         expected = policy.probabilities(policy.start())
-        async with served(where, policy_bytes(floor=0.3)) as client:
+        async with served(event_store, policy_bytes(floor=0.3)) as client:
             answers = await asyncio.gather(*(client.told(f"s{i}", 0) for i in range(1500)))
             for answer in answers:
                 assert answer["propensity"] == pytest.approx(expected[answer["arm"]], abs=1e-12)
@@ -87,16 +57,16 @@ def test_propensities_are_those_of_exploring_and_arms_come_as_often(where):
     go(scenario())
 
 
-def test_floors_by_arm_and_new_arms(where):
+def test_floors_by_arm_and_new_arms(event_store):
     async def scenario():
         policy = lmab.Exploring(lmab.plan(BANDIT, horizon=HORIZON).policy, [0.1, 0.0, 0.2])
         expected = policy.probabilities(policy.start())
-        async with served(where, policy_bytes(floor=(0.1, 0.0, 0.2))) as client:
+        async with served(event_store, policy_bytes(floor=(0.1, 0.0, 0.2))) as client:
             for i in range(40):
                 answer = await client.told(f"s{i}", 0)
                 assert answer["propensity"] == pytest.approx(expected[answer["arm"]], abs=1e-12)
-            put = await client.http.put("/v1/arms", json={"arms": [*LABELS, "new"]})
-            assert put.json() == {"arms": [*LABELS, "new"]}
+            opened = await client.http.put("/v1/arms", json={"arms": [*LABELS, "new"]})
+            assert opened.json() == {"arms": [*LABELS, "new"]}
             seen = {}
             for i in range(200):
                 told = await play(client, f"n{i}", [1.0])
@@ -108,9 +78,9 @@ def test_floors_by_arm_and_new_arms(where):
     go(scenario())
 
 
-def test_withdrawn_arms_are_never_played_and_come_back(where):
+def test_withdrawn_arms_are_never_played_and_come_back(event_store):
     async def scenario():
-        async with served(where, policy_bytes(floor=0.5)) as client:
+        async with served(event_store, policy_bytes(floor=0.5)) as client:
             first = await client.told("before", 0)
             await client.http.put("/v1/arms", json={"arms": ["green", "blue"]})
             for i in range(60):
@@ -124,13 +94,13 @@ def test_withdrawn_arms_are_never_played_and_come_back(where):
     go(scenario())
 
 
-def test_the_same_request_gets_the_same_answer_also_after_a_restart_and_from_another_replica(where):
+def test_the_same_request_gets_the_same_answer_also_after_a_restart_and_from_another_replica(event_store):
     async def scenario():
-        async with served(where, policy_bytes(floor=0.5)) as client:
+        async with served(event_store, policy_bytes(floor=0.5)) as client:
             told = await play(client, "a", [1.0, 0.0, 1.0])
             assert await client.told("a", 2, 0.0) == told[2]
             assert client.service.counts["repeated"] == 1
-        async with served(where) as one, served(where) as other:
+        async with served(event_store) as one, served(event_store) as other:
             assert [await one.told("a", 0), await other.told("a", 3, 1.0)] == [told[0], told[3]]
             for step in range(3):  # two replicas take turns, each with an old memory
                 here, there = (one, other) if step % 2 else (other, one)
@@ -140,9 +110,9 @@ def test_the_same_request_gets_the_same_answer_also_after_a_restart_and_from_ano
     go(scenario())
 
 
-def test_the_first_write_wins(where):
+def test_the_first_write_wins(event_store):
     async def scenario():
-        async with served(where, policy_bytes(floor=0.0)) as client:
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
             first = await client.told("a", 0)
             client.service._secret = b"another"
             client.service._live.clear()
@@ -154,9 +124,9 @@ def test_the_first_write_wins(where):
     go(scenario())
 
 
-def test_many_at_once_share_commits(where):
+def test_many_at_once_share_commits(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as client:
+        async with served(event_store, policy_bytes()) as client:
             await client.told("warm", 0)
             before = client.service.commits.n_commits
             answers = await asyncio.gather(*(client.told("same", 0) for _ in range(50)))
@@ -167,10 +137,10 @@ def test_many_at_once_share_commits(where):
     go(scenario())
 
 
-def test_late_rewards_inform_the_next_step_and_repeated_ones_change_nothing(where):
+def test_late_rewards_inform_the_next_step_and_repeated_ones_change_nothing(event_store):
     async def scenario():
         policy = lmab.plan(BANDIT, horizon=HORIZON).policy
-        async with served(where, policy_bytes(floor=0.0)) as client:
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
             first = await client.told("a", 0)
             second = await client.told("a", 1)  # without the reward
             assert second["arm"] == policy.act_on([(first["arm"], None)])
@@ -195,9 +165,9 @@ def test_late_rewards_inform_the_next_step_and_repeated_ones_change_nothing(wher
     go(scenario())
 
 
-def test_a_batch_of_rewards_is_kept_whole_or_not_at_all(where):
+def test_a_batch_of_rewards_is_kept_whole_or_not_at_all(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as client:
+        async with served(event_store, policy_bytes()) as client:
             await play(client, "a", [1.0])
             await client.told("b", 0)
             rows = [{"session": "b", "step": 0, "reward": 1.0}, {"session": "a", "step": 0, "reward": 0.0}]
@@ -213,9 +183,9 @@ def test_a_batch_of_rewards_is_kept_whole_or_not_at_all(where):
     go(scenario())
 
 
-def test_two_different_rewards_at_two_replicas(where):
+def test_two_different_rewards_at_two_replicas(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as one, served(where) as other:
+        async with served(event_store, policy_bytes()) as one, served(event_store) as other:
             await one.told("a", 0)
             await other.told("a", 0)
             assert (await one.told("a", 1, 1.0))["step"] == 1
@@ -226,10 +196,12 @@ def test_two_different_rewards_at_two_replicas(where):
     go(scenario())
 
 
-def test_the_window_and_the_default_reward(where):
+def test_the_window_and_the_default_reward(event_store):
     async def scenario():
         clock = Clock()
-        async with served(where, policy_bytes(floor=0.0), clock=clock, default_reward=0.0, window=100.0) as client:
+        async with served(
+            event_store, policy_bytes(floor=0.0), clock=clock, default_reward=0.0, window=100.0
+        ) as client:
             policy = lmab.plan(BANDIT, horizon=HORIZON).policy
             first = await client.told("a", 0)
             await client.told("b", 0)
@@ -253,10 +225,10 @@ def test_the_window_and_the_default_reward(where):
     go(scenario())
 
 
-def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(where):
+def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(event_store):
     async def scenario():
         policy = lmab.plan(BANDIT, horizon=HORIZON).policy
-        async with served(where, policy_bytes(floor=0.0)) as client:
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
             history = []
             told = await client.told("a", 0, person="ann")
             for step, reward in enumerate([0.0, 0.0, 1.0], start=1):
@@ -278,9 +250,9 @@ def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(where)
     go(scenario())
 
 
-def test_an_erased_person_leaves_the_memory_of_other_replicas(where):
+def test_an_erased_person_leaves_the_memory_of_other_replicas(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as one, served(where) as other:
+        async with served(event_store, policy_bytes()) as one, served(event_store) as other:
             await one.told("a", 0, person="ann")
             await other.told("a", 0, person="ann")
             await one.http.delete("/v1/persons/ann")
@@ -291,9 +263,9 @@ def test_an_erased_person_leaves_the_memory_of_other_replicas(where):
     go(scenario())
 
 
-def test_versions_are_pinned_promoted_shared_and_rolled_back(where):
+def test_versions_are_pinned_promoted_shared_and_rolled_back(event_store):
     async def scenario():
-        async with served(where, policy_bytes(floor=0.0)) as client:
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
             old = (await client.told("a", 0))["policy"]
             answer = await client.http.put("/v1/policies?note=try", content=policy_bytes(floor=0.0, seed=5))
             new = answer.json()["version"]
@@ -320,9 +292,9 @@ def test_versions_are_pinned_promoted_shared_and_rolled_back(where):
     go(scenario())
 
 
-def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_version(where):
+def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_version(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as client:
+        async with served(event_store, policy_bytes()) as client:
             version = await client.service.add_version(policy_bytes(seed=5))
             await client.service.promote(version.name, 0.5)
             assert client.service.turn.canary == version.name
@@ -333,9 +305,9 @@ def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_ver
     go(scenario())
 
 
-def test_other_replicas_learn_of_versions_and_arms(where):
+def test_other_replicas_learn_of_versions_and_arms(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as one, served(where) as other:
+        async with served(event_store, policy_bytes()) as one, served(event_store) as other:
             version = await one.service.add_version(policy_bytes(seed=5))
             await one.service.promote(version.name, 1.0)
             await one.service.set_arms([*LABELS, "new"])
@@ -346,9 +318,9 @@ def test_other_replicas_learn_of_versions_and_arms(where):
     go(scenario())
 
 
-def test_without_a_policy_every_allowed_arm_is_equally_likely(where):
+def test_without_a_policy_every_allowed_arm_is_equally_likely(event_store):
     async def scenario():
-        async with served(where, defaults=Defaults(3, repeats=False)) as client:
+        async with served(event_store, defaults=Defaults(3, repeats=False)) as client:
             arms = []
             for step in range(3):
                 told = await client.told("a", step, None if step == 0 else 1.0)
@@ -362,9 +334,9 @@ def test_without_a_policy_every_allowed_arm_is_equally_likely(where):
     go(scenario())
 
 
-def test_a_version_that_is_missing_falls_back_with_a_right_propensity(where):
+def test_a_version_that_is_missing_falls_back_with_a_right_propensity(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as client:
+        async with served(event_store, policy_bytes()) as client:
             await client.service.store.add_version("broken", b"not a policy", 0.0, "")
             await client.service.promote("broken", 1.0)
             told = await client.told("a", 0)
@@ -377,10 +349,10 @@ def test_a_version_that_is_missing_falls_back_with_a_right_propensity(where):
     go(scenario())
 
 
-def test_an_apprentice_answers_the_baseline_and_keeps_its_own_wish(where):
+def test_an_apprentice_answers_the_baseline_and_keeps_its_own_wish(event_store):
     async def scenario():
         policy = lmab.plan(BANDIT, horizon=HORIZON).policy
-        async with served(where, policy_bytes(floor=0.0), apprentice=True) as client:
+        async with served(event_store, policy_bytes(floor=0.0), apprentice=True) as client:
             told = await client.told("a", 0, baseline="blue")
             assert (told["label"], told["propensity"]) == ("blue", None)
             row = (await client.service.store.session("a"))[0].decision
@@ -396,9 +368,9 @@ def test_an_apprentice_answers_the_baseline_and_keeps_its_own_wish(where):
     go(scenario())
 
 
-def test_every_refusal(where):
+def test_every_refusal(event_store):
     async def scenario():
-        async with served(where, policy_bytes()) as client:
+        async with served(event_store, policy_bytes()) as client:
             await play(client, "a", [1.0])
             refused(await client.decide("a", 3, 1.0), 409, "out-of-order")
             refused(await client.decide("zzz", 2, 1.0), 404, "unknown-session")

@@ -114,7 +114,7 @@ def weigh(
     if rng is not None:
         rng = check_rng(rng, "the bootstrap is random")
     episodes = _widened(episodes, policy.n_arms)
-    _check_log(policy, episodes, horizon, model)
+    check_log(policy, episodes, horizon, model)
     sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
     squares, followed, heaviest = np.zeros(horizon), np.zeros(horizon, np.int64), np.zeros(horizon)
     for rows, part in importance.contributions(policy, episodes, horizon, model, outlook):
@@ -159,7 +159,8 @@ def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
     return episodes.with_arms(n_arms)
 
 
-def _check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
+def check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
+    """Raise where the log cannot say what the policy earns."""
     if episodes.propensities is None:
         raise InvalidArgument(
             "episodes must carry the propensities of the logging policy, got none: name their column; if the choices "

@@ -236,6 +236,6 @@ async def _versions(service: Service) -> Versions:
     service.require_store()
     turn = service.turn
     shares = {turn.active: 1 - turn.share} | ({} if turn.canary is None else {turn.canary: turn.share})
-    rows = await service.store.versions()
+    rows = await service.asked(service.store.versions())
     infos = [VersionInfo(row.version, row.at, shares.get(row.version, 0.0), row.note) for row in rows]
     return Versions(turn.active, turn.canary, turn.share, infos)

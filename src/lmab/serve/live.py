@@ -82,15 +82,17 @@ class Live:
         compact = seats.version.compact
         if compact is None or self.state is None:
             return None, False
-        mask = seats.mask
+        mask, anything = seats.mask, seats.anything
         if allowed is not None:
             mask = seats.mask_of(set(allowed) & set(seats.open))
-        if mask is not None and not mask.any():
+            anything = mask is not None and bool(mask.any())
+        elif seats.everything:
+            mask = None
+        if not anything:
             return None, False
         try:
             self.advance()
-            free = mask is None or (allowed is None and seats.everything)
-            return seats.number[compact.act(self.state, None if free else mask)], False
+            return seats.number[compact.act(self.state, mask)], False
         except (LmabError, ArithmeticError, IndexError):  # a policy that fails must not take the service with it
             return None, True
 

@@ -48,7 +48,7 @@ class PostgresStore(Store):
     async def open(self) -> None:
         import asyncpg
 
-        pool = await asyncpg.create_pool(self.address, min_size=1, max_size=4, timeout=5, command_timeout=30)
+        pool = await asyncpg.create_pool(self.address, min_size=0, max_size=4, timeout=5, command_timeout=30)
         async with pool.acquire() as db, db.transaction():
             await db.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
             await db.execute(SCHEMA)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -95,4 +94,4 @@ def server(options: Options, service: Service | None = None) -> Any:
 
 def run(options: Options) -> None:
     """Serve until SIGTERM or Ctrl-C; what was accepted is answered first."""
-    asyncio.run(server(options).serve())
+    server(options).run()  # with uvloop, where it is installed

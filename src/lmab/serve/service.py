@@ -151,6 +151,9 @@ class Service:
 
     async def decide(self, ask: Ask) -> Told:
         """The arm for a step of a session, after the reward of the step before."""
+        _check_name(ask.session)
+        if ask.person is not None:
+            _check_name(ask.person)
         if ask.reward is not None and not math.isfinite(ask.reward):
             raise Problem("unknown-reward", "reward must be a finite number")
         live = self._live.get(ask.session)
@@ -178,7 +181,7 @@ class Service:
             known = await self._known(ask.person, self.clock())
             return self._live.get(ask.session) or Live(name, seats, ask.person, known, broken)
         self.require_store()
-        rows = await self._asked(self.store.session(ask.session))
+        rows = await self.asked(self.store.session(ask.session))
         if not rows:
             raise Problem("unknown-session", f"session {ask.session!r} has no step 0 here: ask for it first")
         live = await self._restored(rows)
@@ -286,11 +289,12 @@ class Service:
         self.require_store()
         now, rows, lives = self.clock(), [], []
         for item in items:
+            _check_name(item.session)
             if not math.isfinite(item.reward):
                 raise Problem("unknown-reward", "reward must be a finite number")
             live = self._live.get(item.session)
             if live is None or item.step >= len(live.rows):
-                found = await self._asked(self.store.session(item.session))
+                found = await self.asked(self.store.session(item.session))
                 if not found:
                     raise Problem("unknown-session", f"session {item.session!r} is not known here")
                 live = await self._restored(found)
@@ -311,17 +315,19 @@ class Service:
 
     async def erase(self, person: str) -> int:
         """Delete every session of a person, here and in the store."""
+        _check_name(person)
         self.require_store()
         await self.commits.finish()
-        names = await self.store.erase(person)
+        names = await self.asked(self.store.erase(person))
         for name in names:
             self._live.pop(name, None)
         return len(names)
 
     async def story(self, session: str) -> tuple[list[Past], Live]:
         """The rows of a session, and where it stands."""
+        _check_name(session)
         self.require_store()
-        rows = await self._asked(self.store.session(session))
+        rows = await self.asked(self.store.session(session))
         if not rows:
             raise Problem("unknown-session", f"session {session!r} is not known here")
         return rows, await self._restored(rows)
@@ -333,25 +339,26 @@ class Service:
         self.require_store()
         if len(set(labels)) != len(labels):
             raise Problem("bad-value", "arms must be distinct labels")
-        await self.store.set_arms(labels)
+        await self.asked(self.store.set_arms(labels))
         await self.refresh()
 
     async def add_version(self, body: bytes, note: str = "") -> Version:
         """Keep a policy file; nobody gets it before it is promoted."""
         self.require_store()
         version = read_version(body, self.settings.defaults)
-        await self.store.add_version(version.name, body, self.clock(), note)
+        await self.asked(self.store.add_version(version.name, body, self.clock(), note.replace("\0", "")))
         known = [label for label, is_open in self.labels if is_open]
         new = [label for label in version.labels if label not in self._number]
         if new:
-            await self.store.set_arms([*known, *new])
+            await self.asked(self.store.set_arms([*known, *new]))
             await self.refresh()
         return version
 
     async def promote(self, version: str, share: float, note: str = "") -> Turn:
         """Give a version a share of new sessions; all of them puts it in force."""
         self.require_store()
-        if version != UNIFORM and await self.store.version(version) is None:
+        _check_name(version)
+        if version != UNIFORM and await self.asked(self.store.version(version)) is None:
             raise Problem("unknown-policy", f"version {version!r} is not known here")
         if share >= 1:
             turn = Turn(version, None, 0.0, self.clock(), note or "put in force")
@@ -364,7 +371,7 @@ class Service:
         self.require_store()
         if self.turn.canary is not None:
             return await self._register(Turn(self.turn.active, None, 0.0, self.clock(), note or "canary ended"))
-        for turn in await self.store.turns(1000):
+        for turn in await self.asked(self.store.turns(1000)):
             if turn.active != self.turn.active:
                 return await self._register(Turn(turn.active, None, 0.0, self.clock(), note or "rolled back"))
         raise Problem("unknown-policy", "there is no earlier version to return to")
@@ -375,13 +382,13 @@ class Service:
         return len(self._live)
 
     async def _register(self, turn: Turn) -> Turn:
-        await self.store.turn(turn)
+        await self.asked(self.store.turn(turn))
         await self.refresh()
         return turn
 
     # Small parts
 
-    async def _asked(self, question: Awaitable[Value]) -> Value:
+    async def asked(self, question: Awaitable[Value]) -> Value:
         """What the store answers."""
         try:
             return await question
@@ -424,7 +431,7 @@ class Service:
         if name == UNIFORM:
             return uniform_version(self.settings.defaults)
         try:
-            body = await self._asked(self.store.version(name))
+            body = await self.asked(self.store.version(name))
             if body is None:
                 raise Problem("unknown-policy", f"version {name!r} is not in the store")
             self.broken.pop(name, None)
@@ -439,13 +446,19 @@ class Service:
         """What earlier sessions of the person showed."""
         if person is None or not self.ready:
             return []
-        return await self._asked(self.store.person(person, before, _HISTORY))
+        return await self.asked(self.store.person(person, before, _HISTORY))
 
     def _numbers(self, labels: Sequence[Label]) -> list[int]:
         try:
             return [self._number[label] for label in labels]
         except KeyError as error:
             raise Problem("unknown-arm", f"arm {error.args[0]!r} is not known here") from None
+
+
+def _check_name(name: str) -> None:
+    """A text that every store can hold: one that a store refuses would take the whole commit with it."""
+    if "\0" in name or (not name.isprintable() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in name)):
+        raise Problem("bad-value", "session and person must be text without the character 0")
 
 
 def other_reward(row: RewardRow) -> Problem:

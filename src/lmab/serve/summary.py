@@ -30,7 +30,7 @@ class Summaries:
         clock = service.clock()
         if clock - self._made[0] > _FRESH:
             service.require_store()
-            rows = await service.store.rows(0.0, clock + 1, _SESSIONS)
+            rows = await service.asked(service.store.rows(0.0, clock + 1, _SESSIONS))
             found = summarise(rows, [label for label, _ in service.labels], clock)
             found["refits"] = await _refits(service)
             found["policy"] = {
@@ -46,7 +46,7 @@ class Summaries:
 
 async def _refits(service: Service) -> list[dict[str, Any]]:
     """The nights that `lmab refit` left in the register of settings, the newest first."""
-    text = await service.store.setting("refits", None)
+    text = await service.asked(service.store.setting("refits", None))
     return list(json.loads(text))[::-1][:10] if text else []
 
 

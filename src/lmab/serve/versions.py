@@ -107,9 +107,8 @@ class Seats:
         self.open = [number for number, (_, is_open) in enumerate(arms) if is_open]
         self.place = {numbers[label]: arm for arm, label in enumerate(version.labels) if label in numbers}
         self.number = {arm: number for number, arm in self.place.items()}
-        opened = set(self.open)
-        self.mask = self.mask_of(opened)
-        self.everything = self.mask is None or bool(self.mask.all())
+        self.mask = self.mask_of(set(self.open))
+        self.everything = self.mask is not None and bool(self.mask.all())  # no arm of the version is withdrawn
         self.anything = self.mask is not None and bool(self.mask.any())
         self.floors = self._floors(len(arms))
 
