@@ -14,7 +14,8 @@ from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..policies import Policy
 from .importance import contributions
-from .off_policy import METHODS, check_log, estimates
+from .intervals import estimates
+from .off_policy import METHODS, check_log
 from .value import outlook
 
 _GROUPS = 10_000  # units of the jackknife
