@@ -62,7 +62,7 @@ def test_an_interval_needs_thirty_effective_sessions_at_every_step(method):
 def test_the_note_says_how_many_sessions_the_log_would_need():
     (note, *_) = weigh(lmab.Stationary(0), alike(10, 990, 1.0), horizon=1).notes
     assert "10 of 1,000 sessions agree with the policy up to step 1, an effective sample of 10.0 (30 needed)" in note
-    assert "an interval for 1 steps needs about 3,000 sessions logged like these" in note
+    assert "an interval for sessions of this length needs about 3,000 sessions logged like these" in note
     assert "30 in which it always does are enough" in note
 
 

@@ -193,8 +193,8 @@ def _notes(
         notes.append(
             f"{followed[step]:,} of {reached[step]:,} sessions agree with the policy up to step {step + 1}, an "
             f"effective sample of {sizes[step]:.1f} ({ENOUGH:.0f} needed): from this step on {rest}, and no interval "
-            f"is given; an interval for {len(sizes)} steps needs {_needed(sizes, reached)} sessions logged like these; "
-            f"or log sessions in which the policy chooses the arms, always or most of the time: "
+            f"is given; an interval for sessions of this length needs {_needed(sizes, reached)} sessions logged like "
+            f"these; or log sessions in which the policy chooses the arms, always or most of the time: "
             f"{ENOUGH:.0f} in which it always does are enough"
         )
     wrong = _misfit(sums, sizes)
