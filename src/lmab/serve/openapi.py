@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
-from .. import __version__
 from . import messages
 from .problems import STATUS
 
@@ -53,7 +53,7 @@ def openapi() -> dict[str, Any]:
         paths.setdefault(path, {})[method] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "lmab", "version": __version__, "description": "Decisions for live sessions."},
+        "info": {"title": "lmab", "version": version("lmab"), "description": "Decisions for live sessions."},
         "paths": paths,
         "components": {
             "schemas": parts,
