@@ -206,3 +206,9 @@ def test_lemma_3_7_contexts_are_as_far_off_the_subspace_as_was_measured(rng):
     assert np.mean(shares, axis=0)[0] > 0.05
     with pytest.raises(ValueError, match="log of at least 4 episodes"):
         lmab.subspace(log[:3], rank=1).off_by(0.5)
+
+
+def test_four_episodes_are_enough_for_two_halves():
+    log = lmab.Episodes.from_arrays([[0, 1]] * 4, [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+    assert lmab.subspace(log).noise is not None
+    assert lmab.subspace(log[:3], rank=1).noise is None
