@@ -43,9 +43,8 @@ def plan(
         show_json(summary)
         return
     say(at_the_door(made.message))
-    say(
-        f"On this model a session is proved to earn at least {made.lower:.4f}; no policy earns more than {made.upper:.4f}."
-    )
+    bounds = f"at least {made.lower:.4f}; no policy earns more than {made.upper:.4f}"
+    say(f"On this model a session is proved to earn {bounds}.")
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 

@@ -88,8 +88,8 @@ class Certificate:
         """What the certificate rests on."""
         return (
             f"From {len(self.draws)} models that the {count(self.n_episodes, 'session')} could have come from; these "
-            f"say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. Each "
-            f"interval holds with {self.confidence:.0%} on average, provided that there are no more than "
+            f"say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. "
+            f"Each interval holds with {self.confidence:.0%} on average, provided that there are no more than "
             f"{count(self.n_contexts, 'type')} in truth."
         )
 
