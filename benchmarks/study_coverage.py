@@ -29,7 +29,7 @@ ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
 PAGE = ROWS.parent.parent / "certificate.md"
 _MARKS = "<!-- coverage -->", "<!-- /coverage -->"
 _BASELINE = 20  # logs of a cell on which version 0.1's certificate stands beside
-_SEED = 20_000  # other seeds were used for tuning
+_SEED = 31_000  # other seeds were used for tuning
 
 Truth = Callable[[np.random.Generator, int, int], lmab.LatentBandit]
 
@@ -56,6 +56,10 @@ def sparse(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
 
 def unequal(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
     return lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(m, 0.5)), rng.uniform(0.05, 0.95, (m, a)))
+
+
+def independent(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:
+    return lmab.LatentBandit.bernoulli(_weights(rng, m), rng.uniform(0.05, 0.95, (m, a)))
 
 
 def probe(rng: np.random.Generator, m: int, a: int) -> lmab.LatentBandit:

@@ -1,7 +1,8 @@
-"""What DirectMLE's options are worth: `python -m benchmarks.study_direct_mle auto|thompson [--instances 10]`.
+"""What DirectMLE's options are worth: `python -m benchmarks.study_direct_mle auto|thompson|simple [--instances 10]`.
 
 auto: `n_contexts="auto"` against the true number. thompson: rounds of Thompson sampling against uniform play alone.
-Both learn from the same sessions as far as they play the same; values are exact, as shares of the genie's, and
+simple: the learned prior against 1.5 pseudo-plays at each arm's own mean, one type, UCB, and the best fixed arm.
+All learn from the same sessions as far as they play the same; values are exact, as shares of the genie's, and
 differences are taken instance by instance.
 """
 
@@ -16,13 +17,15 @@ import numpy as np
 import lmab
 
 from . import rows as stored
+from .study_coverage import Truth, independent, probe, sparse
 
+KINDS: dict[str, Truth] = {"probe": probe, "sparse": sparse, "independent": independent}
 LABELS = ("kind, M, A, H", "episodes")
 PLANNING_SECONDS = 10.0
 
 
 class Case(NamedTuple):
-    kind: str  # of `random_bandit`, or "one": a single context
+    kind: str  # of `random_bandit`, or "one": a single context, or one of `KINDS`
     n_contexts: int
     n_arms: int
     horizon: int
@@ -35,6 +38,8 @@ class Case(NamedTuple):
         rng = np.random.default_rng([77, self.n_contexts, self.n_arms, number])
         if self.kind == "one":
             return lmab.LatentBandit.bernoulli([1.0], rng.uniform(0.1, 0.9, (1, self.n_arms)))
+        if self.kind in KINDS:
+            return KINDS[self.kind](rng, self.n_contexts, self.n_arms)
         return lmab.random_bandit(self.n_contexts, self.n_arms, kind=self.kind, rng=rng)
 
 
@@ -50,6 +55,19 @@ AUTO = [
     Case("hard", 4, 20, 5, 2_000),
     Case("hard", 4, 20, 5, 20_000),
     Case("deep", 4, 20, 5, 5_000),
+    Case("hard", 4, 20, 5, 500),
+    Case("probe", 4, 20, 5, 2_000),
+    Case("independent", 6, 20, 7, 1_000),
+    Case("sparse", 4, 20, 7, 2_000),
+    Case("one", 1, 20, 7, 500),
+]
+SIMPLE = [
+    Case("sparse", 4, 20, 7, 2_000),
+    Case("sparse", 4, 20, 7, 20_000),
+    Case("hard", 4, 20, 5, 500),
+    Case("probe", 4, 20, 5, 2_000),
+    Case("spherical", 5, 50, 7, 2_000),
+    Case("spherical", 5, 50, 7, 10_000),
 ]
 THOMPSON = [
     Case("spherical", 5, 50, 7, 2_000),
@@ -72,6 +90,14 @@ def learned(case: Case, bandit: lmab.LatentBandit, learner: lmab.DirectMLE, numb
     found = lmab.learn(environment, learner, n_episodes=case.n_episodes, rng=rng, time_limit=PLANNING_SECONDS)
     assert found.bandit is not None  # DirectMLE fits one
     return found.bandit.n_contexts, lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
+
+
+def earned(case: Case, bandit: lmab.LatentBandit, learner: lmab.Learner, number: int) -> float:
+    """What the policy of any learner earns."""
+    environment = lmab.Simulator(bandit, horizon=case.horizon, rng=np.random.default_rng([1, number]))
+    rng = np.random.default_rng([2, number])
+    found = lmab.learn(environment, learner, n_episodes=case.n_episodes, rng=rng, time_limit=PLANNING_SECONDS)
+    return lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
@@ -100,6 +126,30 @@ def study_auto(n_instances: int) -> str:
     return "\n".join(lines)
 
 
+def study_simple(n_instances: int) -> str:
+    lines = [
+        "| kind, M, A, H | episodes | learned prior | over own means | over one type | over UCB | over the best arm |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    own_means = lmab.EM(restarts=8, tolerance=1e-6, prior=1.5)
+    for case in SIMPLE:
+        shares = np.empty((n_instances, 5))
+        for number in range(n_instances):
+            bandit = case.draw(number)
+            learners = (
+                lmab.DirectMLE(case.n_contexts),
+                lmab.DirectMLE(case.n_contexts, method=own_means),
+                lmab.DirectMLE(1),
+                lmab.UCB(),
+            )
+            values = [earned(case, bandit, learner, number) for learner in learners]
+            shares[number] = np.array([*values, bandit.best_fixed(case.horizon)]) / genie(case, bandit)
+        over = " | ".join(difference(shares[:, 0], column) for column in shares.T[1:])
+        lines.append(f"| {case} | {shares[:, 0].mean():.4f} | {over} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
 def study_thompson(n_instances: int) -> str:
     gains = " | ".join(f"{n} rounds, gain" for n in ROUNDS[1:])
     lines = [f"| kind, M, A, H | episodes | uniform | {gains} |", "|---" * (2 + len(ROUNDS)) + "|"]
@@ -116,13 +166,16 @@ def study_thompson(n_instances: int) -> str:
     return "\n".join(lines)
 
 
+STUDIES = {"auto": study_auto, "thompson": study_thompson, "simple": study_simple}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("option", choices=["auto", "thompson"])
+    parser.add_argument("option", choices=list(STUDIES))
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
-    table = (study_auto if arguments.option == "auto" else study_thompson)(arguments.instances)
+    table = STUDIES[arguments.option](arguments.instances)
     if arguments.store:
         command = f"python -m benchmarks.study_direct_mle {arguments.option} --instances {arguments.instances}"
         rows = stored.of_table(table, LABELS)

@@ -42,6 +42,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             hypothesis.seed(SEED)(item.obj)
 
 
+@pytest.fixture(scope="module")
+def postgres():
+    """A PostgreSQL server of its own, on the loopback address."""
+    from benchmarks import postgres_server
+
+    why_not = postgres_server.missing()
+    if why_not is not None:
+        pytest.skip(why_not)
+    with postgres_server.running() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def event_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty store of the service is, of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    import serving
+
+    return serving.empty_database(request.getfixturevalue("postgres").address)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return generator(20221012)

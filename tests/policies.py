@@ -10,6 +10,7 @@ from seeds import generator
 import lmab
 from lmab import LatentBandit, Policy
 from lmab.learning import HistoryPolicy, OptimisticPolicy
+from lmab.policies import Relabelled
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ EXAMPLES: dict[str, Example] = {
     "Thompson": Example(lambda bandit, horizon: lmab.Thompson(bandit), frozenset({"random"})),
     "MUCB": Example(lambda bandit, horizon: lmab.MUCB(bandit), frozenset({"ordered"})),
     "Exploring": Example(lambda bandit, horizon: lmab.Exploring(_planned(bandit, horizon), 0.3), frozenset({"random"})),
+    "Relabelled": Example(
+        lambda bandit, horizon: Relabelled(_planned(bandit, horizon), [3, 4, *range(10, 8 + bandit.n_arms)])
+    ),
     "VectorPolicy": Example(_planned),
     "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2))),
     "ExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Exact())),

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("practice")
     run("simulate", "-o", place / "raw.parquet", "--save-model", place / "truth.lmab", "--arms", 5, "--contexts", 2,
         "--horizon", 4, "--episodes", 3000, "--seed", 2 * SEED)  # fmt: skip
-    run("simulate", place / "truth.lmab", "-o", place / "raw2.parquet", "--horizon", 4, "--episodes", 8000,
+    run("simulate", place / "truth.lmab", "-o", place / "raw2.parquet", "--horizon", 4, "--episodes", 40_000,
         "--seed", 2 * SEED + 1)  # fmt: skip
     for source, target in (("raw", "train"), ("raw2", "heldout")):
         raw = pyarrow.parquet.read_table(place / f"{source}.parquet").replace_schema_metadata(None)
@@ -174,7 +174,13 @@ def test_a_log_that_cannot_tell_says_so_plainly(folder):
     shown = text(*arguments)
     assert "the log cannot tell by itself" in shown
     assert "log sessions in which the policy chooses the arms" in shown
-    assert run(*arguments)["logs"]["enough"] is False
+    assert "sessions logged like these" in shown
+    assert shown.count("withheld") + shown.count("fewer than 2 sessions agree") == 3
+    answer = run(*arguments)["logs"]
+    assert answer["enough"] is False
+    for value in filter(None, answer["estimates"].values()):
+        assert value["interval"] is None
+        assert value["stderr"] is None
 
 
 def test_fitted_propensities_are_an_explicit_option(folder, capsys, monkeypatch):

@@ -454,7 +454,8 @@ def test_one_context_is_fitted_in_closed_form(seed, prior):
         paid = log.rewards[log.actions == arm]
         expected = [np.mean(paid == value) for value in fit.bandit.rewards.values]
         np.testing.assert_allclose(fit.bandit.rewards.probabilities[0, arm], expected, atol=1e-12)
-    normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", method=lmab.EM(prior=prior), rng=0)
+    with pytest.warns(lmab.errors.LmabWarning, match="normal rewards do not fit"):
+        normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", method=lmab.EM(prior=prior), rng=0)
     means = np.array([log.rewards[log.actions == arm].mean() for arm in range(3)])
     np.testing.assert_allclose(normal.bandit.means[0], means, atol=1e-9)
     assert normal.bandit.rewards.scale == pytest.approx(np.sqrt(np.mean((log.rewards - means[log.actions]) ** 2)))

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.special import betaln, gammaln
+from scipy.special import betaln, gammaln, ndtr
 from seeds import generator
 
 import lmab
@@ -75,22 +75,54 @@ def test_a_split_comes_before_those_of_its_sides_and_leads_to_every_value():
         assert {(value, value + 1) for value in range(n_values)} <= reached
 
 
-def test_the_dirichlet_of_two_values_is_the_beta_itself(rng):
-    centre, strength = rng.uniform(0.1, 0.9, (1, 5)), rng.uniform(0.5, 50, (1, 5))
-    mean, found = arm_law.dirichlet(centre, strength, 2)
-    np.testing.assert_allclose(mean, np.stack([1 - centre[0], centre[0]], axis=1))
-    np.testing.assert_allclose(found, strength[0])
+def test_the_prior_of_two_values_is_the_beta_itself(rng):
+    arms = arm_law.CategoricalArms(5, np.array([0.0, 1.0]))
+    arms.draw(rng.integers(0, 30, (5, 2, 3)).astype(float), rng)
+    mean, inverse = arms.likely(rng)
+    grid = arm_law.beta_grid()
+    np.testing.assert_allclose(mean.sum(axis=1), 1)
+    assert np.isin(mean[:, 1], grid.centre).all()
+    np.testing.assert_allclose(inverse, [1 / grid.strength[arms._choice[0, a]] for a in range(5)])
 
 
-def test_the_dirichlet_of_consistent_splits_is_found_again(rng):
-    alpha = rng.uniform(0.5, 5, (3, 5))
-    centre, strength = [], []
-    for split in arm_law.splits(5):
-        total = alpha[:, split.first : split.last].sum(axis=1)
-        centre.append(alpha[:, split.middle : split.last].sum(axis=1) / total)
-        strength.append(total)
-    mean, found = arm_law.dirichlet(np.array(centre), np.array(strength), 5)
-    np.testing.assert_allclose(mean * found[:, None], alpha, rtol=1e-9)
+def test_parents_of_splits_are_those_whose_side_they_divide():
+    known = arm_law.splits(5)
+    for split in known:
+        parent = arm_law._parent(known, split)
+        if parent is None:
+            assert (split.first, split.last) == (0, 5)
+        else:
+            above = known[parent]
+            assert (split.first, split.last) in ((above.first, above.middle), (above.middle, above.last))
+
+
+def test_ordered_values_move_together(rng, monkeypatch):
+    """Normal rewards cut into five values: good arms are taken for worse ones less than with unrelated splits."""
+    means = rng.normal(0, 0.5, 20) + rng.normal(0, 0.8, (3, 20))
+    edges = np.array([-np.inf, -1.2, -0.4, 0.4, 1.2, np.inf])
+    contexts, arms = rng.integers(3, size=1500), rng.integers(20, size=(1500, 4))
+    values = np.array([-2.0, -0.8, 0.0, 0.8, 2.0])
+    seen = values[np.digitize(means[contexts[:, None], arms] + rng.standard_normal(arms.shape), edges[1:-1])]
+    log = observe(lmab.Episodes.from_arrays(arms, seen, n_arms=20), values=values)
+    below = ndtr(edges - means[:, :, None])
+    truth = lmab.LatentBandit.categorical(np.full(3, 1 / 3), np.diff(below, axis=2), values)
+    short, slopes = [], []
+    for steepest in (2.0, 0.0):
+        monkeypatch.setattr(arm_law, "_STEEPEST", steepest)
+        draws = gibbs.run(log, truth, rng=generator(5), schedule=SHORT)
+        found = np.mean([family.means for family in draws.rewards], axis=0)
+        short.append((truth.means - found)[truth.means > 1].mean())
+        slopes.append(np.polyfit(truth.means.ravel(), found.ravel(), 1)[0])
+    assert short[0] < short[1]
+    assert slopes[1] + 0.02 < slopes[0] < 1.05
+
+
+def test_a_single_value_is_certain(rng):
+    arms = arm_law.CategoricalArms(3, np.array([1.0]))
+    assert (arms.draw(np.ones((3, 1, 2)), rng) == 1).all()
+    mean, inverse = arms.likely(rng)
+    assert (mean == 1).all()
+    assert (inverse > 0).all()
 
 
 def simulated(rng, means, n_sessions, n_steps, popularity):

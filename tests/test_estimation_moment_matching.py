@@ -9,6 +9,7 @@ from scipy.optimize import approx_fprime
 from seeds import generator
 
 import lmab
+from lmab import theory
 from lmab.errors import LmabWarning
 from lmab.estimation.moment_equations import Matching
 from lmab.model.bins import Bins
@@ -135,7 +136,7 @@ def test_short_sessions_with_normal_rewards_are_cut(rng):
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=5000, horizon=2, rng=rng)
     fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     assert fit.bins is not None
-    assert fit.bandit.rewards.n_values == 8
+    assert fit.bandit.rewards.n_values == 17  # the cube root of 5000
     np.testing.assert_allclose(fit.bandit.weights @ fit.bandit.means, bandit.weights @ bandit.means, atol=0.15)
 
 
@@ -175,6 +176,26 @@ def test_bins(rng):
     np.testing.assert_allclose(np.unique(cut, return_counts=True)[1], 250, atol=1)
     grid = Bins.on_grid(3, 0.5)
     assert np.abs(grid.apply(rewards) - rewards).max() <= 0.5 / 9 + 1e-12
+
+
+def test_rewards_beyond_the_grid_stay_at_its_ends():
+    grid = Bins.on_grid(3, 0.5)
+    points = theory.gaussian_grid(3, 0.5)
+    assert grid.apply(np.array([-100.0, points[0], points[3] + 1e-9, points[-1], 100.0])).tolist() == [
+        points[0], points[0], points[3], points[-1], points[-1],
+    ]  # fmt: skip
+    wide = Bins.on_grid(3, 0.5, scale=2.0)
+    np.testing.assert_allclose(wide.values, 2 * points)
+
+
+def test_bins_refine_until_their_bias_vanishes(rng):
+    """A context of mean 1 among others reads too low, because a bin has one value for all; less so in longer logs."""
+    rewards = np.concatenate([rng.normal(1, 1, 200_000), rng.normal(-1, 1, 200_000)]).reshape(2, -1).T
+    log = lmab.Episodes.from_arrays(np.zeros(rewards.shape, int), rewards)
+    assert [len(Bins.refined(log[:n]).values) for n in (300, 8_000, 200_000)] == [8, 20, 58]
+    biases = [1 - bins.apply(rewards[:, 0]).mean() for bins in (Bins.at_quantiles(log.rewards, 8), Bins.refined(log))]
+    assert biases[0] > 0.01
+    assert biases[0] > 4 * abs(biases[1])
 
 
 @pytest.mark.slow
@@ -221,7 +242,8 @@ def test_smaller_least_weights_are_tried_while_they_help():
     log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40_000, horizon=4, rng=rng)
     free = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rng=1)
     assert free.bandit.weights.min() == pytest.approx(0.1, abs=0.03)
-    tied = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4, w_min=0.5), rng=1)
+    with pytest.warns(LmabWarning, match="does not match the moments"):
+        tied = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4, w_min=0.5), rng=1)
     np.testing.assert_allclose(tied.bandit.weights, 0.5)
 
 
@@ -246,13 +268,83 @@ def test_weights_are_a_softmax_above_the_least_one(rng):
     np.testing.assert_allclose(residuals[: len(expected)], expected)
 
 
-def test_leaving_the_probabilities_is_penalised_beyond_the_slack():
+def test_leaving_the_probabilities_is_penalised_beyond_the_slack_of_the_context():
+    """Equation (valid_param_2): the slack of a context is slack / sqrt(weight), Z times that for sums."""
     core = lmab.design(lmab.moments.Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
     log = lmab.Episodes.from_arrays(np.zeros((20, 2), int), np.tile([0.0, 1.0], (20, 1)))
-    for slack in (0.0, 0.05):
-        task = Matching(core_moments(log, core, 1), core, 1, slack=slack)
-        beyond, active = task._violations(np.array([[1.2], [-0.1]]))
-        np.testing.assert_allclose(beyond, [0.2 - slack, -0.1 + slack, max(0.1 - 2 * slack, 0)], atol=1e-12)
-        assert active.tolist() == [1.0, 1.0, float(slack < 0.05)]
-        inside, _ = task._violations(np.array([[0.3], [0.7]]))
+    weights = np.array([0.25, 0.75])
+    for slack in (0.0, 0.02):
+        task = Matching(core_moments(log, core, 1), core, 2, slack=slack)
+        beyond, side = task._violations(weights, np.array([[1.2, 1.2], [-0.1, -0.1]]))
+        own = slack / np.sqrt(weights)
+        np.testing.assert_allclose(beyond, [0.2 - own, -0.1 + own, np.maximum(0.1 - 2 * own, 0)], atol=1e-12)
+        np.testing.assert_array_equal(side, [[1, 1], [-1, -1], [1, 1]])
+        inside, _ = task._violations(weights, np.array([[0.3, 0.3], [0.7, 0.7]]))
         np.testing.assert_allclose(inside, 0, atol=1e-12)
+
+
+def uneven(seed, n_episodes=20_000):
+    """Algorithm 1's phases on two contexts of weights .1 and .9."""
+    rng = generator(seed, 31)
+    bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], lmab.random_bandit(2, 8, rng=rng).means)
+    environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(8), n_episodes), rank=2))
+    log = environment.play(
+        np.array([arm for arm, _ in core.pairs])[rng.integers(len(core.pairs), size=(n_episodes, 3))]
+    )
+    return bandit, core, log, rng
+
+
+def test_the_truth_keeps_its_bounds_on_uneven_weights():
+    """Lemma 3.7, equation (valid_param_2): rebuilt contexts leave probabilities by what their weight allows."""
+    for seed in range(20):
+        bandit, core, *_ = uneven(seed, 3000)
+        truth = bandit.rewards.table
+        assert core.leeway is not None
+        off = np.abs(core.onto_pairs @ truth[core.support] - truth).max(axis=0)
+        assert (off <= core.leeway / np.sqrt(bandit.weights)).all()
+
+
+def test_uneven_weights_are_matched():
+    """A bound that does not allow for the error of the subspace cannot be kept, and costs the match."""
+    matched, tied = [], []
+    for seed in range(4):
+        bandit, core, log, rng = uneven(seed, 50_000)
+        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
+        assert fit.status == "converged"
+        matched.append(fit.bandit.distance(bandit))
+        same = replace(core, error=1e-4)  # nearly no leeway
+        with pytest.warns(LmabWarning, match="does not match the moments"):
+            tight = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=same, restarts=3), rng=rng)
+        assert (tight.status, tight.converged) == ("unmatched", False)
+        tied.append(tight.bandit.distance(bandit))
+    assert np.mean(matched) < np.mean(tied) - 0.03
+
+
+def test_moments_of_more_contexts_than_allowed_are_not_matched(rng):
+    """Two contexts cannot have the moments of three: the status says so, and a warning says by how much."""
+    bandit = lmab.LatentBandit.bernoulli([0.4, 0.3, 0.3], [[0.9, 0.1, 0.1], [0.1, 0.9, 0.1], [0.1, 0.1, 0.9]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=20_000, horizon=3, rng=rng)
+    core = lmab.design(lmab.subspace(log, rank=3))
+    with pytest.warns(LmabWarning, match=r"does not match the moments.*more than .* standard errors"):
+        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    assert fit.status == "unmatched"
+    few = lmab.estimate(log, n_contexts=3, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    assert few.status == "converged"
+
+
+def test_bounds_become_firmer_until_they_are_kept(rng):
+    """Moments pull beyond the bounds here: a soft penalty gives way, the search does not."""
+    _, core, log, _ = uneven(2, 300)
+    task = Matching(core_moments(log, core, 2), core, 2, slack=0.05)
+    start = task.random_start(rng)
+    assert task.solve(start, 0.1).beyond <= 1e-3 < task._solve(start, 0.1).beyond
+
+
+def test_the_error_of_a_subspace_is_measured_and_saved(tmp_path):
+    core = uneven(0)[1]
+    assert core.error is not None
+    core.save(tmp_path / "core.lmab")
+    assert lmab.load(tmp_path / "core.lmab").leeway == core.leeway
+    by_hand = lmab.design(np.eye(3))
+    assert by_hand.leeway is None

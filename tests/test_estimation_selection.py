@@ -56,6 +56,12 @@ def test_in_doubt_one_more():
     assert _curve([base]).chosen == 1
 
 
+@pytest.mark.parametrize(("lag", "chosen"), [(0.15, 3), (0.25, 2), (0.35, 2)])
+def test_one_more_within_two_standard_errors_only(lag, chosen):
+    spread, best = np.repeat([-1.0, 1.0], 50), np.zeros(100)  # a standard error of 0.1
+    assert _curve([best - 1.0, best, best - lag + spread]).chosen == chosen
+
+
 def test_two_numbers_beyond_the_best_are_tried(rng, monkeypatch):
     """A dip at two contexts does not end the search; two numbers without gain do."""
     means = [0.0, -1.0, 1.0, 0.5, 0.9, 5.0]

@@ -36,7 +36,8 @@ def test_the_prior_adds_its_plays_to_one_context(strength, rng):
     fit = lmab.estimate(log, n_contexts=1, method=method, rng=rng)
     means = fit.bandit.means[0]
     np.testing.assert_allclose(fit.standard_errors().means[0], np.sqrt(means * (1 - means) / plays), rtol=1e-9)
-    normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=0.7, method=method, rng=rng)
+    with pytest.warns(lmab.errors.LmabWarning, match="normal rewards do not fit"):
+        normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", scale=0.7, method=method, rng=rng)
     np.testing.assert_allclose(normal.standard_errors().means[0], 0.7 / np.sqrt(plays), rtol=1e-9)
 
 

@@ -13,8 +13,9 @@ from seeds import generator
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.evaluation.decision_tree import unroll
+from lmab.evaluation.improving import Branches, improved
 from lmab.evaluation.laplace import laplace, recentred
-from lmab.evaluation.replanning import Replanner, _Improved
+from lmab.evaluation.replanning import Replanner
 
 PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
 
@@ -55,16 +56,42 @@ def test_the_draws_are_what_evaluator_and_exact_planner_say(case):
     assert (drawn.unplayed == 0).all()
 
 
+@pytest.mark.parametrize("repeats", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises(seed):
+def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises(seed, repeats):
     rng = generator(seed)
     bandit, other = (lmab.random_bandit(3, 8, kind="hard", rng=rng) for _ in range(2))
-    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
+    tree = unroll(lmab.plan(bandit, horizon=5, repeats=repeats).policy, bandit, 5)
     for model in (bandit, other):
-        replanned = unroll(_Improved(model, tree, tree.branches(model.rewards), 5), model, 5)
+        policy = improved(model, Branches.of(tree), tree.branches(model.rewards), 5, repeats=repeats)
+        replanned = unroll(policy, model, 5)
         value = replanned.value(model.weights, model.rewards)
         assert value >= tree.value(model.weights, model.rewards) - 1e-12
-        assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead()).lower - 1e-12
+        assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead(), repeats=repeats).lower - 1e-12
+        if not repeats:
+            assert _most_plays(replanned) == 1
+
+
+def _most_plays(tree, row=0, depth=0, seen=()):
+    """The most often that one history of the tree plays the same arm."""
+    level = tree.levels[depth]
+    seen = (*seen, int(level.arms[row]))
+    below = [child for child in level.children[row] if child >= 0]
+    return max([max(seen.count(arm) for arm in seen), *(_most_plays(tree, child, depth + 1, seen) for child in below)])
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_of_many_arms_few_are_planned_with_and_little_is_lost(rng, monkeypatch, repeats):
+    bandit, other = (lmab.LatentBandit.bernoulli([0.3, 0.3, 0.4], rng.beta(2, 3, (3, 300))) for _ in range(2))
+    plan = lmab.plan(bandit, horizon=3, repeats=repeats, time_limit=2.0)
+    found = []
+    for many in (200, 1000):
+        monkeypatch.setattr("lmab.evaluation.replanning._MANY", many)
+        replanner = Replanner(bandit, plan, np.ones(300, bool))
+        found.append(replanner.replan(np.array([other.weights]), [other.rewards]))
+    assert len(replanner._useful(other.weights, other.means)) == 300
+    assert found[0].optimum[0] == pytest.approx(found[1].optimum[0], rel=0.005)
+    assert found[0].value[0] == found[1].value[0]
 
 
 def test_the_intervals_are_the_stated_quantiles(case, certificate):

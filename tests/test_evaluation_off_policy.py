@@ -337,7 +337,7 @@ def test_arms_that_the_log_happens_not_to_play():
 
 @pytest.mark.slow
 def test_intervals_cover():
-    """Over 400 fresh logs a 95% interval covers the exact value in 92% to 98% of them."""
+    """Over 400 fresh logs a 95% interval covers the exact value in at least 93% of them."""
     rng = generator(5)
     bandit = lmab.random_bandit(3, 4, rng=rng)
     policy, horizon = lmab.Greedy(bandit), 3
@@ -347,10 +347,10 @@ def test_intervals_cover():
         log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=4000, horizon=horizon, rng=rng)
         evidence = evaluation.weigh(policy, log, horizon=horizon, model=WRONG_FOR_FOUR, n_bootstrap=400, rng=rng)
         for method in off_policy.METHODS:
-            low, high = evidence.by(method).interval
+            low, high = evidence.by(method).interval or (np.nan, np.nan)
             hits[method] += low <= exact <= high
     shares = {method: count / 400 for method, count in hits.items()}
-    assert all(0.92 <= share <= 0.98 for share in shares.values()), shares
+    assert all(0.93 <= share <= 0.995 for share in shares.values()), shares
 
 
 WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=generator(99))
@@ -365,23 +365,28 @@ def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
     assert value.notes
 
 
-def test_without_a_generator_the_interval_is_a_normal_one(rng):
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
+def test_without_a_generator_the_interval_comes_from_the_standard_error(rng):
+    """Wider than 1.96 errors by what one session and Student's t add: little among 1,000 sessions that agree."""
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=4000, horizon=2, rng=rng)
     for confidence, reach in ((0.95, 1.959964), (0.8, 1.281552)):
         for method in off_policy.METHODS:
             value = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, model=WRONG, confidence=confidence).by(method)
-            np.testing.assert_allclose(value.interval, value.mean + reach * value.stderr * np.array([-1, 1]), rtol=1e-6)
+            assert value.interval is not None
+            below, above = np.abs(np.array(value.interval) - value.mean) / value.stderr
+            assert reach < below < reach + 0.2
+            assert reach < above < reach + 0.2
 
 
 def test_bootstrap_intervals_widen_with_confidence(rng):
     log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=500, horizon=2, rng=rng)
     narrow, wide = (
-        evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=confidence, rng=1).per_decision.interval
+        evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=confidence, rng=1).per_decision.interval or ()
         for confidence in (0.8, 0.99)
     )
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
     half = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=0.5, rng=1).per_decision
-    assert (half.interval[1] - half.interval[0]) / 2 == pytest.approx(0.6745 * half.stderr, rel=0.15)
+    low, high = half.interval or ()
+    assert (high - low) / 2 == pytest.approx(0.6745 * half.stderr, rel=0.25)
 
 
 def test_thirty_effective_sessions_are_enough():

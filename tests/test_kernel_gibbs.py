@@ -11,7 +11,7 @@ from seeds import generator
 
 from lmab._kernel.compiled import gibbs as compiled
 from lmab._kernel.reference import gibbs as reference
-from lmab.estimation.arm_law import beta_grid
+from lmab.estimation.arm_law import SPREADS, beta_grid
 
 KERNELS = [reference, compiled]
 
@@ -72,9 +72,39 @@ def test_evidence_is_beta_binomial(kernel, rng, most):
     paid, missed = rng.integers(0, most, (2, 3, 2)).astype(float)
     first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
     evidence = np.zeros((3, len(first)))
-    kernel.beta_evidence(paid, missed, first, second, grid.rising, evidence)
+    kernel.beta_evidence(
+        paid, missed, first, second, grid.rising, np.zeros((3, 2), np.int64), len(SPREADS), evidence
+    )  # fmt: skip
     own = betaln(first + paid[:, :, None], second + missed[:, :, None]) - betaln(first, second)
     np.testing.assert_allclose(evidence, own.sum(axis=1), rtol=1e-9, atol=1e-6)
+
+
+@given(seed=st.integers(0, 2**32 - 1), most=st.sampled_from([3, 900, 50_000]), far=st.integers(0, 70))
+def test_compiled_evidence_with_moved_centres_equals_reference(seed, most, far):
+    rng, grid = generator(seed), beta_grid()
+    paid, missed = rng.integers(0, most, (2, 3, 2)).astype(float)
+    shift, found = rng.integers(-far, far + 1, (3, 2)), []
+    first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
+    for kernel in KERNELS:
+        found.append(np.zeros((3, len(first))))
+        kernel.beta_evidence(paid, missed, first, second, grid.rising, shift, len(SPREADS), found[-1])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+def test_a_moved_centre_is_that_many_places_further_on(kernel):
+    grid = beta_grid()
+    first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
+    found = {}
+    for places in (0, 2, -40):
+        found[places] = np.zeros((1, len(first)))
+        shift = np.full((1, 1), places)
+        kernel.beta_evidence(
+            np.full((1, 1), 7.0), np.full((1, 1), 3.0), first, second, grid.rising, shift, len(SPREADS), found[places]
+        )  # fmt: skip
+    k = len(SPREADS)
+    np.testing.assert_allclose(found[2][0, : -2 * k], found[0][0, 2 * k :], rtol=1e-9)
+    np.testing.assert_allclose(found[-40][0], np.tile(found[0][0, :k], len(first) // k), rtol=1e-9)
 
 
 @given(seed=st.integers(0, 2**32 - 1), n_arms=st.integers(1, 20))

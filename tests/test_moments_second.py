@@ -174,7 +174,7 @@ def test_the_rank_counts_what_stands_out_of_half_the_difference_of_halves(rng):
     assert space.rank == (values > space.noise).sum()
     np.testing.assert_allclose(second_moments(log).second @ space.basis, space.basis * values[: space.rank], atol=1e-10)
     assert lmab.subspace(log, rank=12).rank == 12  # as many as rows there are
-    assert lmab.subspace(log, rank=2).noise is None
+    assert lmab.subspace(log, rank=2).noise == space.noise  # the rank is given, the noise is measured all the same
 
 
 def test_pure_noise_still_has_one_direction():
@@ -186,6 +186,23 @@ def test_pure_noise_still_has_one_direction():
         lmab.subspace(log[:3])
 
 
-def test_a_value_that_one_half_never_saw_leaves_no_noise():
+def test_a_value_that_one_half_never_saw_is_noise_too():
     log = lmab.Episodes.from_arrays([[0, 1]] * 6, [[0.0, 1.0]] * 5 + [[2.0, 1.0]])
-    assert lmab.subspace(log).noise == 0.0
+    halves = [second_moments(log[start::2], values=np.array([0.0, 1.0, 2.0])).second for start in (0, 1)]
+    assert lmab.subspace(log).noise == pytest.approx(np.linalg.norm((halves[0] - halves[1]) / 2, 2))
+
+
+def test_lemma_3_7_contexts_are_as_far_off_the_subspace_as_was_measured(rng):
+    """The measured delta_sub / sqrt(w_m) bounds every context's distance, and is of its size for the rare one."""
+    shares = []
+    for _ in range(10):
+        bandit = lmab.LatentBandit.bernoulli([0.1, 0.3, 0.6], lmab.random_bandit(3, 10, rng=rng).means)
+        log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=20_000, horizon=4, rng=rng)
+        space = lmab.subspace(log, rank=3)
+        table = bandit.rewards.table
+        off = np.abs(table - space.basis @ (space.basis.T @ table)).max(axis=0)
+        shares.append(off / [space.off_by(weight) for weight in bandit.weights])
+    assert np.max(shares) <= 1
+    assert np.mean(shares, axis=0)[0] > 0.05
+    with pytest.raises(ValueError, match="log of at least 4 episodes"):
+        lmab.subspace(log[:3], rank=1).off_by(0.5)

@@ -9,7 +9,7 @@ import pytest
 from planning_cases import small_bandit
 from seeds import generator
 
-from lmab import LatentBandit, Problem
+from lmab import LatentBandit, Problem, random_bandit
 from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe
 from lmab.planning.lookahead import lookahead_values
 
@@ -87,3 +87,19 @@ def test_rounds_never_promise_more_than_the_optimum_and_come_near(seed):
     assert found <= optimum + 1e-9
     assert found >= optimum - 0.02 * problem.scale
     assert all(len(new[1]) == 0 for new in Rounds(problem, generator(seed), lambda: True).run(sets, 50))
+
+
+def test_rounds_stop_between_steps_when_told():
+    problem = Problem.of(random_bandit(3, 6, kind="hard", rng=generator(1)), 4)
+    asked: list[int] = []
+
+    def stop() -> bool:  # once the beliefs are visited, after one backup
+        asked.append(1)
+        return len(asked) > problem.horizon
+
+    found = Rounds(problem, generator(0), stop).run(fixed_arms(problem), 20)
+    assert len(found[1][1]) > 0
+    assert [len(arms) for _, arms in found[2:]] == [0, 0]
+    assert all(
+        len(arms) > 0 for _, arms in Rounds(problem, generator(0), lambda: False).run(fixed_arms(problem), 20)[1:]
+    )

@@ -45,6 +45,35 @@ def test_masked_exact_policies_play_the_best_allowed_arm(seed):
             assert values[arm] == pytest.approx(values[allowed].max(), abs=1e-12)
 
 
+@pytest.mark.parametrize("step", range(4))
+def test_exact_values_at_every_step_are_the_optimal_ones(step):
+    for seed in range(4):
+        bandit, _ = small_bandit(seed)
+        policy = lmab.plan(bandit, horizon=4, method=Exact()).policy
+        rng = generator(seed)
+        arms, rewards = rng.integers(bandit.n_arms, size=step), rng.choice(bandit.rewards.values, size=step)
+        state = policy.start()
+        for arm, reward in zip(arms.tolist(), rewards.tolist(), strict=True):
+            state = policy.observe(state, arm, reward)
+        mass = bandit.weights * bandit.rewards.likelihood(arms, rewards).prod(axis=0)
+        np.testing.assert_allclose(policy.action_values(state)[0], optimal_values(bandit, mass, 4 - step), atol=1e-12)
+
+
+def test_exact_takes_as_many_states_as_it_says_and_no_fewer(bandit):
+    with pytest.raises(TooLarge, match=r"Exact would need (\d+) states") as refused:
+        lmab.plan(bandit, horizon=5, method=Exact(max_states=1))
+    needed = int(str(refused.value).split()[3])
+    with pytest.raises(TooLarge):
+        lmab.plan(bandit, horizon=5, method=Exact(max_states=needed - 1))
+    assert lmab.plan(bandit, horizon=5, method=Exact(max_states=needed)).status == "optimal"
+
+
+def test_defaults_of_the_planners():
+    assert Lookahead() == Lookahead(depth=1)
+    assert Certified() == Certified(gap=0.01, absolute=0.0, n_beliefs=300, seed=0, memory_limit=4e9)
+    assert Exact() == Exact(max_states=100_000_000)
+
+
 def test_masked_vector_policies_follow_their_action_values(bandit):
     policy = lmab.plan(bandit, horizon=5, method=Certified(gap=1e-6)).policy
     first = policy.act(policy.start())  # where the plan goes, its values are tight

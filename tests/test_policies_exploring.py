@@ -8,6 +8,7 @@ import pytest
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.evaluation import with_propensities
+from lmab.policies import unplayed
 from lmab.testing import check_policy
 
 BANDIT = lmab.LatentBandit.bernoulli(
@@ -58,6 +59,13 @@ def test_without_repeats_it_explores_arms_not_yet_played():
     np.testing.assert_allclose(np.sort(chances)[1:3], 0.5 / 3)
     episodes = lmab.simulate(BANDIT, policy, n_episodes=200, horizon=4, rng=0)
     assert all(len(set(episode.actions.tolist())) == 4 for episode in episodes)
+
+
+def test_arms_not_yet_played_and_what_is_left_where_none_is_allowed():
+    played = np.array([[True, False, False], [False, True, True]])
+    np.testing.assert_array_equal(unplayed(played, None), ~played)
+    allowed = np.array([[True, True, False], [False, True, False]])
+    np.testing.assert_array_equal(unplayed(played, allowed), [[False, True, False], [False, True, False]])
 
 
 @pytest.mark.parametrize("make", [lambda b: lmab.Uniform(4), lmab.Greedy, lmab.Thompson, lmab.MUCB])

@@ -11,8 +11,8 @@ from lmab.errors import InvalidArgument
 from lmab.status import Status
 
 FIRST = {"converged", "iteration limit", "optimal", "certified", "time limit", "heuristic", "interrupted"}
-NAMES = FIRST | {"memory limit"}
-UNFINISHED = {"iteration limit", "time limit", "memory limit", "interrupted"}
+NAMES = FIRST | {"memory limit", "unmatched"}
+UNFINISHED = {"iteration limit", "unmatched", "time limit", "memory limit", "interrupted"}
 
 
 def test_statuses_equal_the_strings_of_the_first_version():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab import theory
+from lmab.experiment.regimes import draw_regimes
+from lmab.model import wasserstein
 
 
 def test_regimes():
@@ -427,3 +430,102 @@ def test_bad_input(call, message):
 
 def test_value_gap_is_proposition_3_4():
     assert theory.value_gap(3, 0.5) == 4.5
+
+
+def test_normal_rewards_with_a_small_scale_lose_more_than_their_distance():
+    """Arm 0 whispers which of arms 1 and 2 pays. Where the whisper is turned round, the policy loses nearly 2 of 2."""
+    scale, whisper = 0.01, 0.025
+    told = NormalDist(0, scale).cdf(whisper)
+    loss = 2 * (2 * told - 1)
+    assert loss > theory.value_gap(2, 2 * whisper)  # the bound for rewards in [-1, 1] does not hold here
+    assert loss <= theory.gaussian_value_gap(2, 2 * whisper, scale)
+    assert theory.gaussian_value_gap(3, 0.1) == pytest.approx(2 * 9 * 0.1)
+    assert theory.gaussian_value_gap(3, 0.1, scale=5.0) == pytest.approx(2 * 9 * 0.1)  # means still earn
+    assert theory.gaussian_value_gap(3, 0.1, scale=0.5, reach=2.0) == pytest.approx(2 * 9 * 0.1 * 4)
+
+
+@pytest.mark.parametrize(("n_contexts", "horizon"), [(2, 2), (3, 2), (3, 4), (2, 3), (2, 9), (3, 5)])
+def test_remark_3_9_is_the_rate_of_the_gaussian_budget(n_contexts, horizon):
+    """Without its logarithms the number of episodes for moments grows as epsilon^-min(2H + 2, 4M - 2)."""
+    power = theory.gaussian_exponent(n_contexts, horizon)
+    assert power == (2 * horizon + 2 if horizon < 2 * n_contexts - 1 else 4 * n_contexts - 2)
+    rate = slope(lambda e: theory.gaussian_budget(n_contexts, 10, horizon, e).tensor_episodes, 1e-10, 1e-20)
+    assert rate == pytest.approx(-power, rel=0.03)
+
+
+def test_theorem_3_8_as_printed_lacks_the_number_of_moments():
+    printed, asked = theory.printed_moment_episodes(3, 4, 0.1), theory.budget(3, 10, 4, 0.1)
+    assert printed == pytest.approx(16 * math.log(30) * 24**4 / 0.01)
+    assert (f"{printed:.1e}", f"{asked.tensor_episodes:.1e}") == ("1.8e+09", "7.0e+14")
+    per_moment = asked.tensor_episodes / printed / asked.core_size**4
+    assert 1 < per_moment < 10  # what is left is the logarithm
+
+
+def test_regimes_of_figure_1():
+    kinds = theory.Regime
+    assert theory.regime(1, 50) is theory.regime(9, 1) is kinds.BANDIT
+    assert theory.regime(3, 4) is kinds.VALUES
+    assert theory.regime(3, 5) is kinds.PARAMETERS
+    assert [theory.regime(3, h, gamma=0.5) for h in (4, 35, 36)] == [kinds.VALUES, kinds.PARAMETERS, kinds.SEPARATED]
+    assert theory.regime(3, 79, gamma=0.5, n_arms=20) is kinds.SEPARATED
+    assert theory.regime(3, 80, gamma=0.5, n_arms=20) is kinds.CLUSTERS
+    assert theory.regime(20, 80, gamma=0.5, n_arms=20) is kinds.CLUSTERS  # fewer steps than separation asks for
+    assert draw_regimes().count("<svg") == 1
+    assert all(kind.value.split(":")[0] in draw_regimes() for kind in kinds)
+
+
+def test_lemma_c_3_shrinks_with_the_root_of_the_episodes():
+    def bound(n_episodes: float) -> float:
+        return theory.likelihood_variation(16, 3, 5, n_episodes, 0.1)
+
+    assert bound(1000) ** 2 * 1000 == pytest.approx(50 * math.log(16 * 5 * 1000) + math.log(10))
+    assert slope(bound, 1e30, 1e60) == pytest.approx(-0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lemma_c_3_holds_at_the_maximum_of_the_likelihood(seed):
+    """One core pair twice: all laws are known, and the fit's is within the bound of the true one (constant 1)."""
+    rng = np.random.default_rng(seed)
+    bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], rng.random((2, 2)))
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=400, horizon=2, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, rng=rng).bandit
+    laws = [moment(one.weights, one.rewards.table.T, 2) / 4 for one in (bandit, fit)]
+    variation = np.abs(laws[0] - laws[1]).sum()
+    assert variation <= theory.likelihood_variation(2, 2, 2, 400, 0.1)
+    gap = np.abs(moment(bandit.weights, bandit.means, 2) - moment(fit.weights, fit.means, 2)).max()
+    assert gap <= theory.moments_from_variation(2, 2, variation) + 1e-12
+    assert theory.moments_from_variation(3, 4, 0.5) == 40.5
+
+
+@pytest.mark.parametrize(("n_core", "horizon", "apart"), [(1, 2000, 0.6), (2, 4000, 0.6), (3, 9000, 0.9)])
+def test_lemma_c_4_sessions_show_their_context(n_core, horizon, apart):
+    rng = np.random.default_rng(0)
+    bound = theory.session_shows_context(n_core, horizon, apart)
+    nu = rng.random(n_core)
+    counts = rng.multinomial(horizon, np.full(n_core, 1 / n_core), size=2000)
+    close = np.abs(rng.binomial(counts, nu) / counts - nu) < apart / 8
+    assert 0 < bound <= close.all(axis=1).mean() + 0.01
+    one_arm = (1 - 2 * math.exp(-(0.5**2) * 2000 / 64)) * (1 - math.exp(-2000 / 16))
+    assert theory.session_shows_context(1, 2000, 0.5) == pytest.approx(one_arm)
+    assert theory.session_shows_context(4, 3, 0.1) == 0
+    assert theory.session_shows_context(4, horizon, 0.1) <= theory.session_shows_context(4, 2 * horizon, 0.1)
+
+
+def test_lemma_c_2_bounds_the_wasserstein_distance():
+    """Weights off by epsilon w_min and core values off by 2 epsilon: W is at most 3 epsilon."""
+    rng, epsilon, weights = np.random.default_rng(1), 0.02, np.array([0.2, 0.3, 0.5])
+    for _ in range(20):
+        core = rng.random((3, 5))
+        off = rng.uniform(-1, 1, 3)
+        others = weights + epsilon * 0.2 * (off - off.mean()) / 2
+        close = core + 2 * epsilon * rng.uniform(-1, 1, core.shape)
+        assert wasserstein(weights, core, others, close) <= 3 * epsilon
+        assert wasserstein(weights, core, others, close) == pytest.approx(wasserstein(others, close, weights, core))
+
+
+def test_the_metric_of_section_2_3_on_a_known_case():
+    assert wasserstein([0.5, 0.5], [[0.0, 0.0], [1.0, 0.4]], [0.25, 0.75], [[0.0, 0.1], [1.0, 0.0]]) == pytest.approx(
+        0.25 * 0.1 + 0.25 * 1.0 + 0.5 * 0.4
+    )
+    with pytest.raises(ValueError, match="other_points must have 2 columns, got 1"):
+        wasserstein([1.0], [[0.0, 1.0]], [1.0], [[0.0]])

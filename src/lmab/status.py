@@ -31,6 +31,12 @@ class Status(StrEnum):
     ITERATION_LIMIT = (
         "iteration limit", "The limit on iterations was reached before convergence: allow more of them.", False,
     )  # fmt: skip
+    UNMATCHED = (
+        "unmatched",
+        "No parameters were found whose moments are the measured ones within their errors: allow more types or "
+        "restarts, and check that arms were chosen without looking at the session's own rewards.",
+        False,
+    )
     OPTIMAL = "optimal", "No policy earns more.", True
     CERTIFIED = "certified", "The gap that was asked for is proved.", True
     TIME_LIMIT = (

@@ -1,15 +1,14 @@
 """The paper's sample sizes, accuracies and bounds as functions.
 
 Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice. Numbers
-beyond the numeric range are infinite. Four misprints are corrected: the exponent of Lemma 3.3 is +1/(2M - 1);
-the second bound of equation (valid_param_2) has no minus sign; the second moment of uniform play divided by N is
-M2 / A^2; the Gaussian second moment must be symmetrised (the last two concern `lmab.subspace`).
+beyond the numeric range are infinite. Misprints are corrected; docs/moments.md lists them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -37,6 +36,32 @@ class Budget:
     def total(self) -> float:
         """Episodes of both phases."""
         return self.subspace_episodes + self.tensor_episodes
+
+
+class Regime(StrEnum):
+    """What kind of problem a number of contexts and a horizon make (Figure 1)."""
+
+    BANDIT = "one bandit: H = 1 or M = 1"
+    CLUSTERS = "sessions show their context: H >= A / gamma^2"
+    SEPARATED = "polynomial by separation: H >= M^2 / gamma^2"
+    PARAMETERS = "contexts can be learned: H >= 2M - 1"
+    VALUES = "only values can be learned: H < 2M - 1"
+
+
+def regime(n_contexts: int, horizon: int, *, n_arms: int | None = None, gamma: float | None = None) -> Regime:
+    """The regime of Figure 1; constants and logarithms are left out, as they are there.
+
+    With `gamma`, a separation of the contexts, sessions of M^2 / gamma^2 steps make the number of sessions polynomial
+    (appendix C); with `n_arms` too, sessions of A / gamma^2 steps can be clustered one by one (section 1.2).
+    """
+    if n_contexts == 1 or horizon == 1:
+        return Regime.BANDIT
+    if gamma is not None:
+        if n_arms is not None and horizon >= n_arms / gamma**2:
+            return Regime.CLUSTERS
+        if horizon >= n_contexts**2 / gamma**2:
+            return Regime.SEPARATED
+    return Regime.PARAMETERS if identifiable(n_contexts, horizon) else Regime.VALUES
 
 
 def identifiable(n_contexts: int, horizon: int) -> bool:
@@ -114,6 +139,22 @@ def gaussian_budget(
     )  # fmt: skip
 
 
+def printed_moment_episodes(
+    n_contexts: int, horizon: int, epsilon: float, *, n_values: int = 2, eta: float = 0.1
+) -> float:
+    """The second term of Theorem 3.8 for H < 2M - 1 as printed: H^2 log(M / eta) (2 M Z^2)^H / epsilon^2.
+
+    It lacks n^H, the number of multi-indices, each of which Algorithm 1 measures; `budget` counts them.
+    """
+    weight = math.log(n_contexts / eta) * horizon**2 / epsilon**2
+    return weight * _power(2 * n_contexts * n_values**2, horizon)
+
+
+def gaussian_exponent(n_contexts: int, horizon: int) -> int:
+    """The power of 1/epsilon in the number of episodes with normal rewards: min(2H + 2, 4M - 2) (Remark 3.9)."""
+    return min(2 * horizon + 2, 4 * n_contexts - 2)
+
+
 def gaussian_grid(horizon: int, epsilon: float) -> Float[Array, "Z"]:
     """The grid of appendix B.2: from -4 sqrt(log(H / epsilon)) upwards in steps of epsilon / H^2."""
     start, size = _grid(horizon, epsilon)
@@ -124,6 +165,32 @@ def likelihood_episodes(core_size: int, n_contexts: int, horizon: int, delta: fl
     """Smallest N with N >= n^min(2H+1, 4M-1) log(N / eta) / delta^2 (Lemma 4.1)."""
     factor = _power(core_size, min(2 * horizon + 1, 4 * n_contexts - 1)) * _power(delta, -2)
     return _solve_log(factor, eta)
+
+
+def likelihood_variation(core_size: int, n_contexts: int, horizon: int, n_episodes: float, eta: float) -> float:
+    """How far the law of core plays at the maximum of the likelihood is from the true one (Lemma C.3).
+
+    It is sqrt((p log(n H N) + log(1 / eta)) / N) with p = n M + M - 1 parameters, where the paper prints n + M and then
+    n. Lemmas 4.1 and C.2 follow from it.
+    """
+    n_parameters = core_size * n_contexts + n_contexts - 1
+    return math.sqrt((n_parameters * math.log(core_size * horizon * n_episodes) + math.log(1 / eta)) / n_episodes)
+
+
+def moments_from_variation(core_size: int, order: int, variation: float) -> float:
+    """How well moments of an order agree when laws of core plays differ by `variation`: n^l times it (Lemma 4.1)."""
+    return _power(core_size, order) * variation
+
+
+def session_shows_context(core_size: int, horizon: int, apart: float) -> float:
+    """Least probability that a session's core plays are within apart / 8 of its own context everywhere (Lemma C.4).
+
+    Contexts are `apart` on some core pair. An arm is played at least H / (2n) times but for exp(-H / (16 n)), and is
+    then within apart / 8 but for 2 exp(-apart^2 H / (64 n)); the paper prints the second without the factor 2.
+    """
+    close = max(1 - 2 * math.exp(-(apart**2) * horizon / (64 * core_size)), 0.0)
+    enough = 1 - math.exp(-horizon / (16 * core_size))
+    return max(1 - core_size * (1 - close * enough), 0.0)
 
 
 def separated_horizon(
@@ -168,8 +235,20 @@ def off_subspace(moment_error: float, weight: float) -> float:
 
 
 def value_gap(horizon: int, distance: float) -> float:
-    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4)."""
+    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4).
+
+    Rewards are in [-1, 1]. The distance is that of reward probabilities. For normal rewards see `gaussian_value_gap`.
+    """
     return horizon**2 * distance
+
+
+def gaussian_value_gap(horizon: int, distance: float, scale: float = 1.0, reach: float = 1.0) -> float:
+    """Largest difference between a policy's values on two bandits with normal rewards (appendix B.3).
+
+    `distance` is that of the means, which lie in [-reach, reach]. The paper has scale 1 and reach 1. A smaller scale
+    makes sessions easier to tell apart: the histories differ by distance / scale, and the values by what that costs.
+    """
+    return 2 * horizon**2 * distance * max(1.0, reach / scale)
 
 
 def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:

@@ -11,7 +11,7 @@ import typer
 from .. import __version__
 from .._kernel import on_compilation
 from ..errors import LmabError, first_line
-from . import budget, demo, evaluate, fit, learn, plan, report, reproduce, simulate
+from . import budget, demo, evaluate, fit, learn, plan, refit, report, reproduce, serve, simulate
 from .output import announce_compilation, error
 
 app = typer.Typer(
@@ -45,6 +45,8 @@ COMMANDS = (
     plan.plan,
     evaluate.evaluate,
     learn.learn,
+    serve.serve,
+    refit.refit,
     report.report,
     reproduce.reproduce,
 )

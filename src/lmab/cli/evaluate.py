@@ -11,13 +11,14 @@ import typer
 from ..checks import check_writable
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..evaluation import Certificate, LogEvidence, LogValue, certify, value_of, weigh
+from ..evaluation import METHODS, Certificate, LogEvidence, LogValue, certify, value_of, weigh
 from ..model import LatentBandit
 from ..planning import policy_of
 from ..policies import Policy
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, Seed, estimate_behind, load_model, load_planned
 from .output import note, say, show_json, show_table
+from .verdicts import check_summary, tell_check
 
 
 @with_columns
@@ -45,7 +46,7 @@ def evaluate(
     chosen = policy_of(planned)
     steps = _horizon(chosen, horizon)
     bandit = None if model is None else load_model(model)
-    summary: dict[str, Any] = {"policy": str(policy), "horizon": steps}
+    summary: dict[str, Any] = {"policy": str(policy), "horizon": steps, "check": check_summary(planned)}
     if bandit is not None:
         summary["model"] = _on_model(chosen, bandit, steps, rng, quiet=as_json)
     if logs is not None:
@@ -60,6 +61,8 @@ def evaluate(
         summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)
     if as_json:
         show_json(summary)
+    elif certified is None:  # the certificate says it, too
+        tell_check(planned)
 
 
 def _require_something(logs: Path | None, model: Path | None, certified: Path | None, saved: Path | None) -> None:
@@ -96,10 +99,7 @@ def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet:
     if not quiet:
         _show_evidence(evidence, values, logged, confidence)
     return {
-        "estimates": {
-            name: None if value is None else {**vars(value), "per_step": value.per_step.tolist()}
-            for name, value in values.items()
-        },
+        "estimates": {name: None if value is None else _plain(value) for name, value in values.items()},
         "logged": logged,
         "sessions": int(evidence.n_reached[0]),
         "effective_sizes": evidence.effective_sizes.tolist(),
@@ -108,11 +108,14 @@ def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet:
     }
 
 
+def _plain(value: LogValue) -> dict[str, Any]:
+    """For JSON, which knows no NaN."""
+    known = value.interval is not None
+    return {**vars(value), "stderr": value.stderr if known else None, "per_step": value.per_step.tolist()}
+
+
 def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], logged: float, confidence: float) -> None:
-    rows = [
-        [name, "-", "-"] if value is None else [name, f"{value.mean:.4f}", "{:.4f} to {:.4f}".format(*value.interval)]
-        for name, value in values.items()
-    ]
+    rows = [[name, *_shown(name, value)] for name, value in values.items()]
     rows.append(["the log's own policy", f"{logged:.4f}", ""])
     show_table("Reward of a session", ["estimate", "value", f"{confidence:.0%} interval"], rows)
     sizes = ", ".join(f"{size:,.0f}" for size in evidence.effective_sizes)
@@ -121,6 +124,15 @@ def _show_evidence(evidence: LogEvidence, values: dict[str, LogValue | None], lo
         note("the log cannot tell by itself what this policy earns:")
     for remark in evidence.notes:
         note(remark)
+
+
+def _shown(name: str, value: LogValue | None) -> tuple[str, str]:
+    """A value and its interval; where there is none, why."""
+    if value is None:
+        missing = "no model given" if name == METHODS[2] else "fewer than 2 sessions agree"
+        return "none", missing
+    interval = "withheld" if value.interval is None else "{:.4f} to {:.4f}".format(*value.interval)
+    return f"{value.mean:.4f}", interval
 
 
 def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) -> dict[str, Any]:
@@ -136,6 +148,9 @@ def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) 
         "value": certificate.value,
         "optimum": certificate.optimum,
         "regret": certificate.regret,
+        "gain": certificate.gain,
+        "sure": certificate.sure,
+        "verdict": certificate.verdict.sentence,
         "planning_gap": certificate.planning_gap,
         "confidence": certificate.confidence,
         "sentence": certificate.sentence,

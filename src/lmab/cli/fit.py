@@ -64,11 +64,11 @@ def fit(
     Example: lmab fit logs.parquet --episode session --action item --reward click
     """
     check_writable(output)
-    number, rng = n_contexts(contexts), np.random.default_rng(seed)
+    number, strength, rng = n_contexts(contexts), _prior(prior), np.random.default_rng(seed)
     episodes = columns.read(log)
     _require_types(episodes, number, rewards, columns)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, EM(prior=_prior(prior), restarts=restarts), rng)
+        estimate = _estimate(episodes, number, rewards, EM(prior=strength, restarts=restarts), rng)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             raise Stopped(f"stopped: the best model so far is written to {output}, without the checks")
@@ -89,7 +89,9 @@ def _prior(text: str) -> float | str:
     try:
         return text if text == "learned" else float(check_value("--prior", float(text), NOT_NEGATIVE))
     except ValueError:
-        raise InvalidArgument(f"--prior must be 'learned' or a number of at least 0, got {text!r}") from None
+        raise typer.BadParameter(
+            f"must be learned or a number of at least 0, got {text!r}", param_hint="--prior"
+        ) from None
 
 
 def _require_types(episodes: Episodes, number: int | str, rewards: str | None, columns: Columns) -> None:

@@ -13,6 +13,7 @@ from ..model import LatentBandit
 from ..planning import Certified, Plan
 from .inputs import Json, bandit_of, load_fitted
 from .output import progress, say, show_json
+from .verdicts import check_summary, tell_check
 from .words import at_the_door
 
 
@@ -43,9 +44,12 @@ def plan(
         show_json(summary)
         return
     say(at_the_door(made.message))
-    bounds = f"at least {made.lower:.4f}; no policy earns more than {made.upper:.4f}"
-    say(f"On this model a session is proved to earn {bounds}.")
+    say(
+        f"On this model a session is proved to earn at least {made.lower:.4f}; "
+        f"no policy earns more than {made.upper:.4f}."
+    )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
+    tell_check(made)
     say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
 
 
@@ -60,4 +64,5 @@ def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:
         "gap": made.gap,
         "fixed": bandit.best_fixed(made.horizon, made.repeats),
         "first_arm": bandit.label(made.policy.act_on([])),
+        "check": check_summary(made),
     }

@@ -58,6 +58,7 @@ def report(
         episodes=None if logs is None else columns.read(logs, arms_of=bandit),
         certificate=found,
         curve=fitted.curve if isinstance(fitted, Estimate) else None,
+        check=fitted.check if isinstance(fitted, Estimate) else None,
         time_limit=time_limit,
         settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
     )
@@ -105,8 +106,10 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
     worth = contents.worth
     if as_json:
         values = {"fixed": worth.fixed, "policy": worth.policy.mean, "upper": worth.upper, "known": worth.known}
-        show_json({"output": str(output), "horizon": contents.horizon, **values})
+        verdict = {"sure": contents.verdict.sure, "verdict": contents.verdict.sentence}
+        show_json({"output": str(output), "horizon": contents.horizon, **values, **verdict})
         return
     say(f"The best fixed choice earns {worth.fixed:.4g}, this policy {worth.policy.mean:.4g}.")
     say(f"No policy earns more than {worth.upper:.4g}.")
+    say(contents.verdict.sentence)
     say(f"Report written to {output.resolve()}")

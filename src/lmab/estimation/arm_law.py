@@ -3,8 +3,9 @@
 Two values: the mean of an arm in a context is Beta(k c, k (1 - c)) with centre c and strength k = 1 / (s^2 c (1 - c)),
 so that s is about the arm's spread over contexts in logits. Both c and s lie on grids, where what an arm paid has a
 closed form (beta-binomial). The law of the centres is a beta law; the law of the spreads says that all arms are
-alike, or that a share of *telling* arms stands among others. More values are split in halves again and again, and
-every split has laws of its own. Normal rewards have a normal centre and a normal spread instead.
+alike, or that a share of *telling* arms stands among others. More values are split in halves again and again; every
+split has laws of its own, and a centre that moves with the split before. Normal rewards have a normal centre and a
+normal spread instead.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from .._kernel import kernel
 from .._shapes import Array, Float, Integer
 
 SPREADS = np.array([0.1, 0.2, 0.4, 0.7, 1.1, 1.6, 2.4, 3.6])  # in logits; normal rewards: in their own deviation
-_CENTRES = 1 / (1 + np.exp(-np.linspace(-5.5, 5.5, 31)))
+_LOGITS = np.linspace(-5.5, 5.5, 31)
+_CENTRES, _STEP = 1 / (1 + np.exp(-_LOGITS)), float(_LOGITS[1] - _LOGITS[0])
 _TILT = 0.0  # of the prior of the spread laws to wide ones; 2 was worse on sparse rewards, and no better elsewhere
-_STRENGTHS = (0.2, 1e5)  # least and most pseudo-plays
+STRENGTHS = (0.2, 1e5)  # least and most pseudo-plays
 _TABLE = 1024  # plays up to which rising factorials are looked up
 _LEAST = 1e-9  # probabilities never fall below
+_STEEPEST = 2.0  # slope of one split's logit on that of the split before
+_FRESH = 8  # contexts drawn of each arm to see how its mean reward varies, where there are more than two values
+_FIRST, _EVERY = 10, 2  # the laws are drawn in the first sweeps and then in every second one: they move slowly
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +46,7 @@ class BetaGrid:
 def beta_grid() -> BetaGrid:
     """The grid that every split of values uses."""
     centre, spread = (axis.ravel() for axis in np.meshgrid(_CENTRES, SPREADS, indexing="ij"))
-    strength = np.clip(1 / (spread**2 * centre * (1 - centre)), *_STRENGTHS)
+    strength = np.clip(1 / (spread**2 * centre * (1 - centre)), *STRENGTHS)
     shapes = np.stack([strength * centre, strength * (1 - centre), strength])
     steps = np.log(shapes[:, None, :] + np.arange(_TABLE)[:, None])
     rising = np.concatenate([np.zeros((3, 1, len(centre))), np.cumsum(steps, axis=1)], axis=1)
@@ -69,6 +74,11 @@ def spread_laws() -> tuple[Float[Array, "L K"], Float[Array, "L"]]:
     return np.maximum(laws, 1e-12), np.log(prior / prior.sum())
 
 
+def due(sweep: int) -> bool:
+    """Whether sweep number `sweep` draws the laws and every arm's centre and spread; every sweep draws the rewards."""
+    return sweep < _FIRST or sweep % _EVERY == 0
+
+
 @dataclass(frozen=True)
 class Split:
     """Values `first` to `middle` - 1 on one side, `middle` to `last` - 1 on the other."""
@@ -76,6 +86,10 @@ class Split:
     first: int
     middle: int
     last: int
+
+    def counts(self, counts: Float[Array, "A Z M"]) -> tuple[Float[Array, "A M"], Float[Array, "A M"]]:
+        """How often a value of the upper and of the lower side was paid."""
+        return counts[:, self.middle : self.last].sum(axis=1), counts[:, self.first : self.middle].sum(axis=1)
 
 
 def splits(n_values: int) -> list[Split]:
@@ -91,60 +105,128 @@ def splits(n_values: int) -> list[Split]:
 
 
 class CategoricalArms:
-    """The part of a Gibbs chain that knows arms with rewards on Z values: the two laws of every split."""
+    """The part of a Gibbs chain that knows arms with rewards on Z values: the two laws of every split.
 
-    def __init__(self, n_arms: int, n_values: int) -> None:
-        self._grid, self._splits = beta_grid(), splits(n_values)
+    Arms that pay more at one split pay more at the next ones: the centre of a split moves with the share of the split
+    before it, by a slope that is learned in the first sweeps. Without this, good arms would be taken for worse ones.
+    """
+
+    def __init__(self, n_arms: int, values: Float[Array, "Z"]) -> None:
+        self._grid, self._splits, self._values = beta_grid(), splits(len(values)), values
         self._laws = [np.array([5, len(self._grid.centre_laws) // 2]) for _ in self._splits]
-        self.centre = np.empty((len(self._splits), n_arms))
-        self.strength = np.empty((len(self._splits), n_arms))
+        self._parents = [_parent(self._splits, split) for split in self._splits]
+        self._slopes = np.zeros(len(self._splits))
+        self._choice = np.zeros((len(self._splits), n_arms), np.int64)  # of (centre, spread)
+        self._sweep = -1
 
     def draw(self, counts: Float[Array, "A Z M"], rng: np.random.Generator) -> Float[Array, "A Z M"]:
         """Laws, every arm's centre and strength, then probabilities, given how often each value was paid."""
-        result = np.ones(counts.shape)
+        self._sweep += 1
+        shares: list[Float[Array, "A M"]] = []
         for i, split in enumerate(self._splits):
-            paid = counts[:, split.middle : split.last].sum(axis=1)
-            missed = counts[:, split.first : split.middle].sum(axis=1)
-            strength, centre = self._draw_split(i, paid, missed, rng)
-            share = rng.beta(paid + (strength * centre)[:, None], missed + (strength * (1 - centre))[:, None])
-            share = np.clip(share, _LEAST, 1 - _LEAST)
+            paid, missed = split.counts(counts)
+            parent = self._parents[i]
+            if self._sweep < _FIRST and parent is not None:
+                self._slopes[i] = _slope(*self._splits[parent].counts(counts), paid, missed)
+            shift = self._shift(i, shares, paid.shape)
+            if due(self._sweep):
+                self._draw_split(i, paid, missed, shift, rng)
+            strength, centre = self._moved(i, shift)
+            shares.append(_beta(paid + strength * centre, missed + strength * (1 - centre), rng))
+        return self._joined(shares, counts.shape)
+
+    def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
+        """Mean and inverse strength of the Dirichlet prior nearest to what is known of each arm now.
+
+        Two values: the beta prior itself. Of more values, the strength that would give the mean reward the variance
+        that it has over contexts is low, because the values move together; the one that would give it to the
+        probabilities is high. Either alone fits worse than the geometric mean of the two.
+        """
+        if len(self._values) == 2:
+            centre, strength = self._grid.centre[self._choice[0]], self._grid.strength[self._choice[0]]
+            return np.stack([1 - centre, centre], axis=1), 1 / strength
+        n_arms = self._choice.shape[1]
+        shares: list[Float[Array, "A M"]] = []
+        for i in range(len(self._splits)):
+            strength, centre = self._moved(i, self._shift(i, shares, (n_arms, _FRESH)))
+            shares.append(_beta(strength * centre, strength * (1 - centre), rng))
+        fresh = self._joined(shares, (n_arms, len(self._values), _FRESH))
+        mean = fresh.mean(axis=2)
+        by_value = _inverse(fresh.var(axis=2, ddof=1).sum(axis=1), (mean * (1 - mean)).sum(axis=1))
+        rewards = np.einsum("azm,z->am", fresh, self._values)
+        by_mean = _inverse(rewards.var(axis=1, ddof=1), mean @ self._values**2 - (mean @ self._values) ** 2)
+        return mean, np.sqrt(by_value * by_mean)
+
+    def _shift(self, i: int, shares: list[Float[Array, "A M"]], shape: tuple[int, ...]) -> Integer[Array, "A M"]:
+        """By how many places of the grid the centre of split i moves, given the shares of the splits before."""
+        parent = self._parents[i]
+        if parent is None:
+            return np.zeros(shape, np.int64)
+        moves = self._slopes[i] * np.log(shares[parent] / (1 - shares[parent])) / _STEP
+        return np.rint(moves).astype(np.int64)
+
+    def _moved(self, i: int, shift: Integer[Array, "A M"]) -> tuple[Float[Array, "A M"], Float[Array, "A M"]]:
+        """Strength and centre of every arm in every context."""
+        centre, spread = np.divmod(self._choice[i], len(SPREADS))
+        place = np.clip(centre[:, None] + shift, 0, len(_CENTRES) - 1) * len(SPREADS) + spread[:, None]
+        return self._grid.strength[place], self._grid.centre[place]
+
+    def _joined(self, shares: list[Float[Array, "A M"]], shape: tuple[int, ...]) -> Float[Array, "A Z M"]:
+        result = np.ones(shape)
+        for split, share in zip(self._splits, shares, strict=True):
             result[:, split.middle : split.last] *= share[:, None]
             result[:, split.first : split.middle] *= 1 - share[:, None]
         return result
 
     def _draw_split(
-        self, i: int, paid: Float[Array, "A M"], missed: Float[Array, "A M"], rng: np.random.Generator
-    ) -> tuple[Float[Array, "A"], Float[Array, "A"]]:
+        self,
+        i: int,
+        paid: Float[Array, "A M"],
+        missed: Float[Array, "A M"],
+        shift: Integer[Array, "A M"],
+        rng: np.random.Generator,
+    ) -> None:
         grid, kernels = self._grid, kernel("gibbs")
         evidence = np.zeros((len(paid), len(grid.centre)))
         first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
-        kernels.beta_evidence(paid, missed, first, second, grid.rising, evidence)
-        choice = np.empty(len(paid), np.int64)
-        uniforms = rng.random(2 + len(paid))
+        kernels.beta_evidence(paid, missed, first, second, grid.rising, shift, len(SPREADS), evidence)
         kernels.laws(
-            evidence, grid.centre_laws, grid.spread_laws, grid.log_prior, self._laws[i], uniforms, choice
+            evidence, grid.centre_laws, grid.spread_laws, grid.log_prior, self._laws[i], rng.random(2 + len(paid)),
+            self._choice[i],
         )  # fmt: skip
-        self.centre[i], self.strength[i] = grid.centre[choice], grid.strength[choice]
-        return self.strength[i], self.centre[i]
 
 
-def dirichlet(
-    centre: Float[Array, "Y A"], strength: Float[Array, "Y A"], n_values: int
-) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
-    """Mean and strength of the Dirichlet prior nearest to independent beta priors of the Z - 1 splits.
+def _inverse(variance: Float[Array, "A"], most: Float[Array, "A"]) -> Float[Array, "A"]:
+    """One over the strength of a Dirichlet law under which something has `variance`; `most` is that of strength 0."""
+    return np.maximum(variance / np.maximum(most - variance, 1e-3 * most + 1e-300), 1 / STRENGTHS[1])
 
-    It has the same means and the same variance, summed over the values; two values: the beta prior itself.
-    """
-    mean, square = np.ones((centre.shape[1], n_values)), np.ones((centre.shape[1], n_values))
-    if n_values == 1:
-        return mean, np.ones(len(mean))  # nothing can be paid but the one value
-    for c, k, split in zip(centre, strength, splits(n_values), strict=True):
-        spread = c * (1 - c) / (k + 1)
-        for side, share in ((slice(split.middle, split.last), c), (slice(split.first, split.middle), 1 - c)):
-            mean[:, side] *= share[:, None]
-            square[:, side] *= (share**2 + spread)[:, None]
-    variance = (square - mean**2).sum(axis=1)
-    return mean, np.clip((mean * (1 - mean)).sum(axis=1) / variance - 1, *_STRENGTHS)
+
+def _parent(known: list[Split], split: Split) -> int | None:
+    """The split of which `split` divides a side."""
+    inside = [
+        i for i, other in enumerate(known) if other != split and other.first <= split.first < split.last <= other.last
+    ]
+    return inside[-1] if inside else None
+
+
+def _slope(
+    paid_before: Float[Array, "A M"],
+    missed_before: Float[Array, "A M"],
+    paid: Float[Array, "A M"],
+    missed: Float[Array, "A M"],
+) -> float:
+    """How the logit of a split's share moves with that of the split before, over all arms and contexts."""
+    x, y = np.log((paid_before + 0.5) / (missed_before + 0.5)), np.log((paid + 0.5) / (missed + 0.5))
+    weight = paid + missed
+    total = weight.sum()
+    if total <= 0:
+        return 0.0
+    x, y = x - (weight * x).sum() / total, y - (weight * y).sum() / total
+    return float(np.clip((weight * x * y).sum() / max((weight * x * x).sum(), 1e-12), -_STEEPEST, _STEEPEST))
+
+
+def _beta(first: Float[Array, "A M"], second: Float[Array, "A M"], rng: np.random.Generator) -> Float[Array, "A M"]:
+    return np.clip(rng.beta(first, second), _LEAST, 1 - _LEAST)
 
 
 class GaussianArms:
@@ -160,11 +242,22 @@ class GaussianArms:
         self._state = [5, len(self._places) // 2]
         self.centre: Float[Array, "A"] = np.empty(0)
         self.variance: Float[Array, "A"] = np.empty(0)
+        self._sweep = -1
 
     def draw(
         self, plays: Float[Array, "A M"], sums: Float[Array, "A M"], scale: float, rng: np.random.Generator
     ) -> Float[Array, "A M"]:
         """Laws, every arm's centre and spread, then means, given plays and sums of rewards."""
+        self._sweep += 1
+        if due(self._sweep):
+            self._draw_laws(plays, sums, scale, rng)
+        weight = plays / scale**2 + 1 / self.variance[:, None]
+        best = (sums / scale**2 + (self.centre / self.variance)[:, None]) / weight
+        return best + rng.standard_normal(plays.shape) / np.sqrt(weight)
+
+    def _draw_laws(
+        self, plays: Float[Array, "A M"], sums: Float[Array, "A M"], scale: float, rng: np.random.Generator
+    ) -> None:
         logs, precision, centre = self._summaries(plays, sums, scale)  # each (A, K)
         logs = logs[:, :, None] + _normal(centre[:, :, None], self._places, self._deviations, precision[:, :, None])
         by_law = np.exp(np.maximum(logs - logs.max(axis=(1, 2), keepdims=True), -80.0))
@@ -178,9 +271,6 @@ class GaussianArms:
         mean = (own * centre[arms, k] + self._places[law] / self._deviations[law] ** 2) / total
         self.centre = mean + rng.standard_normal(len(arms)) / np.sqrt(total)
         self.variance = self._spreads[k] ** 2
-        weight = plays / scale**2 + 1 / self.variance[:, None]
-        best = (sums / scale**2 + (self.centre / self.variance)[:, None]) / weight
-        return best + rng.standard_normal(plays.shape) / np.sqrt(weight)
 
     def _draw_spread_law(self, by_spread: Float[Array, "A K"], rng: np.random.Generator) -> Float[Array, "K"]:
         scores = np.log(np.einsum("ak,lk->al", by_spread, self._spread_laws)).sum(axis=0)

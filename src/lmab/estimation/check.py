@@ -70,6 +70,11 @@ class Check:
     calibration: Calibration
 
     @property
+    def agrees(self) -> bool:
+        """Held-out sessions confirm the types: one type and unrelated arms both predict them worse."""
+        return self.over_one_type.sure and self.over_independent_arms.sure
+
+    @property
     def verdict(self) -> str:
         """The answer, with its number."""
         one, arms = self.over_one_type, self.over_independent_arms

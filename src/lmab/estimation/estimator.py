@@ -73,6 +73,8 @@ def estimate(
         _warn(misfit(result.bandit, episodes))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
+    if result.status is Status.UNMATCHED:
+        _warn([f"the estimate does not match the moments: {result.message}"])
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
 
 

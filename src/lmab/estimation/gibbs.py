@@ -50,7 +50,7 @@ class Draws:
 
 def run(observations: Observations, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule) -> Draws:
     """Short chains from `bandit`; the prior of an arm is its mean centre and the harmonic mean of its strengths."""
-    weights, rewards, centre, inverse = [], [], [], []
+    weights, rewards, likely = [], [], []
     for own in rng.spawn(schedule.chains):
         chain = observations.chain(bandit)
         for sweep in range(schedule.burn + schedule.keep * schedule.thin):
@@ -58,9 +58,9 @@ def run(observations: Observations, bandit: LatentBandit, *, rng: np.random.Gene
             if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
                 weights.append(chain.weights)
                 rewards.append(chain.rewards)
-                centre.append(chain.centre.copy())
-                inverse.append(chain.inverse_strength)
-    prior = chain.prior(np.mean(centre, axis=0), 1 / np.mean(inverse, axis=0))
+                likely.append(chain.likely(own))
+    centres, inverses = zip(*likely, strict=True)
+    prior = chain.prior(np.mean(centres, axis=0), 1 / np.mean(inverses, axis=0))
     return Draws(np.stack(weights), tuple(rewards), prior)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,8 @@ from ..moments import CoreMoments, Design
 _MAX_EVALUATIONS = 200
 _LOGIT_RANGE = 6.0
 _JITTER = 0.3  # spread of the starts around the first moments
+_FIRMER = (1.0, 30.0, 1000.0)  # what leaving the bounds costs, in turns, until it is negligible
+NEGLIGIBLE = 1e-3  # a probability that is this far beyond its bounds keeps them
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +26,7 @@ class Fit:
     cost: float  # half the sum of squared, weighted residuals
     residual: float  # the largest one, not weighted
     largest_error: float  # the largest one in standard errors
+    beyond: float  # how far the reconstruction leaves the bounds of equation (valid_param_2)
     point: Float[Array, "p"]
     converged: bool
 
@@ -33,13 +36,16 @@ class Matching:
     """Find weights and core values whose moments are the measured ones.
 
     A point holds M - 1 logits of the weights and the core values (n, M). Residuals are divided by their standard
-    errors; further ones keep the reconstruction within `slack` of probabilities, equation (valid_param_2).
+    errors; further ones keep the reconstruction of a context of weight w within slack / sqrt(w) of probabilities,
+    equation (valid_param_2). They cost more and more until the bounds are kept, so the bounds are not traded for
+    moments.
     """
 
     tensors: tuple[CoreMoments, ...]
     design: Design
     n_contexts: int
-    slack: float
+    slack: float  # 2 sqrt(M) delta_sub of the equation
+    firmness: float = 1.0
 
     @property
     def n_core(self) -> int:
@@ -74,8 +80,8 @@ class Matching:
 
     @cached_property
     def _penalty(self) -> float:
-        """Weight of a constraint: leaving the bounds everywhere costs as much as one moment that is off as far."""
-        return float(np.median(self._scales) / np.sqrt(len(self._transform)))
+        """Weight of a constraint: at firmness 1 leaving all bounds costs as much as one moment that is off as far."""
+        return float(self.firmness * np.median(self._scales) / np.sqrt(len(self._transform)))
 
     def random_start(self, rng: np.random.Generator) -> Float[Array, "p"]:
         low, high = self._bounds
@@ -92,7 +98,15 @@ class Matching:
         return np.concatenate([logits, np.clip(fit.point[self.n_contexts - 1 :], low + margin, high - margin)])
 
     def solve(self, start: Float[Array, "p"], w_min: float) -> Fit:
-        """Least squares from one start."""
+        """Least squares from one start, with firmer bounds while they are left."""
+        for firmness in _FIRMER:
+            fit = replace(self, firmness=firmness)._solve(start, w_min)
+            if fit.beyond <= NEGLIGIBLE:
+                break
+            start = self.restart(fit)
+        return fit
+
+    def _solve(self, start: Float[Array, "p"], w_min: float) -> Fit:
         from scipy.optimize import least_squares
 
         low, high = (np.repeat(bound, self.n_contexts) for bound in self._bounds)
@@ -107,10 +121,11 @@ class Matching:
         )
         weights, core = self.unpack(answer.x, w_min)
         errors = np.abs(self._moments(weights, core) - self._measured)
-        weighted = errors * self._scales
+        beyond = np.abs(self._violations(weights, core)[0]).max(initial=0.0)
         return Fit(
-            weights, core, float(answer.cost), float(errors.max()), float(weighted.max()), answer.x, answer.status > 0
-        )
+            weights, core, float(answer.cost), float(errors.max()), float((errors * self._scales).max()),
+            float(beyond), answer.x, answer.status > 0,
+        )  # fmt: skip
 
     def unpack(self, point: Float[Array, "p"], w_min: float) -> tuple[Float[Array, "M"], Float[Array, "n M"]]:
         """Weights of at least `w_min`, and core values."""
@@ -121,7 +136,7 @@ class Matching:
     def residuals(self, point: Float[Array, "p"], w_min: float) -> Float[Array, "q"]:
         weights, core = self.unpack(point, w_min)
         moments = (self._moments(weights, core) - self._measured) * self._scales
-        return np.concatenate([moments, self._penalty * self._violations(core)[0]])
+        return np.concatenate([moments, self._penalty * self._violations(weights, core)[0].ravel()])
 
     def jacobian(self, point: Float[Array, "p"], w_min: float) -> Float[Array, "q p"]:
         weights, core = self.unpack(point, w_min)
@@ -134,35 +149,60 @@ class Matching:
             by_weight = factors.prod(axis=1)
             by_core = _scatter(tensor.indices, _others(factors) * weights, self.n_core)
             rows.append(np.hstack([by_weight @ slopes, by_core.reshape(len(by_weight), -1)]))
-        constraints = self._penalty * self._violation_slopes(core)
-        empty = np.zeros((len(constraints), self.n_contexts - 1))
-        return np.vstack([np.vstack(rows) * self._scales[:, None], np.hstack([empty, constraints])])
+        by_weight, by_core = self._violation_slopes(weights, core)
+        constraints = self._penalty * np.hstack([by_weight @ slopes, by_core])
+        return np.vstack([np.vstack(rows) * self._scales[:, None], constraints])
 
     def _moments(self, weights: Float[Array, "M"], core: Float[Array, "n M"]) -> Float[Array, "R"]:
         return np.concatenate([core[tensor.indices].prod(axis=1) @ weights for tensor in self.tensors])
 
-    def _violations(self, core: Float[Array, "n M"]) -> tuple[Float[Array, "v"], Float[Array, "v"]]:
-        """How far reconstructed entries, and sums over an arm's values, leave their bounds, and on which side."""
+    def _violations(
+        self, weights: Float[Array, "M"], core: Float[Array, "n M"]
+    ) -> tuple[Float[Array, "V M"], Float[Array, "V M"]]:
+        """How far reconstructed entries, and sums over an arm's values, leave their bounds; and on which side."""
         if self.design.values is None:
-            return np.zeros(0), np.zeros(0)
-        table = self._transform @ core
-        sums = table.reshape(-1, len(self.design.values), self.n_contexts).sum(axis=1)
-        distance = np.concatenate([(table - 0.5).ravel(), (sums - 1).ravel()])
-        limit = np.concatenate([np.full(table.size, 0.5 + self.slack),
-                                np.full(sums.size, len(self.design.values) * self.slack)])  # fmt: skip
-        beyond = np.maximum(np.abs(distance) - limit, 0)
-        return beyond * np.sign(distance), np.where(beyond > 0, 1.0, 0.0)
+            return np.zeros((0, self.n_contexts)), np.zeros((0, self.n_contexts))
+        distance = self._constrained @ core - self._centres[:, None]
+        beyond = np.abs(distance) - self._widths[:, None] - self._slacks[:, None] / np.sqrt(weights)
+        side = np.where(beyond > 0, np.sign(distance), 0.0)
+        return np.maximum(beyond, 0) * side, side
 
-    def _violation_slopes(self, core: Float[Array, "n M"]) -> Float[Array, "v q"]:
-        active = self._violations(core)[1]
-        if not len(active):
-            return np.zeros((0, core.size))
-        transform = self._transform
+    @cached_property
+    def _constrained(self) -> Float[Array, "V n"]:
+        """Rows that rebuild every entry, and every arm's sum over its values."""
         assert self.design.values is not None
-        sums = transform.reshape(-1, len(self.design.values), self.n_core).sum(axis=1)
-        rows = np.concatenate([transform, sums])  # (D + A, n)
-        wide = np.einsum("dn,mk->dmnk", rows, np.eye(self.n_contexts)).reshape(-1, core.size)
-        return wide * active[:, None]
+        sums = self._transform.reshape(-1, len(self.design.values), self.n_core).sum(axis=1)
+        return np.concatenate([self._transform, sums])
+
+    @cached_property
+    def _centres(self) -> Float[Array, "V"]:
+        return self._per_row(0.5, 1.0)
+
+    @cached_property
+    def _widths(self) -> Float[Array, "V"]:
+        return self._per_row(0.5, 0.0)
+
+    @cached_property
+    def _slacks(self) -> Float[Array, "V"]:
+        return self._per_row(self.slack, 0.0 if self.design.values is None else len(self.design.values) * self.slack)
+
+    def _per_row(self, entry: float, total: float) -> Float[Array, "V"]:
+        """One number for every entry, and one for every arm's sum."""
+        n_entries = len(self._transform)
+        return np.concatenate([np.full(n_entries, entry), np.full(len(self._constrained) - n_entries, total)])
+
+    def _violation_slopes(
+        self, weights: Float[Array, "M"], core: Float[Array, "n M"]
+    ) -> tuple[Float[Array, "v M"], Float[Array, "v q"]]:
+        """Derivatives of the violations by the weights and by the core values."""
+        side = self._violations(weights, core)[1]
+        if not len(side):
+            return np.zeros((0, self.n_contexts)), np.zeros((0, core.size))
+        every = np.eye(self.n_contexts)
+        wider = self._slacks[:, None] / 2 * weights**-1.5  # the bounds of a lighter context are wider
+        by_weight = np.einsum("vm,mk->vmk", side * wider, every)
+        by_core = np.einsum("vm,vn,mk->vmnk", np.abs(side), self._constrained, every)
+        return by_weight.reshape(side.size, -1), by_core.reshape(side.size, -1)
 
 
 def _softmax(logits: Float[Array, "k"]) -> Float[Array, "M"]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
-from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, check_fields, optional
+from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, OneOf, Or, check_fields, optional
 from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
@@ -17,13 +18,16 @@ from ..status import Status
 from .categorical import LEAST
 from .encoding import observe
 from .from_moments import finish
-from .moment_equations import Fit, Matching
+from .moment_equations import NEGLIGIBLE, Fit, Matching
 from .observations import Observations
 from .request import Estimator, Progress, Request, StopOnce
 from .result import Estimate, Starts
 
+BINS = optional(Or(Count(2), OneOf(("auto",))))
 _SAME = 1.01  # costs within this factor are the same solution
-_IMPROVEMENT = 0.99  # a smaller w_min must lower the cost below this part to be preferred
+_NOISE = 1.9  # half the 95% quantile of a chi-square: costs that differ by less are not told apart
+_NOTHING = 0.1  # less than this is no improvement
+_FALSE_ALARMS = 0.01  # share of logs of a true model that may be called unmatched
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
 
 
@@ -33,17 +37,20 @@ class MomentMatching(Estimator):
 
     With H >= 2M - 1 this recovers the contexts; with shorter sessions it finds some contexts that no policy of H steps
     could tell from the true ones, which is all that planning needs (Lemma 3.5). Arms must have been chosen without
-    looking at the session's own rewards.
+    looking at the session's own rewards. Where no parameters match the moments within their standard errors, the
+    status is "unmatched" and a warning says so.
 
     Args:
         design: the core set; None finds one from the same log.
         rank: dimension of the subspace of the contexts; None: the number of contexts.
         restarts: starts of the least-squares fit.
         w_min: least weight of a context; None searches 1/M, 1/(2M), 1/(4M), ... as in appendix A.
-        epsilon: the accuracy for which delta_sub (how far reconstructed probabilities may leave [0, 1]) and delta_tsr
-            (what the largest residual is compared with) are computed.
+        epsilon: the accuracy for which the theory's delta_tsr is computed, which the message compares the largest
+            residual with. Reconstructed probabilities may leave [0, 1] by what the measured error of the subspace
+            and the context's weight allow; only where that error is unknown, `epsilon` sets it (delta_sub).
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles, and matched as
-            categories; None: at the grid of appendix B.2, which is far finer. The estimate's `bins` say how; its
+            categories; "auto": more of them in longer logs (8 to 64), so that the bias of cutting vanishes; None: at
+            the grid of appendix B.2 for `epsilon`, which is far finer. The estimate's `bins` say how; its
             bandit has the cut rewards, and policies planned on it cut the rewards that they observe.
 
     Examples:
@@ -61,11 +68,11 @@ class MomentMatching(Estimator):
     restarts: int = 12
     w_min: float | None = None
     epsilon: float = 0.1
-    bins: int | None = 8
+    bins: int | str | None = "auto"
 
     def __post_init__(self) -> None:
         numbers: dict[str, Constraint] = {"epsilon": POSITIVE, "w_min": optional(FRACTION)}
-        check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": optional(Count(2)), **numbers})
+        check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": BINS, **numbers})
 
     def solve(self, request: Request) -> Estimate:
         """The parameters that match the moments of the log."""
@@ -82,11 +89,10 @@ class MomentMatching(Estimator):
         fits = self._search(task, request.rng, request.progress)
         best = min(fits, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, episodes)
-        status = Status.CONVERGED if best.converged else Status.ITERATION_LIMIT
         return finish(
             observations,
             bandit,
-            status=Status.INTERRUPTED if request.progress.stopped else status,
+            status=Status.INTERRUPTED if request.progress.stopped else _status(best, tensors),
             message=self._message(best, tensors, core, n_contexts, episodes.horizon),
             starts=Starts(len(fits), len(fits), sum(one.cost <= _SAME * best.cost + 1e-12 for one in fits)),
         )
@@ -94,15 +100,12 @@ class MomentMatching(Estimator):
     def _solve_cut(self, request: Request) -> Estimate:
         """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
         episodes = request.observations.episodes
-        if self.bins is None:
-            bins = Bins.on_grid(episodes.horizon, self.epsilon)
-        else:
-            bins = Bins.at_quantiles(episodes.rewards, self.bins)
+        bins = Bins.of_log(episodes, self.bins, self.epsilon, request.observations.known_scale)
         cut = bins.cut(episodes)
         values = np.unique(cut.rewards)
         fit = self.solve(replace(request, observations=observe(cut, values=values)))
         assert isinstance(fit.bandit.rewards, Categorical)
-        edges = bins.edges[np.searchsorted(bins.values, values[1:]) - 1]  # bins that no reward fell into are gone
+        edges = bins.edges_between(values)
         return replace(fit, bandit=replace(fit.bandit, rewards=replace(fit.bandit.rewards, edges=edges)), bins=bins)
 
     def _core(self, observations: Observations, n_contexts: int) -> Design:
@@ -112,31 +115,38 @@ class MomentMatching(Estimator):
         return design(subspace(observations.episodes, rank=rank, rewards=observations.family))
 
     def _slack(self, core: Design, n_contexts: int, horizon: int) -> float:
-        """2 sqrt(M) delta_sub of equation (valid_param_2)."""
+        """What a context of weight 1 may leave its bounds by: equation (valid_param_2), with the measured error.
+
+        Where the error of the subspace is not known (features given by hand, files of 0.1), it is taken for the
+        delta_sub that `epsilon` asks for.
+        """
+        if core.leeway is not None:
+            return core.leeway
         n_values = 1 if core.values is None else len(core.values)
         delta = theory.delta_sub(n_contexts, n_values, horizon, self.epsilon, self.w_min or 1 / n_contexts)
         return float(2 * np.sqrt(n_contexts) * delta)
 
     def _search(self, task: Matching, rng: np.random.Generator, progress: StopOnce) -> list[Fit]:
-        """All starts at a least weight; where that is unknown, smaller ones while they lower the cost."""
+        """All starts at a least weight; where that is unknown, at halved ones while they lower the cost.
+
+        Of the least weights tried, the largest is taken whose cost is within the noise of the lowest.
+        """
         limit = self.w_min or 1 / task.n_contexts
         if limit * task.n_contexts > 1:
             raise InvalidArgument(f"w_min must be at most 1/{task.n_contexts}, got {self.w_min!r}")
         starts = [task.random_start(rng) for _ in range(self.restarts)]
-        fits: list[Fit] = []
+        levels: list[list[Fit]] = []
         while limit >= _LEAST_WEIGHT:
-            found = []
+            levels.append([])
             for number, start in enumerate(starts):
-                found.append(task.solve(start, limit))
-                best = min(one.cost for one in found)
-                if progress(Progress("matching", number + 1, len(starts), -best)):
-                    return fits + found
-            worse = bool(fits) and min(one.cost for one in found) > _IMPROVEMENT * min(one.cost for one in fits)
-            fits = fits if worse else found
-            if worse or self.w_min is not None or task.n_contexts == 1:
+                levels[-1].append(task.solve(start, limit))
+                if progress(Progress("matching", number + 1, len(starts), -_least(levels[-1]))):
+                    return levels[-1]
+            if self.w_min is not None or task.n_contexts == 1 or _settled([_least(level) for level in levels]):
                 break
-            starts, limit = [task.restart(one) for one in sorted(fits, key=lambda one: one.cost)[:3]], limit / 2
-        return fits
+            starts, limit = [task.restart(one) for one in sorted(levels[-1], key=lambda one: one.cost)[:3]], limit / 2
+        lowest = min(_least(level) for level in levels)
+        return next(level for level in levels if _least(level) <= lowest + _NOISE)
 
     def _message(self, best: Fit, tensors: tuple[CoreMoments, ...], core: Design, n_contexts: int, horizon: int) -> str:
         n_values = 2 if core.values is None else len(core.values)
@@ -145,12 +155,38 @@ class MomentMatching(Estimator):
         regime = "parameters are identifiable"
         if not theory.identifiable(n_contexts, horizon):
             regime = f"sessions of {horizon} < 2M - 1 steps do not identify parameters: trust values, not contexts"
-        early = "" if best.converged else "; stopped before the least squares converged: raise restarts"
+        doubt = {
+            Status.ITERATION_LIMIT: "; stopped before the least squares converged: raise restarts",
+            Status.UNMATCHED: f"; more than {_allowed(tensors):.1f} standard errors, or probabilities "
+            f"{best.beyond:.2g} beyond their bounds: {Status.UNMATCHED.sentence}",
+        }
         return (
             f"matched {entries} moments up to order {tensors[-1].order} over {len(core.support)} core pairs; largest "
             f"residual {best.residual:.2g} ({best.largest_error:.1f} standard errors; the theory's delta_tsr is "
-            f"{delta:.2g}); {regime}{early}"
+            f"{delta:.2g}); {regime}{doubt.get(_status(best, tensors), '')}"
         )
+
+
+def _least(fits: list[Fit]) -> float:
+    return min(one.cost for one in fits)
+
+
+def _settled(costs: list[float]) -> bool:
+    """Whether the last two halvings of the least weight brought nothing."""
+    return len(costs) > 2 and min(costs[-2:]) > min(costs[:-2]) - _NOTHING
+
+
+def _status(best: Fit, tensors: tuple[CoreMoments, ...]) -> Status:
+    if not best.converged:
+        return Status.ITERATION_LIMIT
+    matched = best.largest_error <= _allowed(tensors) and best.beyond <= NEGLIGIBLE
+    return Status.CONVERGED if matched else Status.UNMATCHED
+
+
+def _allowed(tensors: tuple[CoreMoments, ...]) -> float:
+    """Standard errors that the largest of so many residuals exceeds in at most 1% of all logs, dependent or not."""
+    n_entries = sum(len(tensor.entries) for tensor in tensors)
+    return NormalDist().inv_cdf(1 - _FALSE_ALARMS / (2 * n_entries))
 
 
 def reconstruct(

@@ -113,18 +113,12 @@ class Chain(ABC):
     def rewards(self) -> Any:
         """Of the log's family."""
 
-    @property
     @abstractmethod
-    def centre(self) -> Float[Array, "Y A"]:
-        """Where the contexts of each arm lie, in Y numbers."""
-
-    @property
-    @abstractmethod
-    def inverse_strength(self) -> Float[Array, "Y A"]:
-        """How far they spread: one over the pseudo-plays that the centre is worth."""
+    def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A *Z"], Float[Array, "A"]]:
+        """Where the contexts of each arm lie, and one over the pseudo-plays that this is worth, in this state."""
 
     @abstractmethod
-    def prior(self, centre: Float[Array, "Y A"], strength: Float[Array, "Y A"]) -> Prior:
+    def prior(self, centre: Float[Array, "A *Z"], strength: Float[Array, "A"]) -> Prior:
         """The prior of centres and strengths that were averaged over draws."""
 
 

@@ -5,6 +5,8 @@ from ..estimation import Check as Check
 from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
 from .certifying import certify as certify
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
 from .diagnostics import Identifiability as Identifiability
 from .diagnostics import calibrate as calibrate
 from .off_policy import METHODS as METHODS
@@ -17,3 +19,4 @@ from .value import Evaluation as Evaluation
 from .value import evaluate as evaluate
 from .value import value_of as value_of
 from .value import weigh as weigh
+from .verdict import Verdict as Verdict

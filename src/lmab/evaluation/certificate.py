@@ -12,7 +12,9 @@ from .._notebook import card, percent
 from .._shapes import Array, Float
 from .._words import count
 from ..errors import InvalidFile
+from ..estimation import Calibration, Check, Gain
 from ..planning import Plan
+from .verdict import Verdict
 
 Interval = tuple[float, float]
 THIN = 25  # plays of an arm per context below which it is hardly known
@@ -57,6 +59,7 @@ class Certificate:
     draws: Float[Array, "B 4"] = field(repr=False)
     # on model b: the optimum, the policy; on the estimate: b's plan; on model b: the best fixed choice
     bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
+    check: Check | None = None  # what held-out sessions said about the fit; None where nobody asked them
 
     @property
     def sentence(self) -> str:
@@ -70,8 +73,18 @@ class Certificate:
             f"A session of {self.horizon} steps earns between {low} and {high} under this policy, {less} to {more} "
             f"over the best fixed choice, between {best_low} and {best_high} under the best there is, and so this "
             f"policy gives away at most {self.regret[1]:.{places}f} per session{share}, each with "
-            f"{self.confidence:.0%} confidence; {self._remedy}.{self._caution}"
+            f"{self.confidence:.0%} confidence; {self._remedy}.{self._caution} {self.verdict.sentence}"
         )
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the gain may be counted on: its interval and the held-out check of the fit must agree."""
+        return Verdict(self.gain, self.check)
+
+    @property
+    def sure(self) -> bool:
+        """The interval of the gain lies above 0, and held-out sessions confirm the types."""
+        return self.verdict.sure
 
     @property
     def too_few(self) -> bool:
@@ -139,7 +152,7 @@ class Certificate:
     def from_record(cls, record: files.Record) -> Certificate:
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
-        return records.decode(record, cls)
+        return records.decode(record, cls, {part.__name__: part for part in (Check, Gain, Calibration)})
 
     def __str__(self) -> str:
         return self.sentence
@@ -147,7 +160,8 @@ class Certificate:
     def _repr_html_(self) -> str:
         rows = {
             "this policy earns": "{:.4g} to {:.4g}".format(*self.value),
-            "over the best fixed choice": "{:+.4g} to {:+.4g}".format(*self.gain),
+            "over the best fixed choice": "{:+.4g} to {:+.4g}".format(*self.gain)
+            + ("" if self.sure else ", not to be counted on"),
             "the best earns": "{:.4g} to {:.4g}".format(*self.optimum),
             "given away at most": f"{self.regret[1]:.4g} per session of {self.horizon} steps",
             "each holds with": percent(self.confidence)

@@ -103,6 +103,7 @@ def certify(
         one_more=more,
         draws=np.concatenate([_columns(drawn) for drawn in sets]),
         bounds=(plan.lower, plan.upper),
+        check=estimate.check,
     )
 
 

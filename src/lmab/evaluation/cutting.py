@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Integer
 from ..model import Categorical, Gaussian, LatentBandit
 
 _HISTORIES = 5_000  # of one step, about, that outcomes are few enough for
@@ -62,6 +62,14 @@ class Cut:
 def discrete(rewards: Any, cut: Cut | None) -> Categorical:
     """Rewards on finitely many values: themselves, or cut."""
     return rewards if cut is None else cut.rewards(rewards)
+
+
+def only(rewards: Categorical, arms: Integer[Array, "k"]) -> Categorical:
+    """The rewards of some arms."""
+    probabilities = rewards.probabilities[:, arms]
+    if isinstance(rewards, CutRewards):
+        return CutRewards(probabilities, rewards.values, exact=rewards.means[:, arms])
+    return Categorical(probabilities, rewards.values)
 
 
 def _normal_quantiles(shares: Float[Array, "n"]) -> Float[Array, "n"]:

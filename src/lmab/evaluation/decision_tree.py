@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,6 +51,10 @@ class Tree:
     ) -> float:
         """What the policy earns in a session, each reward counted as `means` where these are given."""
         return float(weights @ self.branches(rewards, means)[0][0])
+
+    def renamed(self, arms: Integer[Array, "A"]) -> Tree:
+        """The same decisions, where arm number i is `arms[i]`."""
+        return Tree(tuple(replace(level, arms=arms[level.arms]) for level in self.levels))
 
     def plays(self, n_arms: int) -> Float[Array, "A"]:
         """How often a session plays each arm, under the model that the tree was made with."""

@@ -10,13 +10,13 @@ the arm that was played. Three estimates of the reward of step t, each the ratio
   any model that was not fitted to the same sessions; a better model gives less noise.
 
 All three are functions of sums over sessions, so the jackknife and the bootstrap need only those sums. The sessions of
-a large log are first added up in 10,000 groups.
+a large log are first added up in 10,000 groups. No value and no interval leaves the range of possible rewards, and
+where the effective sample is too small, no interval is given, because sessions that are not there have no spread.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -27,12 +27,13 @@ from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
 from ..policies import Policy
 from . import importance
-from .importance import REACHED, REWARD, ROBUST, WEIGHT
+from .importance import REACHED, WEIGHT
+from .intervals import Interval, Range, Tails, average_weights, estimates, intervals, standard_errors
 
 METHODS = ("per-decision", "self-normalised", "doubly-robust")
 ENOUGH = 30.0  # a step with a smaller effective sample counts as unknown
+_LEAST = ENOUGH * (1 - 1e-9)  # for effective samples that are 30 up to rounding
 _GROUPS = 10_000  # units of the jackknife and the bootstrap; at least a chunk of sessions
-_REPLICATES_AT_ONCE = 100
 _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true propensities
 
 
@@ -40,9 +41,9 @@ _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true p
 class LogValue:
     """One estimate of the expected reward of a session."""
 
-    mean: float
-    stderr: float  # jackknife over sessions
-    interval: tuple[float, float]  # percentiles of the bootstrap over sessions; without rng, from stderr
+    mean: float  # never outside the possible range, whatever the steps add up to
+    stderr: float  # jackknife over sessions; NaN where the effective sample is below ENOUGH
+    interval: Interval | None  # within the possible range; None where the effective sample is below ENOUGH
     per_step: Float[Array, "H"]
 
 
@@ -60,8 +61,8 @@ class LogEvidence:
 
     @property
     def enough(self) -> bool:
-        """Whether the effective sample of the last step is large enough: without a model, the log then suffices."""
-        return bool(self.effective_sizes[-1] >= ENOUGH)
+        """Whether the effective sample of every step is large enough: then intervals are given."""
+        return bool(self.effective_sizes.min() >= _LEAST)
 
     @property
     def values(self) -> dict[str, LogValue | None]:
@@ -113,22 +114,19 @@ def weigh(
     if rng is not None:
         rng = check_rng(rng, "the bootstrap is random")
     episodes = _widened(episodes, policy.n_arms)
-    _check_log(policy, episodes, horizon, model)
+    check_log(policy, episodes, horizon, model)
     sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
-    squares, followed = np.zeros(horizon), np.zeros(horizon, np.int64)
+    squares, followed, heaviest = np.zeros(horizon), np.zeros(horizon, np.int64), np.zeros(horizon)
     for rows, part in importance.contributions(policy, episodes, horizon, model, outlook):
         sums[rows % len(sums)] += part
         squares += (part[:, WEIGHT] ** 2).sum(axis=0)
         followed += (part[:, WEIGHT] > 0).sum(axis=0)
+        heaviest = np.maximum(heaviest, part[:, WEIGHT].max(axis=0))
     total = sums.sum(axis=0)
-    per_step = estimates(total)
-    errors, intervals = _uncertainty(sums, per_step, confidence, n_bootstrap, rng)
-    values = [
-        LogValue(float(steps.sum()), error, interval, steps)
-        for steps, error, interval in zip(per_step, errors, intervals, strict=True)
-    ]
-    followed_twice = np.count_nonzero(sums[:, WEIGHT, -1]) > 1
     sizes = np.divide(total[WEIGHT] ** 2, squares, out=np.zeros(horizon), where=squares > 0)
+    tails = Tails.of(sums, heaviest, float(sizes.min()), Range.of(episodes, model))
+    values = _values(sums, tails, confidence, n_bootstrap, rng)
+    followed_twice = np.count_nonzero(sums[:, WEIGHT, -1]) > 1
     reached = total[REACHED].astype(np.int64)
     notes = _notes(sums, sizes, followed, reached, model is not None)
     return LogEvidence(
@@ -142,16 +140,16 @@ def weigh(
     )
 
 
-def estimates(total: Float[Array, "*n 4 H"]) -> Float[Array, "3 *n H"]:
-    """Expected reward of each step by the three methods, from the sums over sessions; NaN where there is no weight."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.stack(
-            [
-                total[..., REWARD, :] / total[..., REACHED, :],
-                total[..., REWARD, :] / total[..., WEIGHT, :],
-                total[..., ROBUST, :] / total[..., REACHED, :],
-            ]
-        )
+def _values(
+    sums: Float[Array, "G 4 H"], tails: Tails, confidence: float, n_bootstrap: int, rng: np.random.Generator | None
+) -> list[LogValue]:
+    """The value by each method; where the effective sample is too small, without standard error and interval."""
+    per_step = estimates(sums.sum(axis=0))
+    means = np.clip(per_step.sum(axis=1), *tails.bounds).tolist()
+    if tails.effective < _LEAST:
+        return [LogValue(mean, np.nan, None, steps) for mean, steps in zip(means, per_step, strict=True)]
+    errors, found = standard_errors(sums).tolist(), intervals(sums, tails, confidence, n_bootstrap, rng)
+    return [LogValue(*parts) for parts in zip(means, errors, found, per_step, strict=True)]
 
 
 def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
@@ -161,7 +159,8 @@ def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
     return episodes.with_arms(n_arms)
 
 
-def _check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
+def check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
+    """Raise where the log cannot say what the policy earns."""
     if episodes.propensities is None:
         raise InvalidArgument(
             "episodes must carry the propensities of the logging policy, got none: name their column; if the choices "
@@ -179,46 +178,6 @@ def _check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBa
         raise InvalidArgument("episodes must hold at least two sessions, got one")
 
 
-def _uncertainty(
-    sums: Float[Array, "G 4 H"],
-    per_step: Float[Array, "3 H"],
-    confidence: float,
-    n_bootstrap: int,
-    rng: np.random.Generator | None,
-) -> tuple[list[float], list[tuple[float, float]]]:
-    """Standard errors (jackknife) and intervals (bootstrap percentiles) of the three totals; NaN where undefined."""
-    size = len(sums)
-    left_out = estimates(sums.sum(axis=0) - sums).sum(axis=2)
-    errors = np.sqrt((size - 1) / size * ((left_out - left_out.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
-    means, tail = per_step.sum(axis=1), (1 - confidence) / 2
-    if rng is None:
-        reach = NormalDist().inv_cdf(1 - tail) * errors
-        low, high = means - reach, means + reach
-    else:
-        low, high = _percentiles(_resample(sums, n_bootstrap, rng), tail)
-    return errors.tolist(), list(zip(low.tolist(), high.tolist(), strict=True))
-
-
-def _resample(sums: Float[Array, "G 4 H"], n_bootstrap: int, rng: np.random.Generator) -> Float[Array, "3 B"]:
-    """Totals of the three methods on resampled sessions."""
-    size, flat, replicates = len(sums), sums.reshape(len(sums), -1), []
-    for start in range(0, n_bootstrap, _REPLICATES_AT_ONCE):
-        n = min(_REPLICATES_AT_ONCE, n_bootstrap - start)
-        counts = np.stack([np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(n)])
-        replicates.append(estimates((counts @ flat).reshape(n, *sums.shape[1:])).sum(axis=2))
-    return np.concatenate(replicates, axis=1)
-
-
-def _percentiles(replicates: Float[Array, "3 B"], tail: float) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """Percentiles over resamples; those in which no session agrees with the policy to the end have no value."""
-    bounds = np.full((2, 3), np.nan)
-    for row, values in enumerate(replicates):
-        defined = values[np.isfinite(values)]
-        if len(defined):
-            bounds[:, row] = np.quantile(defined, [tail, 1 - tail])
-    return bounds[0], bounds[1]
-
-
 def _notes(
     sums: Float[Array, "G 4 H"],
     sizes: Float[Array, "H"],
@@ -227,14 +186,16 @@ def _notes(
     has_model: bool,
 ) -> list[str]:
     notes = []
-    unknown = np.flatnonzero(sizes < ENOUGH)
+    unknown = np.flatnonzero(sizes < _LEAST)
     if len(unknown):
         step = int(unknown[0])
         rest = "the doubly robust estimate relies on the model" if has_model else "the log says too little by itself"
         notes.append(
             f"{followed[step]:,} of {reached[step]:,} sessions agree with the policy up to step {step + 1}, an "
-            f"effective sample of {sizes[step]:.1f} ({ENOUGH:.0f} needed): from this step on {rest}; to measure these "
-            f"steps, log sessions in which the policy chooses the arms, always or most of the time"
+            f"effective sample of {sizes[step]:.1f} ({ENOUGH:.0f} needed): from this step on {rest}, and no interval "
+            f"is given; an interval for sessions of this length needs {_needed(sizes, reached)} sessions logged like "
+            f"these; or log sessions in which the policy chooses the arms, always or most of the time: "
+            f"{ENOUGH:.0f} in which it always does are enough"
         )
     wrong = _misfit(sums, sizes)
     if wrong is not None:
@@ -253,11 +214,16 @@ def _notes(
     return notes
 
 
+def _needed(sizes: Float[Array, "H"], reached: Integer[Array, "H"]) -> str:
+    """How many sessions of the same kind would give every step its effective sample, in words."""
+    fewest = float(sizes.min())
+    if fewest == 0:
+        return f"far more than {ENOUGH * reached[0]:,.0f}"
+    return f"about {float(f'{ENOUGH * reached[0] / fewest:.2g}'):,.0f}"
+
+
 def _misfit(sums: Float[Array, "G 4 H"], sizes: Float[Array, "H"]) -> tuple[int, float] | None:
     """The first step whose weights do not average 1; with true propensities every step's weights do."""
-    weights, reached = sums[:, WEIGHT], sums[:, REACHED]
-    average = weights.sum(axis=0) / reached.sum(axis=0)
-    deviation = weights - average * reached
-    error = np.sqrt((deviation**2).sum(axis=0)) / reached.sum(axis=0)
+    average, error = average_weights(sums)
     wrong = np.flatnonzero((sizes >= ENOUGH) & (np.abs(average - 1) > _MISFIT * error + 1e-9))
     return (int(wrong[0]), float(average[wrong[0]])) if len(wrong) else None

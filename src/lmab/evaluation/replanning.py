@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
-from ..model import Categorical, LatentBandit, belief
-from ..planning import NoRepeatsPolicy, Plan, Problem
-from ..policies import Decisions, State, best_allowed
-from .cutting import Cut, discrete
+from ..model import Categorical, LatentBandit
+from ..planning import Plan
+from .cutting import Cut, discrete, only
 from .decision_tree import Tree, unroll
+from .improving import Branches, improved
 
-_BRANCHES = 64  # branches of the plan, the likeliest of each step, that a draw may continue with
+_POOL = 24  # of many arms: the best of every context and on average, and as many that tell most, are planned with
+_MANY = 200  # arms
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,7 @@ class Replanner:
         self._plan, self._played = plan, played
         self.tree = unroll(plan.policy, self._bandit, plan.horizon)
         self.own = self.tree.value(bandit.weights, self.rewards)  # value of the policy on the estimate
+        self._branches = Branches.of(self.tree)
 
     @property
     def exact(self) -> bool:
@@ -48,7 +49,7 @@ class Replanner:
         return self._cut is None
 
     def replan(self, weights: Float[Array, "B M"], families: Sequence[Any]) -> Replanned:
-        """For each drawn model, one step of policy iteration from the plan, or without repeats a lookahead."""
+        """For each drawn model, one step of policy iteration from the plan."""
         rows = [
             self._one(own_weights, discrete(family, self._cut))
             for own_weights, family in zip(weights, families, strict=True)
@@ -56,16 +57,29 @@ class Replanner:
         return Replanned(*np.array(rows).reshape(-1, 6).T)
 
     def _one(self, weights: Float[Array, "M"], family: Categorical) -> tuple[float, ...]:
-        plan, model, branches = self._plan, LatentBandit(weights, family), self.tree.branches(family)
-        policy: Decisions = NoRepeatsPolicy(model, horizon=plan.horizon)
-        if plan.repeats:
-            policy = _Improved(model, self.tree, branches, plan.horizon)
-        replanned = unroll(policy, model, plan.horizon)
-        value, own = float(weights @ branches[0][0]), replanned.value(weights, family)
+        model, values = LatentBandit(weights, family), self.tree.branches(family)
+        replanned = self._improved(weights, family, values)
+        value, own = float(weights @ values[0][0]), replanned.value(weights, family)
         unplayed = self._unplayed(replanned if own > value else self.tree, model, family)
         transferred = replanned.value(self._bandit.weights, self.rewards)
         fixed, among_played = self._fixed(model)
         return max(own, value, fixed), value, transferred, fixed, among_played, unplayed
+
+    def _improved(self, weights: Float[Array, "M"], family: Categorical, values: list[Float[Array, "_ M"]]) -> Tree:
+        """The tree of the improved plan; many arms are left out that could hardly be in it."""
+        arms = self._useful(weights, family.means)
+        branches = replace(self._branches, arms=np.searchsorted(arms, self._branches.arms))
+        model = LatentBandit(weights, only(family, arms))
+        policy = improved(model, branches, values, self._plan.horizon, repeats=self._plan.repeats)
+        return unroll(policy, model, self._plan.horizon).renamed(arms)
+
+    def _useful(self, weights: Float[Array, "M"], means: Float[Array, "M A"]) -> Integer[Array, "K"]:
+        if means.shape[1] <= _MANY:
+            return np.arange(means.shape[1])
+        average = weights @ means
+        scores = np.concatenate([means, average[None], (weights @ means**2 - average**2)[None]])
+        best = np.argpartition(-scores, _POOL + self._plan.horizon, axis=1)[:, : _POOL + self._plan.horizon]
+        return np.union1d(best.ravel(), self._branches.arms)
 
     def _fixed(self, model: LatentBandit) -> tuple[float, float]:
         horizon, repeats = self._plan.horizon, self._plan.repeats
@@ -82,34 +96,3 @@ class Replanner:
         total = tree.value(model.weights, family)
         rest = tree.value(model.weights, family, means=np.where(self._played, 0.0, family.means))
         return rest / total if total > 0 else 0.0
-
-
-class _Improved:
-    """A plan improved for another model: at every step the best arm if a branch of the plan, or one arm, follows.
-
-    This is one step of policy iteration, with all branches of the plan on offer at every belief.
-    """
-
-    adaptive = True
-    order_free = True
-
-    def __init__(self, bandit: LatentBandit, tree: Tree, branches: list[Float[Array, "n M"]], horizon: int) -> None:
-        self._problem = Problem.of(bandit, horizon, bins=2)
-        last = self._problem.means[self._problem.last_arms]
-        self._later = [last]  # what may follow, with 1 step to go, 2, ...
-        for level, worth in list(zip(tree.levels, branches, strict=True))[-2:0:-1]:
-            likely = np.argsort(-level.probabilities, kind="stable")[:_BRANCHES]
-            self._later.append(np.concatenate([worth[likely], (len(self._later) + 1) * last]))
-
-    def start(self, n: int) -> State:
-        return State(0, belief.prior(self._problem.bandit, n), single=False)
-
-    def act(self, state: State) -> Integer[Array, "n"]:
-        problem, remaining = self._problem, self._problem.horizon - state.step
-        if remaining == 1:
-            return best_allowed(state.memory @ problem.means.T, None)
-        one_step = kernel("planning_lookahead").one_step_values
-        return best_allowed(one_step(state.memory, problem.table, problem.means, self._later[remaining - 2]), None)
-
-    def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
-        return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)

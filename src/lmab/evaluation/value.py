@@ -28,11 +28,11 @@ class Evaluation:
     """Expected reward of a session under a policy."""
 
     mean: float  # sum over the steps
-    stderr: float  # 0.0 when exact
+    stderr: float  # 0.0 when exact; NaN where a log holds too few sessions that agree with the policy
     per_step: Float[Array, "H"]  # expected reward of each step
     n_episodes: int | None = None  # simulated or logged sessions; None when exact
     n_nodes: int | None = None  # histories walked; None unless exact
-    interval: tuple[float, float] | None = None  # of the mean; None unless from a log
+    interval: tuple[float, float] | None = None  # of the mean; None unless from a log that holds enough to tell
     effective_sizes: Float[Array, "H"] | None = None  # effective sample at each step; None unless from a log
     notes: tuple[str, ...] = ()  # warnings to read before the value is used
 
@@ -42,7 +42,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         how = "exact" if self.exact else f"{self.n_episodes} episodes"
-        return f"Evaluation({self.mean:.6g} ± {self.stderr:.2g} over {len(self.per_step)} steps, {how})"
+        error = ", error unknown," if np.isnan(self.stderr) else f" ± {self.stderr:.2g}"
+        return f"Evaluation({self.mean:.6g}{error} over {len(self.per_step)} steps, {how})"
 
 
 def evaluate(
@@ -66,7 +67,8 @@ def evaluate(
     arm in the session's hidden context, which has the same mean as the reward and less noise.
 
     From a log (off-policy) each session is weighted by the probability of its arms under the policy, divided by their
-    logged propensities. Where too few sessions agree with the policy, `notes` and a warning say so.
+    logged propensities. Where too few sessions agree with the policy (an effective sample below 30), no interval is
+    given, and `notes` and a warning say what the log would need.
 
     Args:
         policy: what to evaluate: a policy, or a plan, whose policy is evaluated.

@@ -32,9 +32,11 @@ class EDMoments(Learner):
         split: the part of the episodes that play uniformly, for the subspace; the others play the core set.
         restarts: starts of the least-squares fit.
         w_min: least weight of a context; None searches for it as in appendix A.
-        epsilon: the accuracy from which the paper's tolerances are computed.
-        bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2); the
-            policy then cuts the rewards that it observes.
+        epsilon: the accuracy for which the paper's tolerances are named in messages, and the grid of `bins=None` is
+            made. It does not choose the number of episodes: `theory.budget` tells what the paper asks for, which is
+            beyond any real log.
+        bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2);
+            "auto": more in longer logs; None: the appendix's grid. The policy then cuts the rewards that it observes.
 
     Examples:
         >>> import numpy as np, lmab
@@ -52,7 +54,7 @@ class EDMoments(Learner):
     restarts: int = 12
     w_min: float | None = None
     epsilon: float = 0.1
-    bins: int = 8
+    bins: int | str | None = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self, {"n_contexts": COUNT, **CORE_OPTIONS})
@@ -67,14 +69,14 @@ class EDMoments(Learner):
         exploration = yield from uniform_plays(task, n_first, course)
         family, bins = task.rewards, None
         if family == "gaussian" and not identifiable(self.n_contexts, task.horizon):
-            family, bins = "categorical", Bins.at_quantiles(exploration.rewards, self.bins)
+            family, bins = "categorical", Bins.of_log(exploration, self.bins, self.epsilon)
             exploration = bins.cut(exploration)
         core = core_set(exploration, family, self.pairs, self.n_contexts if self.rank is None else self.rank, course)
         plays = yield from core_plays(task, core, n_second, rng, course)
         bandit = self._match(plays if bins is None else bins.cut(plays), core, family, rng, course)
         if bins is not None:
             assert isinstance(bandit.rewards, Categorical)
-            bandit = replace(bandit, rewards=replace(bandit.rewards, edges=bins.edges))
+            bandit = replace(bandit, rewards=replace(bandit.rewards, edges=bins.edges_between(bandit.rewards.values)))
         return planned_on_estimate(task, bandit, course)
 
     def _match(

@@ -55,6 +55,9 @@ class HistoryPolicy(Policy):
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n 1"]:
         raise InvalidArgument("reward must be known at every step, because HistoryPolicy plays by the whole sequence")
 
+    def _skip(self, state: State) -> Float[Array, "n 1"]:
+        raise InvalidArgument("arm must be known at every step, because HistoryPolicy plays by the whole sequence")
+
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n 1"]:
         raise InvalidArgument("reward must not be late, because HistoryPolicy plays by the whole sequence, in order")
 

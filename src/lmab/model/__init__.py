@@ -12,3 +12,4 @@ from .rewards import Gaussian as Gaussian
 from .rewards import Rewards as Rewards
 from .rewards import distinct_values as distinct_values
 from .rewards import index_among as index_among
+from .transport import wasserstein as wasserstein

@@ -15,6 +15,7 @@ from .._shapes import Array, Float
 from ..checks import check_array, check_count, check_distribution
 from ..errors import InvalidArgument, InvalidFile
 from .rewards import Categorical, Gaussian, permutation, restore
+from .transport import transport
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ class LatentBandit:
         """
         if self.rewards.family != other.rewards.family or self.n_arms != other.n_arms:
             raise InvalidArgument(f"other must have the same reward family and number of arms as {self}, got {other}")
-        return _transport(self.weights, other.weights, self.rewards.distances(other.rewards))  # type: ignore[arg-type]
+        return transport(self.weights, other.weights, self.rewards.distances(other.rewards))  # type: ignore[arg-type]
 
     def best_fixed(self, horizon: int, repeats: bool = True) -> float:
         """What a session earns with the best fixed choice, which ignores rewards.
@@ -239,20 +240,3 @@ def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:
     """
     name = arm if labels is None else labels[arm]
     return name if isinstance(name, str) else f"arm {name}"
-
-
-def _transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[Array, "M K"]) -> float:
-    """Least cost of moving `supply` onto `demand`: the linear program over couplings, equation (gamma_set)."""
-    from scipy.optimize import linprog
-    from scipy.sparse import eye_array, kron, vstack
-
-    m, k = cost.shape
-    leave = kron(eye_array(m), np.ones((1, k)))
-    arrive = kron(np.ones((1, m)), eye_array(k))
-    # The masses agree up to rounding only, so the last, implied, equation is left out.
-    equations = vstack([leave, arrive]).tocsr()[:-1]
-    amounts = np.concatenate([supply / supply.sum(), demand / demand.sum()])[:-1]
-    answer = linprog(cost.ravel(), A_eq=equations, b_eq=amounts, bounds=(0, None), method="highs")
-    if answer.status != 0:
-        raise ArithmeticError(f"the transport program failed: {answer.message}")
-    return max(float(answer.fun), 0.0)

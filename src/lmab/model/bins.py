@@ -13,6 +13,7 @@ from ..data import Episodes
 
 BINS = 8  # beside the one for 0
 _TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
+_REFINED = (8, 64)  # the fewest and the most bins of long logs
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +60,30 @@ class Bins:
         return cls(edges, _means(rewards, edges))
 
     @classmethod
-    def on_grid(cls, horizon: int, epsilon: float) -> Bins:
-        """The paper's grid: rewards are rounded down to the grid, and rewards outside it become 0."""
-        grid = theory.gaussian_grid(horizon, epsilon)
-        step = grid[1] - grid[0]
-        return cls(np.append(grid, grid[-1] + step), np.concatenate([[grid[0] - step], grid, [grid[-1] + step]]))
+    def refined(cls, episodes: Episodes) -> Bins:
+        """Bins at quantiles, more of them in longer logs, so that the bias of cutting vanishes: N^(1/3), 8 to 64."""
+        return cls.at_quantiles(episodes.rewards, int(np.clip(round(len(episodes) ** (1 / 3)), *_REFINED)))
+
+    @classmethod
+    def on_grid(cls, horizon: int, epsilon: float, scale: float = 1.0) -> Bins:
+        """The grid of appendix B.2, for rewards of standard deviation `scale`: rewards are rounded down to it.
+
+        Rewards beyond the grid stay at its ends. The paper makes them 0, which a policy that cuts what it observes
+        cannot tell from the middle; they are so rare that both are within the error of Lemma B.5.
+        """
+        grid = theory.gaussian_grid(horizon, epsilon) * scale
+        return cls(grid[1:], grid)
+
+    @classmethod
+    def of_log(cls, episodes: Episodes, bins: int | str | None, epsilon: float, scale: float | None = None) -> Bins:
+        """What learners mean by `bins`: a number of quantiles, "auto" for `refined`, None for the appendix's grid."""
+        if bins is None:
+            return cls.on_grid(episodes.horizon, epsilon, scale or 1.0)
+        return cls.refined(episodes) if isinstance(bins, str) else cls.at_quantiles(episodes.rewards, bins)
+
+    def edges_between(self, values: Float[Array, "V"]) -> Float[Array, "F"]:
+        """The edges below all of these values of bins but the first, where other bins are empty."""
+        return self.edges[np.searchsorted(self.values, values[1:]) - 1]
 
     def apply(self, rewards: Float[Array, "S"]) -> Float[Array, "S"]:
         """The value of the bin that each reward falls into."""

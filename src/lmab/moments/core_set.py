@@ -44,6 +44,7 @@ class Design:
     events: str = "pairs"
     n_arms: int | None = None  # None: a raw feature matrix
     values: Float[Array, "Z"] | None = None  # None: one row per arm
+    error: float | None = None  # how far a context of weight 1 is off the features in any row, measured; None: unknown
 
     @property
     def rank(self) -> int:
@@ -64,6 +65,16 @@ class Design:
         per_arm = 2 ** len(self.values) - 1
         rows = self.reconstruction.reshape(-1, per_arm, len(self.support))[:, single[::-1]]
         return rows.reshape(-1, len(self.support))
+
+    @cached_property
+    def leeway(self) -> float | None:
+        """How far a rebuilt context of weight 1 may leave its probabilities: Proposition 2.5 with the measured error.
+
+        A context of weight w_m may leave them by leeway / sqrt(w_m), equation (valid_param_2). None: unknown.
+        """
+        if self.error is None:
+            return None
+        return float(self.error * (1 + np.abs(self.onto_pairs).sum(axis=1).max()))
 
     @property
     def pairs(self) -> list[tuple[int, Any]]:
@@ -97,7 +108,8 @@ class Design:
         arrays = {"support": self.support, "rho": self.rho, "coordinates": self.coordinates}
         if self.values is not None:
             arrays["values"] = self.values
-        fields = {"g": self.g.hex(), "events": self.events, "n_arms": self.n_arms}
+        error = None if self.error is None else self.error.hex()
+        fields = {"g": self.g.hex(), "events": self.events, "n_arms": self.n_arms, "error": error}
         return files.Record("design", fields, arrays)
 
     @classmethod
@@ -107,8 +119,9 @@ class Design:
         if support.ndim != 1 or support.min() < 0 or support.max() >= len(arrays["coordinates"]):
             raise InvalidFile("its support names rows that do not exist")
         g = float.fromhex(fields["g"])
+        error = fields.get("error")  # files of 0.1 have none
         return cls(support, arrays["rho"], g, arrays["coordinates"], fields["events"], fields["n_arms"],
-                   arrays.get("values"))  # fmt: skip
+                   arrays.get("values"), None if error is None else float.fromhex(error))  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Design({len(self.support)} of {len(self.coordinates)} rows, k = {self.rank}, g = {self.g:.6g})"
@@ -139,7 +152,10 @@ def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "p
     features = _lift(subspace) if events == "events" else subspace.basis
     found = _solve(features, tolerance)
     support, rho = _all_pairs(found, subspace) if events == "arms" else (found.support, found.rho)
-    return Design(support, rho, found.g, found.coordinates, events, subspace.n_arms, subspace.values)
+    error = subspace.error
+    if error is not None and events == "events" and subspace.values is not None:
+        error *= len(subspace.values)  # an event is a sum of at most Z rows
+    return Design(support, rho, found.g, found.coordinates, events, subspace.n_arms, subspace.values, error)
 
 
 def _lift(subspace: Subspace) -> Float[Array, "E k"]:

@@ -19,6 +19,8 @@ _MAX_FEATURES = 5000  # a D x D matrix is held in memory
 _DENSE = 1000  # with more features, only the leading eigenvalues are computed
 _LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
 _CHUNK = 1 << 18  # episodes processed at once
+_SAFETY = 2.0  # the error is measured once, and another draw of the same law is rarely more than twice as large
+_LEAST_EPISODES = 4  # with fewer, two halves of the log cannot measure its error
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +44,18 @@ class Subspace:
     eigenvalues: Float[Array, "E"]  # of the second moments, falling; the first k belong to the basis
     n_arms: int
     values: Float[Array, "Z"] | None = None  # None: one row per arm
-    noise: float | None = None  # size of the noise in the moments; None where the rank was given
+    noise: float | None = None  # spectral norm of the error of the second moments, measured; None: unknown
+    error: float | None = None  # delta_sub of Lemma 3.7, measured: see `off_by`; None: unknown
 
     @property
     def rank(self) -> int:
         return int(self.basis.shape[1])
+
+    def off_by(self, weight: float) -> float:
+        """How far a context of that weight is from this subspace, in any row: delta_sub / sqrt(w_m) of Lemma 3.7."""
+        if self.error is None:
+            raise InvalidArgument("the subspace must come from a log of at least 4 episodes, got one of unknown error")
+        return self.error / float(np.sqrt(weight))
 
     def __repr__(self) -> str:
         return f"Subspace(rank {self.rank} of {len(self.basis)} rows, {self.n_arms} arms)"
@@ -80,14 +89,19 @@ def subspace(
     """
     moments = second_moments(episodes, pairs=pairs, rewards=rewards)
     size = len(moments.second)
-    noise = None
-    if rank is None:
-        noise = _noise(episodes, pairs, rewards)
-    elif check_count("rank", rank) > size:
+    if rank is not None and check_count("rank", rank) > size:
         raise InvalidArgument(f"rank must be at most the number of rows ({size}), got {rank}")
+    if rank is None and len(episodes) < _LEAST_EPISODES:
+        raise InvalidArgument(f"rank must be given for a log of fewer than 4 episodes, got None for {len(episodes)}")
+    difference = _half_difference(episodes, pairs, moments.values)
+    noise = None if difference is None else float(np.abs(_leading(difference, 0, absolute=True)[0]).max())
     values, vectors = _leading(moments.second, rank or 0)
-    k = rank or max(1, int((values > noise).sum()))
-    return Subspace(np.ascontiguousarray(vectors[:, :k]), values, moments.n_arms, moments.values, noise)
+    k = rank or max(1, int((values > (noise or 0.0)).sum()))
+    basis = np.ascontiguousarray(vectors[:, :k])
+    error = None
+    if difference is not None and noise is not None:
+        error = min(_SAFETY * _drift(difference, basis, values[:k]), float(np.sqrt(2 * noise)))
+    return Subspace(basis, values, moments.n_arms, moments.values, noise, error)
 
 
 def second_moments(
@@ -158,17 +172,26 @@ def _first_steps(episodes: Episodes, n: int) -> Episodes:
     return Episodes(episodes.actions[keep], episodes.rewards[keep], offsets, episodes.n_arms)
 
 
-def _noise(episodes: Episodes, pairs: str, rewards: str | None) -> float:
-    """Spectral norm of half the difference between the moments of two halves of the log, an estimate of their error."""
-    if len(episodes) < 4:
-        raise InvalidArgument(f"rank must be given for a log of fewer than 4 episodes, got None for {len(episodes)}")
-    halves = [episodes[start::2] for start in (0, 1)]
-    if rewards != "gaussian":  # both halves must know every value
-        values = distinct_values(episodes.rewards, limited=rewards is None)
-        if any(len(distinct_values(half.rewards, limited=False)) < len(values) for half in halves):
-            return 0.0
-    first, second = (second_moments(half, pairs=pairs, rewards=rewards).second for half in halves)
-    return float(np.abs(_leading((first - second) / 2, 0, absolute=True)[0]).max())
+def _half_difference(episodes: Episodes, pairs: str, values: Float[Array, "Z"] | None) -> Float[Array, "D D"] | None:
+    """Half the difference between the moments of two halves of the log: it has the law of the moments' own error."""
+    if len(episodes) < _LEAST_EPISODES:
+        return None
+    family = "gaussian" if values is None else "categorical"
+    halves = (episodes[start::2] for start in (0, 1))
+    one, other = (second_moments(half, pairs=pairs, rewards=family, values=values).second for half in halves)
+    return (one - other) / 2
+
+
+def _drift(error: Float[Array, "D D"], basis: Float[Array, "D k"], values: Float[Array, "k"]) -> float:
+    """How far a context of weight 1 is off the subspace of moments with this error, to first order.
+
+    The leading eigenvectors turn by P E U / lambda, with P the projection off the subspace, so mu_m is off it by
+    P E M2^-1 mu_m; and |M2^-1/2 mu_m| <= 1 / sqrt(w_m), because w_m mu_m mu_m' is a part of M2.
+    """
+    if values[-1] <= 0:
+        return float("inf")
+    turned = error @ (basis / np.sqrt(values))
+    return float(np.linalg.norm(turned - basis @ (basis.T @ turned), axis=1).max())
 
 
 def _leading(matrix: Float[Array, "D D"], rank: int, *, absolute: bool = False) -> tuple[Any, Any]:

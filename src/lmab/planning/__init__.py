@@ -15,6 +15,8 @@ from .graph import PolicyGraph as PolicyGraph
 from .lookahead import Lookahead as Lookahead
 from .lookahead import LookaheadPolicy as LookaheadPolicy
 from .no_repeats import NoRepeatsPolicy as NoRepeatsPolicy
+from .no_repeats_backups import UsedPlans as UsedPlans
+from .no_repeats_backups import at_children as at_children
 from .no_repeats_exact import ExactNoRepeatsPolicy as ExactNoRepeatsPolicy
 from .no_repeats_vectors import NoRepeatsVectorPolicy as NoRepeatsVectorPolicy
 from .planner import Planner as Planner

@@ -82,6 +82,9 @@ class PolicyGraph(Policy):
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         return self._off(self.source.tell(self._inner(state, slice(None)), arms, rewards))
 
+    def _skip(self, state: State) -> Float[Array, "n K"]:
+        return self._off(self.source.skip(self._inner(state, slice(None))))
+
     def _off(self, after: State) -> Float[Array, "n K"]:
         """The graph knows no missing rewards: the source decides from here."""
         return np.column_stack([np.full(len(after.memory), float(OFF)), after.memory])

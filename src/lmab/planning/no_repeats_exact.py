@@ -150,11 +150,11 @@ def set_values(
 
 def _played(problem: Problem, codes: Integer[Array, "n t"]) -> tuple[Bool[Array, "n A"], Bool[Array, "n"]]:
     """Which arms each row of codes contains, and whether some arm comes twice."""
-    played = np.zeros((len(codes), problem.n_arms), bool)
+    played = np.zeros((len(codes), problem.n_arms + 1), bool)  # the last column: arms that the policy does not know
     n_codes = len(problem.table)
     arms = np.where(codes < n_codes, codes // problem.n_values, codes - n_codes)  # the reward may not be known yet
     played[np.arange(len(codes))[:, None], arms] = True
-    return played, played.sum(axis=1) < codes.shape[1]
+    return played[:, :-1], played.sum(axis=1) < codes.shape[1]
 
 
 def _rank(problem: Problem, codes: Integer[Array, "*n t"]) -> Integer[Array, "*n"]:

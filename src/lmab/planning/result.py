@@ -87,6 +87,8 @@ class Plan:
             "no policy earns more than": f"{self.upper:.6g} (gap {percent(self.gap)})",
             "found in": f"{self.trace[-1].seconds:.2f} s" if self.trace else "no time",
         }
+        if self.estimate is not None and self.estimate.check is not None:
+            rows["held-out check"] = self.estimate.check.verdict
         return card("Plan", rows)
 
     def __repr__(self) -> str:

@@ -21,7 +21,8 @@ class TablePolicy(PlannedPolicy):
 
     The memory of a session is its belief, then the sorted codes that it saw, then a 1 where the table does not cover
     the session, because something is known of the person from earlier sessions. A step whose reward is not known has
-    the code D + arm, with D the number of codes. What the table does not cover is decided by a lookahead.
+    the code D + arm, with D the number of codes; D + A stands for an arm that the policy does not know. What the table
+    does not cover is decided by a lookahead.
     """
 
     def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = BINS) -> None:
@@ -54,6 +55,10 @@ class TablePolicy(PlannedPolicy):
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         return self._noted(state, state.memory.copy(), len(self._problem.table) + arms)
+
+    def _skip(self, state: State) -> Float[Array, "n K"]:
+        unknown = np.full(len(state.memory), len(self._problem.table) + self._problem.n_arms)
+        return self._noted(state, state.memory.copy(), unknown)
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = self._updated(state, arms, rewards), self.bandit.n_contexts

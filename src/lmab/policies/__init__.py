@@ -14,6 +14,7 @@ from .policy import Policy as Policy
 from .policy import best_allowed as best_allowed
 from .policy import restore_policy as restore_policy
 from .policy import unplayed as unplayed
+from .relabelled import Relabelled as Relabelled
 from .small import MUCB as MUCB
 from .small import FixedSequence as FixedSequence
 from .small import Greedy as Greedy

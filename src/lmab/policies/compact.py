@@ -60,6 +60,10 @@ class Compact(ABC):
         """The state after a late reward of `arm`."""
         return self._one(self.policy.tell(self._whole(state), arm, reward))
 
+    def skip(self, state: CompactState) -> CompactState:
+        """The state after a step that played an arm unknown to the policy."""
+        return self._one(self.policy.skip(self._whole(state)))
+
     def belief(self, state: CompactState) -> Float[Array, "M"]:
         """The probability of each context."""
         return self.policy.belief(self._whole(state))

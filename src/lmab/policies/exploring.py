@@ -104,6 +104,9 @@ class Exploring(Policy):
         after = self.policy.tell(self._inner(state), arms, rewards)
         return np.hstack([after.memory, state.memory[:, self._width :]])
 
+    def _skip(self, state: State) -> Float[Array, "n K"]:
+        return np.hstack([self.policy.skip(self._inner(state)).memory, state.memory[:, self._width :]])
+
     def _marked(self, state: State, after: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         if self.repeats:
             return after.memory

@@ -103,6 +103,10 @@ class Policy(ABC):
         arms = self._checked_arms(state, arm)
         return State(state.step, self._learn(state, arms, _rewards(arms, reward)), state.single)
 
+    def skip(self, state: State) -> State:
+        """The state after a step that played an arm unknown to the policy, such as one added after the fit."""
+        return State(state.step + 1, self._skip(state), state.single)
+
     def belief(self, state: State) -> Float[Array, "*n M"]:
         """The probability of each context, (M,) for one session, (n, M) for n."""
         found = self._belief(state)
@@ -218,6 +222,10 @@ class Policy(ABC):
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         """The memory after a step whose reward is not known."""
+        return state.memory
+
+    def _skip(self, state: State) -> Float[Array, "n K"]:
+        """The memory after a step that played an unknown arm."""
         return state.memory
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:

@@ -34,7 +34,7 @@ def held_out(contents: Contents) -> Markup:
     return element(
         "section",
         element("h2", "On sessions the model has not seen"),
-        element("p", seen.verdict, class_="lead"),
+        element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
         element("div", _calibration(seen), _memory(seen), class_="charts"),
         _evidence(seen, contents.horizon),
     )
@@ -75,15 +75,15 @@ def _evidence(seen: HeldOut, steps: int) -> Markup:
         return element("p", text, class_="soft")
     value = seen.evidence.doubly_robust
     assert value is not None  # a model was given
-    low, high = value.interval
-    text = join(
-        Markup(
-            f"As logged, a session of {steps} steps earned {seen.logged:.4g}. By the logged propensities this policy "
-        ),
-        Markup("would have earned "),
-        element("strong", f"{value.mean:.4g}"),
-        Markup(f" ({low:.4g} to {high:.4g}, doubly robust, 95%)."),
-    )
+    logged = f"As logged, a session of {steps} steps earned {seen.logged:.4g}. "
+    if value.interval is None:
+        text = Markup(f"{logged}What this policy would have earned, these sessions cannot tell.")
+    else:
+        text = join(
+            Markup(f"{logged}By the logged propensities this policy would have earned "),
+            element("strong", f"{value.mean:.4g}"),
+            Markup(" ({:.4g} to {:.4g}, doubly robust, 95%).".format(*value.interval)),
+        )
     remarks = [element("p", f"{note[:1].upper()}{note[1:]}.", class_="soft") for note in seen.evidence.notes]
     return join(element("p", text), *remarks)
 

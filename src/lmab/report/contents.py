@@ -11,8 +11,8 @@ import numpy as np
 
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..estimation import Curve
-from ..evaluation import Certificate, Evaluation, value_of
+from ..estimation import Check, Curve
+from ..evaluation import Certificate, Evaluation, Verdict, value_of
 from ..model import LatentBandit
 from ..planning import Plan, Tree, first_steps, plan, policy_of
 from ..policies import Policy
@@ -53,6 +53,12 @@ class Contents:
     held_out: HeldOut | None
     curve: Curve | None  # held-out likelihood by number of contexts
     settings: tuple[tuple[str, str], ...]
+    check: Check | None = None  # of the fit, on held-out sessions
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the gain may be counted on; only then is it shown in green."""
+        return Verdict(None if self.certificate is None else self.certificate.gain, self.check)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -68,6 +74,7 @@ def gather(
     episodes: Episodes | None = None,
     certificate: Certificate | None = None,
     curve: Curve | None = None,
+    check: Check | None = None,
     time_limit: float = 20.0,
     title: str = "Session policy report",
     settings: dict[str, str] | None = None,
@@ -81,6 +88,7 @@ def gather(
         episodes: sessions that the model was not fitted to; the model is checked on them.
         certificate: from `lmab.certify`, to be quoted.
         curve: the curve of an estimate whose number of contexts was chosen, to be drawn.
+        check: the held-out check of the fit; None: that of the certificate, or of the plan's estimate.
         time_limit: seconds that planning may take where a policy or bounds are missing.
         title: the title of the page.
         settings: more lines for the table at the end, such as where the model came from.
@@ -94,6 +102,7 @@ def gather(
     made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
     chosen = made.policy if policy is None else policy_of(policy)
     worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
+    check = check or (None if certificate is None else certificate.check) or _check_behind(policy)
     lines = {
         **(settings or {}),
         "policy": f"{chosen.kind}, {steps} steps" + ("" if repeats else ", no arm twice"),
@@ -113,11 +122,16 @@ def gather(
         held_out=None if episodes is None else look(bandit, chosen, episodes, steps),
         curve=curve,
         settings=tuple(lines.items()),
+        check=check,
     )
 
 
+def _check_behind(policy: Policy | Plan | None) -> Check | None:
+    return policy.estimate.check if isinstance(policy, Plan) and policy.estimate is not None else None
+
+
 def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
-    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the context."""
+    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type."""
     return Worth(
         fixed=bandit.best_fixed(horizon, repeats),
         fixed_arms=bandit.best_fixed_arms(horizon, repeats),

@@ -30,14 +30,14 @@ class HeldOut:
     evidence: LogEvidence | None  # None where no propensities were logged
     logged: float  # what a session of the policy's length earned as it was logged
 
-    @property
-    def verdict(self) -> str:
-        """One sentence for a reader who has to decide."""
+    def verdict(self, *, sure: bool) -> str:
+        """One sentence for a reader who has to decide; `sure`: certificate and check of the fit agree on a gain."""
         mean, stderr = self.total
         times = f"{np.exp(min(mean, 700.0)):.3g}"
         size = f"a session is {times} times as likely as without memory; log-likelihood {mean:+.3f} ± {stderr:.3f}"
         if mean > 2 * stderr:
-            return f"The types are real: the session so far helps to predict its next reward ({size})."
+            real = "The types are real: the" if sure else "The"
+            return f"{real} session so far helps to predict its next reward ({size})."
         return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
 
 

@@ -26,7 +26,8 @@ def worth(contents: Contents) -> Markup:
     return element(
         "section",
         element("h2", "What personalisation is worth"),
-        element("p", _sentence(values, "best single arm" if single else "same arms", fixed, steps), class_="lead"),
+        element("p", _sentence(contents, "best single arm" if single else "same arms", fixed), class_="lead"),
+        element("p", contents.verdict.sentence),
         _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
         element(
             "p",
@@ -37,14 +38,17 @@ def worth(contents: Contents) -> Markup:
     )
 
 
-def _sentence(values: Worth, what: str, fixed: str, steps: int) -> Markup:
+def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
+    """What the policy earns; a gain is green, and a share of it is given, only where the verdict is sure."""
+    values, steps, sure = contents.worth, contents.horizon, contents.verdict.sure
     gain = values.policy.mean - values.fixed
-    share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 else ""
+    share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 and sure else ""
+    style = {"class_": "bad"} if gain < 0 else {"class_": "good"} if sure else {}
     return join(
         Markup(f"Showing everyone the {what} ("),
         element("em", fixed),
-        Markup(f") earns {values.fixed:.4g} per session of {steps} steps. This policy earns "),
-        element("strong", f"{values.policy.mean:.4g}{share}", class_="good" if gain >= 0 else "bad"),
+        Markup(f") earns {values.fixed:.4g} per session of {steps} steps on the model. This policy earns "),
+        element("strong", f"{values.policy.mean:.4g}{share}", **style),
         Markup("; no policy can earn more than "),
         element("strong", f"{values.upper:.4g}"),
         Markup(f". {_reached(values)}"),

@@ -60,6 +60,11 @@ def _unknown_rewards(case: Sessions) -> None:
     if not case.policy.order_free:
         return  # it may need every reward
     arms, _ = case.played
+    state = case.policy.start(case.n)
+    for step in range(case.n_steps):  # arms that were added after the fit
+        decide_all(case.policy, state)
+        state = case.policy.skip(state)
+        expect(state.step == step + 1, f"a step with an unknown arm must count, got step {state.step}")
     state, (n_arms, again) = case.policy.start(case.n), (case.bandit.n_arms, case.policy.start(case.n))
     for step in range(case.n_steps):
         chosen = decide_all(case.policy, state)

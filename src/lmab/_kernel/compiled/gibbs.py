@@ -86,31 +86,38 @@ def _place(cumulative, uniform):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def beta_evidence(paid, missed, first, second, table, evidence):
+def beta_evidence(paid, missed, first, second, table, shift, n_spreads, evidence):
     both = first + second
     for arm in range(paid.shape[0]):
         row = evidence[arm]
         for m in range(paid.shape[1]):
-            _add_rising(row, paid[arm, m], first, table[0], 1.0)
-            _add_rising(row, missed[arm, m], second, table[1], 1.0)
-            _add_rising(row, paid[arm, m] + missed[arm, m], both, table[2], -1.0)
+            move = shift[arm, m] * n_spreads
+            _add_rising(row, paid[arm, m], first, table[0], move, n_spreads, 1.0)
+            _add_rising(row, missed[arm, m], second, table[1], move, n_spreads, 1.0)
+            _add_rising(row, paid[arm, m] + missed[arm, m], both, table[2], move, n_spreads, -1.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _add_rising(row, count, shape, table, sign):
-    n = np.int64(count)
+def _add_rising(row, count, shape, table, move, n_spreads, sign):
+    """Add the log of the rising factorial, `move` places further on; beyond the ends the outermost centre holds."""
+    n, size = np.int64(count), len(row)
     if n == 0:
         return
     last = len(table) - 1
+    known = table[min(n, last)]
+    begin, end = min(max(-move, 0), size), max(min(size, size - move), 0)
     if n <= last:
-        known = table[n]
-        for j in range(len(row)):
-            row[j] += sign * known[j]
-        return
-    # Stirling's series from the end of the table, where it is exact to rounding
-    known = table[last]
-    for j in range(len(row)):
-        row[j] += sign * (known[j] + _log_gamma(shape[j] + count) - _log_gamma(shape[j] + last))
+        for j in range(begin, end):
+            row[j] += sign * known[j + move]
+    else:  # Stirling's series from the end of the table, where it is exact to rounding
+        for j in range(begin, end):
+            i = j + move
+            row[j] += sign * (known[i] + _log_gamma(shape[i] + count) - _log_gamma(shape[i] + last))
+    for j in range(size):
+        if j < begin or j >= end:
+            i = j % n_spreads + (size - n_spreads if move > 0 else 0)
+            extra = 0.0 if n <= last else _log_gamma(shape[i] + count) - _log_gamma(shape[i] + last)
+            row[j] += sign * (known[i] + extra)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")

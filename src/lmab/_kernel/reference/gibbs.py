@@ -78,18 +78,24 @@ def beta_evidence(
     first: Float[Array, "J"],
     second: Float[Array, "J"],
     table: Float[Array, "3 n J"],
+    shift: Integer[Array, "A M"],
+    n_spreads: int,
     evidence: Float[Array, "A J"],
 ) -> None:
     """log-probability of what each arm paid under J beta laws of its means over contexts: beta-binomial.
 
-    `first` and `second` are the laws' parameters. Entry [0, n] of the table is the log of the rising factorial
+    `first` and `second` are the laws' parameters, `n_spreads` for each centre. In a context with a shift the centre is
+    so many places further on. Entry [0, n] of the table is the log of the rising factorial
     first (first + 1) ... (first + n - 1), [1, n] and [2, n] those of second and of their sum; counts beyond the table
     are computed.
     """
     from scipy.special import gammaln
 
+    centre, spread = np.divmod(np.arange(len(first)), n_spreads)
+    moved = np.clip(centre + shift[:, :, None], 0, centre[-1]) * n_spreads + spread
     both = first + second
-    for counts, shape, sign in ((paid, first, 1.0), (missed, second, 1.0), (paid + missed, both, -1.0)):
+    for counts, shapes, sign in ((paid, first, 1.0), (missed, second, 1.0), (paid + missed, both, -1.0)):
+        shape = shapes[moved]
         rising = gammaln(shape + counts[:, :, None]) - gammaln(shape)
         evidence += sign * rising.sum(axis=1)
 

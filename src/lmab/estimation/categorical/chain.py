@@ -7,7 +7,7 @@ import numpy as np
 from ..._kernel import kernel
 from ..._shapes import Array, Float
 from ...model import Categorical, LatentBandit
-from ..arm_law import CategoricalArms, dirichlet
+from ..arm_law import STRENGTHS, CategoricalArms
 from ..observations import Chain
 from ..prior import Prior
 from .log import CategoricalLog
@@ -19,7 +19,7 @@ _SOFT = 0.01  # of equal probabilities is mixed into the start, which may call n
 
 class CategoricalChain(Chain):
     def __init__(self, log: CategoricalLog, bandit: LatentBandit) -> None:
-        self._log, self._arms = log, CategoricalArms(log.n_arms, len(log.values))
+        self._log, self._arms = log, CategoricalArms(log.n_arms, log.values)
         self._table = np.ascontiguousarray(CategoricalModels(log).pack(bandit)[0, :, : bandit.n_contexts])
         self._table[0] = np.maximum(self._table[0], _LEAST)
         self._table[1:] = (1 - _SOFT) * self._table[1:] + _SOFT / len(log.values)
@@ -35,16 +35,11 @@ class CategoricalChain(Chain):
         probabilities = self._table[1:].T.reshape(-1, self._log.n_arms, len(self._log.values))
         return Categorical(probabilities / probabilities.sum(axis=2, keepdims=True), self._log.values)
 
-    @property
-    def centre(self) -> Float[Array, "Y A"]:
-        return self._arms.centre
+    def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
+        return self._arms.likely(rng)
 
-    @property
-    def inverse_strength(self) -> Float[Array, "Y A"]:
-        return 1 / self._arms.strength
-
-    def prior(self, centre: Float[Array, "Y A"], strength: Float[Array, "Y A"]) -> Prior:
-        return Prior(*dirichlet(centre, strength, len(self._log.values)))
+    def prior(self, centre: Float[Array, "A Z"], strength: Float[Array, "A"]) -> Prior:
+        return Prior(centre, np.clip(strength, *STRENGTHS))
 
     def sweep(self, rng: np.random.Generator) -> None:
         log, uniforms = self._log, rng.random(self._n_episodes)

@@ -36,16 +36,11 @@ class GaussianChain(Chain):
     def rewards(self) -> Gaussian:
         return Gaussian(self._table[1:].T + self._centre, self.scale)
 
-    @property
-    def centre(self) -> Float[Array, "Y A"]:
-        return self._arms.centre[None] + self._centre
+    def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A"], Float[Array, "A"]]:
+        return self._arms.centre + self._centre, self._arms.variance / self.scale**2
 
-    @property
-    def inverse_strength(self) -> Float[Array, "Y A"]:
-        return self._arms.variance[None] / self.scale**2
-
-    def prior(self, centre: Float[Array, "Y A"], strength: Float[Array, "Y A"]) -> Prior:
-        return Prior(centre[0], strength[0])
+    def prior(self, centre: Float[Array, "A"], strength: Float[Array, "A"]) -> Prior:
+        return Prior(centre, strength)
 
     def sweep(self, rng: np.random.Generator) -> None:
         log, n_arms, uniforms = self._log, self._log.n_arms, rng.random(self._log.n_distinct)

@@ -1,0 +1,265 @@
+"""The service beside a constant answer on the same stack, and beside single decisions of VW and MABWiser.
+
+    python -m benchmarks.bench_serve [--seconds 5] [--rate 300]
+
+Processor time is that of the service's process, from /proc, per request. The load comes from this process over the
+loopback address: sessions of seven steps, many at a time, each request after the answer to the one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import lmab
+
+from .serve_load import HOST, Served
+
+HORIZON = 7
+N_ARMS = 50
+_TICK = os.sysconf("SC_CLK_TCK")
+_CONSTANT = """
+import msgspec, sys, uvicorn
+from lmab.serve.app import read_body
+from lmab.serve.messages import Ask, Told
+decode, encode = msgspec.json.Decoder(Ask).decode, msgspec.json.Encoder().encode
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        while True:
+            kind = (await receive())["type"]
+            await send({"type": kind + ".complete"})
+            if kind == "lifespan.shutdown": return
+    if scope["path"] == "/v1/decide":
+        ask = decode(await read_body(scope, receive, 65536))
+        body = encode(Told(ask.session, ask.step, 3, "arm-3", 0.95, "abcdef", False, False, True))
+    else:
+        body = b"ok"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, server_header=False)
+"""
+
+
+class Constant(Served):
+    """The same stack, which answers a constant."""
+
+    def start(self, seconds: float = 60.0) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", _CONSTANT, str(self.port)])
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                import urllib.request
+
+                urllib.request.urlopen(f"http://{HOST}:{self.port}/readyz", timeout=5).read()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError("the constant did not become ready")
+
+
+class _Session(asyncio.Protocol):
+    """One connection that plays sessions, request by request."""
+
+    def __init__(self, name: str, times: list[float]) -> None:
+        self.name, self.times, self.index, self.step = name, times, 0, 0
+        self.stopped = asyncio.get_running_loop().create_future()
+        self.over = False
+        self.buffer = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        reward = f',"reward":{(self.index + self.step) % 2}' if self.step else ""
+        body = f'{{"session":"{self.name}-{self.index}","step":{self.step}{reward}}}'
+        self.transport.write(
+            f"POST /v1/decide HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        self.began = time.perf_counter()
+        self.step += 1
+        if self.step == HORIZON:
+            self.index, self.step = self.index + 1, 0
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head, found, rest = self.buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        if len(rest) < length:
+            return
+        assert head.startswith(b"HTTP/1.1 200"), (head, rest)
+        self.buffer = b""
+        self.times.append(time.perf_counter() - self.began)
+        if self.over:
+            self.transport.close()
+            self.stopped.set_result(None)
+        else:
+            self.ask()
+
+
+async def _flood(port: int, seconds: float, connections: int) -> list[float]:
+    times: list[float] = []
+    loop, run = asyncio.get_running_loop(), time.time_ns()
+    made = [
+        await loop.create_connection(lambda i=i: _Session(f"{run}-{i}", times), HOST, port)  # type: ignore[misc]
+        for i in range(connections)
+    ]
+    await asyncio.sleep(seconds)
+    for _, session in made:
+        session.over = True
+    await asyncio.gather(*(session.stopped for _, session in made))
+    return times
+
+
+async def _paced(port: int, rate: float, seconds: float) -> list[float]:
+    """New sessions at a fixed rate; times count from the moment a request was due."""
+    from .serve_load import Connection
+
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    for _ in range(64):
+        free.put_nowait(Connection(port))
+    times: list[float] = []
+
+    async def one(index: int, due: float) -> None:
+        connection = await free.get()
+        await connection.post("/v1/decide", f'{{"session":"p{time.time_ns()}-{index}","step":0}}'.encode())
+        times.append(time.perf_counter() - due)
+        free.put_nowait(connection)
+
+    begin, jobs = time.perf_counter(), []
+    for index in range(int(rate * seconds)):
+        due = begin + index / rate
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        jobs.append(asyncio.create_task(one(index, due)))
+    await asyncio.gather(*jobs)
+    return times
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process with its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def measure(served: Served, seconds: float, connections: int = 64) -> dict[str, float]:
+    """Requests a second, processor time of one, and quantiles of the time it took."""
+    served.start()
+    assert served.process is not None
+    try:
+        asyncio.run(_flood(served.port, 1.0, connections))
+        before, began = processor_seconds(served.process.pid), time.perf_counter()
+        times = sorted(asyncio.run(_flood(served.port, seconds, connections)))
+        taken, used = time.perf_counter() - began, processor_seconds(served.process.pid) - before
+        return {
+            "per second": len(times) / taken,
+            "processor us": used / len(times) * 1e6,
+            "p50 ms": times[len(times) // 2] * 1e3,
+            "p99 ms": times[int(len(times) * 0.99)] * 1e3,
+        }
+    finally:
+        served.kill()
+
+
+def fsync_ms(folder: Path) -> float:
+    """The median time of a small write and fsync here."""
+    times = []
+    with open(folder / "probe", "wb") as stream:
+        for _ in range(50):
+            began = time.perf_counter()
+            stream.write(b"x" * 4096)
+            stream.flush()
+            os.fsync(stream.fileno())
+            times.append(time.perf_counter() - began)
+    return sorted(times)[25] * 1e3
+
+
+def peers() -> dict[str, float]:
+    """Microseconds of one decision in one process, without a server or a store; those that are installed."""
+    found: dict[str, float] = {}
+    bandit = lmab.random_bandit(7, N_ARMS, kind="hard", rng=0)
+    compact = lmab.plan(bandit, horizon=HORIZON, method=lmab.PointBased()).policy.compact()
+    state = compact.start()
+
+    def lmab_decision() -> None:
+        compact.act(compact.observe(state, 3, 1.0))
+
+    found["lmab, compact"] = _microseconds(lmab_decision)
+    try:
+        from vowpalwabbit import Workspace
+
+        vw = Workspace(f"--cb_explore {N_ARMS} --epsilon 0.05 --quiet")
+        found["VW, cb_explore"] = _microseconds(lambda: vw.predict("| user:1"))
+    except ImportError:
+        pass
+    try:
+        from mabwiser.mab import MAB, LearningPolicy
+
+        mab = MAB(list(range(N_ARMS)), LearningPolicy.EpsilonGreedy(0.05))
+        mab.fit([i % N_ARMS for i in range(500)], [i % 2 for i in range(500)])
+        found["MABWiser, epsilon-greedy"] = _microseconds(mab.predict)
+    except ImportError:
+        pass
+    return found
+
+
+def _microseconds(function: Any, n: int = 2000) -> float:
+    function()
+    began = time.process_time()
+    for _ in range(n):
+        function()
+    return (time.process_time() - began) / n * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rate", type=float, default=300.0)
+    parser.add_argument("--connections", type=int, default=64)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="lmab-bench-") as name:
+        folder = Path(name)
+        bandit = lmab.random_bandit(7, N_ARMS, kind="hard", rng=0)
+        lmab.plan(bandit, horizon=HORIZON, method=lmab.PointBased()).policy.save(folder / "policy.lmab")
+        rows = {
+            "constant": measure(Constant(""), given.seconds, given.connections),
+            "decision, durable": measure(
+                Served(str(folder / "events.db"), str(folder / "policy.lmab")), given.seconds, given.connections
+            ),
+        }
+        for what, row in rows.items():
+            print(f"{what:24s}" + "".join(f"  {name} {value:,.1f}" for name, value in row.items()))
+        ratio = rows["decision, durable"]["processor us"] / rows["constant"]["processor us"]
+        print(f"processor time of a durable decision: {ratio:.2f} times the constant (aim: at most 3.0)")
+        served = Served(str(folder / "paced.db"), str(folder / "policy.lmab"))
+        served.start()
+        try:
+            asyncio.run(_paced(served.port, given.rate, 1.0))
+            times = sorted(asyncio.run(_paced(served.port, given.rate, given.seconds)))
+        finally:
+            served.kill()
+        sync = fsync_ms(folder)
+        p99 = times[int(len(times) * 0.99)] * 1e3
+        print(f"{given.rate:.0f} new sessions/s: p50 {times[len(times) // 2] * 1e3:.1f} ms, p99 {p99:.1f} ms; "
+              f"fsync here {sync:.2f} ms, aim {3 * sync + 5:.1f} ms")  # fmt: skip
+    for what, microseconds in peers().items():
+        print(f"{what:24s}  processor us of one decision in one process {microseconds:,.1f}")
+
+
+if __name__ == "__main__":
+    try:
+        import uvloop
+
+        uvloop.install()
+    except ImportError:
+        pass
+    main()

@@ -1,0 +1,86 @@
+"""A PostgreSQL server of its own in a folder, on the loopback address; it is stopped at the end."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def missing() -> str | None:
+    """Why no server can be started here; None where one can."""
+    try:
+        import asyncpg  # noqa: F401
+    except ImportError:
+        return "asyncpg is not installed (extra postgres)"
+    if _bin() is None:
+        return "no PostgreSQL server found (Debian: apt-get install postgresql)"
+    if os.geteuid() == 0 and not _user():
+        return "PostgreSQL does not run as root, and there is no user postgres"
+    return None
+
+
+def _bin() -> Path | None:
+    found = shutil.which("initdb") or next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))), None)
+    return None if found is None else Path(os.path.realpath(found)).parent
+
+
+def _user() -> str | None:
+    try:
+        return pwd.getpwnam("postgres").pw_name
+    except KeyError:
+        return None
+
+
+class Server:
+    """One cluster; `crash` ends it as a power cut would, `start` recovers it."""
+
+    def __init__(self, folder: Path) -> None:
+        found = _bin()
+        assert found is not None
+        self.bin, self.folder = found, folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.address = f"postgresql://lmab@127.0.0.1:{self.port}/postgres"
+
+    def _run(self, *command: str) -> None:
+        before = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        whole = [*before, str(self.bin / command[0]), *command[1:]]
+        subprocess.run(whole, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder)
+
+    def make(self) -> None:
+        data = str(self.folder / "data")
+        self._run("initdb", "-D", data, "-U", "lmab", "--auth=trust", "--no-sync", "-E", "UTF8")
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder}"
+        log = str(self.folder / "log")
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", log, "-w", "start")
+
+    def crash(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", "immediate", "-w", "stop")
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """A server that runs until the end of the block."""
+    folder = Path(tempfile.mkdtemp(prefix="lmab-pg-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    server = Server(folder)
+    try:
+        server.make()
+        server.start()
+        yield server
+    finally:
+        with suppress(subprocess.CalledProcessError):  # it may have been stopped already
+            server.crash()
+        shutil.rmtree(folder, ignore_errors=True)

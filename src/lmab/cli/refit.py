@@ -1,0 +1,57 @@
+"""`lmab refit`: make the next version of the policy from what the service kept, for cron."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .inputs import Json, Seed, n_contexts
+from .output import collected_warnings, note, say, show_json
+from .serve import service_package
+
+
+def refit(
+    store: Annotated[str, typer.Option(help="The store of the service: a file, or postgresql://...")],
+    policies: Annotated[Path, typer.Option(help="Folder for the versions, their models and the log by day.")],
+    gate: Annotated[float, typer.Option(help="What the new policy must earn more, at least, per session.")] = 0.0,
+    canary: Annotated[float, typer.Option(help="Share of new sessions at first.", min=0.001, max=1.0)] = 0.05,
+    contexts: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
+    horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the longest one].", min=1)] = None,
+    floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.1,
+    least: Annotated[int, typer.Option(help="Sessions that a fit or a verdict needs.", min=10)] = 200,
+    time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 30.0,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Refit the policy to what the service kept; a version that passes the gate starts as a canary.
+
+    The canary of an earlier night is judged first: it is promoted, rolled back, or left to go on.
+
+    Example: lmab refit --store events.db --policies policies/ --gate 0.0 --canary 0.05
+    """
+    door = service_package()
+    wishes = door.Wishes(
+        gate, canary, contexts=n_contexts(contexts), horizon=horizon, floor=floor, least=least, time_limit=time_limit
+    )
+    with collected_warnings() as remarks:
+        night = asyncio.run(_work(door, store, policies, wishes, seed))
+    if as_json:
+        show_json({**asdict(night), "notes": remarks})
+        return
+    for line in night.lines:
+        say(line)
+    for remark in remarks:
+        note(remark)
+
+
+async def _work(door: Any, where: str, folder: Path, wishes: Any, seed: int) -> Any:
+    store = door.open_store(where)
+    await store.open()
+    try:
+        return await door.refit(store, folder, wishes, rng=seed)
+    finally:
+        await store.close()

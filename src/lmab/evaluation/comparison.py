@@ -1,0 +1,98 @@
+"""compare: what one policy earns more than another, from one log; the sessions are the same, so noise cancels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from .._shapes import Array, Float
+from ..checks import FRACTION, Rng, check, check_count
+from ..data import Episodes
+from ..errors import InvalidArgument
+from ..model import LatentBandit
+from ..policies import Policy
+from .importance import contributions
+from .intervals import estimates
+from .off_policy import METHODS, check_log
+from .value import outlook
+
+_GROUPS = 10_000  # units of the jackknife
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Reward per session of a policy, of another one, and the difference with its interval."""
+
+    value: float
+    other: float
+    interval: tuple[float, float]  # of the difference
+    stderr: float
+    method: str  # one of the methods for logs
+    n_episodes: int
+
+    @property
+    def difference(self) -> float:
+        return self.value - self.other
+
+
+def compare(
+    policy: Policy,
+    other: Policy,
+    episodes: Episodes,
+    *,
+    horizon: int,
+    model: LatentBandit | None = None,
+    confidence: float = 0.95,
+    rng: Rng | None = None,
+) -> Comparison:
+    """The value of `policy` less that of `other`, from a log with propensities.
+
+    Args:
+        policy: one policy.
+        other: the policy that it is compared with.
+        episodes: the log; both policies are for its arms.
+        horizon: steps per session.
+        model: a model fitted to other sessions, for the doubly robust estimate; None: self-normalised.
+        confidence: of the interval, which is normal around a jackknife over sessions.
+        rng: needed where the model's prediction for a policy has to be simulated.
+
+    Examples:
+        >>> import lmab
+        >>> from lmab.evaluation import compare
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+        >>> uniform = lmab.Uniform(2)
+        >>> log = lmab.evaluation.with_propensities(
+        ...     lmab.simulate(bandit, uniform, n_episodes=20_000, horizon=3, rng=0), uniform
+        ... )
+        >>> found = compare(lmab.Greedy(bandit), lmab.Stationary(0), log, horizon=3, model=bandit)
+        >>> found.interval[0] < 0.0945 < found.interval[1]
+        True
+    """
+    horizon = check_count("horizon", horizon)
+    check("confidence", confidence, FRACTION)
+    for one in (policy, other):
+        check_log(one, episodes, horizon, model)
+    row = METHODS.index("self-normalised" if model is None else "doubly-robust")
+    both = [_sums(one, episodes, horizon, model, rng) for one in (policy, other)]
+    values = [float(estimates(sums.sum(axis=0))[row].sum()) for sums in both]
+    if not np.isfinite(values).all():
+        raise InvalidArgument("episodes must hold sessions that agree with both policies, got none for one of them")
+    left_out = np.subtract(*(estimates(sums.sum(axis=0) - sums)[row].sum(axis=1) for sums in both))
+    size = len(left_out)
+    error = float(np.sqrt((size - 1) / size * ((left_out - left_out.mean()) ** 2).sum()))
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * error
+    gain = values[0] - values[1]
+    return Comparison(values[0], values[1], (gain - reach, gain + reach), error, METHODS[row], len(episodes))
+
+
+def _sums(
+    policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None, rng: Rng | None
+) -> Float[Array, "G 4 H"]:
+    """What groups of sessions add to the sums."""
+    expected = None if model is None else outlook(policy, model, horizon, rng)
+    sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
+    for rows, part in contributions(policy, episodes, horizon, model, expected):
+        np.add.at(sums, rows % len(sums), part)
+    return sums

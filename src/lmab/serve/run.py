@@ -1,0 +1,97 @@
+"""Start the service: its options, its first policy and arms, and the server in front of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidArgument
+from .app import make_app
+from .messages import Label
+from .metrics import Metrics
+from .problems import Problem
+from .service import Service, Settings
+from .stores import open_store
+from .versions import UNIFORM, Version, read_version
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where the service listens, and what it starts with."""
+
+    store: str
+    policy: Path | None = None
+    arms: tuple[Label, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8000
+    tokens: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+
+def make_service(options: Options) -> Service:
+    """A service that puts its first policy and arms into the store as soon as the store is open."""
+
+    async def begin(service: Service) -> None:
+        if options.arms:
+            await service.set_arms(options.arms)
+        if options.policy is not None:
+            try:
+                await _first_policy(service, options.policy)
+            except (Problem, OSError) as problem:
+                service.broken[str(options.policy)] = f"{options.policy}: {problem}"
+
+    return Service(open_store(options.store), options.settings, begin=begin, spare=(options.arms, _spare(options)))
+
+
+def _spare(options: Options) -> Version | None:
+    """The policy of the file, for as long as the store is away."""
+    if options.policy is None or not options.settings.without_store:
+        return None
+    try:
+        return read_version(options.policy.read_bytes(), options.settings.defaults)
+    except (Problem, OSError):
+        return None
+
+
+async def _first_policy(service: Service, path: Path) -> None:
+    """Put a file that the store does not know in force; one that it knows was promoted or rolled back since."""
+    body = path.read_bytes()
+    name = read_version(body, service.settings.defaults).name
+    known = await service.store.version(name) is not None
+    if not known:
+        await service.add_version(body, f"from {path.name}")
+    if not known or service.turn.active == UNIFORM:
+        await service.promote(name, 1.0, f"started with {path.name}")
+
+
+def check_address(host: str, tokens: Sequence[str]) -> None:
+    """Without tokens only this machine may reach the service."""
+    try:
+        near = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        near = False
+    if not near and not tokens:
+        raise InvalidArgument(
+            f"--host must be a loopback address such as 127.0.0.1 unless --token-file is given, got {host}"
+        )
+
+
+def server(options: Options, service: Service | None = None) -> Any:
+    """The server, not yet running."""
+    import uvicorn
+
+    check_address(options.host, options.tokens)
+    app = make_app(service or make_service(options), options.tokens, Metrics())
+    config = uvicorn.Config(
+        app, host=options.host, port=options.port, log_level="warning", access_log=False, lifespan="on",
+        timeout_graceful_shutdown=10, backlog=2048, server_header=False,
+    )  # fmt: skip
+    return uvicorn.Server(config)
+
+
+def run(options: Options) -> None:
+    """Serve until SIGTERM or Ctrl-C; what was accepted is answered first."""
+    server(options).run()  # with uvloop, where it is installed

@@ -1,0 +1,160 @@
+"""Versions of the policy that sessions are pinned to, and the arms of the service as each version knows them."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float
+from ..errors import LmabError
+from ..loading import load
+from ..planning import Plan, policy_of
+from ..policies import Compact, Exploring, Policy, Uniform
+from .messages import Label
+from .problems import Problem
+
+UNIFORM = "uniform"  # the version of a service that starts without a policy
+_MOST_EXPLORED = 0.9  # of the decisions, where floors by arm meet new arms
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """A policy that sessions can be pinned to; without a compact form it plays every allowed arm equally often."""
+
+    name: str
+    compact: Compact | None
+    horizon: int
+    repeats: bool
+    labels: tuple[Label, ...]  # of the policy's arms
+    floor: float | Float[Array, "A"]
+    values: frozenset[float] | None  # rewards that there can be; None: any number
+
+    def accepts(self, reward: float) -> bool:
+        return self.values is None or reward in self.values
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a version has where its policy does not say: steps of a session, floor, values, repeats."""
+
+    horizon: int | None = None
+    floor: float = 0.05
+    values: tuple[float, ...] | None = (0.0, 1.0)
+    repeats: bool = True
+
+
+def name_of(body: bytes) -> str:
+    """The name of a version, from its file."""
+    return hashlib.sha256(body).hexdigest()[:12]
+
+
+def uniform_version(defaults: Defaults) -> Version:
+    """The version that explores."""
+    if defaults.horizon is None:
+        raise Problem("no-policy", "the service has no policy and no horizon: give one of them when it is started")
+    values = None if defaults.values is None else frozenset(defaults.values)
+    return Version(UNIFORM, None, defaults.horizon, defaults.repeats, (), 1.0, values)
+
+
+def read_version(body: bytes, defaults: Defaults) -> Version:
+    """The version in a file that `lmab plan`, `lmab refit` or `policy.save` wrote."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "policy.lmab"
+            path.write_bytes(body)
+            found = load(path)
+    except LmabError as error:
+        raise Problem("bad-policy", f"the policy does not load: {str(error).split(': ', 1)[-1]}") from None
+    if not isinstance(found, Policy | Plan):
+        raise Problem("bad-policy", f"the file must hold a policy, got a {type(found).__name__}")
+    return _version(name_of(body), policy_of(found), defaults)
+
+
+def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
+    inner, floor = (policy.policy, policy.floor) if isinstance(policy, Exploring) else (policy, defaults.floor)
+    horizon = inner.horizon or defaults.horizon
+    if horizon is None:
+        raise Problem("bad-policy", f"the policy must know its horizon, got {inner!r}: give the service a horizon")
+    if inner.n_arms is None:
+        raise Problem("bad-policy", f"the policy must know how many arms there are, got {inner!r}")
+    labels = inner.arm_labels or tuple(range(inner.n_arms))
+    if isinstance(inner, Uniform):
+        return Version(name, None, horizon, defaults.repeats, labels, 1.0, _values(inner, defaults))
+    if not inner.deterministic:
+        raise Problem("bad-policy", f"the policy must be deterministic, or Exploring around such a one, got {inner!r}")
+    return Version(name, inner.compact(), horizon, inner.repeats, labels, floor, _values(inner, defaults))
+
+
+def _values(policy: Policy, defaults: Defaults) -> frozenset[float] | None:
+    bandit = getattr(policy, "bandit", None) or getattr(getattr(policy, "source", None), "bandit", None)
+    if bandit is None:
+        return None if defaults.values is None else frozenset(defaults.values)
+    continuous = not bandit.rewards.discrete or bandit.rewards.edges is not None
+    return None if continuous else frozenset(bandit.rewards.values.tolist())
+
+
+class Seats:
+    """The arms of the service, as one version knows them: which are open, which it can play, and their floors."""
+
+    def __init__(self, version: Version, arms: Sequence[tuple[Label, bool]]) -> None:
+        numbers = {label: number for number, (label, _) in enumerate(arms)}
+        self.version = version
+        self.open = [number for number, (_, is_open) in enumerate(arms) if is_open]
+        self.place = {numbers[label]: arm for arm, label in enumerate(version.labels) if label in numbers}
+        self.number = {arm: number for number, arm in self.place.items()}
+        self.mask = self.mask_of(set(self.open))
+        self.everything = self.mask is not None and bool(self.mask.all())  # no arm of the version is withdrawn
+        self.anything = self.mask is not None and bool(self.mask.any())
+        self.floors = self._floors(len(arms))
+
+    def mask_of(self, numbers: set[int]) -> Bool[Array, "A"] | None:
+        """Which of the version's arms are among the service's `numbers`."""
+        if self.version.compact is None:
+            return None
+        return np.array([self.number.get(arm, -1) in numbers for arm in range(len(self.version.labels))])
+
+    def _floors(self, n_arms: int) -> list[float] | None:
+        """The floor of every arm of the service; None where all share one floor. New arms get the largest floor."""
+        floor = self.version.floor
+        if isinstance(floor, float):
+            return None
+        most = float(floor.max())
+        return [float(floor[self.place[n]]) if n in self.place else most for n in range(n_arms)]
+
+    def choose(self, best: int | None, fresh: Sequence[int], first: float, second: float) -> tuple[int, float, bool]:
+        """The arm to play, its probability, and whether it was explored, from two uniform draws.
+
+        `best` is what the policy plays, None where it can play nothing; `fresh` are the arms that may be explored.
+        """
+        if self.floors is None or best is None:
+            total = 1.0 if best is None else float(self.version.floor)
+            each = total / len(fresh)
+            if first < total:
+                arm = fresh[min(int(second * len(fresh)), len(fresh) - 1)]
+                return arm, each + (1 - total) * (arm == best), True
+            assert best is not None
+            return best, each * (best in fresh) + 1 - total, False
+        floors = [self.floors[arm] for arm in fresh]
+        total = sum(floors)
+        scale = min(1.0, _MOST_EXPLORED / total) if total > 0 else 0.0
+        total *= scale
+        chosen, explored = best, first < total
+        if explored:
+            chosen = _pick(fresh, floors, second)
+        own = floors[fresh.index(chosen)] * scale if chosen in fresh else 0.0
+        return chosen, own + (1 - total) * (chosen == best), explored
+
+
+def _pick(arms: Sequence[int], floors: Sequence[float], draw: float) -> int:
+    """An arm with a probability in proportion to its floor."""
+    target = draw * sum(floors)
+    for arm, floor in zip(arms, floors, strict=True):
+        target -= floor
+        if target < 0:
+            return arm
+    return next(arm for arm, floor in reversed(list(zip(arms, floors, strict=True))) if floor > 0)

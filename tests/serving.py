@@ -1,0 +1,122 @@
+"""What the tests of the service share: stores to test on, a service with a clock of its own, and a client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import lmab
+from lmab.serve import Defaults, Service, Settings, make_app, open_store
+
+BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.3]])
+LABELS = ("red", "green", "blue")
+HORIZON = 4
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+@functools.cache
+def policy_bytes(floor: float | None = None, seed: int = 0, horizon: int = HORIZON, exact: bool = False) -> bytes:
+    """A policy file, for arms that have names."""
+    import tempfile
+
+    bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, LABELS)
+    if seed:
+        made = lmab.random_bandit(2, 3, rng=seed)
+        bandit = lmab.LatentBandit(made.weights, made.rewards, LABELS)
+    method = lmab.Exact() if exact else lmab.Certified()
+    policy: lmab.Policy = lmab.plan(bandit, horizon=horizon, method=method).policy
+    if floor is not None:
+        policy = lmab.Exploring(policy, floor)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "p.lmab"
+        policy.save(path)
+        return path.read_bytes()
+
+
+class Client:
+    """Asks a service through its application, without a network."""
+
+    def __init__(self, service: Service, http: httpx.AsyncClient) -> None:
+        self.service, self.http = service, http
+
+    async def decide(self, session: str, step: int, reward: float | None = None, **more: Any) -> httpx.Response:
+        body = {"session": session, "step": step, **({} if reward is None else {"reward": reward}), **more}
+        return await self.http.post("/v1/decide", json=body)
+
+    async def told(self, session: str, step: int, reward: float | None = None, **more: Any) -> dict[str, Any]:
+        answer = await self.decide(session, step, reward, **more)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    async def reward(self, session: str, step: int, reward: float) -> httpx.Response:
+        rows = {"rewards": [{"session": session, "step": step, "reward": reward}]}
+        return await self.http.post("/v1/rewards", json=rows)
+
+
+@contextlib.asynccontextmanager
+async def served(
+    where: str,
+    policy: bytes | None = None,
+    *,
+    tokens: tuple[str, ...] = (),
+    clock: Clock | None = None,
+    **settings: Any,
+) -> AsyncIterator[Client]:
+    """A running service with its client; arms red, green, blue."""
+    settings.setdefault("defaults", Defaults(HORIZON))
+    service = Service(open_store(where), Settings(**settings), clock or Clock())
+    await service.start(watch=False)
+    try:
+        if service.ready and not service.labels:
+            await service.set_arms(LABELS)
+        if policy is not None:
+            version = await service.add_version(policy)
+            await service.promote(version.name, 1.0)
+        transport = httpx.ASGITransport(app=make_app(service, tokens))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+            yield Client(service, http)
+    finally:
+        await service.stop()
+
+
+def empty_database(address: str) -> str:
+    """The address of a new database on the server."""
+    name = f"t{uuid.uuid4().hex}"
+
+    async def make() -> None:
+        import asyncpg
+
+        db = await asyncpg.connect(address)
+        await db.execute(f"CREATE DATABASE {name}")
+        await db.close()
+
+    asyncio.run(make())
+    return address.replace("/postgres", f"/{name}")
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> None:
+    """The answer is a clear refusal."""
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert len(answer.json()["error"]) > 10
+
+
+def go(scenario: Any) -> None:
+    """Run a coroutine."""
+    asyncio.run(scenario)

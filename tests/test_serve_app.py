@@ -1,0 +1,271 @@
+"""The service behind HTTP: tokens, limits, what is said about the store and the policy, pages for machines, fuzz."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from serving import HORIZON, LABELS, Client, go, policy_bytes, refused, served
+
+import lmab
+from benchmarks.serve_fuzz import fuzz
+from benchmarks.serve_load import write_policy
+from lmab.errors import InvalidArgument
+from lmab.serve import Defaults, Options, Service, Settings, make_app, open_store
+from lmab.serve.metrics import Metrics
+from lmab.serve.openapi import openapi
+from lmab.serve.run import check_address, make_service
+
+
+@pytest.fixture
+def store(tmp_path):
+    return str(tmp_path / "events.db")
+
+
+def test_a_token_is_needed_where_there_are_tokens(store):
+    async def scenario():
+        async with served(store, policy_bytes(), tokens=("secret", "other")) as client:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+                client.http.headers.clear()
+                client.http.headers.update(headers)
+                refused(await client.decide("a", 0), 401, "unauthorised")
+                refused(await client.http.get("/v1/policies"), 401, "unauthorised")
+                refused(await client.http.delete("/v1/persons/x"), 401, "unauthorised")
+                assert (await client.http.get("/metrics")).status_code == 401
+                for path in ("/", "/healthz", "/readyz", "/openapi.json"):
+                    assert (await client.http.get(path)).status_code == 200
+            for token in ("secret", "other"):
+                client.http.headers["Authorization"] = f"Bearer {token}"
+                assert (await client.told("a", 0))["step"] == 0
+
+    go(scenario())
+
+
+def test_without_tokens_only_this_machine_may_reach_the_service():
+    for host in ("127.0.0.1", "::1", "localhost", "127.1.2.3"):
+        check_address(host, ())
+    for host in ("0.0.0.0", "192.168.1.1", "example.org", "::"):
+        with pytest.raises(InvalidArgument, match="--host must be a loopback address"):
+            check_address(host, ())
+        check_address(host, ("token",))
+
+
+def test_a_full_queue_answers_429(store):
+    async def scenario():
+        async with served(store, policy_bytes(), queue=5) as client:
+            await client.told("warm", 0)
+            answers = await asyncio.gather(*(client.decide(f"s{i}", 0) for i in range(40)))
+            statuses = {answer.status_code for answer in answers}
+            assert statuses == {200, 429}
+            busy = next(answer for answer in answers if answer.status_code == 429)
+            refused(busy, 429, "busy")
+            assert busy.headers["retry-after"] == "1"
+            for index, answer in enumerate(answers):  # a retry gets what it would have got
+                again = await client.told(f"s{index}", 0)
+                assert answer.status_code == 429 or again == answer.json()
+
+    go(scenario())
+
+
+class Flaky:
+    """Makes the commits of a service fail, as it is told."""
+
+    def __init__(self, service: Service) -> None:
+        self.fail = ""
+        self._write = service.store.write
+        service.store.write = self.write  # type: ignore[method-assign]
+
+    async def write(self, jobs):
+        if self.fail == "after":  # the commit was durable, but its answer was lost
+            await self._write(jobs)
+        if self.fail:
+            raise OSError("the disk is gone")
+        await self._write(jobs)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_commit_that_fails_acknowledges_nothing_and_a_retry_writes_everything(store, how):
+    async def scenario():
+        async with served(store, policy_bytes(floor=0.5)) as client:
+            flaky = Flaky(client.service)
+            await client.told("a", 0)
+            flaky.fail = how
+            refused(await client.decide("a", 1, 1.0), 503, "no-store")
+            refused(await client.reward("a", 0, 1.0), 503, "no-store")
+            flaky.fail = ""
+            told = await client.told("a", 1, 1.0)
+            rows = await client.service.store.session("a")
+            assert [row.reward for row in rows] == [1.0, None]
+            assert rows[1].decision.arm == told["arm"]
+
+    go(scenario())
+
+
+def test_a_service_that_may_answer_without_its_store_says_so_and_records_nothing(store):
+    async def scenario():
+        async with served(store, policy_bytes(floor=0.5), without_store=True) as client:
+            flaky = Flaky(client.service)
+            first = await client.told("a", 0)
+            flaky.fail = "before"
+            second = await client.told("a", 1, 1.0)
+            assert (first["recorded"], second["recorded"]) == (True, False)
+            assert await client.told("a", 1, 1.0) == second
+            third = await client.told("a", 2, 0.0)
+            flaky.fail = ""
+            again = await client.told("a", 2, 0.0)  # is recorded now, and is the same arm
+            assert (again["arm"], again["recorded"]) == (third["arm"], True)
+            assert client.service.counts["unrecorded"] == 3
+
+    go(scenario())
+
+
+@pytest.mark.parametrize("anyway", [False, True])
+def test_a_store_that_is_missing_at_the_start(tmp_path, anyway):
+    async def scenario():
+        (tmp_path / "p.lmab").write_bytes(policy_bytes(floor=0.0))
+        where = tmp_path / "later" / "events.db"
+        options = Options(str(where), tmp_path / "p.lmab", settings=Settings(without_store=anyway))
+        service = make_service(options)
+        async with _client(service) as client:
+            ready = await client.http.get("/readyz")
+            assert ready.status_code == 503
+            assert "the store does not answer" in ready.json()["trouble"]
+            assert (await client.http.get("/healthz")).status_code == 200
+            refused(await client.http.get("/v1/sessions/a"), 503, "no-store")
+            if anyway:
+                told = await client.told("a", 0)
+                assert (told["label"], told["recorded"]) == (
+                    LABELS[lmab.load(tmp_path / "p.lmab").policy.act_on([])],
+                    False,
+                )
+            else:
+                assert (await client.decide("a", 0)).status_code == 503
+            where.parent.mkdir()
+            await service.refresh()
+            assert (await client.http.get("/readyz")).status_code == 200
+            assert (await client.told("b", 0))["recorded"]
+
+    go(scenario())
+
+
+def test_a_policy_that_is_missing_or_broken_at_the_start(tmp_path):
+    async def scenario():
+        (tmp_path / "bad.lmab").write_bytes(b"nonsense")
+        options = Options(str(tmp_path / "a.db"), tmp_path / "bad.lmab")
+        async with _client(make_service(options)) as client:
+            ready = await client.http.get("/readyz")
+            assert ready.status_code == 503
+            refused(await client.decide("a", 0), 503, "no-policy")
+        settings = Settings(Defaults(HORIZON))
+        options = Options(str(tmp_path / "b.db"), tmp_path / "missing.lmab", arms=LABELS, settings=settings)
+        async with _client(make_service(options)) as client:
+            ready = await client.http.get("/readyz")
+            assert (ready.status_code, ready.json()["policy"]) == (200, "uniform")
+            assert "missing.lmab" in ready.json()["trouble"]
+            assert (await client.told("a", 0))["propensity"] == pytest.approx(1 / 3)
+
+    go(scenario())
+
+
+def test_the_file_at_the_start_does_not_undo_what_was_promoted_since(tmp_path):
+    async def scenario():
+        (tmp_path / "p.lmab").write_bytes(policy_bytes(floor=0.0))
+        options = Options(str(tmp_path / "a.db"), tmp_path / "p.lmab")
+        async with _client(make_service(options)) as client:
+            first = (await client.told("a", 0))["policy"]
+            version = await client.service.add_version(policy_bytes(seed=5))
+            await client.service.promote(version.name, 1.0)
+        async with _client(make_service(options)) as client:
+            assert (await client.told("b", 0))["policy"] == version.name != first
+
+    go(scenario())
+
+
+def test_policies_that_cannot_be_served_are_refused_by_name(store):
+    async def scenario():
+        async with served(store, defaults=Defaults()) as client:
+            bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+            for value, reason in (
+                (lmab.Thompson(bandit, horizon=3), "must be deterministic"),
+                (lmab.Greedy(bandit), "must know its horizon"),
+                (lmab.Stationary(1, horizon=3), "must know how many arms"),
+                (bandit, "must hold a policy, got a LatentBandit"),
+            ):
+                path = f"{store}.lmab"
+                value.save(path)
+                with open(path, "rb") as stream:
+                    answer = await client.http.put("/v1/policies", content=stream.read())
+                refused(answer, 422, "bad-policy")
+                assert reason in answer.json()["error"]
+
+    go(scenario())
+
+
+def test_metrics_summary_and_description(store):
+    async def scenario():
+        async with served(store, policy_bytes(floor=0.5)) as client:
+            for i in range(10):
+                await client.told(f"s{i}", 0)
+                await client.told(f"s{i}", 1, 1.0)
+            await client.decide("s0", 5)
+            text = (await client.http.get("/metrics")).text
+            assert 'lmab_requests_total{path="/v1/decide",status="200"} 20' in text
+            assert 'lmab_requests_total{path="/v1/decide",status="409"} 1' in text
+            assert "lmab_decision_seconds_count 20" in text
+            assert "lmab_ready 1" in text
+            summary = (await client.http.get("/v1/summary")).json()
+            (version,) = summary["versions"]
+            assert (version["sessions"], version["mean"], version["low"]) == (10, 1.0, 1.0)
+            assert summary["per_step"] == [10, 10]
+            assert sum(summary["per_minute"]) == 10
+            assert sum(map(sum, summary["by_step"])) == 20
+            assert len(summary["recent"]) == 10
+            described = (await client.http.get("/openapi.json")).json()
+            assert described == json.loads(json.dumps(openapi()))
+            paths = {path for path in described["paths"] if "{" not in path}
+            for path in paths:  # every described path is there
+                assert (await client.http.request("PATCH", path)).status_code == 405
+            assert "reward" in described["components"]["schemas"]["Ask"]["properties"]
+
+    go(scenario())
+
+
+def test_quantiles_of_the_times():
+    metrics = Metrics()
+    assert metrics.quantile(0.5) is None
+    for seconds in [0.0004] * 98 + [0.02, 99.0]:
+        metrics.decided(seconds)
+    assert (metrics.quantile(0.5), metrics.quantile(0.99), metrics.quantile(1.0)) == (0.0005, 0.025, 10.0)
+
+
+def test_nonsense_breaks_nothing(event_store, tmp_path):
+    write_policy(tmp_path / "policy.lmab")
+    statuses = asyncio.run(fuzz(event_store, tmp_path / "policy.lmab", 1500, seed=1))
+    assert statuses[200] > 300
+    assert {400, 404, 405, 409, 422} <= set(statuses) <= {200, 400, 404, 405, 409, 410, 422}
+
+
+class _client:
+    """A client of a service that is started and stopped."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    async def __aenter__(self) -> Client:
+        import httpx
+
+        await self.service.start(watch=False)
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=make_app(self.service)), base_url="http://service"
+        )
+        return Client(self.service, self.http)
+
+    async def __aexit__(self, *problem: object) -> None:
+        await self.http.aclose()
+        await self.service.stop()
+
+
+def test_stores_by_address(tmp_path):
+    assert type(open_store(str(tmp_path / "x"))).__name__ == "SqliteStore"
+    assert type(open_store("postgresql://localhost/x")).__name__ == "PostgresStore"

@@ -1,0 +1,196 @@
+"""The loop: logs from the store, the next version, its gate, its canary, and floors that follow what the log lacks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
+
+import lmab
+from lmab.errors import InvalidData
+from lmab.serve import Wishes, refit
+from lmab.serve.demo import HORIZON as STEPS
+from lmab.serve.demo import Population, play_demo, population, value_in_force
+from lmab.serve.export import read_log, write_days
+from lmab.serve.messages import Ask, Reward
+from lmab.serve.refit import floors
+from lmab.serve.run import Options
+
+TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
+WISHES = Wishes(contexts=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
+
+
+async def live(client, n: int, prefix: str, rng, truth=TRUTH) -> None:
+    """Sessions of people who behave as `truth`, several at a time."""
+
+    async def one(index: int) -> None:
+        context = np.array([rng.choice(truth.n_contexts, p=truth.weights)])
+        reward = None
+        for step in range(HORIZON):
+            told = await client.service.decide(Ask(f"{prefix}{index}", step, reward))
+            reward = float(truth.rewards.sample(context, np.array([LABELS.index(told.label)]), rng=rng)[0])
+        await client.service.reward([Reward(f"{prefix}{index}", HORIZON - 1, reward)])
+
+    for start in range(0, n, 100):
+        await asyncio.gather(*(one(index) for index in range(start, min(start + 100, n))))
+
+
+def test_the_log_by_day_is_what_the_store_holds_and_fit_reads_it(event_store, tmp_path, rng):
+    async def scenario():
+        clock = Clock()
+        async with served(event_store, clock=clock) as client:
+            await live(client, 30, "a", rng)
+            clock.now += 86_400
+            await live(client, 20, "b", rng)
+            await client.told("open", 0)  # not rewarded: not in the log
+            rows = await client.service.store.rows(0.0, math.inf)
+            files = write_days(rows, LABELS, tmp_path / "log")
+            assert [path.name for path in files] == ["1970-01-12.parquet", "1970-01-13.parquet"]
+            logs = [lmab.Episodes.read(path, step="step", propensity="propensity") for path in files]
+            assert [len(log) for log in logs] == [30, 20]
+            np.testing.assert_allclose(logs[0].propensities, 1 / 3)
+            log = read_log(rows, LABELS)
+            assert (len(log.episodes), len(log.whole), log.unrewarded) == (50, 50, 1)
+            assert log.episodes.arm_labels == LABELS
+            both = logs[0] + logs[1]
+            assert both.rewards.sum() == log.episodes.rewards.sum()
+            for name in LABELS:  # the same plays of every label, whatever their numbers
+                counts = [(part.actions == part.arm_labels.index(name)).sum() for part in (both, log.episodes)]
+                assert counts[0] == counts[1]
+            before = files[0].stat().st_mtime_ns
+            clock.now += 3 * 86_400
+            await live(client, 5, "c", rng)
+            rows = await client.service.store.rows(0.0, math.inf)
+            again = write_days(rows, LABELS, tmp_path / "log")
+            assert [path.name for path in again] == ["1970-01-16.parquet"]
+            assert files[0].stat().st_mtime_ns == before
+
+    go(scenario())
+
+
+def test_a_session_is_cut_at_its_first_unknown_reward_or_probability():
+    def row(session, step, reward=1.0, propensity=0.5):
+        return (session, step, step % 2, reward, propensity, "v", 0.0, 0, 0, 0.0)
+
+    rows = [row("a", 0), row("a", 1, None), row("a", 2), row("b", 0, propensity=None), row("b", 1), row("c", 0)]
+    log = read_log(rows, ["x", "y"])
+    assert (len(log.episodes), log.episodes.n_steps, log.unrewarded) == (3, 5, 1)
+    assert log.whole.lengths.tolist() == [1, 1]
+    none = read_log([row("a", 0, propensity=None)], ["x", "y"])
+    assert none.whole is None
+    with pytest.raises(InvalidData, match="the store must hold a rewarded step"):
+        read_log([row("a", 0, None)], ["x", "y"])
+
+
+def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
+    async def scenario():
+        async with served(event_store) as client:
+            store, folder = client.service.store, tmp_path / "policies"
+            await live(client, 50, "few", rng)
+            night = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
+            assert (night.action, night.lines[0]) == ("waits", "The store holds 50 sessions; 100 are needed.")
+            await live(client, 800, "a", rng)
+            strict = await refit(store, folder, replace(WISHES, gate=100.0), rng=0, now=client.service.clock())
+            assert (strict.action, strict.passed, strict.version) == ("kept", False, None)
+            assert not list(folder.glob("*.lmab"))
+            night = await refit(store, folder, replace(WISHES, canary=0.5), rng=0, now=client.service.clock())
+            assert (night.action, night.passed) == ("canary", True), night.lines
+            assert "Certified: in truth" in night.lines[1]
+            policy = lmab.load(folder / f"{night.version}.lmab")
+            assert policy.floor.sum() == pytest.approx(0.1)
+            assert lmab.load(folder / f"{night.version}.model.lmab").n_contexts == 2
+            await client.service.refresh()
+            assert client.service.turn.canary == night.version
+            soon = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
+            assert (soon.action, soon.lines[2]) == ("waits", "Waited.")
+            await live(client, 600, "b", rng)
+            after = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
+            assert (after.action, after.version) == ("promoted", night.version), after.lines
+            await client.service.refresh()
+            assert client.service.turn.active == night.version
+            exact = lmab.evaluate(policy.policy, TRUTH, horizon=HORIZON).mean
+            assert exact > 0.97 * lmab.plan(TRUTH, horizon=HORIZON).lower
+            nights = json.loads(await store.setting("refits", None))
+            assert [row["action"] for row in nights] == ["waits", "kept", "canary", "waits", "promoted"]
+            summary = (await client.http.get("/v1/summary")).json()
+            assert summary["refits"][0]["action"] == "promoted"
+            assert len(list((folder / "log").glob("*.parquet"))) >= 1
+
+    go(scenario())
+
+
+def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
+    async def scenario():
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
+            good = client.service.turn.active
+            path = tmp_path / "bad.lmab"
+            one = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.2, 0.1]])
+            lmab.plan(lmab.LatentBandit(one.weights, one.rewards, LABELS), horizon=HORIZON).policy.save(path)
+            version = await client.service.add_version(path.read_bytes())  # plays red for ever
+            await client.service.promote(version.name, 0.5)
+            await live(client, 600, "a", rng)
+            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
+            assert (night.action, night.passed, night.version) == ("rolled back", False, version.name), night.lines
+            await client.service.refresh()
+            assert (client.service.turn.active, client.service.turn.canary) == (good, None)
+
+    go(scenario())
+
+
+def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_store, tmp_path, rng):
+    async def scenario():
+        async with served(event_store, policy_bytes(floor=0.3)) as client:
+            await client.service.set_arms(["gold", *LABELS])
+            wide = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2, 0.99], [0.1, 0.6, 0.3, 0.99]])
+            labels = (*LABELS, "gold")
+
+            async def one(index):
+                context, reward = np.array([index % 2]), None
+                for step in range(HORIZON):
+                    told = await client.service.decide(Ask(f"s{index}", step, reward))
+                    arm = np.array([labels.index(told.label)])
+                    reward = float(wide.rewards.sample(context, arm, rng=rng)[0])
+                await client.service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
+
+            await asyncio.gather(*(one(i) for i in range(900)))
+            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
+            assert night.action == "canary", night.lines  # the new arm is better than all others
+            policy = lmab.load(tmp_path / f"{night.version}.lmab")
+            assert policy.arm_labels[policy.policy.act_on([])] == "gold"
+
+    go(scenario())
+
+
+def test_floors_follow_what_the_log_lacks():
+    actions = np.repeat([0, 1, 2, 3], [900, 90, 9, 1])[:, None]
+    log = lmab.Episodes.from_arrays(actions, np.ones((1000, 1)), n_arms=5)
+    found = floors(log, 0.2)
+    assert found.sum() == pytest.approx(0.2)
+    assert (np.diff(found) > 0).all()
+    assert found[0] > 0.2 * 0.2 / 5  # every arm keeps a part
+    np.testing.assert_allclose(floors(lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]]), 0.1), 0.05)
+
+
+def test_the_demonstration_reaches_the_optimum(tmp_path):
+    said: list[str] = []
+    people = Population(population().bandit, per_night=600, n_nights=2)
+    play_demo(Options(str(tmp_path / "events.db"), port=0), said.append, people, stay=False)
+    nights = [line for line in said if line.startswith("Night")]
+    share = float(nights[-1].split("earns ")[1].split("%")[0])
+    assert len(nights) == 2
+    assert share > 98.0, said
+
+
+def test_without_a_policy_the_value_in_force_is_that_of_uniform_play(event_store):
+    async def scenario():
+        async with served(event_store) as client:
+            found = await value_in_force(client.service, TRUTH)
+            uniform = lmab.evaluate(lmab.Uniform(3), TRUTH, horizon=STEPS, n_episodes=50_000, rng=0).mean
+            assert found == pytest.approx(uniform, abs=0.05)
+
+    go(scenario())
