@@ -22,6 +22,12 @@ pytestmark = [
 ]
 
 SIZES = [(390, 844), (1440, 900)]
+NAMES = ["small", "large", "two", "fifteen"]
+LONG = [
+    "Dr. Strangelove or: How I Learned to Stop Worrying and Love the Bomb",
+    "Donaudampfschifffahrtsgesellschaftskapitän",
+    "Star Wars",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +51,17 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     everything = report.gather(estimate.bandit, plan, episodes=held, certificate=certificate, curve=estimate.curve)
     report.write(everything, folder / "small.html")
     report.write(report.gather(large, horizon=7, time_limit=2.0), folder / "large.html")
-    return {name: folder / f"{name}.html" for name in ("small", "large")}
+    for name, n_types in (("two", 2), ("fifteen", 15)):
+        bandit = lmab.random_bandit(n_types, 40, rng=rng)
+        labels = tuple(f"{LONG[k % 3]} ({1950 + k})" for k in range(40))
+        named = lmab.LatentBandit(bandit.weights, bandit.rewards, labels)
+        report.write(report.gather(named, horizon=5, time_limit=2.0), folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in NAMES}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES, ids=["phone", "desktop"])
-@pytest.mark.parametrize("name", ["small", "large"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_report_opens_from_disk(chromium, pages, tmp_path, name, size, scheme):
     width, height = size
     page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
@@ -67,6 +78,19 @@ def test_the_report_opens_from_disk(chromium, pages, tmp_path, name, size, schem
     paper, ink = page.evaluate("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
     assert (_brightness(paper) > _brightness(ink)) == (scheme == "light")
     assert page.evaluate(_CUT_OFF) == []
+    assert page.evaluate(_TALL) == []
+    assert page.evaluate("getComputedStyle(document.querySelector('.scrolls')).display") == (
+        "block" if width == 390 else "none"
+    )
+    if width == 1440 and name in ("two", "fifteen"):  # the width is used
+        assert (
+            page.evaluate(
+                "Math.max(...[...document.querySelectorAll('.type, .tree, .bars')].map(_right))".replace(
+                    "_right", "e => e.getBoundingClientRect().right"
+                )
+            )
+            > 0.85 * width
+        )
 
     folder = Path(os.environ.get("LMAB_SCREENSHOTS", tmp_path))
     picture = folder / f"report-{name}-{width}-{scheme}.png"
@@ -79,6 +103,14 @@ def test_the_report_opens_from_disk(chromium, pages, tmp_path, name, size, schem
 _CUT_OFF = """
 [...document.querySelectorAll("h1, h2, h3, p, .value, .name, .settings td")]
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1 || e.scrollWidth > e.clientWidth + 1)
+  .map(e => e.textContent)
+"""
+
+
+# Names squeezed into a column of single letters.
+_TALL = """
+[...document.querySelectorAll(".map th, .arm span, .bars .name")]
+  .filter(e => e.getBoundingClientRect().height > 140)
   .map(e => e.textContent)
 """
 

@@ -83,3 +83,9 @@ def test_rewards_that_tell_nothing_leave_nothing_to_search():
     exact = lmab.plan(bandit, horizon=6, method=Exact()).lower
     plan = lmab.plan(bandit, horizon=6, method=Certified(gap=1e-9))
     assert (plan.lower, plan.upper) == pytest.approx((exact, exact), abs=1e-8)
+
+
+def test_a_horizon_for_which_no_limit_could_hold_is_refused_at_once():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    with pytest.raises(InvalidArgument, match="horizon must be at most 10,000 steps, got 100000: the type is known"):
+        lmab.plan(bandit, horizon=100_000, time_limit=5.0)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import shop
+from seeds import generator
 
 import lmab
 
@@ -139,12 +141,16 @@ print(sorted(heavy))
     assert out == "[]\n"
 
 
-def test_readme_code_runs_as_printed(capsys):
+def test_readme_code_runs_as_printed(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shop.write(tmp_path / "shop.csv", generator(0))
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
-    assert "best fixed arm" in capsys.readouterr().out
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("A session of 5 steps earns between")
+    assert set(said[1:]) <= set(shop.ITEMS)
 
 
 def test_version_comes_from_one_place():

@@ -55,6 +55,7 @@ class HasBandit(Protocol):
 
 
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
+MAX_HORIZON = 10_000
 _DEFAULT = Certified()
 
 
@@ -92,7 +93,7 @@ def plan(
     """
     model = _bandit(bandit)
     _check_method(method)
-    check_count("horizon", horizon)
+    _check_horizon(horizon)
     check_count("bins", bins, minimum=2)
     if not time_limit > 0:
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
@@ -117,6 +118,15 @@ def _bandit(given: Any) -> LatentBandit:
 
 def _estimate(given: object) -> Estimate | None:
     return given if isinstance(given, Estimate) else None
+
+
+def _check_horizon(horizon: Any) -> None:
+    """Every planner keeps plans for each step to go, so that its limit on time could not hold for any horizon."""
+    if check_count("horizon", horizon) > MAX_HORIZON:
+        raise InvalidArgument(
+            f"horizon must be at most {MAX_HORIZON:,} steps, got {horizon}: the type is known long before; plan some "
+            f"hundred steps, and after these play the best arm of the likeliest type"
+        )
 
 
 def _check_method(method: Any) -> None:

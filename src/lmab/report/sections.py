@@ -101,9 +101,7 @@ def types(contents: Contents) -> Markup:
     return element(
         "section",
         element("h2", f"{bandit.n_contexts} {plural} of sessions"),
-        element(
-            "p", "Types are numbered by size, as lmab fit numbers them: type 1 is the most frequent.", class_="soft"
-        ),
+        element("p", "Types are numbered by size, as by lmab fit: type 1 is the most frequent.", class_="soft"),
         element("div", *cards, class_="types"),
     )
 

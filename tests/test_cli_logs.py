@@ -1,0 +1,157 @@
+"""Logs as they are, by the command line: the README's own, six of different kinds, and each option of reading."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import re
+import shlex
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import shop
+from seeds import generator
+from typer.testing import CliRunner
+
+import lmab
+from lmab.cli import app as application
+from lmab.cli import fit
+from lmab.cli.app import app
+from lmab.cli.columns import Columns
+from lmab.errors import InvalidArgument
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+RUNNER = CliRunner()
+
+
+def load_example(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+SIX = load_example("six_logs")
+
+
+def text(*words: object) -> str:
+    result = RUNNER.invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_commands_of_the_readme_run_as_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shop.write(tmp_path / "shop.csv", generator(0))
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
+    said = [text(*shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("lmab ")]
+    assert len(said) == 4
+    assert "There is" in said[0]
+    assert "Report written" in said[3]
+
+
+@pytest.mark.parametrize("name", SIX.LOGS)
+def test_six_logs_go_the_whole_way(tmp_path, name):
+    """At first try, from the file to the report, by options that the README explains."""
+    log = SIX.LOGS[name]
+    log.make(tmp_path / log.file, generator(0), 300)
+    options = {word for word in (*log.columns, *log.fit, *log.plan) if word.startswith("--")}
+    assert [option for option in options if not re.search(rf"{option}[ `]", README)] == []
+    said = [text(*command) for command in SIX.way(name, tmp_path)]
+    assert "Next: lmab plan" in said[0]
+    assert "proved to earn at least" in said[1]
+    assert "A session of" in said[2]
+    page = (tmp_path / f"{name}-report.html").read_text()
+    assert "Type 1" in page
+    assert str(tmp_path) not in page  # names of files, no paths
+
+
+def test_six_logs_are_what_they_are_called(tmp_path):
+    """Ties, gaps in ids, missing rewards, several files, another encoding, mostly zeros."""
+    for name, log in SIX.LOGS.items():
+        log.make(tmp_path / log.file, generator(1), 60)
+        assert (tmp_path / log.file).exists(), name
+    films = (tmp_path / "films.tsv").read_text().splitlines()
+    times = [line.split("\t")[3] for line in films[1:]]
+    assert len(set(times)) < len(times)
+    assert len(list((tmp_path / "recommendations").iterdir())) == 3
+    assert "null" in (tmp_path / "answers.jsonl").read_text()
+    assert ",\n" in (tmp_path / "survey.csv").read_text()
+    with pytest.raises(UnicodeDecodeError):
+        (tmp_path / "visits.csv").read_text(encoding="utf-8")
+    paid = [line.split(",")[2] for line in (tmp_path / "revenue.csv").read_text().splitlines()[1:]]
+    assert paid.count("0.00") > len(paid) / 2
+
+
+def test_notes_on_reading_go_to_standard_error_and_json_stays_json(tmp_path):
+    shop.write(tmp_path / "shop.csv", generator(0), 60)
+    lines = (tmp_path / "shop.csv").read_text().splitlines()
+    lines = [f"{line},{'when' if k == 0 else (k - 1) // 2}" for k, line in enumerate(lines)]
+    (tmp_path / "shop.csv").write_text("\n".join(lines))
+    named = ("--episode", "session", "--action", "item", "--reward", "click", "--step", "when")
+    words = ("fit", tmp_path / "shop.csv", *named, "--contexts", 2, "--no-check", "--json", "-o", tmp_path / "m.lmab")
+    result = RUNNER.invoke(app, [*map(str, words)], catch_exceptions=False)
+    assert json.loads(result.stdout)["sessions"] == 60
+    assert re.search(r"note: \d+ rows have the same 'when'", result.stderr)
+
+
+def test_several_files_are_one_log(tmp_path):
+    for k in range(2):
+        shop.write(tmp_path / f"{k}.csv", generator(k), 40)
+        renamed = (tmp_path / f"{k}.csv").read_text().replace("\nv", f"\n{k}v")
+        (tmp_path / f"{k}.csv").write_text(renamed)
+    columns = Columns(episode="session", action="item", reward="click")
+    assert len(columns.read([tmp_path / "0.csv", tmp_path / "1.csv"])) == 80
+    assert columns.read(tmp_path) == columns.read([tmp_path / "0.csv", tmp_path / "1.csv"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"person": "who"}, "--person and --time must be given together"),
+        ({"time": "when"}, "--person and --time must be given together"),
+        ({"person": "who", "time": "when", "episode": "session"}, "do not give --episode or --step beside them"),
+        ({"person": "who", "time": "when", "step": "t"}, "do not give --episode or --step beside them"),
+    ],
+)
+def test_persons_and_times_make_sessions_together_and_alone(tmp_path, given, message):
+    with pytest.raises(InvalidArgument, match=message):
+        Columns(**given).read(tmp_path / "log.csv")
+
+
+@contextmanager
+def interrupted_after(n: int):
+    """Ctrl-C, asked for after n reports of progress."""
+    asked = itertools.count(1)
+    yield lambda: next(asked) > n
+
+
+def test_ctrl_c_in_a_fit_writes_the_best_so_far_and_exits_with_130(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fit, "interruptible", lambda: interrupted_after(3))
+    shop.write(tmp_path / "shop.csv", generator(0), 200)
+    words = ["fit", tmp_path / "shop.csv", "--episode", "session", "--action", "item", "--reward", "click"]
+    monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "--contexts", "3", "-o", str(tmp_path / "m.lmab")])
+    with pytest.raises(SystemExit) as stop:
+        application.main()
+    assert stop.value.code == 130
+    assert "stopped: the best model so far is written to" in capsys.readouterr().err
+    estimate = lmab.load(tmp_path / "m.lmab")
+    assert estimate.status == "interrupted"
+    assert estimate.bandit.n_contexts == 3
+
+
+def test_ctrl_c_while_the_number_of_types_is_chosen(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fit, "interruptible", lambda: interrupted_after(40))
+    shop.write(tmp_path / "shop.csv", generator(0), 200)
+    words = ["fit", tmp_path / "shop.csv", "--episode", "session", "--action", "item", "--reward", "click"]
+    monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "-o", str(tmp_path / "m.lmab")])
+    with pytest.raises(SystemExit) as stop:
+        application.main()
+    assert stop.value.code == 130
+    assert lmab.load(tmp_path / "m.lmab").status == "interrupted"

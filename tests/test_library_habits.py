@@ -1,0 +1,202 @@
+"""What people write first: it works, or the error says what to pass."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lmab
+from lmab import diagnostics, report
+from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+
+MEANS = [[0.9, 0.1, 0.4], [0.2, 0.7, 0.4]]
+BANDIT = lmab.LatentBandit.bernoulli([0.3, 0.7], MEANS)
+NAMED = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, ("Star Wars", "Fargo", 17))
+
+
+@pytest.fixture(scope="module")
+def log():
+    return lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=300, horizon=4, rng=0)
+
+
+@pytest.fixture(scope="module")
+def estimate(log):
+    return lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=1.0, restarts=2), rng=0)
+
+
+@pytest.fixture(scope="module")
+def plan(estimate):
+    return lmab.plan(estimate, horizon=4)
+
+
+FRAME = pd.DataFrame({"session": [1], "item": ["x"], "click": [0]})
+READ = r"read it by lmab\.Episodes\.read\('x\.parquet', \.\.\.\), got a"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (FRAME, r"make it by lmab\.Episodes\.from_frame\(frame, episode=\.\.\., .*got a DataFrame"),
+        ("x.parquet", READ),
+        (Path("x.parquet"), READ),
+        ([1, 2], r"from_events or from_arrays, got a list"),
+    ],
+)
+def test_a_log_is_asked_for_by_name(estimate, plan, given, message):
+    for call in (
+        lambda: lmab.estimate(given, n_contexts=2, rng=0),
+        lambda: lmab.certify(estimate, plan, given, rng=0),
+        lambda: diagnostics.check(given, n_contexts=2, rng=0),
+    ):
+        with pytest.raises(InvalidArgument, match="episodes must be a log: .*" + message):
+            call()
+
+
+def test_a_frame_is_no_file_and_a_file_no_frame():
+    with pytest.raises(InvalidArgument, match=r"a data frame is read by Episodes\.from_frame"):
+        lmab.Episodes.read(FRAME)
+    with pytest.raises(InvalidData, match=r"got str; a file is read by Episodes\.read"):
+        lmab.Episodes.from_frame("x.csv", episode="session", action="item", reward="click")
+
+
+@pytest.mark.parametrize(("method", "got"), [("em", "'em'"), (lmab.EM, "the class EM itself"), (None, "None")])
+def test_methods_are_objects(log, method, got):
+    with pytest.raises(InvalidArgument, match=rf"method must be an estimator such as EM\(\) .*, got {got}"):
+        lmab.estimate(log, n_contexts=2, method=method, rng=0)
+
+
+def test_arguments_of_evaluate_and_certify_in_the_wrong_place(log, estimate, plan):
+    with pytest.raises(InvalidArgument, match=r"policy must come before what it is evaluated on"):
+        lmab.evaluate(BANDIT, plan, horizon=4)
+    with pytest.raises(InvalidArgument, match=r"estimate must be what lmab\.estimate returns, .*got a LatentBandit"):
+        lmab.certify(BANDIT, plan, log, rng=0)
+    with pytest.raises(InvalidArgument, match=r"estimate must be .*got a Plan"):
+        lmab.certify(plan, estimate, log, rng=0)
+    with pytest.raises(InvalidArgument, match=r"plan must be what lmab\.plan returns, .*got a "):
+        lmab.certify(estimate, plan.policy, log, rng=0)
+
+
+def test_what_holds_a_model_or_a_policy_is_taken_as_such(log, estimate):
+    made = lmab.plan(estimate, horizon=3)
+    assert lmab.evaluate(made, estimate, horizon=3).mean == lmab.evaluate(made.policy, estimate.bandit, horizon=3).mean
+    assert diagnostics.check(estimate, n_contexts=2, rng=0).n_episodes == 60
+
+
+def test_arms_by_label():
+    policy = lmab.Greedy(NAMED, horizon=4)
+    assert policy.label(policy.act_on([])) == "Fargo"
+    assert policy.label(policy.act_on([("Fargo", 0.0), ("Fargo", 0.0)])) == "Star Wars"
+    assert policy.act_on([("Fargo", 0.0)]) == policy.act_on([(1, 0.0)])
+    one = policy.observe(policy.start(), "Star Wars", 1.0)
+    two = policy.observe(policy.start(), 0, 1.0)
+    np.testing.assert_array_equal(one.memory, two.memory)
+    many = policy.observe(policy.start(2), ["Star Wars", "Fargo"], [1.0, 0.0])
+    np.testing.assert_array_equal(many.memory, policy.observe(policy.start(2), [0, 1], [1.0, 0.0]).memory)
+    earlier = policy.start(history=[("Star Wars", 1.0)])
+    np.testing.assert_array_equal(earlier.memory, one.memory)
+    assert (policy.arm_of("Fargo"), policy.arm_of(17), policy.label(2)) == (1, 2, 17)
+
+
+def test_numbers_are_arm_numbers_even_where_labels_are_numbers():
+    bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, (2, 0, 1))
+    policy = lmab.Greedy(bandit)
+    np.testing.assert_array_equal(
+        policy.observe(policy.start(), 0, 1.0).memory, lmab.Greedy(BANDIT).observe(policy.start(), 0, 1.0).memory
+    )
+    assert (policy.label(0), policy.arm_of(0)) == (2, 1)
+
+
+def test_wrong_labels():
+    named, plain = lmab.Greedy(NAMED), lmab.Greedy(BANDIT)
+    with pytest.raises(InvalidArgument, match=r"a label of the policy \('Star Wars', 'Fargo', 17\), got 'Alien'"):
+        named.act_on([("Alien", 1.0)])
+    with pytest.raises(InvalidArgument, match=r"the arms of this policy have numbers only\), got 'Fargo'"):
+        plain.act_on([("Fargo", 1.0)])
+    with pytest.raises(InvalidArgument, match=r"arm must be an integer in 0\.\.2, got 3"):
+        named.label(3)
+    assert plain.label(2) == 2
+
+
+def test_a_tree_is_a_picture_in_a_notebook():
+    tree = lmab.plan(NAMED, horizon=4).policy.tree(3)
+    assert tree._repr_svg_() == report.tree_svg(tree)
+    assert tree._repr_svg_().startswith("<svg")
+    assert "type 1" in tree._repr_svg_()
+
+
+def test_a_check_shows_its_verdict_and_its_plot(log):
+    found = diagnostics.check(log, n_contexts=2, rng=0)
+    shown = found._repr_html_()
+    assert "<svg" in shown
+    assert shown.count("<circle") == len(found.calibration.predicted)
+    assert found.verdict.split("(")[0].replace("'", "&#x27;") in shown
+
+
+def test_a_policy_has_a_card():
+    shown = lmab.plan(NAMED, horizon=3, repeats=False).policy._repr_html_()
+    assert "Policy: " in shown
+    assert "Fargo" in shown
+    assert "never" in shown
+    assert "at random" in lmab.Thompson(BANDIT)._repr_html_()
+
+
+def test_the_model_comes_first_and_the_old_order_still_works(plan):
+    pytest.importorskip("matplotlib").use("Agg")
+    first, second = (report.plot_worth(*pair) for pair in ((BANDIT, plan), (plan, BANDIT)))
+    widths = [[bar.get_width() for bar in ax.patches] for ax in (first, second)]
+    assert widths[0] == widths[1]
+    with pytest.raises(InvalidArgument, match="plot_worth must get a LatentBandit and a Plan, got a LatentBandit and"):
+        report.plot_worth(BANDIT, BANDIT)
+
+
+def test_types_are_numbered_by_size_in_plots_too():
+    pytest.importorskip("matplotlib").use("Agg")
+    ax = report.plot_means(BANDIT)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["type 1 (70%)", "type 2 (30%)"]
+    assert ax.images[0].get_array()[0].max() == 0.7  # of the larger type
+
+
+def revenue(n: int, rng: np.random.Generator) -> tuple[lmab.Episodes, float]:
+    """Sessions of two kinds of customers; most views earn nothing. What knowing the kind would earn, too."""
+    buys, size = np.array([[0.2, 0.02, 0.1], [0.02, 0.2, 0.1]]), np.array([[20.0, 50.0, 8.0], [60.0, 15.0, 8.0]])
+    kind, arms = rng.integers(2, size=(n, 1)), rng.integers(3, size=(n, 6))
+    paid = (rng.random((n, 6)) < buys[kind, arms]) * size[kind, arms] * np.exp(rng.normal(0, 0.3, (n, 6)))
+    return lmab.Episodes.from_arrays(arms, paid), 6 * float((buys * size).max(axis=1).mean()) * np.exp(0.045)
+
+
+def test_amounts_go_the_whole_way_in_bins_and_normal_rewards_warn(rng):
+    log, known = revenue(3000, rng)
+    estimate = lmab.estimate(log, n_contexts=2, rewards="binned", method=lmab.EM(prior=1.0, restarts=4), rng=rng)
+    assert estimate.bins.values[0] == 0.0
+    assert estimate.bandit.rewards.edges is not None
+    assert estimate.bins.cut(log).rewards.mean() == pytest.approx(log.rewards.mean())
+    plan = lmab.plan(estimate, horizon=6)
+    assert plan.upper < 1.15 * known
+    certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
+    assert certificate.value[0] <= plan.upper
+    policy = plan.policy
+    assert policy.act_on([(0, 23.4567)]) in range(3)  # any amount has its bin
+    with pytest.warns(LmabWarning, match=r"normal rewards do not fit: 8\d% of the rewards are exactly 0: .*'binned'"):
+        lmab.estimate(log, n_contexts=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+
+
+def test_normal_rewards_that_fit_do_not_warn_and_skewed_ones_do(rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 2.0], [2.0, 0.0]], scale=0.5)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=4, rng=rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lmab.estimate(log, n_contexts=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+    skewed = lmab.Episodes(log.actions, rng.exponential(size=log.n_steps) ** 2, log.offsets, 2)
+    with pytest.warns(LmabWarning, match="normal rewards do not fit: the shares of rewards below a value differ by up"):
+        lmab.estimate(skewed, n_contexts=1, rewards="gaussian", method=lmab.EM(restarts=1), rng=rng)
+
+
+def test_the_number_of_types_is_found_in_few_steps_where_normal_rewards_do_not_fit(rng):
+    log, _ = revenue(600, rng)
+    with pytest.warns(LmabWarning, match="normal rewards do not fit"):
+        estimate = lmab.estimate(log, n_contexts="auto", rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+    assert len(estimate.curve.n_contexts) <= 20
