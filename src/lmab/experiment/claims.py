@@ -80,8 +80,8 @@ CLAIMS = (
     _paper("fig2b", "L-UCRL from tensor decomposition loses less than .01 against another start.",
            "Even when the theoretical conditions [...] do not [hold], in practice, standard tensor-decomposition "
            "technique [...] serves as good initialization", "section 4.1", starts_well),
-    _paper("fig3a", "Tensor decomposition has less at every larger M than at M = 4 (rank 4), and ED+MLE loses less than "
-           "half of that from M = 6 on.",
+    _paper("fig3a", "Tensor decomposition has less at every larger M than at M = 4 (rank 4), and ED+MLE loses less "
+           "than half of that from M = 6 on.",
            "tensor-based method performs significantly worse as M increases", "section 4.1", falls_with_contexts),
     _paper("fig3b", "ED+MLE and L-UCRL rise to the genie as N grows.",
            "the performance of both L-UCRL+EM and our method (ED+MLE) approaches to that of genie as we increase N",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,8 +94,7 @@ class Evidence:
         """From each place of a column to the next, instance by instance; the key is the later place."""
         places = self.places(column, method)
         found = {
-            after: self._change(column, measure, method, before, after)
-            for before, after in zip(places[:-1], places[1:], strict=True)
+            after: self._change(column, measure, method, before, after) for before, after in itertools.pairwise(places)
         }
         return {place: mean for place, mean in found.items() if mean is not None}
 
