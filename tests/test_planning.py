@@ -326,3 +326,25 @@ def test_point_based_planning_that_is_stopped_says_so_and_its_bounds_hold():
     assert (stopped.status, done.status) == (Status.TIME_LIMIT, Status.HEURISTIC)
     assert stopped.lower >= bandit.best_fixed(5)
     assert stopped.lower <= lmab.evaluate(stopped, bandit, horizon=5).mean <= stopped.upper
+
+
+def test_point_based_meets_the_gap_that_is_asked_for_or_says_that_it_does_not():
+    """Definition 2.3: an oracle within epsilon. On an easy bandit few beliefs leave a gap, and more close it."""
+    bandit = lmab.random_bandit(4, 12, rng=3)
+    few = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=2))
+    wanted = lmab.plan(bandit, horizon=6, method=lmab.Certified(gap=1e-4))
+    gap = (few.upper - wanted.lower) / wanted.lower * 1.001 + 1e-4  # what its upper bound leaves room for
+    assert few.status == "heuristic"
+    assert few.upper - few.lower > gap * few.lower
+    met = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=2, gap=gap))
+    assert met.status == "certified"
+    assert met.gap <= gap < few.gap
+    assert met.lower <= wanted.upper + 1e-9
+    never = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=2, gap=1e-9))
+    assert never.status == "heuristic"
+    assert never.lower >= met.lower - 1e-9
+    assert lmab.plan(bandit, horizon=6, method=lmab.PointBased(gap=1e-9), time_limit=1e-3).status == "time limit"
+    apart = lmab.plan(bandit, horizon=3, method=lmab.PointBased(gap=5.0), repeats=False)
+    assert apart.status == "certified"
+    with pytest.raises(ValueError, match="gap must be"):
+        lmab.PointBased(gap=0.0)
