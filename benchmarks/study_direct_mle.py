@@ -70,12 +70,16 @@ SIMPLE = [
     Case("spherical", 5, 50, 7, 10_000),
 ]
 THOMPSON = [
+    Case("sparse", 4, 20, 7, 2_000),
+    Case("sparse", 4, 20, 7, 20_000),
+    Case("hard", 4, 20, 5, 500),
+    Case("probe", 4, 20, 5, 2_000),
     Case("spherical", 5, 50, 7, 2_000),
     Case("spherical", 5, 50, 7, 10_000),
     Case("spherical", 5, 200, 7, 20_000),
     Case("spherical", 5, 1_000, 7, 20_000),
 ]
-ROUNDS = (0, 5, 10)
+ROUNDS = (0, 4)
 
 
 def genie(case: Case, bandit: lmab.LatentBandit) -> float:

@@ -244,6 +244,20 @@ def test_thompson_rounds_spend_half_the_budget():
     assert learned["thompson"].reward > 1.2 * learned["explore"].reward  # it plays what seems best
 
 
+def test_thompson_rounds_draw_from_models_that_the_log_could_have_come_from(rng):
+    """A round's policy knows the contexts of all drawn models; arms that look alike are both tried."""
+    from lmab.learning.direct_mle import _possible
+
+    log = lmab.simulate(BANDIT, lmab.Uniform(BANDIT.n_arms), n_episodes=200, horizon=HORIZON, rng=rng)
+    fit = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
+    possible = _possible(fit, rng)
+    assert possible.n_contexts == 2 * 16
+    assert possible.weights.sum() == pytest.approx(1)
+    spread = possible.means.reshape(16, 2, -1).std(axis=0)
+    assert (spread > 0.005).all()
+    assert np.abs(possible.weights @ possible.means - BANDIT.weights @ BANDIT.means).max() < 0.15
+
+
 def test_direct_mle_confines_the_fit_to_the_rank_it_sees(rng):
     bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
     environment = lmab.Simulator(bandit, horizon=6, rng=rng)

@@ -111,6 +111,15 @@ def test_floored_probabilities_are_raised_and_values_join():
     assert normal.floored(0.1) is normal
 
 
+def test_joined_families_have_the_contexts_of_all():
+    one, other = Categorical([[[0.2, 0.8]]], [0.0, 1.0]), Categorical([[[0.5, 0.5]], [[0.9, 0.1]]], [0.0, 1.0])
+    np.testing.assert_allclose(one.joined([other]).means[:, 0], [0.8, 0.5, 0.1])
+    assert one.joined([]).n_contexts == 1
+    normal = Gaussian(np.array([[1.0]]), 1.0).joined([Gaussian(np.array([[2.0]]), 3.0)])
+    np.testing.assert_allclose(normal.means, [[1.0], [2.0]])
+    assert normal.scale == 2.0
+
+
 def test_up_to_32_distinct_rewards_are_categories():
     np.testing.assert_array_equal(distinct_values(np.arange(32.0)[::-1], limited=True), np.arange(32.0))
     with pytest.raises(ValueError, match="more than 32 distinct rewards"):

@@ -9,7 +9,8 @@ import numpy as np
 from .._shapes import Array, Float
 from ..checks import COUNT, Count, OneOf, Or, check_fields
 from ..data import Episodes
-from ..estimation import EM, Estimate, estimate
+from ..estimation import EM, Estimate, Schedule, draw_models, estimate
+from ..model import LatentBandit
 from ..moments import subspace
 from ..policies import Thompson, Uniform
 from .core_sets import RANK
@@ -18,6 +19,7 @@ from .learner import Learner, Task, check_enough, floored, note_estimate, planne
 from .result import Campaign, Course
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
+_DRAWS = Schedule(chains=2, burn=40, keep=8, thin=3)  # models that a round of Thompson sampling draws from
 _PAYS = 0.25  # a lower rank is used where AIC falls by more than this part of the parameters that it saves
 _SYMMETRY = 1.08  # noise in the second moments has eigenvalues as far above zero as below, up to this factor
 _MAX_ROWS = 1000  # of the second moments; with more rows no low rank is looked for
@@ -33,8 +35,9 @@ class DirectMLE(Learner):
             leaves it free. "auto" takes one more than the number of eigenvalues of the second moments above the noise.
             It confines the fit where this rank is below `n_contexts`, where the other eigenvalues look like noise (as
             far above zero as below), and where Akaike's criterion improves clearly.
-        thompson_rounds: 0 explores uniformly. Otherwise half of the episodes explore uniformly and the others come in
-            this many rounds, which draw a context from the belief under the fit so far and play its best arm.
+        thompson_rounds: 0 explores uniformly. Otherwise half of the episodes explore uniformly, so that the log stays
+            of use, and the others come in this many rounds of Thompson sampling: of models that the log so far could
+            have come from, one and its context are drawn from the belief, and the best arm of that context is played.
         method: how to fit.
 
     Examples:
@@ -64,8 +67,8 @@ class DirectMLE(Learner):
         for left in range(self.thompson_rounds, 0, -1):
             n = (task.n_episodes - len(episodes)) // left
             if n > 0:
-                bandit = self._fit(task, episodes, rng, course, "fit so far").bandit
-                policy = Thompson(floored(bandit), horizon=task.horizon)
+                bandit = _possible(self._fit(task, episodes, rng, course, "fit so far"), rng)
+                policy = Thompson(floored(bandit, task.values), horizon=task.horizon)
                 episodes += yield from course.explore(Exploration.of_policy("thompson", policy, n))
         fit = self._fit(task, episodes, rng, course, "fit")
         fit = self._polish(task, fit, episodes[:n_uniform], course)
@@ -97,6 +100,12 @@ class DirectMLE(Learner):
         kept = self.rank != "auto" or gain > _PAYS * saved
         course.note("polish", rank=rank, aic_gain=gain, parameters_saved=saved, kept=kept)
         return confined if kept else fit
+
+
+def _possible(fit: Estimate, rng: np.random.Generator) -> LatentBandit:
+    """All contexts of models that the log could have come from, as one bandit: its belief tells models apart too."""
+    weights, families = draw_models(fit.require_log(), fit.bandit, rng=rng, schedule=_DRAWS)
+    return LatentBandit(weights.ravel() / len(weights), families[0].joined(families[1:]))
 
 
 def _skew(eigenvalues: Float[Array, "E"], rank: int, n_contexts: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -37,6 +37,7 @@ class Rewards(Protocol):
     def support(self) -> tuple[float, float]: ...  # the lowest and the highest reward there can be
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel: ...
     def floored(self, least: float, values: Sequence[float] | None = None) -> Self: ...
+    def joined(self, others: Sequence[Self]) -> Self: ...
     @property
     def means(self) -> Float[Array, "M A"]: ...
     @property
@@ -139,6 +140,10 @@ class Categorical:
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
         """The outcomes are the values themselves; `bins` is ignored."""
         return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
+
+    def joined(self, others: Sequence[Categorical]) -> Categorical:
+        """These contexts and those of `others`, one after another; all have the same arms and values."""
+        return replace(self, probabilities=np.concatenate([each.probabilities for each in (self, *others)]))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
         """The same rewards, with no value less likely than `least`; `values` that were never seen get `least`."""
@@ -293,6 +298,11 @@ class Gaussian:
         shape = (len(below), 1, below.shape[2])
         cumulative = np.concatenate([np.zeros(shape), below, np.ones(shape)], axis=1)
         return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_contexts))
+
+    def joined(self, others: Sequence[Gaussian]) -> Gaussian:
+        """These contexts and those of `others`, one after another; the scale is the mean of the scales."""
+        every = (self, *others)
+        return Gaussian(np.concatenate([each.means for each in every]), float(np.mean([each.scale for each in every])))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Gaussian:
         """The same rewards, because no normal reward is impossible."""
