@@ -120,6 +120,18 @@ def test_a_service_that_may_answer_without_its_store_says_so_and_records_nothing
     go(scenario())
 
 
+def test_draws_are_keyed_so_that_a_process_that_forgot_draws_the_same_arm_again(store):
+    async def scenario():
+        async with served(store, policy_bytes(floor=1.0), without_store=True) as client:
+            Flaky(client.service).fail = "before"
+            first = [await client.told(f"s{i}", 0) for i in range(30)]
+            client.service._live.clear()
+            assert [await client.told(f"s{i}", 0) for i in range(30)] == first
+            assert len({told["arm"] for told in first}) == 3
+
+    go(scenario())
+
+
 @pytest.mark.parametrize("anyway", [False, True])
 def test_a_store_that_is_missing_at_the_start(tmp_path, anyway):
     async def scenario():

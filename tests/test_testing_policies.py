@@ -366,6 +366,7 @@ def test_a_policy_may_not_know_its_probabilities():
     class Unknown(Random):
         kind = "toy-unknown"
         distribution = Policy.distribution
+        _chances = Policy._chances
 
     report = check_policy(Unknown(BANDIT), BANDIT)
     assert set(report.not_checked) == {
