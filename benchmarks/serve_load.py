@@ -126,7 +126,8 @@ async def persist(port: list[int], connections: list[Connection], path: str, bod
         connection = random.choice(connections)
         connection.port = port[0]
         try:
-            status, answer = await asyncio.wait_for(connection.post(path, data), 20)
+            async with asyncio.timeout(20):  # not wait_for, which in Python 3.11 may swallow that its task is cancelled
+                status, answer = await connection.post(path, data)
         except (TimeoutError, OSError):
             connection.close()
             status, answer = 599, None
