@@ -142,7 +142,18 @@ async def persist(port: list[int], connections: list[Connection], path: str, bod
 
 async def player(name: str, port: list[int], record: Record, enough: Any, seed: int) -> None:
     """Sessions one after the other, with 5% of the requests sent twice, until `enough()`."""
-    rng, connections, index = random.Random(seed), [Connection(port[0]), Connection(port[0])], 0
+    connections = [Connection(port[0]), Connection(port[0])]
+    try:
+        await _play(name, port, connections, record, enough, random.Random(seed))
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def _play(
+    name: str, port: list[int], connections: list[Connection], record: Record, enough: Any, rng: random.Random
+) -> None:
+    index = 0
     while not enough():
         session, reward = f"{name}-{index}", None
         index += 1
@@ -165,8 +176,6 @@ async def player(name: str, port: list[int], record: Record, enough: Any, seed: 
             if await persist(port, connections, "/v1/rewards", late, record) is not None:
                 assert reward is not None
                 record.rewards[session, HORIZON - 1] = reward
-    for connection in connections:
-        connection.close()
 
 
 def _answer(told: Any) -> tuple[int, float, str]:

@@ -171,7 +171,7 @@ def test_the_sentence_tells_the_numbers(certificate):
         assert f"{number:.2f}" in sentence
     assert "90% confidence" in sentence
     assert f"{certificate.n_floored} of the {certificate.n_parameters}" in certificate.note
-    assert "no more than 3 contexts" in certificate.note
+    assert "no more than 3 types" in certificate.note
 
 
 def test_a_thin_log_is_called_thin(certificate):

@@ -31,7 +31,7 @@ def refit(
 
     The canary of an earlier night is judged first: it is promoted, rolled back, or left to go on.
 
-    Example: lmab refit --store events.db --policies policies/ --gate 0.0 --canary 0.05
+    Example: lmab refit --store events.db --policies policies --canary 0.05
     """
     door = service_package()
     wishes = door.Wishes(

@@ -9,8 +9,8 @@ from .exact import ExactPolicy as ExactPolicy
 from .first_steps import BRANCHES as BRANCHES
 from .first_steps import Branch as Branch
 from .first_steps import Tree as Tree
-from .first_steps import first_steps as first_steps
 from .first_steps import grow as grow
+from .first_steps import tree_of as tree_of
 from .graph import PolicyGraph as PolicyGraph
 from .lookahead import Lookahead as Lookahead
 from .lookahead import LookaheadPolicy as LookaheadPolicy

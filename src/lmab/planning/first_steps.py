@@ -79,7 +79,7 @@ def _tree(policy: Policy, level: Level, row: int, rewards: Float[Array, "A Z"], 
     return Tree(level.state.step, arm, label, float(mass.sum()), belief.normalise(mass), branches)
 
 
-def first_steps(policy: Policy, bandit: LatentBandit, horizon: int) -> Tree | None:
+def tree_of(policy: Policy, bandit: LatentBandit, horizon: int) -> Tree | None:
     """As many steps as fit on a page; None for a policy that plays at random."""
     if not policy.deterministic:
         return None

@@ -14,7 +14,7 @@ from ..errors import InvalidArgument
 from ..estimation import Check, Curve
 from ..evaluation import Certificate, Evaluation, Verdict, value_of
 from ..model import LatentBandit
-from ..planning import Plan, Tree, first_steps, plan, policy_of
+from ..planning import Plan, Tree, plan, policy_of, tree_of
 from ..policies import Policy
 from ..simulation import check_fits
 from .held_out import HeldOut, look
@@ -117,7 +117,7 @@ def gather(
         policy=chosen,
         horizon=steps,
         worth=worth,
-        tree=first_steps(chosen, bandit, steps),
+        tree=tree_of(chosen, bandit, steps),
         certificate=certificate,
         held_out=None if episodes is None else look(bandit, chosen, episodes, steps),
         curve=curve,
