@@ -331,8 +331,8 @@ def test_the_page_tells_what_is_missing_and_what_disagrees():
 
 def test_the_readme_counts_what_the_rows_say():
     rows = read_table(DOCS / "reproduction" / "rows.csv.gz")
-    for page in (DOCS.parent / "README.md", DOCS / "measured.md"):
-        assert f"{counted(rows, 'full')}, 20 instances each" in page.read_text()
+    for path in (DOCS.parent / "README.md", DOCS / "measured.md"):
+        assert f"{counted(rows, 'full')}, 20 instances each" in path.read_text()
 
 
 def test_the_committed_page_is_what_the_committed_rows_say():
