@@ -29,7 +29,7 @@ ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
 PAGE = ROWS.parent.parent / "certificate.md"
 _MARKS = "<!-- coverage -->", "<!-- /coverage -->"
 _BASELINE = 20  # logs of a cell on which version 0.1's certificate stands beside
-_SEED = 31_000  # other seeds were used for tuning
+_SEED = 47_000  # other seeds were used for tuning
 
 Truth = Callable[[np.random.Generator, int, int], lmab.LatentBandit]
 

@@ -27,7 +27,7 @@ _TABLE = 1024  # plays up to which rising factorials are looked up
 _LEAST = 1e-9  # probabilities never fall below
 _STEEPEST = 2.0  # slope of one split's logit on that of the split before
 _FRESH = 8  # contexts drawn of each arm to see how its mean reward varies, where there are more than two values
-_FIRST, _EVERY = 10, 2  # the laws are drawn in the first sweeps and then in every second one: they move slowly
+_FIRST = 10  # sweeps that learn slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +72,6 @@ def spread_laws() -> tuple[Float[Array, "L K"], Float[Array, "L"]]:
     laws = np.concatenate([one, two])
     prior = np.repeat([0.5 / len(one), 0.5 / len(two)], [len(one), len(two)]) * np.exp(_TILT * laws @ np.log(SPREADS))
     return np.maximum(laws, 1e-12), np.log(prior / prior.sum())
-
-
-def due(sweep: int) -> bool:
-    """Whether sweep number `sweep` draws the laws and every arm's centre and spread; every sweep draws the rewards."""
-    return sweep < _FIRST or sweep % _EVERY == 0
 
 
 @dataclass(frozen=True)
@@ -129,8 +124,7 @@ class CategoricalArms:
             if self._sweep < _FIRST and parent is not None:
                 self._slopes[i] = _slope(*self._splits[parent].counts(counts), paid, missed)
             shift = self._shift(i, shares, paid.shape)
-            if due(self._sweep):
-                self._draw_split(i, paid, missed, shift, rng)
+            self._draw_split(i, paid, missed, shift, rng)
             strength, centre = self._moved(i, shift)
             shares.append(_beta(paid + strength * centre, missed + strength * (1 - centre), rng))
         return self._joined(shares, counts.shape)
@@ -242,15 +236,12 @@ class GaussianArms:
         self._state = [5, len(self._places) // 2]
         self.centre: Float[Array, "A"] = np.empty(0)
         self.variance: Float[Array, "A"] = np.empty(0)
-        self._sweep = -1
 
     def draw(
         self, plays: Float[Array, "A M"], sums: Float[Array, "A M"], scale: float, rng: np.random.Generator
     ) -> Float[Array, "A M"]:
         """Laws, every arm's centre and spread, then means, given plays and sums of rewards."""
-        self._sweep += 1
-        if due(self._sweep):
-            self._draw_laws(plays, sums, scale, rng)
+        self._draw_laws(plays, sums, scale, rng)
         weight = plays / scale**2 + 1 / self.variance[:, None]
         best = (sums / scale**2 + (self.centre / self.variance)[:, None]) / weight
         return best + rng.standard_normal(plays.shape) / np.sqrt(weight)

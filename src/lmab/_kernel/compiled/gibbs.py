@@ -9,6 +9,8 @@ _SMALL = 1e-100  # products below this are scaled up
 _OFTEN = 8  # steps after which a product is looked at
 _HALF_LOG = 0.5 * np.log(2 * np.pi)
 _NEVER = -80.0  # logs of shares below this count as this
+_RARE = np.exp(_NEVER)
+_NOTHING = 1e-17  # part of an arm's mass that is left out of sums
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -107,8 +109,11 @@ def _add_rising(row, count, shape, table, move, n_spreads, sign):
     known = table[min(n, last)]
     begin, end = min(max(-move, 0), size), max(min(size, size - move), 0)
     if n <= last:
-        for j in range(begin, end):
-            row[j] += sign * known[j + move]
+        here, there = row[begin:end], known[begin + move : end + move]
+        for j in range(len(here)):
+            here[j] += sign * there[j]
+        if move == 0:
+            return
     else:  # Stirling's series from the end of the table, where it is exact to rounding
         for j in range(begin, end):
             i = j + move
@@ -136,7 +141,8 @@ def laws(evidence, centre_laws, spread_laws, log_prior, state, uniforms, choice)
         top = row.max()
         for g in range(n_centres):
             for k in range(n_spreads):
-                value = np.exp(max(row[g * n_spreads + k] - top, _NEVER))
+                below = row[g * n_spreads + k] - top
+                value = np.exp(below) if below > _NEVER else _RARE
                 raised[arm, g, k] = value
                 by_spread[arm, k] += value * base[g]
     state[0] = _draw_law(by_spread, spread_laws, log_prior, uniforms[0])
@@ -161,8 +167,11 @@ def _draw_law(masses, laws, log_prior, uniform):
     product, found = np.ones(len(laws)), np.empty(len(laws))
     for arm in range(len(masses)):  # no library for products of matrices: its threads would cost more than they gain
         found[:] = 0.0
+        least = _NOTHING * masses[arm].max()
         for entry in range(laws.shape[1]):
             mass, column = masses[arm, entry], columns[entry]
+            if mass < least:
+                continue
             for law in range(len(laws)):
                 found[law] += mass * column[law]
         for law in range(len(laws)):
