@@ -81,7 +81,7 @@ async def served(
 ) -> AsyncIterator[Client]:
     """A running service with its client; arms red, green, blue."""
     settings.setdefault("defaults", Defaults(HORIZON))
-    service = Service(open_store(where), Settings(**settings), clock or Clock())
+    service = Service(open_store(where), Settings(**settings), clock or Clock(), secret=b"the same draws in every run")
     await service.start(watch=False)
     try:
         if service.ready and not service.labels:

@@ -23,7 +23,12 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 RUNNER = CliRunner()
-LONG = {"reproduce", "demo"}  # commands whose runs belong elsewhere: their options are checked, not their work
+LONG = {
+    "reproduce",
+    "demo",
+    "serve",
+    "refit",
+}  # commands whose runs belong elsewhere: their options are checked, not their work
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ def test_one_context_is_seen_as_one_or_two(rng):
     )
     fit = lmab.estimate(log, n_contexts="auto", rng=rng)
     assert fit.n_contexts <= 2
-    assert len(fit.curve.n_contexts) <= 4
+    assert len(fit.curve.n_contexts) <= 5
 
 
 def test_auto_for_gaussian_rewards(rng):
@@ -44,40 +44,35 @@ def test_auto_for_gaussian_rewards(rng):
     assert lmab.estimate(log, n_contexts="auto", rewards="gaussian", rng=rng).n_contexts in (2, 3)
 
 
-def test_in_doubt_one_more():
-    rng = generator(0)
-    base = rng.normal(size=400)
-    better = base + 1.0 + 0.1 * rng.normal(size=400)
-    about = better - 0.005 + rng.permuted(np.repeat([-0.1, 0.1], 200))
-    worse = better - 0.05 + rng.permuted(np.repeat([-0.1, 0.1], 200))
-    assert _curve([base, better, about]).chosen == 3
-    assert _curve([base, better, worse]).chosen == 2
-    assert _curve([base, better, about, about + 0.006]).chosen == 4  # perhaps by chance: a context more costs little
-    assert _curve([base]).chosen == 1
+def behind(best, errors):
+    """Scores behind the best by so many standard errors."""
+    noise = np.tile([-0.1, 0.1], len(best) // 2)
+    return best - errors * 0.1 / np.sqrt(len(best)) + noise
 
 
-@pytest.mark.parametrize(("lag", "chosen"), [(0.15, 3), (0.25, 2), (0.35, 2)])
-def test_one_more_within_two_standard_errors_only(lag, chosen):
-    spread, best = np.repeat([-1.0, 1.0], 50), np.zeros(100)  # a standard error of 0.1
-    assert _curve([best - 1.0, best, best - lag + spread]).chosen == chosen
+def test_in_doubt_up_to_three_more():
+    best = generator(0).normal(size=400)
+    about, worse = behind(best, 0.8), behind(best, 1.2)
+    for scores, chosen in (
+        ([best, worse, about], 3),
+        ([best, about, worse], 2),
+        ([best, worse, worse, about, about], 4),
+        ([worse, best, about], 3),
+        ([about, worse, worse, best, about], 4),  # one is enough, in doubt three more
+        ([best], 1),
+    ):
+        assert _curve(scores).chosen == chosen
 
 
-def test_two_numbers_beyond_the_best_are_tried(rng, monkeypatch):
-    """A dip at two contexts does not end the search; two numbers without gain do."""
-    means = [0.0, -1.0, 1.0, 0.5, 0.9, 5.0]
-    monkeypatch.setattr(selection, "_score", lambda data, rows, folds, n, *_: means[n - 1] + np.array([-0.01, 0.01]))
-    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=40, horizon=3, rng=rng)
-    curve = selection.choose(observe(log), rng=rng)
-    assert curve.n_contexts == (1, 2, 3, 4, 5)
-    assert curve.chosen == 3
-    np.testing.assert_allclose(curve.log_likelihood, means[:5])
-
-
-def test_fewer_contexts_are_not_taken_because_they_are_nearly_as_good():
-    """Behind the best by 0.1 and 2.5 standard errors: the best is chosen, since a context too few costs more."""
-    spread, best = np.repeat([-1.0, 1.0], 50), np.zeros(100)  # a standard error of 0.1
-    for lag in (0.01, 0.25):
-        assert _curve([best - lag + spread, best - 1.0, best, best - 1.0]).chosen == 3
+def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
+    best = generator(0).normal(size=400)
+    about = behind(best, 0.8)
+    assert _curve([behind(best, 2.5), best, about, about]).chosen == 3
+    assert _curve([behind(best, 1.5), best, about, about]).chosen == 4
+    assert _curve([behind(best, 1.5), best, about, about], forgiving=False).chosen == 3
+    assert lmab.EM(prior="learned").forgiving
+    assert not lmab.EM(prior=1.0).forgiving
+    assert not lmab.MomentMatching().forgiving
 
 
 def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):
@@ -114,8 +109,10 @@ def test_any_other_word_is_an_error(rng):
     [
         ([0.0, 1.0, 0.9, 2.0, 1.9, 1.8, 5.0], 6),  # one dip is lived through, two in a row are not
         ([0.0, 1.0, 0.9, 0.8, 9.0], 4),
-        ([3.0, 2.0, 1.0, 9.0], 3),
+        ([3.0, 2.0, 1.0, 0.5, 9.0], 4),  # one is enough: three more are looked at
         ([0.0, 1.0, 2.0, 3.0], 4),  # the log holds no more
+        ([0.0, 10.0, 10.05, 10.1, 10.15, 10.2, 10.25, 99.0], 6),  # a model that does not fit gains a little for ever
+        ([0.0, 10.0, 10.05, 10.2, 10.1, 10.0, 99.0], 6),  # more than a hundredth of it is worth it
     ],
 )
 def test_the_search_goes_two_numbers_beyond_the_best(means, tried, monkeypatch, rng):
@@ -139,9 +136,9 @@ def test_the_curve_is_that_of_paired_differences():
     np.testing.assert_allclose(curve.stderr, [0, *np.array(errors) / np.sqrt(50)])
 
 
-@pytest.mark.parametrize(("n_episodes", "n_folds"), [(30, 5), (5000, 4), (30_000, 1)])
+@pytest.mark.parametrize(("n_episodes", "n_folds"), [(30, 5), (5000, 2), (30_000, 1)])
 def test_large_logs_hold_out_fewer_folds(n_episodes, n_folds, monkeypatch, rng):
-    """About 20,000 held-out sessions are enough: a fifth of 30,000, four fifths of 5,000, all of 30."""
+    """A log of 10,000 needs one fold of a fifth, one of 5,000 two, a small one all five."""
     seen = []
 
     def score(*arguments):

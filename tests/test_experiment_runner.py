@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from slow_trials import N_TRIALS, trials
 
 from lmab.errors import InvalidArgument
-from lmab.experiment import Store, pending, run_all
+from lmab.experiment import Store, pending, run_all, write_table
 from lmab.experiment.runner import perform
 from lmab.experiment.setting import Contender, Measurement, Setting, Trial
 
@@ -123,13 +124,24 @@ def test_what_is_done_is_left_out_and_instances_come_in_order(tmp_path):
     assert [trial.instance for trial in left] == [i for i in range(N_TRIALS) if i != wanted[3].instance]
 
 
-def test_rows_of_another_version_are_done_again(tmp_path, monkeypatch):
+def test_rows_of_another_revision_are_done_again_and_of_another_version_are_not(tmp_path, monkeypatch):
     store, wanted = Store(tmp_path), trials(tmp_path, 0.0)[:2]
     monkeypatch.setattr("lmab.experiment.store._version", lambda: "0.0.1")
     store.append(perform(wanted[0]))
-    assert len(pending(wanted, store)) == 1
     monkeypatch.undo()
-    assert len(pending(wanted, store)) == 2
+    assert pending(wanted, store) == [wanted[1]]
+    changed = [replace(trial, method=replace(trial.method, revision=2)) for trial in wanted]
+    assert pending(changed, store) == changed
+    assert changed[0].id == f"{wanted[0].id}@2"
+
+
+def test_a_table_of_an_earlier_run_is_extended(tmp_path):
+    wanted = trials(tmp_path, 0.0)[:3]
+    write_table([perform(wanted[0])], tmp_path / "rows.csv.gz")
+    store = Store(tmp_path)
+    assert pending(wanted, store) == wanted[1:]
+    store.append(perform(wanted[1]))
+    assert [row.id for row in store.rows()] == [wanted[0].id, wanted[1].id]
 
 
 def test_jobs_is_checked(tmp_path):

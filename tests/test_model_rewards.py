@@ -145,11 +145,11 @@ def test_quantile_bins_hold_equally_many_and_stand_for_their_mean():
         Bins.at_quantiles(rewards, 1)
 
 
-def test_the_grid_of_the_paper_rounds_down_and_has_two_ends():
+def test_the_grid_of_the_paper_rounds_down_and_keeps_what_is_beyond_at_its_ends():
     from lmab import theory
 
     grid, bins = theory.gaussian_grid(2, 0.5), Bins.on_grid(2, 0.5)
     step = 0.5 / 4
-    assert len(bins.values) == len(grid) + 2
+    assert len(bins.values) == len(grid)
     np.testing.assert_allclose(bins.apply(grid + step / 3), grid)
-    np.testing.assert_allclose(bins.apply(np.array([-99.0, 99.0])), [grid[0] - step, grid[-1] + step])
+    np.testing.assert_allclose(bins.apply(np.array([-99.0, 99.0])), [grid[0], grid[-1]])

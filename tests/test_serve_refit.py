@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import math
 from dataclasses import replace
@@ -13,12 +14,13 @@ from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
 from lmab.errors import InvalidData
+from lmab.evaluation import Comparison
 from lmab.serve import Wishes, refit
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import read_log, write_days
 from lmab.serve.messages import Ask, Reward
-from lmab.serve.refit import floors
+from lmab.serve.refit import _failed, floors
 from lmab.serve.run import Options
 
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
@@ -29,13 +31,15 @@ async def live(client, n: int, prefix: str, rng, truth=TRUTH) -> None:
     """Sessions of people who behave as `truth`, several at a time."""
 
     async def one(index: int) -> None:
-        context = np.array([rng.choice(truth.n_contexts, p=truth.weights)])
+        own = np.random.default_rng([seed, index])  # sessions end in any order
+        context = np.array([own.choice(truth.n_contexts, p=truth.weights)])
         reward = None
         for step in range(HORIZON):
             told = await client.service.decide(Ask(f"{prefix}{index}", step, reward))
-            reward = float(truth.rewards.sample(context, np.array([LABELS.index(told.label)]), rng=rng)[0])
+            reward = float(truth.rewards.sample(context, np.array([LABELS.index(told.label)]), rng=own)[0])
         await client.service.reward([Reward(f"{prefix}{index}", HORIZON - 1, reward)])
 
+    seed = int(rng.integers(1 << 30))
     for start in range(0, n, 100):
         await asyncio.gather(*(one(index) for index in range(start, min(start + 100, n))))
 
@@ -94,7 +98,7 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
             await live(client, 50, "few", rng)
             night = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
             assert (night.action, night.lines[0]) == ("waits", "The store holds 50 sessions; 100 are needed.")
-            await live(client, 800, "a", rng)
+            await live(client, 2000, "a", rng)
             strict = await refit(store, folder, replace(WISHES, gate=100.0), rng=0, now=client.service.clock())
             assert (strict.action, strict.passed, strict.version) == ("kept", False, None)
             assert not list(folder.glob("*.lmab"))
@@ -154,7 +158,7 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
                 for step in range(HORIZON):
                     told = await client.service.decide(Ask(f"s{index}", step, reward))
                     arm = np.array([labels.index(told.label)])
-                    reward = float(wide.rewards.sample(context, arm, rng=rng)[0])
+                    reward = float(wide.rewards.sample(context, arm, rng=np.random.default_rng([index, step]))[0])
                 await client.service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
             await asyncio.gather(*(one(i) for i in range(900)))
@@ -164,6 +168,46 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
             assert policy.arm_labels[policy.policy.act_on([])] == "gold"
 
     go(scenario())
+
+
+def test_a_log_in_which_nothing_matters_gives_no_new_version(event_store, tmp_path, rng):
+    """Every arm pays the same: a plan that pleases its model must not pass for a better one."""
+
+    async def scenario():
+        flat = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]])
+        async with served(event_store, policy_bytes(floor=0.2)) as client:
+            await live(client, 400, "a", rng, flat)
+            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
+            assert (night.action, night.passed) == ("kept", False), night.lines
+            assert night.lines[2].startswith("Did not pass: ")
+
+    go(scenario())
+
+
+@pytest.mark.parametrize(
+    ("low", "certified", "earned", "why"),
+    [
+        (None, 1.0, 0.5, "nothing to compare"),
+        (0.0, 1.0, 0.5, "it must surely earn"),
+        (0.1, None, 0.5, "could not be certified"),
+        (0.1, 0.5, 0.5, "does not exclude the 0.5000"),
+        (0.1, 0.6, 0.5, ""),
+        (0.1, 0.1, None, ""),
+    ],
+)
+def test_the_gate(low, certified, earned, why):
+    found = None if low is None else Comparison(1.0, 0.5, (low, 1.0), 0.1, "doubly-robust", 100)
+    certificate = None if certified is None else replace(_certificate(), value=(certified, 2.0))
+    said = _failed(found, certificate, earned, Wishes())
+    assert why in said
+    assert bool(said) == bool(why)
+
+
+@functools.cache
+def _certificate() -> lmab.Certificate:
+    log = lmab.simulate(TRUTH, lmab.Uniform(3), n_episodes=200, horizon=3, rng=0)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=0)
+    return lmab.certify(estimate, lmab.plan(estimate, horizon=3), log, n_draws=20, rng=0)
 
 
 def test_floors_follow_what_the_log_lacks():
@@ -178,7 +222,7 @@ def test_floors_follow_what_the_log_lacks():
 
 def test_the_demonstration_reaches_the_optimum(tmp_path):
     said: list[str] = []
-    people = Population(population().bandit, per_night=600, n_nights=2)
+    people = Population(population().bandit, per_night=1200, n_nights=2)
     play_demo(Options(str(tmp_path / "events.db"), port=0), said.append, people, stay=False)
     nights = [line for line in said if line.startswith("Night")]
     share = float(nights[-1].split("earns ")[1].split("%")[0])

@@ -71,6 +71,11 @@ class EM(Estimator):
         counts |= dict.fromkeys(("rank", "threads"), optional(COUNT))
         check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": Or(NOT_NEGATIVE, OneOf((LEARNED,)))})
 
+    @property
+    def forgiving(self) -> bool:
+        """Under the learned prior contexts that the log does not tell apart stay alike."""
+        return self.prior == LEARNED
+
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
         observations, n_contexts, progress = request.observations, request.n_contexts, request.progress

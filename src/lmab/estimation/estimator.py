@@ -35,7 +35,7 @@ def estimate(
 
     Args:
         episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
-        n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt one more.
+        n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt more.
         method: `EM(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
             apart), or None: categorical on the observed values when they are at most 32.
@@ -61,7 +61,7 @@ def estimate(
     curve = None
     if n_contexts == "auto":
         _warn(_doubts(episodes))
-        curve = choose(observations, rng=rng, progress=watch)
+        curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
         number = _number(n_contexts, len(episodes))

@@ -53,6 +53,11 @@ class Estimator(ABC):
     A subclass is configuration with one method, `solve`.
     """
 
+    @property
+    def forgiving(self) -> bool:
+        """Whether a context too many costs next to nothing, so that the choice of their number may err high."""
+        return False
+
     @abstractmethod
     def solve(self, request: Request) -> Estimate:
         """The estimate that is asked for."""

@@ -1,4 +1,4 @@
-"""The number of contexts: the one whose model predicts held-out episodes best, in doubt one more."""
+"""The number of contexts: what predicts held-out episodes best, in doubt more where that costs little."""
 
 from __future__ import annotations
 
@@ -15,32 +15,36 @@ from .result import Curve
 
 MAX_CONTEXTS = 64
 _EPISODES = 100_000  # of a larger log are looked at
-_ENOUGH = 20_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
+_ENOUGH = 10_000  # episodes that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
-_PATIENCE = 2  # numbers tried beyond the last that was worth it
+_PATIENCE = 2  # numbers tried beyond the last that was worth it; twice as many where even more may be chosen
 _WORTH = 0.01  # of what all contexts so far gain over one: a model that does not fit gains a little for ever
-_METHOD = EM(restarts=8, tolerance=1e-6, prior="learned", sweeps=30)
+_CLEAR = 2.0  # standard errors of a gain that leaves no doubt
+_MORE, _ONE_MORE = 3, 1  # contexts that may be added to what is enough: in doubt, and where the gain of it was clear
+_METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 
 
-def choose(observations: Observations, *, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:
+def choose(
+    observations: Observations, *, forgiving: bool = True, rng: np.random.Generator, progress: StopOnce | None = None
+) -> Curve:
     """Held-out log-likelihood for 1, 2, ... contexts, until it falls or rises by next to nothing.
 
-    Whole episodes are held out, never steps. The number that predicts best is found; the choice is the next one, unless
-    that predicts worse by more than two standard errors: under the learned prior a context too many costs next to
-    nothing, and one too few cannot be made up for.
+    Whole episodes are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
+    standard error. The choice is the largest number that does, among the next three; among the next one where enough
+    predicts clearly better than one context less, and for fits that are not `forgiving`. Forgiving ones lose next to
+    nothing by a context too many, and by one too few they lose what planning needs.
     """
     episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
     folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
     scores: list[Float[Array, "n"]] = []
-    means: list[float] = []
     most = max(min(MAX_CONTEXTS, len(episodes) // 2), 1)
     while len(scores) < most and not (scores and progress is not None and progress.stopped):
         n_contexts = len(scores) + 1
         scores.append(_score(observations, episodes, folds, n_contexts, rng, _prefixed(progress, n_contexts)))
-        means.append(float(scores[-1].mean()))
-        if _useless(means) >= _PATIENCE:
+        useless = _useless([float(score.mean()) for score in scores])
+        if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_contexts > _beyond(scores, forgiving)):
             break
-    return _curve(scores)
+    return _curve(scores, forgiving)
 
 
 def _useless(means: list[float]) -> int:
@@ -69,13 +73,26 @@ def _score(
     return np.concatenate(found)
 
 
-def _curve(scores: list[Float[Array, "h"]]) -> Curve:
+def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True) -> Curve:
     means = np.array([score.mean() for score in scores])
     steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
     gain, stderr = np.array([(0.0, 0.0), *steps]).T
-    enough = int(means.argmax())
-    more = enough + 1 < len(means) and gain[enough + 1] > -2 * stderr[enough + 1]
-    return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, enough + 1 + int(more))
+    chosen = max(i for i in _as_good(scores) if i <= _beyond(scores, forgiving))
+    return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, chosen + 1)
+
+
+def _as_good(scores: list[Float[Array, "h"]]) -> list[int]:
+    """Those that predict as well as the best, up to a standard error."""
+    best = max(scores, key=lambda score: float(score.mean()))
+    lags = [_mean_and_error(best - score) for score in scores]
+    return [i for i, (lag, error) in enumerate(lags) if lag <= error]
+
+
+def _beyond(scores: list[Float[Array, "h"]], forgiving: bool) -> int:
+    """The last place that may be chosen."""
+    enough = _as_good(scores)[0]
+    gain, error = _mean_and_error(scores[enough] - scores[enough - 1]) if enough else (0.0, 0.0)
+    return enough + (_MORE if forgiving and gain <= _CLEAR * error else _ONE_MORE)
 
 
 def _mean_and_error(differences: Float[Array, "h"]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .. import evaluation
 from ..estimation import TensorDecomposition
 from ..evaluation import Evaluation
-from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, Learner, Tensor, learn
+from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, HistoryUCBVI, Learner, Tensor, learn
 from ..model import LatentBandit
 from ..planning import QMDP, Certified, Lookahead, PointBased, plan
 from ..planning import Planner as Planner
@@ -140,6 +140,30 @@ def _lucrl(setting: Setting, bandit: LatentBandit) -> Learner:
     return LUCRL(setting.n_contexts)
 
 
+def _lucrl_tensor(setting: Setting, bandit: LatentBandit) -> Learner:
+    return LUCRL(setting.n_contexts, method=TensorDecomposition(features="free"))
+
+
+def _lucrl_plain(setting: Setting, bandit: LatentBandit) -> Learner:
+    return LUCRL(setting.n_contexts, prior=1e-6)
+
+
+def _lucrl_once(setting: Setting, bandit: LatentBandit) -> Learner:
+    return LUCRL(setting.n_contexts, sweeps=1)
+
+
+def _ed_mle_half(setting: Setting, bandit: LatentBandit) -> Learner:
+    return EDMLE(setting.n_contexts, split=0.5)
+
+
+def _ed_mle_full(setting: Setting, bandit: LatentBandit) -> Learner:
+    return EDMLE(setting.n_contexts, likelihood="full")
+
+
+def _history(setting: Setting, bandit: LatentBandit) -> Learner:
+    return HistoryUCBVI()
+
+
 def _ed_mle(setting: Setting, bandit: LatentBandit) -> Learner:
     return EDMLE(setting.n_contexts)
 
@@ -156,11 +180,18 @@ GENIE = Contender("genie", "genie", Learning(_genie), learns=False)
 UCB1 = Contender("ucb", "UCB", Learning(_ucb))
 TENSOR = Contender("tensor", "tensor", Learning(_tensor))
 TENSOR_PAIRS = Contender("tensor-pairs", "tensor on pairs", Learning(_tensor_pairs))
-ED_MOMENTS = Contender("ed-moments", "ED+moments", Learning(_ed_moments))
+ED_MOMENTS = Contender("ed-moments", "ED+moments", Learning(_ed_moments), revision=2)  # bounds by each weight
 L_UCRL = Contender("l-ucrl", "L-UCRL", Learning(_lucrl))
-ED_MLE = Contender("ed-mle", "ED+MLE", Learning(_ed_mle))
-ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE, literal", Learning(_ed_mle_literal))
+L_UCRL_TENSOR = Contender("l-ucrl-tensor", "L-UCRL, tensor start", Learning(_lucrl_tensor))
+L_UCRL_PLAIN = Contender("l-ucrl-plain", "L-UCRL, no prior", Learning(_lucrl_plain))
+L_UCRL_ONCE = Contender("l-ucrl-once", "L-UCRL, one sweep", Learning(_lucrl_once))
+ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(_ed_mle))
+ED_MLE_HALF = Contender("ed-mle-half", "ED+MLE, half for the core set", Learning(_ed_mle_half))
+ED_MLE_FULL = Contender("ed-mle-full", "ED+MLE, full likelihood", Learning(_ed_mle_full))
+ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE as printed", Learning(_ed_mle_literal))
+HISTORY = Contender("history-ucbvi", "history MDP", Learning(_history))
 DIRECT_MLE = Contender("direct-mle", "DirectMLE", Learning(_direct_mle))
+ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(_ed_mle))
 DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE", Fitting(_direct_mle))
 
 BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)

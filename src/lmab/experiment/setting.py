@@ -56,10 +56,23 @@ def on_a_line(n_contexts: int, n_arms: int, rng: np.random.Generator) -> LatentB
     A distribution on M points of a line is fixed by its first 2M-1 moments and by no fewer: the sharpest case of the
     paper's two regimes.
     """
-    positions = np.linspace(-1, 1, n_contexts) + rng.uniform(-0.1, 0.1, n_contexts)
-    slopes = rng.choice((-1.0, 1.0), n_arms) * rng.uniform(0.2, 0.45, n_arms)
-    means = np.clip(0.5 + positions[:, None] * slopes, 0.01, 0.99)
-    return LatentBandit.bernoulli(rng.dirichlet(np.full(n_contexts, 20.0)), means)
+    line = Line.draw(n_contexts, n_arms, rng)
+    return LatentBandit.bernoulli(line.weights, np.clip(0.5 + line.positions[:, None] * line.slopes, 0.01, 0.99))
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """What a bandit on a line is made of."""
+
+    positions: Float[Array, "M"]  # rising
+    slopes: Float[Array, "A"]
+    weights: Float[Array, "M"]
+
+    @classmethod
+    def draw(cls, n_contexts: int, n_arms: int, rng: np.random.Generator) -> Line:
+        positions = np.linspace(-1, 1, n_contexts) + rng.uniform(-0.1, 0.1, n_contexts)
+        slopes = rng.choice((-1.0, 1.0), n_arms) * rng.uniform(0.2, 0.45, n_arms)
+        return cls(positions, slopes, rng.dirichlet(np.full(n_contexts, 20.0)))
 
 
 def separated(n_contexts: int, n_arms: int, separation: float, rng: np.random.Generator) -> LatentBandit:
@@ -87,12 +100,16 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Contender:
-    """A named way to act: `measure(setting, bandit, instance)`; `learns` tells whether it depends on the budget."""
+    """A named way to act: `measure(setting, bandit, instance)`; `learns` tells whether it depends on the budget.
+
+    A method whose results change gets a higher `revision`: its stored rows no longer count, and all others stay valid.
+    """
 
     name: str
     label: str  # in figures and tables
     measure: Callable[[Setting, LatentBandit, int], Measurement]
     learns: bool = True
+    revision: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,4 +127,5 @@ class Trial:
 
     @property
     def id(self) -> str:
-        return f"{self.setting.id}/{self.instance:02d}/{self.method.name}"
+        revision = f"@{self.method.revision}" if self.method.revision > 1 else ""
+        return f"{self.setting.id}/{self.instance:02d}/{self.method.name}{revision}"

@@ -52,6 +52,11 @@ class Row:
     finished: str  # when, UTC
 
     @property
+    def size(self) -> str:
+        """Arms and steps, where a study varies both."""
+        return f"A = {self.n_arms}, H = {self.horizon}"
+
+    @property
     def done(self) -> bool:
         return self.status == DONE
 
@@ -78,8 +83,9 @@ def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) 
 class Store:
     """The rows of a folder, in `rows.jsonl`: one JSON object per line, in the order in which trials finished.
 
-    A row is written by a single append and flushed to the disk. A line cut short by a crash is ignored, and the next
-    row starts on a line of its own. Of two rows with the same id the later one counts.
+    A `rows.csv.gz` of an earlier run in the same folder counts too, so that a study can be extended from a table. A row
+    is written by a single append and flushed to the disk. A line cut short by a crash is ignored, and the next row
+    starts on a line of its own. Of two rows with the same id the later one counts.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -100,9 +106,10 @@ class Store:
 
     def rows(self) -> list[Row]:
         """All rows, the latest of each id."""
+        table = self.folder / "rows.csv.gz"
+        found = {row.id: row for row in read_table(table)} if table.exists() else {}
         if not self.path.exists():
-            return []
-        found: dict[str, Row] = {}
+            return list(found.values())
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             row = _parse(line)
             if row is not None:
@@ -110,8 +117,8 @@ class Store:
         return list(found.values())
 
     def finished(self) -> set[str]:
-        """Ids that need not be run again: done, by this version."""
-        return {row.id for row in self.rows() if row.done and row.lmab == _version()}
+        """Ids that need not be run again. A method that changed has a higher revision, and so other ids."""
+        return {row.id for row in self.rows() if row.done}
 
 
 def _cut_short(descriptor: int) -> bool:

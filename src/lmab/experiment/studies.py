@@ -9,10 +9,17 @@ from .methods import (
     DIRECT_MLE,
     DIRECT_MLE_FIT,
     ED_MLE,
+    ED_MLE_FIT,
+    ED_MLE_FULL,
+    ED_MLE_HALF,
     ED_MLE_LITERAL,
     ED_MOMENTS,
     GENIE,
+    HISTORY,
     L_UCRL,
+    L_UCRL_ONCE,
+    L_UCRL_PLAIN,
+    L_UCRL_TENSOR,
     PLAN_CERTIFIED,
     PLAN_LOOKAHEAD,
     PLAN_POINT_BASED,
@@ -24,8 +31,10 @@ from .methods import (
 from .setting import Contender, Setting
 from .study import Cell, Panel, Study
 
-PAPER = (UCB1, TENSOR, L_UCRL, ED_MLE, DIRECT_MLE, GENIE)
+# The paper's methods as printed, and our forms of them.
+PAPER = (UCB1, TENSOR, L_UCRL_TENSOR, L_UCRL, ED_MLE_LITERAL, ED_MLE, DIRECT_MLE, GENIE)
 LOW_RANK = (UCB1, TENSOR, TENSOR_PAIRS, *PAPER[2:])  # where decomposition falls behind: its stronger form as well
+OURS = (UCB1, TENSOR, L_UCRL, ED_MLE, DIRECT_MLE, GENIE)
 
 # Both planners, the paper's first; rewards as the paper draws them, and shares of the genie, which compare in pairs.
 _BOTH_PLANNERS = (
@@ -42,7 +51,7 @@ def _horizons(
     """Third moments, and so tensors, need three steps."""
     settings = [Setting("spherical", n_contexts, n_arms, horizon, n_episodes) for horizon in horizons]
     long, short = (tuple(each for each in settings if (each.horizon > 2) == wanted) for wanted in (True, False))
-    others = tuple(method for method in methods if method not in (TENSOR, TENSOR_PAIRS))
+    others = tuple(method for method in methods if method not in (TENSOR, TENSOR_PAIRS, L_UCRL_TENSOR))
     return Cell(long, tuple(methods)), Cell(short, others)
 
 
@@ -165,7 +174,7 @@ SEPARATION = Study(
         size: (
             Cell(
                 tuple(Setting("separated", 3, 20, h, n, g) for g in gaps for h in horizons for n in budgets),
-                (DIRECT_MLE_FIT,),
+                (DIRECT_MLE_FIT, ED_MLE_FIT),
             ),
         )
         for size, gaps, horizons, budgets in (
@@ -204,7 +213,7 @@ ARMS = Study(
     log=True,
     panels=(*_BOTH_PLANNERS[2:], Panel("seconds_learning", "Time to learn", log=True)),
     cells={
-        size: (Cell(tuple(Setting("spherical", 5, a, 7, n) for a in arms), PAPER),)
+        size: (Cell(tuple(Setting("spherical", 5, a, 7, n) for a in arms), OURS),)
         for size, n, arms in (
             ("quick", 5_000, (10, 100)),
             ("standard", 20_000, (10, 100, 1_000)),
@@ -213,4 +222,64 @@ ARMS = Study(
     },
 )
 
-STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, EPISODES, IDENTIFIABILITY, SEPARATION, PLANNING, ARMS)
+ORDER = Study(
+    name="order",
+    title="What decides between ED+MLE and L-UCRL: M = 5, A = 50, H = 7",
+    axis="n_episodes",
+    axis_label="episodes N",
+    log=True,
+    panels=_BOTH_PLANNERS[2:],
+    cells={
+        size: (
+            Cell(
+                _budgets(budgets),
+                (
+                    L_UCRL,
+                    L_UCRL_TENSOR,
+                    L_UCRL_PLAIN,
+                    L_UCRL_ONCE,
+                    ED_MLE,
+                    ED_MLE_LITERAL,
+                    ED_MLE_HALF,
+                    ED_MLE_FULL,
+                    GENIE,
+                ),
+            ),
+        )
+        for size, budgets in (
+            ("quick", (2_000, 10_000)),
+            ("standard", (2_000, 10_000, 50_000)),
+            ("full", (2_000, 10_000, 50_000, 200_000)),
+        )
+    },
+)
+
+NAIVE = Study(
+    name="naive",
+    title="Every history a state (section 1.1): M = 2",
+    axis="n_episodes",
+    axis_label="episodes N",
+    log=True,
+    split="size",
+    split_label="{}",
+    panels=(Panel("fraction", "Certified planner, against the certified genie"),),
+    cells={
+        size: (
+            Cell(
+                tuple(Setting("ordinary", 2, a, h, n) for a, h in sizes for n in budgets),
+                (HISTORY, ED_MOMENTS, ED_MLE, DIRECT_MLE, GENIE),
+            ),
+        )
+        for size, sizes, budgets in (
+            ("quick", ((2, 2), (3, 3)), (100, 1_000)),
+            ("standard", ((2, 2), (3, 3), (4, 4)), (100, 1_000, 10_000, 100_000)),
+            (
+                "full",
+                ((2, 2), (2, 4), (3, 3), (4, 2), (4, 4)),
+                (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000),
+            ),
+        )
+    },
+)
+
+STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, EPISODES, ORDER, IDENTIFIABILITY, SEPARATION, NAIVE, PLANNING, ARMS)

@@ -12,7 +12,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, POSITIVE, check_array, check_fields
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..estimation import EM, observe, sweep
+from ..estimation import EM, TensorDecomposition, observe, sweep
 from ..model import LatentBandit, belief
 from ..policies import BeliefPolicy, State, Uniform, best_allowed
 from .exploration import Exploration
@@ -75,6 +75,8 @@ class LUCRL(Learner):
         start: part of the episodes that explores uniformly.
         bonus: the width of the bonus, as a part of the width in Hoeffding's inequality.
         prior: pseudo-counts per context and arm.
+        method: how the start is fitted: EM from clusters of the episodes' spectral features, or
+            `TensorDecomposition()`, the paper's start, which needs sessions of at least 3 steps.
 
     Examples:
         >>> import numpy as np, lmab
@@ -91,19 +93,22 @@ class LUCRL(Learner):
     bonus: float = 0.5
     sweeps: int = 3
     prior: float = 1.0
+    method: EM | TensorDecomposition = _SPECTRAL
 
     def __post_init__(self) -> None:
         numbers = {"start": FRACTION, "growth": POSITIVE, "bonus": POSITIVE, "prior": POSITIVE}
         check_fields(self, {"n_contexts": COUNT, "sweeps": COUNT, **numbers})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        if task.horizon < 3 and isinstance(self.method, TensorDecomposition):
+            raise InvalidArgument(f"horizon must be at least 3 for third moments, got {task.horizon}")
         n_start, _ = share_out(task.n_episodes, self.start)
         check_enough(task, n_start, self.n_contexts)
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))
         observations = observe(episodes, rewards=task.rewards, values=task.values)
-        fit = _SPECTRAL.fit(observations, n_contexts=self.n_contexts, rng=rng)
+        fit = self.method.fit(observations, n_contexts=self.n_contexts, rng=rng)
         note_estimate(course, "start", fit)
         bandit = fit.bandit
         while len(episodes) < task.n_episodes:

@@ -142,7 +142,7 @@ class Policy(ABC):
 
     def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
         """Probability of playing each of `n_arms` arms now, one row per session."""
-        if not self.deterministic:
+        if not self.deterministic and type(self)._chances is Policy._chances:
             raise InvalidArgument(
                 f"policy must define distribution if it plays at random, got {type(self).__name__}, which does not"
             )

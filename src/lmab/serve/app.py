@@ -27,6 +27,7 @@ from .summary import Summaries
 
 MAX_BODY = 64 * 1024
 MAX_POLICY = 64 * 1024 * 1024
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 _JSON = (b"content-type", b"application/json")
 _OPEN = {"/", "/healthz", "/readyz", "/openapi.json"}  # need no token: they hold nothing of any session
 _encode = msgspec.json.Encoder().encode
@@ -174,7 +175,8 @@ def _starlette(service: Service, metrics: Metrics) -> Starlette:
         return await summaries.now()
 
     async def page(request: Request) -> Response:
-        return HTMLResponse(resources.files(__package__).joinpath("page.html").read_text("utf-8"))
+        text = resources.files(__package__).joinpath("page.html").read_text("utf-8")
+        return HTMLResponse(text, headers={"content-security-policy": _POLICY})
 
     answering = _Answering(metrics)
     routes = [

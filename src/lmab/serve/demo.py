@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_rng
 from ..evaluation import value_of
 from ..model import LatentBandit, random_bandit
 from ..planning import plan
@@ -51,7 +50,7 @@ def play_demo(
 async def _demo(options: Options, say: Callable[[str], None], people: Population, stay: bool) -> None:
     labels = tuple(f"arm-{i}" for i in range(people.bandit.n_arms))
     settings = replace(options.settings, defaults=Defaults(HORIZON, floor=0.1))
-    options = replace(options, arms=labels, settings=settings, policy=None)
+    options = replace(options, arms=labels, settings=settings, policy=None, secret=b"demo")
     service = make_service(options)
     running = server(options, service)
     task = asyncio.create_task(running.serve())
@@ -95,19 +94,19 @@ def _refit(where: str, folder: Path, seed: int) -> Night:
 
 async def play_sessions(service: Service, people: Population, night: int) -> None:
     """One night's sessions, many at a time."""
-    rng = check_rng(people.seed * 1000 + night, "people come at random")
     bandit = people.bandit
-    contexts = rng.choice(bandit.n_contexts, size=people.per_night, p=bandit.weights)
-    names = {label: arm for arm, label in enumerate(f"arm-{i}" for i in range(bandit.n_arms))}
+    names = {f"arm-{arm}": arm for arm in range(bandit.n_arms)}
     turns = asyncio.Semaphore(people.at_once)
 
     async def session(index: int) -> None:
+        rng = np.random.default_rng([people.seed, night, index])  # sessions end in any order
+        context = rng.choice(bandit.n_contexts, size=1, p=bandit.weights)
         async with turns:
             name, reward = f"night{night}-{index}", None
             for step in range(HORIZON):
                 told = await service.decide(Ask(name, step, reward))
                 arm = np.array([names[str(told.label)]])
-                reward = float(bandit.rewards.sample(contexts[index : index + 1], arm, rng=rng)[0])
+                reward = float(bandit.rewards.sample(context, arm, rng=rng)[0])
             assert reward is not None
             await service.reward([Reward(name, HORIZON - 1, reward)])
 

@@ -29,6 +29,7 @@ class Options:
     port: int = 8000
     tokens: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
+    secret: bytes | None = None  # of the draws, for a store that has none yet; None: a new one
 
 
 def make_service(options: Options) -> Service:
@@ -43,7 +44,8 @@ def make_service(options: Options) -> Service:
             except (Problem, OSError) as problem:
                 service.broken[str(options.policy)] = f"{options.policy}: {problem}"
 
-    return Service(open_store(options.store), options.settings, begin=begin, spare=(options.arms, _spare(options)))
+    spare = options.arms, _spare(options)
+    return Service(open_store(options.store), options.settings, begin=begin, spare=spare, secret=options.secret)
 
 
 def _spare(options: Options) -> Version | None:

@@ -55,6 +55,7 @@ class Service:
         clock: Callable[[], float] = time.time,
         begin: Callable[[Service], Awaitable[None]] | None = None,  # called once, when the store is open
         spare: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
+        secret: bytes | None = None,  # of the draws, for a store that has none yet
     ) -> None:
         self.store, self.settings, self.clock, self._begin, self._spare = store, settings, clock, begin, spare
         self.commits = Commits(store, settings.queue)
@@ -67,7 +68,7 @@ class Service:
         self._live: OrderedDict[str, Live] = OrderedDict()
         self._seats: dict[str, Seats] = {}
         self.broken: dict[str, str] = {}  # versions that do not load, and why
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret or secrets.token_bytes(32)
         self._signals = (-1, -1)
         self._swept = 0.0
         self._task: asyncio.Task[None] | None = None

@@ -1,0 +1,137 @@
+"""`lmab serve` and `lmab refit` as commands, and the client that the page shows."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+from serving import LABELS
+from typer.testing import CliRunner
+
+from benchmarks.serve_load import HOST, Served
+from lmab.cli import serve as command
+from lmab.cli.app import app
+from lmab.errors import InvalidArgument, InvalidFile
+from lmab.serve import open_store
+
+ROOT = Path(__file__).parent.parent
+RUNNER = CliRunner()
+
+
+def test_rewards_and_lists_are_read(tmp_path):
+    assert command._values("0,1") == (0.0, 1.0)
+    assert command._values("any") is None
+    with pytest.raises(InvalidArgument, match="--rewards must be numbers with commas"):
+        command._values("yes,no")
+    path = tmp_path / "arms.txt"
+    path.write_text("tea\n\n milk \n")
+    assert command._lines(path) == ("tea", "milk")
+    assert command._lines(None) == ()
+    for wrong in ("", "tea\ntea\n"):
+        path.write_text(wrong)
+        with pytest.raises(InvalidFile, match="must hold one label or token on each line, none twice"):
+            command._lines(path)
+    with pytest.raises(InvalidFile, match="cannot be read"):
+        command._lines(tmp_path / "missing.txt")
+
+
+def test_options_reach_the_service(tmp_path, monkeypatch):
+    seen = []
+    door = command.service_package()
+    monkeypatch.setattr(door, "run", seen.append)
+    (tmp_path / "arms.txt").write_text("tea\nmilk\n")
+    (tmp_path / "tokens").write_text("secret\n")
+    words = [
+        "serve", "--store", "x.db", "--arms", str(tmp_path / "arms.txt"), "--horizon", "3", "--no-repeats", "--rewards",
+        "0,1,2", "--floor", "0.2", "--default-reward", "0", "--window", "60", "--apprentice", "--without-store",
+        "--host", "0.0.0.0", "--port", "9000", "--token-file", str(tmp_path / "tokens"), "--queue", "7",
+    ]  # fmt: skip
+    answer = RUNNER.invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    (options,) = seen
+    assert (options.store, options.arms, options.host, options.port) == ("x.db", ("tea", "milk"), "0.0.0.0", 9000)
+    assert (options.tokens, options.policy) == (("secret",), None)
+    settings = options.settings
+    assert (settings.default_reward, settings.window, settings.queue) == (0.0, 60.0, 7)
+    assert (settings.apprentice, settings.without_store) == (True, True)
+    defaults = settings.defaults
+    assert (defaults.horizon, defaults.floor, defaults.values, defaults.repeats) == (3, 0.2, (0.0, 1.0, 2.0), False)
+
+
+def test_the_demonstration_is_asked_for_by_an_option(monkeypatch):
+    seen = []
+    monkeypatch.setattr(command.service_package(), "play_demo", lambda options, say: seen.append(options.store))
+    assert RUNNER.invoke(app, ["serve", "--demo", "--store", "d.db"]).exit_code == 0
+    assert seen == ["d.db"]
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError("no", name="starlette")
+
+    monkeypatch.setattr(command.importlib, "import_module", missing)
+    with pytest.raises(InvalidArgument, match=r"the service needs starlette: pip install 'lmab\[serve\]'"):
+        command.service_package()
+
+
+def test_an_open_address_without_tokens_is_refused():
+    answer = RUNNER.invoke(app, ["serve", "--host", "0.0.0.0", "--horizon", "2"])
+    assert isinstance(answer.exception, InvalidArgument)
+
+
+def test_refit_says_three_lines_or_json(tmp_path):
+    where = tmp_path / "events.db"
+
+    async def make() -> None:
+        store = open_store(str(where))
+        await store.open()
+        await store.set_arms(LABELS)
+        await store.close()
+
+    asyncio.run(make())
+    words = ["refit", "--store", str(where), "--policies", str(tmp_path / "policies")]
+    answer = RUNNER.invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.splitlines() == [
+        "The store holds 0 sessions; 200 are needed.",
+        "Nothing was fitted.",
+        "Kept uniform.",
+    ]
+    told = json.loads(RUNNER.invoke(app, [*words, "--json"]).output)
+    assert (told["action"], told["version"], told["notes"]) == ("waits", None, [])
+
+
+def test_the_client_on_the_page_is_the_example_and_it_works(tmp_path):
+    text = (ROOT / "examples" / "serve_client.py").read_text()
+    shown = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "in-production.md").read_text(), re.S | re.M)
+    assert shown == [text]
+    spec = importlib.util.spec_from_file_location("serve_client", ROOT / "examples" / "serve_client.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "arms.txt").write_text("tea\nmilk\n")
+    served = Served(str(tmp_path / "events.db"), "--arms", str(tmp_path / "arms.txt"), "--horizon", "3")
+    served.start()
+    try:
+        client = module.Client(f"http://{HOST}:{served.port}", timeout=10.0)
+        assert 0 <= module.play(client, "visitor", 3) <= 3
+        with pytest.raises(ValueError, match="step 9 is out of order"):
+            client.decide("visitor", 9)
+    finally:
+        served.kill()
+    with pytest.raises(TimeoutError, match="no answer from"):
+        module.Client(f"http://{HOST}:{served.port}", tries=1).decide("visitor", 0)
+    rows = asyncio.run(_rows(str(tmp_path / "events.db")))
+    assert [row[3] is not None for row in rows] == [True, True, True]
+
+
+async def _rows(where: str) -> list:
+    store = open_store(where)
+    await store.open()
+    rows = await store.rows(0.0, 1e18)
+    await store.close()
+    return rows

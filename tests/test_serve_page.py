@@ -1,0 +1,85 @@
+"""The page of the service in a real browser against a live server: it fills, fits, and asks nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import browser
+import pytest
+
+from benchmarks.serve_load import HOST, Record, Served, player, write_policy
+from lmab.serve import Wishes, open_store, refit
+
+CHROMIUM, REASON = browser.find()
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason=REASON),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # the driver's own pipes
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A server that has played some sessions and was refitted once."""
+    folder = tmp_path_factory.mktemp("served")
+    write_policy(folder / "policy.lmab")
+    served = Served(str(folder / "events.db"), str(folder / "policy.lmab"))
+    served.start()
+    record = Record()
+
+    async def fill() -> None:
+        def enough() -> bool:
+            return record.acknowledged >= 2000
+
+        await asyncio.gather(*(player(f"p{i}", [served.port], record, enough, seed=i) for i in range(8)))
+        store = open_store(served.store)
+        await store.open()
+        await refit(store, folder / "policies", Wishes(contexts=2, gate=-10.0, least=100, time_limit=5.0), rng=0)
+        await store.close()
+
+    try:
+        asyncio.run(fill())
+        yield f"http://{HOST}:{served.port}/"
+    finally:
+        served.kill()
+
+
+@pytest.fixture(scope="module")
+def chromium(service):  # after it: the driver has a loop of its own
+    assert CHROMIUM is not None
+    with browser.launched(CHROMIUM) as running:
+        yield running
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(390, 844), (1440, 900)], ids=["phone", "desktop"])
+def test_the_page_fills_and_fits(chromium, service, tmp_path, size, scheme):
+    page = chromium.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    requests: list[str] = []
+    complaints: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(service)
+    page.wait_for_selector("#story table")
+    assert complaints == []
+    assert all(url.startswith(service) for url in requests)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    text = page.inner_text("body")
+    for words in ("in force", "canary", "sessions", "explored", "gate passed", "step 4", "arm-", "the plan"):
+        assert words in text, words
+    assert page.evaluate("document.querySelectorAll('#minutes rect').length") == 60
+    assert page.evaluate("document.querySelectorAll('#story tr').length") >= 3
+    assert page.inner_text("#problem") == ""
+    page.fill("#session", "nobody")
+    page.click("#show")
+    page.wait_for_function("document.getElementById('story').textContent.includes('not known')")
+    folder = Path(os.environ.get("LMAB_SCREENSHOTS", tmp_path))
+    picture = folder / f"service-{size[0]}-{scheme}.png"
+    page.fill("#session", "p1-0")
+    page.click("#show")
+    page.wait_for_selector("#story table")
+    page.screenshot(path=picture, full_page=True)
+    assert picture.stat().st_size > 10_000
+    page.close()
