@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from .. import simulation
+from .._words import count
 from ..checks import check_writable
 from ..data import is_csv
 from ..errors import InvalidArgument
@@ -61,7 +62,8 @@ def simulate(
     if as_json:
         show_json({"output": str(output), "sessions": len(log), "steps": log.n_steps, "reward": average})
         return
-    say(f"{len(log):,} sessions of {horizon} steps by {policy} written to {output}; a session earned {average:.4f}.")
+    sizes = f"{count(len(log), 'session')} of {count(horizon, 'step')}"
+    say(f"{sizes} by {policy} written to {output}; a session earned {average:.4f}.")
     say(f"Next: lmab fit {output} --step step -o model.lmab")
 
 

@@ -70,9 +70,9 @@ class Certificate:
         best_low, best_high = (f"{end:.{places}f}" for end in self.optimum)
         share = f" ({self.regret[1] / self.optimum[1]:.1%})" if self.optimum[1] > 0 else ""
         return (
-            f"A session of {self.horizon} steps earns between {low} and {high} under this policy, {less} to {more} "
-            f"over the best fixed choice, between {best_low} and {best_high} under the best there is, and so this "
-            f"policy gives away at most {self.regret[1]:.{places}f} per session{share}, each with "
+            f"A session of {count(self.horizon, 'step')} earns between {low} and {high} under this policy, {less} to "
+            f"{more} over the best fixed choice, between {best_low} and {best_high} under the best there is, and so "
+            f"this policy gives away at most {self.regret[1]:.{places}f} per session{share}, each with "
             f"{self.confidence:.0%} confidence; {self._remedy}.{self._caution} {self.verdict.sentence}"
         )
 
