@@ -8,6 +8,10 @@ from .problems import Problem
 from .stores import Job, Store
 
 
+_BUSY = 8  # requests of one commit from which on the next one waits a little
+_LINGER = 0.001  # seconds
+
+
 class Commits:
     """A queue in front of a store. `limit` bounds how many requests may wait."""
 
@@ -39,8 +43,12 @@ class Commits:
 
     async def _drain(self) -> None:
         try:
+            last = 0
             while self._waiting:
+                if last >= _BUSY:  # those who were just answered are about to ask again: one larger commit costs less
+                    await asyncio.sleep(_LINGER)
                 batch, self._waiting = self._waiting, []
+                last = len(batch)
                 await self._write(batch)
         finally:
             self._task = None

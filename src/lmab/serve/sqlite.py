@@ -30,8 +30,7 @@ CREATE TABLE IF NOT EXISTS register(number INTEGER PRIMARY KEY AUTOINCREMENT, ac
 CREATE TABLE IF NOT EXISTS signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL);
 INSERT OR IGNORE INTO signals VALUES('changed', 0), ('erased', 0);
 """
-_REWARD = "INSERT INTO rewards VALUES(?,?,?,?,?) ON CONFLICT DO NOTHING"
-_DECISION = "INSERT INTO decisions VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+_CHUNKS = (128, 32, 8, 1)  # rows of one statement
 _COLUMNS = "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.wish, d.allowed, d.person"
 _PAST = (
     f"SELECT {_COLUMNS}, r.reward, r.defaulted FROM decisions d LEFT JOIN rewards r USING(session, step) "
@@ -201,7 +200,7 @@ class SqliteStore(Store):
 def _write(db: sqlite3.Connection, jobs: Sequence[Job]) -> None:
     """All jobs; rows that are there already stay, and each job is told what the store has."""
     rewards = [row for job in jobs for row in job.rewards]
-    if rewards and db.executemany(_REWARD, rewards).rowcount != len(rewards):
+    if _insert(db, "rewards", rewards) != len(rewards):
         for job in jobs:
             job.conflict = _conflict(db, job.rewards)
         # A job whose reward contradicts the store writes nothing, so its other rewards must go again.
@@ -209,10 +208,27 @@ def _write(db: sqlite3.Connection, jobs: Sequence[Job]) -> None:
             if job.conflict is not None:
                 _take_back(db, job)
     decisions = [job.decision for job in jobs if job.decision is not None and job.conflict is None]
-    all_new = not decisions or db.executemany(_DECISION, decisions).rowcount == len(decisions)
+    all_new = _insert(db, "decisions", decisions) == len(decisions)
     for job in jobs:
         if job.decision is not None and job.conflict is None:
             job.stored = job.decision if all_new else _stored(db, job.decision)
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Insert rows whose keys are new, and count them.
+
+    Many rows go into one statement, because the driver lets other threads run at every statement, and a writer that
+    has to wait its turn for every row is slow.
+    """
+    inserted = done = 0
+    for size in _CHUNKS:
+        while len(rows) - done >= size:
+            part = rows[done : done + size]
+            marks = ",".join(["(" + ",".join("?" * len(part[0])) + ")"] * size)
+            query = f"INSERT INTO {table} VALUES {marks} ON CONFLICT DO NOTHING"
+            inserted += db.execute(query, [value for row in part for value in row]).rowcount
+            done += size
+    return inserted
 
 
 def _conflict(db: sqlite3.Connection, rows: Sequence[RewardRow]) -> RewardRow | None:
