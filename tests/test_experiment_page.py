@@ -329,7 +329,7 @@ def test_the_page_tells_what_is_missing_and_what_disagrees():
     assert "figures/fig2a.svg" not in text
 
 
-def test_the_readme_counts_what_the_rows_say():
+def test_the_page_of_measured_numbers_counts_what_the_rows_say():
     rows = read_table(DOCS / "reproduction" / "rows.csv.gz")
     for path in (DOCS.parent / "README.md", DOCS / "measured.md"):
         assert f"{counted(rows, 'full')}, 20 instances each" in path.read_text()

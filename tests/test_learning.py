@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import learners
 import numpy as np
@@ -11,7 +12,7 @@ from seeds import generator
 
 import lmab
 from lmab import Episodes
-from lmab.errors import InvalidArgument, InvalidFile, TooLarge
+from lmab.errors import InvalidArgument, InvalidFile, LmabWarning, TooLarge
 from lmab.learning import Task
 from lmab.learning.ucb import next_plays
 from lmab.testing import check_learner
@@ -551,3 +552,44 @@ def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
     asked = next(core_plays(task, core, 2000, np.random.default_rng(0), lmab.Course()))
     assert asked.actions.shape == (2000, 5)
     np.testing.assert_allclose(np.bincount(asked.actions.ravel(), minlength=3) / 10_000, [2 / 3, 1 / 3, 0], atol=0.02)
+
+
+THREE = lmab.LatentBandit.categorical(
+    [0.4, 0.6],
+    [[[0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]], [[0.1, 0.2, 0.7], [0.7, 0.2, 0.1], [0.3, 0.4, 0.3]]],
+    [0.0, 0.5, 1.0],
+)
+
+
+@pytest.mark.parametrize("learner", [
+    lmab.EDMoments(2, restarts=4), lmab.EDMoments(2, restarts=4, events="events"), lmab.EDMLE(2),
+    lmab.EDMLE(2, events="events"), lmab.EDMLE(2, likelihood="full"), lmab.EDMoments(2, restarts=4, w_min=0.3),
+])  # fmt: skip
+def test_three_paid_values_end_to_end(learner):
+    """Algorithm 1 and ED+MLE with Z = 3, from pairs and from the action-events of Remark A.1."""
+    environment = lmab.Simulator(THREE, horizon=3, rng=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # a core set of one arm, or moments that just miss
+        learned = lmab.learn(environment, learner, n_episodes=30_000, rng=2, planner=lmab.Exact())
+    best = lmab.plan(THREE, horizon=3, method=lmab.Exact()).lower
+    assert lmab.evaluate(learned.policy, THREE, horizon=3).mean > 0.985 * best
+    assert learned.bandit is not None
+    assert learned.bandit.rewards.n_values == 3
+    kinds = {type(value) for _, value in learned["design"].facts["core_set"]}
+    assert kinds == ({frozenset} if learner.events == "events" else {float})
+
+
+def test_events_are_for_indicators():
+    with pytest.raises(ValueError, match="events must be 'pairs' for the full likelihood"):
+        lmab.EDMLE(2, likelihood="full", events="events")
+
+
+def test_l_ucrl_starts_from_tensors():
+    """The paper's start: third moments, so three steps at least."""
+    learner = lmab.LUCRL(2, method=lmab.TensorDecomposition())
+    environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=4, rng=1)
+    learned = lmab.learn(environment, learner, n_episodes=1500, rng=2)
+    other = lmab.learn(environment, lmab.LUCRL(2), n_episodes=1500, rng=2)
+    assert learned["start"].facts["message"] != other["start"].facts["message"]
+    with pytest.raises(ValueError, match="horizon must be at least 3 for third moments, got 2"):
+        lmab.learn(lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=2, rng=1), learner, n_episodes=99, rng=2)

@@ -10,7 +10,7 @@ import numpy as np
 from .ambiguity import width
 from .analysis import episodes_needed
 from .evidence import Evidence, Finding, Mean
-from .methods import DIRECT_MLE, DIRECT_MLE_FIT, ED_MLE, ED_MLE_FIT, ED_MOMENTS, HISTORY
+from .methods import DIRECT_MLE_FIT, DIRECT_MLE_FIXED, ED_MLE, ED_MLE_FIT, ED_MOMENTS, HISTORY
 from .setting import Contender
 
 _IDENTIFIABLE = 5  # 2M - 1 for the three contexts of the study
@@ -102,7 +102,7 @@ def histories_cost_more(evidence: Evidence) -> Finding | None:
         return None
     ends = (sizes[0], sizes[-1])
     growth = {}
-    for method in (HISTORY, ED_MOMENTS, ED_MLE, DIRECT_MLE):
+    for method in (HISTORY, ED_MOMENTS, ED_MLE, DIRECT_MLE_FIXED):
         needed = []
         for n_arms, horizon in ends:
             rows = [row for row in evidence.rows if (row.n_arms, row.horizon) == (n_arms, horizon)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import evaluation
-from ..estimation import TensorDecomposition
+from ..estimation import EM, TensorDecomposition
 from ..evaluation import Evaluation
 from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, HistoryUCBVI, Learner, Tensor, learn
 from ..model import LatentBandit
@@ -176,6 +176,10 @@ def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
     return DirectMLE(setting.n_contexts)
 
 
+def _direct_mle_fixed(setting: Setting, bandit: LatentBandit) -> Learner:
+    return DirectMLE(setting.n_contexts, method=EM(restarts=8, tolerance=1e-6, prior=1.5))
+
+
 GENIE = Contender("genie", "genie", Learning(_genie), learns=False)
 UCB1 = Contender("ucb", "UCB", Learning(_ucb))
 TENSOR = Contender("tensor", "tensor", Learning(_tensor))
@@ -190,9 +194,10 @@ ED_MLE_HALF = Contender("ed-mle-half", "ED+MLE, half for the core set", Learning
 ED_MLE_FULL = Contender("ed-mle-full", "ED+MLE, full likelihood", Learning(_ed_mle_full))
 ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE as printed", Learning(_ed_mle_literal))
 HISTORY = Contender("history-ucbvi", "history MDP", Learning(_history))
-DIRECT_MLE = Contender("direct-mle", "DirectMLE", Learning(_direct_mle))
+DIRECT_MLE = Contender("direct-mle", "DirectMLE", Learning(_direct_mle), revision=2)  # its prior is learned
+DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_direct_mle_fixed))
 ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(_ed_mle))
-DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE", Fitting(_direct_mle))
+DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_direct_mle_fixed))
 
 BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
 PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)

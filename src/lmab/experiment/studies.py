@@ -8,6 +8,7 @@ from .methods import (
     BEST_FIXED_ARM,
     DIRECT_MLE,
     DIRECT_MLE_FIT,
+    DIRECT_MLE_FIXED,
     ED_MLE,
     ED_MLE_FIT,
     ED_MLE_FULL,
@@ -151,9 +152,14 @@ IDENTIFIABILITY = Study(
             Cell(tuple(Setting("line", 3, 8, h) for h in horizons), (GENIE,)),
         )
         for size, methods, horizons, budgets in (
-            ("quick", (DIRECT_MLE, ED_MOMENTS), (2, 5), (1_000, 10_000)),
-            ("standard", (DIRECT_MLE, ED_MOMENTS), (2, 3, 5, 8), (1_000, 10_000, 100_000)),
-            ("full", (DIRECT_MLE, ED_MOMENTS), (2, 3, 4, 5, 6, 8), (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
+            ("quick", (DIRECT_MLE_FIXED, ED_MOMENTS), (2, 5), (1_000, 10_000)),
+            ("standard", (DIRECT_MLE_FIXED, ED_MOMENTS), (2, 3, 5, 8), (1_000, 10_000, 100_000)),
+            (
+                "full",
+                (DIRECT_MLE_FIXED, ED_MOMENTS),
+                (2, 3, 4, 5, 6, 8),
+                (1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+            ),
         )
     },
 )
@@ -267,7 +273,7 @@ NAIVE = Study(
         size: (
             Cell(
                 tuple(Setting("ordinary", 2, a, h, n) for a, h in sizes for n in budgets),
-                (HISTORY, ED_MOMENTS, ED_MLE, DIRECT_MLE, GENIE),
+                (HISTORY, ED_MOMENTS, ED_MLE, DIRECT_MLE_FIXED, GENIE),
             ),
         )
         for size, sizes, budgets in (

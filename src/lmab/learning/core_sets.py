@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +25,16 @@ CORE_OPTIONS: Mapping[str, Constraint] = {
     "pairs": OneOf(("all", "first-two")),
     "rank": RANK,
     "split": FRACTION,
+    "events": OneOf(("pairs", "events")),
 }  # of `explore_core`
 
 
 def explore_core(
-    task: Task, n_episodes: int, pairs: str, rank: int | str, course: Course
+    task: Task, n_episodes: int, pairs: str, rank: int | str, course: Course, events: str = "pairs"
 ) -> Generator[Exploration, Episodes, Design]:
     """Play uniformly, then find the subspace of the second moments and its core set (steps 1 and 2 of Algorithm 1)."""
     episodes = yield from uniform_plays(task, n_episodes, course)
-    return core_set(episodes, task.rewards, pairs, rank, course)
+    return core_set(episodes, task.rewards, pairs, rank, course, events)
 
 
 def uniform_plays(task: Task, n_episodes: int, course: Course) -> Generator[Exploration, Episodes, Episodes]:
@@ -43,13 +45,15 @@ def uniform_plays(task: Task, n_episodes: int, course: Course) -> Generator[Expl
     return (yield from course.explore(Exploration.of_policy("explore", uniform, n_episodes)))
 
 
-def core_set(episodes: Episodes, rewards: str | None, pairs: str, rank: int | str, course: Course) -> Design:
-    """The subspace of the second moments, and its core set."""
+def core_set(
+    episodes: Episodes, rewards: str | None, pairs: str, rank: int | str, course: Course, events: str = "pairs"
+) -> Design:
+    """The subspace of the second moments, and its core set; of normal rewards there are no events but arms."""
     size = episodes.n_arms * (1 if rewards == "gaussian" else len(np.unique(episodes.rewards)))
     k = None if isinstance(rank, str) else min(rank, size)
     space = subspace(episodes, rank=k, pairs=pairs, rewards=rewards)
     course.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
-    core = design(space)
+    core = design(space, events="pairs" if space.values is None else events)
     course.note("design", core_set=core.pairs, rho=core.rho, g=core.g)
     return core
 
@@ -74,18 +78,27 @@ def core_may_be_one_arm() -> Iterator[None]:
 def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) -> Episodes:
     """Plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 where a_j paid z_j.
 
+    An event of Remark A.1 pays 1 where its arm paid any of its values.
+
     An arm with several pairs was played for one of them, chosen at random and not by its reward. So the pair is drawn
     at random here.
     """
     arms = np.array([arm for arm, _ in core.pairs])
-    values = np.array([value for _, value in core.pairs])
     order, n_pairs = np.argsort(arms, kind="stable"), np.bincount(arms, minlength=episodes.n_arms)
     _check_core(core, episodes, n_pairs)
     first = np.cumsum(n_pairs) - n_pairs
     drawn = (rng.random(episodes.n_steps) * n_pairs[episodes.actions]).astype(np.int64)
     pairs = order[first[episodes.actions] + drawn]
-    paid = (episodes.rewards == values[pairs]).astype(np.float64)
+    values = np.unique(episodes.rewards)
+    hits = np.array(
+        [[value in _event(event) for value in values.tolist()] for _, event in core.pairs], dtype=np.float64
+    )
+    paid = hits[pairs, np.searchsorted(values, episodes.rewards)]
     return Episodes(pairs, paid, episodes.offsets, len(arms))
+
+
+def _event(value: Any) -> frozenset[float]:
+    return value if isinstance(value, frozenset) else frozenset([value])
 
 
 def as_core_arms(core: Design, episodes: Episodes) -> Episodes:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..checks import COUNT, OneOf, check_fields
 from ..data import Episodes
+from ..errors import InvalidArgument
 from ..estimation import EM, estimate, reconstruct
 from ..model import Gaussian, LatentBandit
 from ..moments import Design
@@ -30,6 +31,7 @@ class EDMLE(Learner):
         likelihood: "indicator" is equation (log_likelihood) as printed: of a core pair (a, z) it uses only whether arm
             a paid z; "full" uses what the core arms paid.
         method: how to fit the core set.
+        events: "pairs", core action-value pairs; "events", the core action-events of Remark A.1 (2^Z for each arm).
 
     Examples:
         >>> import numpy as np, lmab
@@ -48,16 +50,19 @@ class EDMLE(Learner):
     split: float = 0.8
     likelihood: str = "indicator"
     method: EM = _EM
+    events: str = "pairs"
 
     def __post_init__(self) -> None:
         check_fields(self, {"n_contexts": COUNT, **CORE_OPTIONS, "likelihood": OneOf(("indicator", "full"))})
+        if self.events == "events" and self.likelihood == "full":
+            raise InvalidArgument("events must be 'pairs' for the full likelihood, got 'events'")
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
         n_first, n_second = share_out(task.n_episodes, self.split)
         check_enough(task, n_second, self.n_contexts)
         rank = self.n_contexts if self.rank is None else self.rank
-        core = yield from explore_core(task, n_first, self.pairs, rank, course)
+        core = yield from explore_core(task, n_first, self.pairs, rank, course, self.events)
         episodes = yield from core_plays(task, core, n_second, rng, course)
         with core_may_be_one_arm():
             bandit = self._fit(core, episodes, rng, course)

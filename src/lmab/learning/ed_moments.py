@@ -37,6 +37,7 @@ class EDMoments(Learner):
             beyond any real log.
         bins: normal rewards of sessions shorter than 2M - 1 steps are cut at this many quantiles (appendix B.2);
             "auto": more in longer logs; None: the appendix's grid. The policy then cuts the rewards that it observes.
+        events: "pairs", core action-value pairs; "events", the core action-events of Remark A.1 (2^Z for each arm).
 
     Examples:
         >>> import numpy as np, lmab
@@ -55,6 +56,7 @@ class EDMoments(Learner):
     w_min: float | None = None
     epsilon: float = 0.1
     bins: int | str | None = "auto"
+    events: str = "pairs"
 
     def __post_init__(self) -> None:
         check_fields(self, {"n_contexts": COUNT, **CORE_OPTIONS})
@@ -71,7 +73,8 @@ class EDMoments(Learner):
         if family == "gaussian" and not identifiable(self.n_contexts, task.horizon):
             family, bins = "categorical", Bins.of_log(exploration, self.bins, self.epsilon)
             exploration = bins.cut(exploration)
-        core = core_set(exploration, family, self.pairs, self.n_contexts if self.rank is None else self.rank, course)
+        rank = self.n_contexts if self.rank is None else self.rank
+        core = core_set(exploration, family, self.pairs, rank, course, self.events)
         plays = yield from core_plays(task, core, n_second, rng, course)
         bandit = self._match(plays if bins is None else bins.cut(plays), core, family, rng, course)
         if bins is not None:
