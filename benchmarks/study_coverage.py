@@ -27,6 +27,7 @@ from lmab.evaluation.replanning import Replanner
 
 ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
 PAGE = ROWS.parent.parent / "certificate.md"
+_CLAIMS = ("value", "optimum", "regret", "gain")
 _MARKS = "<!-- coverage -->", "<!-- /coverage -->"
 _BASELINE = 20  # logs of a cell on which version 0.1's certificate stands beside
 _SEED = 47_000  # other seeds were used for tuning
@@ -190,6 +191,7 @@ def run(name: str, log_number: int) -> dict[str, Any]:
     value, fixed = _value(plan, truth), truth.best_fixed(cell.horizon, cell.repeats)
     slack = 1e-9 if truth.rewards.discrete else 0.02  # of a value that is simulated
     row = {
+        "seed": _SEED,
         "cell": name,
         "log": log_number,
         "types": estimate.n_contexts,
@@ -241,15 +243,15 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         groups[row["cell"]].append(row)
     lines = [
-        "| cell | logs | value | optimum | regret | gain | warned | width | share of the optimum | 0.1: value, optimum | 0.1: width, share | seconds |",  # noqa: E501
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| cell | logs | value | optimum | regret | gain | warned | all held, or warned | width | share of the optimum | 0.1: value, optimum | 0.1: width, share | seconds |",  # noqa: E501
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     shown = [(name, groups[name]) for name in CELLS if groups[name]]
     for name, some in shown:
         lines.append(f"| {name} | {len(some)} | {_cells(some)} |")
-    held = np.array([[_mean(some, key) for key in ("value", "optimum", "regret", "gain")] for _, some in shown])
+    held = np.array([[_mean(some, key) for key in _CLAIMS] for _, some in shown])
     lines.append(
-        f"| **mean over the cells** | | {' | '.join(f'{share:.2f}' for share in held.mean(axis=0))} | |" + " |" * 6
+        f"| **mean over the cells** | | {' | '.join(f'{share:.2f}' for share in held.mean(axis=0))} | |" + " |" * 7
     )
     return "\n".join(lines)
 
@@ -260,7 +262,9 @@ def _mean(rows: list[dict[str, Any]], key: str) -> float:
 
 
 def _cells(rows: list[dict[str, Any]]) -> str:
-    held = [f"{_mean(rows, key):.2f}" for key in ("value", "optimum", "regret", "gain", "warned")]
+    held = [f"{_mean(rows, key):.2f}" for key in (*_CLAIMS, "warned")]
+    honest = np.mean([row["warned"] or all(row[key] for key in _CLAIMS) for row in rows])
+    held.append(f"{honest:.2f}")
     old = f"{_mean(rows, 'old_value'):.2f}, {_mean(rows, 'old_optimum'):.2f}"
     was = f"{_mean(rows, 'old_width'):.2f}, {_mean(rows, 'old_share'):.3f}"
     own = [f"{_mean(rows, 'width'):.2f}", f"{_mean(rows, 'share'):.3f}"]
@@ -275,6 +279,7 @@ def main() -> None:
     parser.add_argument("cells", nargs="*", help="cells to do; by default, all")
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
+    rows = [row for row in rows if row.get("seed", _SEED) == _SEED]  # others belong to an earlier study
     done = {(row["cell"], row["log"]) for row in rows}
     arguments.rows.parent.mkdir(parents=True, exist_ok=True)
     for log_number in range(0 if arguments.table else arguments.logs):

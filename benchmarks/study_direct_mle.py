@@ -109,7 +109,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
     return f"{(ours - theirs).mean():+.4f} ± {error:.4f}"
 
 
-def study_auto(n_instances: int) -> str:
+def study_auto(n_instances: int, first: int = 0) -> str:
     lines = [
         "| kind, M, A, H | episodes | chosen (times) | auto | true number | difference |",
         "|---|---|---|---|---|---|",
@@ -117,12 +117,12 @@ def study_auto(n_instances: int) -> str:
     for case in AUTO:
         chosen: Counter[int] = Counter()
         shares = np.empty((n_instances, 2))
-        for number in range(n_instances):
+        for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
             size, auto = learned(case, bandit, lmab.DirectMLE("auto"), number)
             _, given = learned(case, bandit, lmab.DirectMLE(case.n_contexts), number)
             chosen[size] += 1
-            shares[number] = np.array([auto, given]) / genie(case, bandit)
+            shares[row] = np.array([auto, given]) / genie(case, bandit)
         times = ", ".join(f"{size} ({count})" for size, count in sorted(chosen.items()))
         auto, given = shares.mean(axis=0)
         lines.append(f"| {case} | {times} | {auto:.4f} | {given:.4f} | {difference(*shares.T)} |")
@@ -130,7 +130,7 @@ def study_auto(n_instances: int) -> str:
     return "\n".join(lines)
 
 
-def study_simple(n_instances: int) -> str:
+def study_simple(n_instances: int, first: int = 0) -> str:
     lines = [
         "| kind, M, A, H | episodes | learned prior | over own means | over one type | over UCB | over the best arm |",
         "|---|---|---|---|---|---|---|",
@@ -138,7 +138,7 @@ def study_simple(n_instances: int) -> str:
     own_means = lmab.EM(restarts=8, tolerance=1e-6, prior=1.5)
     for case in SIMPLE:
         shares = np.empty((n_instances, 5))
-        for number in range(n_instances):
+        for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
             learners = (
                 lmab.DirectMLE(case.n_contexts),
@@ -147,23 +147,23 @@ def study_simple(n_instances: int) -> str:
                 lmab.UCB(),
             )
             values = [earned(case, bandit, learner, number) for learner in learners]
-            shares[number] = np.array([*values, bandit.best_fixed(case.horizon)]) / genie(case, bandit)
+            shares[row] = np.array([*values, bandit.best_fixed(case.horizon)]) / genie(case, bandit)
         over = " | ".join(difference(shares[:, 0], column) for column in shares.T[1:])
         lines.append(f"| {case} | {shares[:, 0].mean():.4f} | {over} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
 
 
-def study_thompson(n_instances: int) -> str:
+def study_thompson(n_instances: int, first: int = 0) -> str:
     gains = " | ".join(f"{n} rounds, gain" for n in ROUNDS[1:])
     lines = [f"| kind, M, A, H | episodes | uniform | {gains} |", "|---" * (2 + len(ROUNDS)) + "|"]
     for case in THOMPSON:
         shares = np.empty((n_instances, len(ROUNDS)))
-        for number in range(n_instances):
+        for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
             learners = [lmab.DirectMLE(case.n_contexts, thompson_rounds=rounds) for rounds in ROUNDS]
             values = [learned(case, bandit, learner, number)[1] for learner in learners]
-            shares[number] = np.array(values) / genie(case, bandit)
+            shares[row] = np.array(values) / genie(case, bandit)
         gains = " | ".join(difference(column, shares[:, 0]) for column in shares.T[1:])
         lines.append(f"| {case} | {shares[:, 0].mean():.4f} | {gains} |")
         print(lines[-1], flush=True)
@@ -177,9 +177,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("option", choices=list(STUDIES))
     parser.add_argument("--instances", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="number of the first instance: others are fresh")
     parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
-    table = STUDIES[arguments.option](arguments.instances)
+    table = STUDIES[arguments.option](arguments.instances, arguments.first)
     if arguments.store:
         command = f"python -m benchmarks.study_direct_mle {arguments.option} --instances {arguments.instances}"
         rows = stored.of_table(table, LABELS)

@@ -52,13 +52,13 @@ def behind(best, errors):
 
 def test_in_doubt_up_to_three_more():
     best = generator(0).normal(size=400)
-    about, worse = behind(best, 0.8), behind(best, 1.2)
+    about, behind_by_one, clearly = behind(best, 0.8), behind(best, 1.2), behind(best, 2.2)
     for scores, chosen in (
-        ([best, worse, about], 3),
-        ([best, about, worse], 2),
-        ([best, worse, worse, about, about], 4),
-        ([worse, best, about], 3),
-        ([about, worse, worse, best, about], 4),  # one is enough, in doubt three more
+        ([best, clearly, about], 3),
+        ([best, about, clearly], 2),
+        ([best, clearly, clearly, behind_by_one, about], 4),
+        ([behind_by_one, best, about], 3),
+        ([about, clearly, clearly, best, about], 4),  # one is enough, in doubt three more
         ([best], 1),
     ):
         assert _curve(scores).chosen == chosen
@@ -70,6 +70,7 @@ def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
     assert _curve([behind(best, 2.5), best, about, about]).chosen == 3
     assert _curve([behind(best, 1.5), best, about, about]).chosen == 4
     assert _curve([behind(best, 1.5), best, about, about], forgiving=False).chosen == 3
+    assert _curve([behind(best, 1.5), best, behind(best, 1.2)], forgiving=False).chosen == 2
     assert lmab.EM(prior="learned").forgiving
     assert not lmab.EM(prior=1.0).forgiving
     assert not lmab.MomentMatching().forgiving

@@ -19,7 +19,7 @@ _ENOUGH = 10_000  # episodes that make one fold enough; of fewer, more folds are
 _FOLDS = 5
 _PATIENCE = 2  # numbers tried beyond the last that was worth it; twice as many where even more may be chosen
 _WORTH = 0.01  # of what all contexts so far gain over one: a model that does not fit gains a little for ever
-_CLEAR = 2.0  # standard errors of a gain that leaves no doubt
+_CLEAR = 2.0  # standard errors that leave no doubt
 _MORE, _ONE_MORE = 3, 1  # contexts that may be added to what is enough: in doubt, and where the gain of it was clear
 _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 
@@ -30,9 +30,10 @@ def choose(
     """Held-out log-likelihood for 1, 2, ... contexts, until it falls or rises by next to nothing.
 
     Whole episodes are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
-    standard error. The choice is the largest number that does, among the next three; among the next one where enough
-    predicts clearly better than one context less, and for fits that are not `forgiving`. Forgiving ones lose next to
-    nothing by a context too many, and by one too few they lose what planning needs.
+    standard error. Where it predicts clearly better than one context less, and for fits that are not `forgiving`, the
+    next one is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
+    clearly behind the best: such fits lose next to nothing by a context too many, and by one too few they lose what
+    planning needs.
     """
     episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
     folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
@@ -42,7 +43,7 @@ def choose(
         n_contexts = len(scores) + 1
         scores.append(_score(observations, episodes, folds, n_contexts, rng, _prefixed(progress, n_contexts)))
         useless = _useless([float(score.mean()) for score in scores])
-        if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_contexts > _beyond(scores, forgiving)):
+        if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_contexts > _reach(scores, forgiving)[0]):
             break
     return _curve(scores, forgiving)
 
@@ -77,22 +78,23 @@ def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True) -> Curve:
     means = np.array([score.mean() for score in scores])
     steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
     gain, stderr = np.array([(0.0, 0.0), *steps]).T
-    chosen = max(i for i in _as_good(scores) if i <= _beyond(scores, forgiving))
+    last, allowed = _reach(scores, forgiving)
+    chosen = max(i for i in _as_good(scores, allowed) if i <= last)
     return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, chosen + 1)
 
 
-def _as_good(scores: list[Float[Array, "h"]]) -> list[int]:
-    """Those that predict as well as the best, up to a standard error."""
+def _as_good(scores: list[Float[Array, "h"]], allowed: float = 1.0) -> list[int]:
+    """Those that predict as well as the best, up to the allowed standard errors."""
     best = max(scores, key=lambda score: float(score.mean()))
     lags = [_mean_and_error(best - score) for score in scores]
-    return [i for i, (lag, error) in enumerate(lags) if lag <= error]
+    return [i for i, (lag, error) in enumerate(lags) if lag <= allowed * error]
 
 
-def _beyond(scores: list[Float[Array, "h"]], forgiving: bool) -> int:
-    """The last place that may be chosen."""
+def _reach(scores: list[Float[Array, "h"]], forgiving: bool) -> tuple[int, float]:
+    """The last place that may be chosen, and by how many standard errors it may be behind the best."""
     enough = _as_good(scores)[0]
     gain, error = _mean_and_error(scores[enough] - scores[enough - 1]) if enough else (0.0, 0.0)
-    return enough + (_MORE if forgiving and gain <= _CLEAR * error else _ONE_MORE)
+    return (enough + _MORE, _CLEAR) if forgiving and gain <= _CLEAR * error else (enough + _ONE_MORE, 1.0)
 
 
 def _mean_and_error(differences: Float[Array, "h"]) -> tuple[float, float]:

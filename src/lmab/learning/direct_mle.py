@@ -64,21 +64,25 @@ class DirectMLE(Learner):
         check_enough(task, n_uniform, self.n_contexts if isinstance(self.n_contexts, int) else 2)
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_uniform))
+        number = self.n_contexts
         for left in range(self.thompson_rounds, 0, -1):
             n = (task.n_episodes - len(episodes)) // left
             if n > 0:
-                bandit = _possible(self._fit(task, episodes, rng, course, "fit so far"), rng)
+                fit = self._fit(task, episodes, number, rng, course, "fit so far")
+                bandit, number = _possible(fit, rng), fit.n_contexts  # the number is chosen once, and again at the end
                 policy = Thompson(floored(bandit, task.values), horizon=task.horizon)
                 episodes += yield from course.explore(Exploration.of_policy("thompson", policy, n))
-        fit = self._fit(task, episodes, rng, course, "fit")
+        fit = self._fit(task, episodes, self.n_contexts, rng, course, "fit")
         fit = self._polish(task, fit, episodes[:n_uniform], course)
         bandit = floored(fit.bandit, task.values)
         result = planned(task, bandit, course)
         return course.learned(result.policy, bandit, plan=result, estimate=fit)
 
-    def _fit(self, task: Task, episodes: Episodes, rng: np.random.Generator, course: Course, name: str) -> Estimate:
+    def _fit(
+        self, task: Task, episodes: Episodes, number: int | str, rng: np.random.Generator, course: Course, name: str
+    ) -> Estimate:
         fit = estimate(
-            episodes, n_contexts=self.n_contexts, method=self.method, rewards=task.rewards, values=task.values, rng=rng
+            episodes, n_contexts=number, method=self.method, rewards=task.rewards, values=task.values, rng=rng
         )
         note_estimate(course, name, fit)
         return fit
