@@ -329,9 +329,9 @@ def test_the_page_tells_what_is_missing_and_what_disagrees():
     assert "figures/fig2a.svg" not in text
 
 
-def test_the_readme_counts_what_the_rows_say():
+def test_the_page_of_what_was_measured_counts_what_the_rows_say():
     rows = read_table(DOCS / "reproduction" / "rows.csv.gz")
-    assert f"{counted(rows, 'full')}, 20 instances each" in (DOCS.parent / "README.md").read_text()
+    assert f"{counted(rows, 'full')}, 20 instances each" in (DOCS / "measured.md").read_text()
 
 
 def test_the_committed_page_is_what_the_committed_rows_say():
