@@ -72,8 +72,8 @@ def main() -> None:
     except OSError as problem:
         error(str(problem))
         sys.exit(1)
-    except KeyboardInterrupt as stop:
-        error(str(stop) or "stopped; finished results are kept")
+    except KeyboardInterrupt:
+        error("stopped; finished results are kept")
         sys.exit(130)
     except Exception as problem:
         if os.environ.get("LMAB_TRACEBACK"):

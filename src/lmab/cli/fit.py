@@ -22,8 +22,8 @@ from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
 from ..status import Status
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json, Seed, Stopped, n_contexts
-from .output import collected_warnings, interruptible, note, progress, say, show_json, show_table
+from .inputs import INTERRUPTED, Json, Seed, n_contexts
+from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table
 from .words import at_the_door
 
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
@@ -71,7 +71,8 @@ def fit(
         estimate = _estimate(episodes, number, rewards, EM(prior=strength, restarts=restarts), rng)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
-            raise Stopped(f"stopped: the best model so far is written to {output}, without the checks")
+            error(f"stopped: the best model so far is written to {output}, without the checks")
+            raise typer.Exit(INTERRUPTED)
         if check:
             estimate = _checked(estimate, rng)
             estimate.save(output)

@@ -20,9 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0)]
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C ended a command early; the message says what was kept."""
-
+INTERRUPTED = 130  # exit code of a command that Ctrl-C stopped
 
 _NOUNS: dict[type, str] = {
     LatentBandit: "model",

@@ -53,7 +53,7 @@ _OPEN = """\
 
 
 def counted(rows: Sequence[Row], size: str) -> str:
-    """How many claims hold, for the README."""
+    """How many claims hold, for the page of what was measured."""
     parts = []
     for source, verb in ((PAPER, "claims of the paper agree"), (OURS, "of ours hold")):
         verdicts = [
