@@ -99,7 +99,7 @@ class Connection:
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            self._writer.transport.abort()
         self._reader = self._writer = None
 
 
@@ -141,7 +141,19 @@ async def persist(port: list[int], connections: list[Connection], path: str, bod
 
 async def player(name: str, port: list[int], record: Record, enough: Any, seed: int) -> None:
     """Sessions one after the other, with 5% of the requests sent twice, until `enough()`."""
-    rng, connections, index = random.Random(seed), [Connection(port[0]), Connection(port[0])], 0
+    connections = [Connection(port[0]), Connection(port[0])]
+    try:
+        await _play(name, port, connections, record, enough, random.Random(seed))
+    finally:
+        for connection in connections:
+            connection.close()
+        await asyncio.sleep(0)  # the connections close now
+
+
+async def _play(
+    name: str, port: list[int], connections: list[Connection], record: Record, enough: Any, rng: random.Random
+) -> None:
+    index = 0
     while not enough():
         session, reward = f"{name}-{index}", None
         index += 1
@@ -164,8 +176,6 @@ async def player(name: str, port: list[int], record: Record, enough: Any, seed: 
             if await persist(port, connections, "/v1/rewards", late, record) is not None:
                 assert reward is not None
                 record.rewards[session, HORIZON - 1] = reward
-    for connection in connections:
-        connection.close()
 
 
 def _answer(told: Any) -> tuple[int, float, str]:

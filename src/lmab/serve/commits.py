@@ -7,7 +7,6 @@ import asyncio
 from .problems import Problem
 from .stores import Job, Store
 
-
 _BUSY = 8  # requests of one commit from which on the next one waits a little
 _LINGER = 0.001  # seconds
 
