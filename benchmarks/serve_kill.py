@@ -64,6 +64,7 @@ async def trouble(
         over = True
         for task in players:
             task.cancel()
+        await asyncio.gather(*players, return_exceptions=True)
 
 
 def swapper(served: Served, folder: Path) -> Callable[[int], None]:

@@ -99,7 +99,7 @@ class Connection:
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            self._writer.transport.abort()
         self._reader = self._writer = None
 
 
@@ -148,6 +148,7 @@ async def player(name: str, port: list[int], record: Record, enough: Any, seed: 
     finally:
         for connection in connections:
             connection.close()
+        await asyncio.sleep(0)  # the connections close now
 
 
 async def _play(
