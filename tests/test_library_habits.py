@@ -140,7 +140,7 @@ def test_a_policy_has_a_card():
     policy = lmab.plan(NAMED, horizon=3, repeats=False).policy
     shown = policy._repr_html_()
     assert "Policy: " in shown
-    assert policy.label(policy.act_on([])) in shown
+    assert str(policy.label(policy.act_on([]))) in shown
     assert "never" in shown
     assert "at random" in lmab.Thompson(BANDIT)._repr_html_()
 
