@@ -5,12 +5,12 @@ BIN := $(VENV)/bin
 TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
 
-.PHONY: demo test check coverage slow mutants floors dist bench figures map docs manual browser reproduction clean
+.PHONY: demo test check suite coverage slow mutants floors dist bench figures map docs manual browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
 
-test: check coverage               ## everything the continuous integration runs
+test: check suite                  ## everything the continuous integration runs
 
 check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 	$(BIN)/ruff check .
@@ -18,7 +18,10 @@ check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-coverage: $(VENV)/.installed-dev   ## the tests, and which branches they reach: a floor is in pyproject.toml
+suite: $(VENV)/.installed-dev      ## the tests
+	$(BIN)/python -m pytest -m "not slow" $(TWO)
+
+coverage: $(VENV)/.installed-dev   ## the tests again, and which branches they reach: a floor is in pyproject.toml
 	$(BIN)/python -m pytest -m "not slow" $(TWO) --cov --cov-report=term:skip-covered
 
 slow: $(VENV)/.installed-dev       ## statistical studies, and all other tests with other seeds: an hour or two

@@ -55,7 +55,9 @@ def optimal_at(table: np.ndarray, means: np.ndarray, beliefs: np.ndarray, steps:
     return values.max(axis=1)
 
 
-def interrupted(make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.15, 0.4, 1.0, 2.5)) -> lmab.Plan:
+def interrupted(
+    make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6, 1.0, 1.6, 2.5)
+) -> lmab.Plan:
     """The plan that `make` returns when Ctrl-C comes in its middle.
 
     On a busy machine Ctrl-C may come before planning has begun, and then it ends the call: it is sent again, later.

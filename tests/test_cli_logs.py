@@ -60,7 +60,7 @@ def test_the_commands_of_the_readme_run_as_printed(tmp_path, monkeypatch):
 def test_six_logs_go_the_whole_way(tmp_path, name):
     """At first try, from the file to the report, by options that the README explains."""
     log = SIX.LOGS[name]
-    log.make(tmp_path / log.file, generator(0), 200)
+    log.make(tmp_path / log.file, generator(0), 120)
     options = {word for word in (*log.columns, *log.fit, *log.plan) if word.startswith("--")}
     assert [option for option in options if not re.search(rf"{option}[ `]", README)] == []
     said = [text(*command) for command in SIX.way(name, tmp_path)]
