@@ -56,7 +56,7 @@ def optimal_at(table: np.ndarray, means: np.ndarray, beliefs: np.ndarray, steps:
 
 
 def interrupted(
-    make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.15, 0.25, 0.4, 0.6, 1.0, 1.6, 2.5)
+    make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 1.0, 2.5)
 ) -> lmab.Plan:
     """The plan that `make` returns when Ctrl-C comes in its middle.
 
