@@ -1,58 +1,62 @@
-"""compare: the difference of two values from one log, against exact values, and how often its interval holds."""
+"""compare: the difference of two policies on one log, by hand, by the estimates themselves, and against the truth."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.evaluation import compare, with_propensities
 
-BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.8, 0.4, 0.3], [0.2, 0.5, 0.7]])
-LOGGED = lmab.Exploring(lmab.Greedy(BANDIT), 0.6)
+BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+UNIFORM = lmab.Uniform(2)
 
 
-def _log(n: int, seed: int):
-    return with_propensities(lmab.simulate(BANDIT, LOGGED, n_episodes=n, horizon=3, rng=seed), LOGGED)
+def logged(n_episodes: int, seed: int) -> lmab.Episodes:
+    log = lmab.simulate(BANDIT, UNIFORM, n_episodes=n_episodes, horizon=3, rng=generator(seed))
+    return with_propensities(log, UNIFORM)
 
 
-def _exact(policy) -> float:
-    return lmab.evaluate(policy, BANDIT, horizon=3).mean
-
-
-@pytest.mark.parametrize("model", [None, BANDIT], ids=["self-normalised", "doubly-robust"])
-def test_the_difference_is_that_of_the_two_values(model):
-    plan, fixed = lmab.plan(BANDIT, horizon=3).policy, lmab.Stationary(1)
-    found = compare(plan, fixed, _log(20_000, 0), horizon=3, model=model)
-    assert found.method == ("self-normalised" if model is None else "doubly-robust")
-    assert abs(found.difference - (_exact(plan) - _exact(fixed))) < 5 * found.stderr
-    for policy, value in ((plan, found.value), (fixed, found.other)):
-        alone = lmab.evaluate(policy, _log(20_000, 0), horizon=3, model=model, method=found.method)
-        assert value == pytest.approx(alone.mean, abs=1e-12)
-
-
-def test_a_policy_against_itself_differs_by_nothing_for_sure():
-    found = compare(lmab.Greedy(BANDIT), lmab.Greedy(BANDIT), _log(500, 1), horizon=3, model=BANDIT)
+def test_a_policy_earns_no_more_than_itself():
+    greedy = lmab.Greedy(BANDIT)
+    found = compare(greedy, greedy, logged(500, 0), horizon=3)
     assert (found.difference, found.stderr, found.interval) == (0.0, 0.0, (0.0, 0.0))
 
 
-def test_the_interval_holds_as_often_as_it_says():
-    plan, fixed = lmab.plan(BANDIT, horizon=3).policy, lmab.Stationary(1)
-    truth = _exact(plan) - _exact(fixed)
+def test_the_other_way_round_is_the_same_with_the_other_sign():
+    log, one, other = logged(2_000, 1), lmab.Greedy(BANDIT), lmab.Stationary(1)
+    there, back = (compare(*pair, log, horizon=3, model=BANDIT, rng=0) for pair in ((one, other), (other, one)))
+    assert there.difference == pytest.approx(-back.difference)
+    assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
+
+
+def test_one_step_by_hand():
+    """Arm 0 paid 1, 1, 0 in three sessions, arm 1 paid 0, 1: the shares that each arm paid are compared."""
+    log = lmab.Episodes.from_arrays(
+        [[0], [0], [0], [1], [1]], [[1.0], [1.0], [0.0], [0.0], [1.0]], propensities=np.full((5, 1), 0.5)
+    )
+    found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)
+    assert (found.method, found.n_episodes) == ("self-normalised", 5)
+    assert (found.value, found.other) == pytest.approx((2 / 3, 1 / 2))
+
+
+@pytest.mark.parametrize("model", [None, BANDIT])
+def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
+    one, other = lmab.Greedy(BANDIT), lmab.Stationary(0)
+    truth = lmab.evaluate(one, BANDIT, horizon=3).mean - lmab.evaluate(other, BANDIT, horizon=3).mean
     held = 0
-    for seed in range(100):
-        low, high = compare(plan, fixed, _log(600, 100 + seed), horizon=3, model=BANDIT, confidence=0.9).interval
-        held += low < truth < high
-    assert 80 <= held <= 98, held
+    for seed in range(12):
+        log = logged(3_000, seed)
+        wide, narrow = (compare(one, other, log, horizon=3, model=model, confidence=c, rng=0) for c in (0.95, 0.5))
+        held += wide.interval[0] <= truth <= wide.interval[1]
+        assert wide.interval[0] < narrow.interval[0] < narrow.interval[1] < wide.interval[1]
+        assert (wide.interval[1] - wide.interval[0]) / (2 * wide.stderr) == pytest.approx(1.959964, rel=1e-5)
+    assert held >= 9  # at 95% each, fewer happen once in 5,000 times
 
 
-def test_refusals():
-    log = _log(100, 0)
-    with pytest.raises(InvalidArgument, match="horizon must be at most the log's longest session"):
-        compare(lmab.Greedy(BANDIT), lmab.Stationary(1), log, horizon=4)
-    with pytest.raises(InvalidArgument, match="confidence must be"):
-        compare(lmab.Greedy(BANDIT), lmab.Stationary(1), log, horizon=3, confidence=1.0)
-    one_arm = lmab.Episodes.from_arrays(np.zeros((5, 3), int), np.ones((5, 3)), propensities=np.ones((5, 3)), n_arms=3)
+def test_refuses_a_log_that_agrees_with_neither():
+    log = lmab.Episodes.from_arrays([[0]] * 5, [[1.0]] * 5, propensities=np.full((5, 1), 0.5), n_arms=2)
     with pytest.raises(InvalidArgument, match="episodes must hold sessions that agree with both policies"):
-        compare(lmab.Stationary(1), lmab.Stationary(0), one_arm, horizon=3)
+        compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)
