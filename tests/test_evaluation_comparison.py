@@ -40,6 +40,8 @@ def test_one_step_by_hand():
     found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)
     assert (found.method, found.n_episodes) == ("self-normalised", 5)
     assert (found.value, found.other) == pytest.approx((2 / 3, 1 / 2))
+    assert found.interval[0] >= -1
+    assert found.interval[1] == 1  # a normal interval would go beyond what is possible
 
 
 @pytest.mark.parametrize("model", [None, BANDIT])

@@ -118,7 +118,7 @@ def test_sessions_that_leave_early_and_long_ones_change_nothing(method):
 def test_folding_sessions_into_groups_changes_no_estimate(monkeypatch, rng):
     log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=3000, horizon=3, rng=rng)
     whole = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
-    monkeypatch.setattr(off_policy, "_GROUPS", 500)
+    monkeypatch.setattr(importance, "GROUPS", 500)
     monkeypatch.setattr(importance, "CHUNK", 300)
     folded = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
     for method in off_policy.METHODS:

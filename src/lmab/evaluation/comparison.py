@@ -7,18 +7,15 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .._shapes import Array, Float
 from ..checks import FRACTION, Rng, check, check_count
 from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..policies import Policy
-from .importance import contributions
-from .intervals import estimates
+from .importance import Sums
+from .intervals import Range, estimates, jackknife, without_each
 from .off_policy import METHODS, check_log
 from .value import outlook
-
-_GROUPS = 10_000  # units of the jackknife
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Comparison:
 
     value: float
     other: float
-    interval: tuple[float, float]  # of the difference
+    interval: tuple[float, float]  # of the difference, within what is possible
     stderr: float
     method: str  # one of the methods for logs
     n_episodes: int
@@ -55,7 +52,8 @@ def compare(
         episodes: the log; both policies are for its arms.
         horizon: steps per session.
         model: a model fitted to other sessions, for the doubly robust estimate; None: self-normalised.
-        confidence: of the interval, which is normal around a jackknife over sessions.
+        confidence: of the interval, which is normal around a jackknife over sessions. Where few sessions agree with a policy
+            to their end it is too narrow.
         rng: needed where the model's prediction for a policy has to be simulated.
 
     Examples:
@@ -75,24 +73,15 @@ def compare(
     for one in (policy, other):
         check_log(one, episodes, horizon, model)
     row = METHODS.index("self-normalised" if model is None else "doubly-robust")
-    both = [_sums(one, episodes, horizon, model, rng) for one in (policy, other)]
-    values = [float(estimates(sums.sum(axis=0))[row].sum()) for sums in both]
+    both = [
+        Sums.of(one, episodes, horizon, model, None if model is None else outlook(one, model, horizon, rng))
+        for one in (policy, other)
+    ]
+    values = [float(estimates(sums.groups.sum(axis=0))[row].sum()) for sums in both]
     if not np.isfinite(values).all():
         raise InvalidArgument("episodes must hold sessions that agree with both policies, got none for one of them")
-    left_out = np.subtract(*(estimates(sums.sum(axis=0) - sums)[row].sum(axis=1) for sums in both))
-    size = len(left_out)
-    error = float(np.sqrt((size - 1) / size * ((left_out - left_out.mean()) ** 2).sum()))
+    error = float(jackknife(np.subtract(*(without_each(sums.groups)[row] for sums in both))))
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    gain = values[0] - values[1]
-    return Comparison(values[0], values[1], (gain - reach, gain + reach), error, METHODS[row], len(episodes))
-
-
-def _sums(
-    policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None, rng: Rng | None
-) -> Float[Array, "G 4 H"]:
-    """What groups of sessions add to the sums."""
-    expected = None if model is None else outlook(policy, model, horizon, rng)
-    sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
-    for rows, part in contributions(policy, episodes, horizon, model, expected):
-        np.add.at(sums, rows % len(sums), part)
-    return sums
+    gain, most = values[0] - values[1], horizon * Range.of(episodes, model).width
+    interval = max(gain - reach, -most), min(gain + reach, most)
+    return Comparison(values[0], values[1], interval, error, METHODS[row], len(episodes))

@@ -8,6 +8,7 @@ variates, and whether the session has this step. Every off-policy estimate is a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,37 @@ from ..policies import Policy, State
 
 REWARD, WEIGHT, ROBUST, REACHED = range(4)  # what is summed for each step
 CHUNK = 8192  # sessions processed at once
+GROUPS = 10_000  # units of the jackknife and the bootstrap; at least a chunk of sessions
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What a log adds up to under a policy."""
+
+    groups: Float[Array, "G 4 H"]  # the sums over groups of sessions
+    effective: Float[Array, "H"]  # the effective sample of each step
+    followed: Integer[Array, "H"]  # sessions that agree with the policy up to each step
+    heaviest: Float[Array, "H"]  # the largest weight of each step
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        episodes: Episodes,
+        horizon: int,
+        model: LatentBandit | None,
+        outlook: Float[Array, "H M"] | None,
+    ) -> Sums:
+        groups = np.zeros((min(len(episodes), GROUPS), 4, horizon))
+        squares, followed, heaviest = np.zeros(horizon), np.zeros(horizon, np.int64), np.zeros(horizon)
+        for rows, part in contributions(policy, episodes, horizon, model, outlook):
+            groups[rows % len(groups)] += part
+            squares += (part[:, WEIGHT] ** 2).sum(axis=0)
+            followed += (part[:, WEIGHT] > 0).sum(axis=0)
+            heaviest = np.maximum(heaviest, part[:, WEIGHT].max(axis=0))
+        weight = groups[:, WEIGHT].sum(axis=0)
+        effective = np.divide(weight**2, squares, out=np.zeros(horizon), where=squares > 0)
+        return cls(groups, effective, followed, heaviest)
 
 
 def contributions(

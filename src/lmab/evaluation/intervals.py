@@ -35,6 +35,11 @@ class Range:
     low: float
     high: float
 
+    @property
+    def width(self) -> float:
+        """The most by which two rewards differ."""
+        return self.most - self.least
+
     @classmethod
     def of(cls, episodes: Episodes, model: LatentBandit | None) -> Range:
         """What the log and the model know: their extremes; 0 and 1 where all rewards of the log are 0 or 1.
@@ -112,9 +117,19 @@ def estimates(total: Float[Array, "*n 4 H"]) -> Float[Array, "3 *n H"]:
 
 def standard_errors(sums: Float[Array, "G 4 H"]) -> Float[Array, "3"]:
     """Of the three totals, by the jackknife over sessions or groups of them."""
-    size = len(sums)
-    left_out = estimates(sums.sum(axis=0) - sums).sum(axis=2)
-    return np.sqrt((size - 1) / size * ((left_out - left_out.mean(axis=1, keepdims=True)) ** 2).sum(axis=1))
+    return jackknife(without_each(sums))
+
+
+def without_each(sums: Float[Array, "G 4 H"]) -> Float[Array, "3 G"]:
+    """The three totals without the first group of sessions, without the second, and so on."""
+    return estimates(sums.sum(axis=0) - sums).sum(axis=2)
+
+
+def jackknife(left_out: Float[Array, "*n G"]) -> Float[Array, "*n"]:
+    """The standard error of a total, from what it is without each group."""
+    size = left_out.shape[-1]
+    spread = ((left_out - left_out.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
+    return np.asarray(np.sqrt((size - 1) / size * spread))
 
 
 def intervals(

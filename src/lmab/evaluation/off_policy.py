@@ -26,14 +26,12 @@ from ..data import Episodes
 from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
 from ..policies import Policy
-from . import importance
-from .importance import REACHED, WEIGHT
+from .importance import REACHED, WEIGHT, Sums
 from .intervals import Interval, Range, Tails, average_weights, estimates, intervals, standard_errors
 
 METHODS = ("per-decision", "self-normalised", "doubly-robust")
 ENOUGH = 30.0  # a step with a smaller effective sample counts as unknown
 _LEAST = ENOUGH * (1 - 1e-9)  # for effective samples that are 30 up to rounding
-_GROUPS = 10_000  # units of the jackknife and the bootstrap; at least a chunk of sessions
 _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true propensities
 
 
@@ -115,19 +113,12 @@ def weigh(
         rng = check_rng(rng, "the bootstrap is random")
     episodes = _widened(episodes, policy.n_arms)
     check_log(policy, episodes, horizon, model)
-    sums = np.zeros((min(len(episodes), _GROUPS), 4, horizon))
-    squares, followed, heaviest = np.zeros(horizon), np.zeros(horizon, np.int64), np.zeros(horizon)
-    for rows, part in importance.contributions(policy, episodes, horizon, model, outlook):
-        sums[rows % len(sums)] += part
-        squares += (part[:, WEIGHT] ** 2).sum(axis=0)
-        followed += (part[:, WEIGHT] > 0).sum(axis=0)
-        heaviest = np.maximum(heaviest, part[:, WEIGHT].max(axis=0))
-    total = sums.sum(axis=0)
-    sizes = np.divide(total[WEIGHT] ** 2, squares, out=np.zeros(horizon), where=squares > 0)
-    tails = Tails.of(sums, heaviest, float(sizes.min()), Range.of(episodes, model))
+    found = Sums.of(policy, episodes, horizon, model, outlook)
+    sums, sizes, followed = found.groups, found.effective, found.followed
+    tails = Tails.of(sums, found.heaviest, float(sizes.min()), Range.of(episodes, model))
     values = _values(sums, tails, confidence, n_bootstrap, rng)
     followed_twice = np.count_nonzero(sums[:, WEIGHT, -1]) > 1
-    reached = total[REACHED].astype(np.int64)
+    reached = sums[:, REACHED].sum(axis=0).astype(np.int64)
     notes = _notes(sums, sizes, followed, reached, model is not None)
     return LogEvidence(
         values[0],
