@@ -52,8 +52,8 @@ def compare(
         episodes: the log; both policies are for its arms.
         horizon: steps per session.
         model: a model fitted to other sessions, for the doubly robust estimate; None: self-normalised.
-        confidence: of the interval, which is normal around a jackknife over sessions. Where few sessions agree with a policy
-            to their end it is too narrow.
+        confidence: of the interval, which is normal around a jackknife over sessions. Where few sessions agree with a
+            policy to their end it is too narrow.
         rng: needed where the model's prediction for a policy has to be simulated.
 
     Examples:
