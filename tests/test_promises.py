@@ -1,4 +1,4 @@
-"""What was once promised and did not hold on logs as they are: long tails, sparse rewards, a number of types chosen low.
+"""What was once promised and did not hold on logs as they are: long tails, sparse rewards, too few types chosen.
 
 The instances are those of the studies (`benchmarks.study_coverage`, `benchmarks.study_direct_mle`), a few of each.
 """
