@@ -19,7 +19,7 @@ from benchmarks.study_direct_mle import Case, earned, genie, learned
 def test_certificates_hold_where_most_arms_were_hardly_played(cell, monkeypatch):
     monkeypatch.setattr(study_coverage, "_BASELINE", 0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", lmab.errors.LmabWarning)
+        warnings.simplefilter("ignore", lmab.errors.LmabWarning)  # thin logs warn, as they should
         rows = [study_coverage.run(cell, 1000 + number) for number in range(5)]
     for claim in ("value", "optimum", "regret", "gain"):
         assert sum(row[claim] for row in rows) >= 4, claim  # 0.1 held .2 to .67 of them
