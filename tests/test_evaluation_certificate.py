@@ -191,6 +191,45 @@ def test_one_type_too_few_is_said(certificate):
     assert "One type more predicts held-out sessions better (+0.0123 ± 0.0040 nats per session)" in few.sentence
 
 
+@pytest.mark.parametrize(
+    ("one_more", "few"), [((0.02, 0.02), False), ((0.021, 0.02), True), ((1e-4, 0.0), False), ((2e-4, 0.0), True)]
+)
+def test_one_type_more_must_gain_more_than_its_error_and_more_than_nothing(certificate, one_more, few):
+    assert replace(certificate, one_more=one_more).too_few is few
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        (0.51, "51% of that is planning left undone: plan with a smaller gap"),
+        (0.5, "50% of that is planning left undone, the rest is for want of data"),
+        (0.005, "of that is planning left undone, the rest is for want of data"),
+        (0.0049, "that is for want of data: planning is done"),
+    ],
+)
+def test_the_remedy_is_better_planning_or_more_data(certificate, gap, said):
+    assert said in replace(certificate, planning_gap=gap).sentence
+
+
+def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(certificate):
+    changes = {"value": (2.0, 2.5), "optimum": (2.2, 3.0), "regret": (0.0, 0.3), "gain": (-0.25, 0.5)}
+    told = replace(certificate, **changes).sentence
+    assert "earns between 2.00 and 2.50 under this policy, -0.25 to +0.50 over the best fixed choice" in told
+    assert "gives away at most 0.30 per session (10.0%)" in told
+    fine = replace(certificate, **{**changes, "value": (2.0, 2.0123)}).sentence
+    assert "earns between 2.000 and 2.012 under" in fine
+    coarse = {"value": (200.0, 250.0), "optimum": (220.0, 300.0), "regret": (0.0, 30.0), "gain": (-25.0, 50.0)}
+    assert "earns between 200 and 250 under" in replace(certificate, **coarse).sentence
+    assert "%)" not in replace(certificate, **{**changes, "optimum": (-3.0, -1.0)}).sentence.split("each with")[0]
+
+
+def test_one_arm_never_played_is_said_in_the_singular(certificate):
+    one = replace(certificate, n_unplayed=1, unplayed_share=0.25).sentence
+    assert "And 1 arm was never played" in one
+    assert "25% of the best there is rests on that guess" in one
+    assert not replace(certificate, thin_share=0.1).thin
+
+
 def test_too_few_types_widen_the_certificate():
     """Of 8 arms, one type for two that differ in all of them: held-out sessions show it."""
     rng = generator(4)
@@ -323,6 +362,13 @@ def test_refuses_what_does_not_belong_together(case):
         lmab.certify(estimate, replace(plan, policy=lmab.Thompson(estimate.bandit)), log, rng=rng)
     with pytest.raises(InvalidArgument, match="arms"):
         lmab.certify(estimate, lmab.plan(lmab.random_bandit(3, 9, rng=rng), horizon=4), log, rng=rng)
+
+
+def test_a_certificate_is_about_the_horizon_of_its_plan(case, certificate):
+    plan = case[1]
+    assert certificate.is_about(plan)
+    assert not certificate.is_about(replace(plan, horizon=plan.horizon + 1))
+    assert not certificate.is_about(replace(plan, upper=plan.upper + 0.1))
 
 
 def test_accepts_an_equal_copy_of_the_log(case, certificate):

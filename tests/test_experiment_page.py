@@ -11,7 +11,7 @@ import pytest
 
 import lmab
 from lmab.experiment import STUDIES, page, read_table, wanted
-from lmab.experiment.ambiguity import three_points, width
+from lmab.experiment.ambiguity import _changes, _moved, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, PAPER
 from lmab.experiment.evidence import Evidence
 from lmab.experiment.page import counted
@@ -356,3 +356,31 @@ def test_stored_rows_are_what_the_code_gives(method):
     assert found.value_qmdp == pytest.approx(stored.value_qmdp, rel=1e-9)
     if stored.distance is not None:
         assert found.distance == pytest.approx(stored.distance, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_moves_on_a_line_is_the_wasserstein_distance(seed):
+    rng = np.random.default_rng(seed)
+    points, others = rng.uniform(-1, 1, 3), rng.uniform(-1, 1, 2)
+    weights, shares = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(2))
+    expected = lmab.model.wasserstein(weights, points[:, None], shares, others[:, None])
+    assert _moved(points, weights, others, shares) == pytest.approx(expected, abs=1e-9)
+
+
+def test_moments_that_sessions_do_not_show_may_change():
+    for horizon, n_free in ((4, 0), (3, 1), (2, 2)):
+        changes = _changes(horizon)
+        assert len(changes) == 7**n_free
+        assert (changes[:, : horizon + 1] == 0).all()
+
+
+def test_shares_just_at_the_threshold():
+    for share, holds in ((0.9501, True), (0.9499, False)):
+        assert judged("fig2b", with_(ed_mle_literal=share, l_ucrl_tensor=0.99), "ED+MLE and L-UCRL have .95") is holds
+
+    def rises_to(share):
+        return lambda trial: share if trial.setting.n_episodes > 10_000 else 0.9
+
+    for share, holds in ((0.9701, True), (0.9699, False)):
+        world = with_(ed_mle_literal=rises_to(share), l_ucrl_tensor=rises_to(0.99))
+        assert judged("fig3b", world, "ED+MLE and L-UCRL rise") is holds

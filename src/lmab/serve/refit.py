@@ -77,7 +77,7 @@ async def refit(
     else:
         night = await _next(store, folder, turn, rows, arms, wishes, rng, at)
     past = json.loads(await store.setting("refits", None) or "[]")
-    await store.set_setting("refits", json.dumps([*past[-_KEPT:], asdict(night)]))
+    await store.set_setting("refits", json.dumps([*past, asdict(night)][-_KEPT:]))
     return night
 
 
