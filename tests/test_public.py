@@ -62,6 +62,7 @@ PUBLIC = [
     "Tensor",
     "TensorDecomposition",
     "Thompson",
+    "Traits",
     "UCB",
     "Uniform",
     "certify",

@@ -11,6 +11,7 @@ from .estimation import EM as EM
 from .estimation import Estimate as Estimate
 from .estimation import MomentMatching as MomentMatching
 from .estimation import TensorDecomposition as TensorDecomposition
+from .estimation import Traits as Traits
 from .estimation import estimate as estimate
 from .evaluation import Certificate as Certificate
 from .evaluation import Evaluation as Evaluation

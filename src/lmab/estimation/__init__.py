@@ -8,6 +8,7 @@ from .em import EM as EM
 from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe
 from .estimator import estimate as estimate
+from .factors import Factors as Factors
 from .gibbs import Draws as Draws
 from .gibbs import Schedule as Schedule
 from .gibbs import draw_models as draw_models
@@ -25,3 +26,4 @@ from .result import Estimate as Estimate
 from .result import Starts as Starts
 from .sweeping import sweep as sweep
 from .tensor_decomposition import TensorDecomposition as TensorDecomposition
+from .traits import Traits as Traits

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Float
+from .._words import listing
 from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
 from ..status import Status
 from .arrays import tally
@@ -252,13 +253,8 @@ def _message(
     parts = [said[status], str(starts)]
     dead = np.flatnonzero(weights * len(observations.episodes) < 0.5)
     if len(dead):
-        parts.append(f"no episode is left in context {_listing(dead)}: fewer contexts fit as well")
+        parts.append(f"no episode is left in context {listing(dead)}: fewer contexts fit as well")
     never = np.flatnonzero(tally(observations.episodes.actions, observations.episodes.n_arms) == 0)
     if len(never):
-        parts.append(f"never played, so given the average rewards of all arms: arm {_listing(never)}")
+        parts.append(f"never played, so given the average rewards of all arms: arm {listing(never)}")
     return "; ".join(parts)
-
-
-def _listing(numbers: Integer[Array, "n"]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:5].tolist())
-    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

@@ -18,12 +18,13 @@ from .result import Estimate
 from .selection import choose
 
 _DEFAULT = EM()
+_OWN = "its contexts are points of the factors; say how many with n_points, and how many factors with n_factors"
 
 
 def estimate(
     episodes: Episodes,
     *,
-    n_contexts: int | str,
+    n_contexts: int | str | None = None,
     method: Estimator = _DEFAULT,
     rewards: str | None = None,
     values: Any = None,
@@ -36,7 +37,8 @@ def estimate(
     Args:
         episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
         n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt more.
-        method: `EM(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
+            None with `Traits`, whose points are the contexts.
+        method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
             apart), or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
@@ -56,6 +58,8 @@ def estimate(
     rng = check_rng(rng, "the starts are random")
     require_log("episodes", episodes)
     _check_method(method)
+    if method.own_number and n_contexts is not None:
+        raise InvalidArgument(f"n_contexts must be None with {type(method).__name__}, got {n_contexts!r}: {_OWN}")
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
@@ -64,8 +68,8 @@ def estimate(
         curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
-        number = _number(n_contexts, len(episodes))
-        _warn(_doubts(episodes) if number > 1 else [])
+        number = 0 if method.own_number else _number(n_contexts, len(episodes))
+        _warn(_doubts(episodes) if number != 1 else [])
     result = method.fit(observations, n_contexts=number, rng=rng, progress=watch)
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
@@ -84,8 +88,8 @@ def _check_method(method: Any) -> None:
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
 
 
-def _number(n_contexts: int | str, n_episodes: int) -> int:
-    if isinstance(n_contexts, str):
+def _number(n_contexts: int | str | None, n_episodes: int) -> int:
+    if n_contexts is None or isinstance(n_contexts, str):
         raise InvalidArgument(f"n_contexts must be an integer of at least 1 or 'auto', got {n_contexts!r}")
     number = check_count("n_contexts", n_contexts)
     if number > n_episodes:

@@ -16,6 +16,7 @@ from ..model import LatentBandit
 from .information import Information
 from .passes import SERIAL, Passes
 from .prior import Prior
+from .surface import Surface
 
 
 class Models(ABC):
@@ -172,6 +173,11 @@ class Observations(ABC):
     @property
     @abstractmethod
     def start_models(self) -> StartModels: ...
+
+    @property
+    @abstractmethod
+    def surface(self) -> Surface:
+        """Arms that are linear in the factors of a session."""
 
     @abstractmethod
     def em_map(self, prior: Prior) -> EMMap: ...

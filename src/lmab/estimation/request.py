@@ -42,13 +42,13 @@ class Request:
     """One fit to be made."""
 
     observations: Observations  # the encoded log
-    n_contexts: int
+    n_contexts: int  # 0 where the method has its own number
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
 
 
 class Estimator(ABC):
-    """A way to fit a bandit to a log: `EM`, `MomentMatching`, `TensorDecomposition`, or your own.
+    """A way to fit a bandit to a log: `EM`, `Traits`, `MomentMatching`, `TensorDecomposition`, or your own.
 
     A subclass is configuration with one method, `solve`.
     """
@@ -56,6 +56,11 @@ class Estimator(ABC):
     @property
     def forgiving(self) -> bool:
         """Whether a context too many costs next to nothing, so that the choice of their number may err high."""
+        return False
+
+    @property
+    def own_number(self) -> bool:
+        """Whether the method itself knows how many contexts there are, so that none may be asked for."""
         return False
 
     @abstractmethod
@@ -66,7 +71,7 @@ class Estimator(ABC):
         self,
         observations: Observations,
         *,
-        n_contexts: int,
+        n_contexts: int = 0,
         rng: np.random.Generator,
         progress: Observer | None = None,
     ) -> Estimate:

@@ -19,6 +19,7 @@ from ..model import Bins, LatentBandit, belief
 from ..status import Status
 from .check import Calibration, Check, Gain
 from .encoding import observe
+from .factors import Factors
 from .information import Information
 from .observations import Observations
 from .passes import Threads
@@ -90,6 +91,7 @@ class Estimate:
     fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `observations`
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
     learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
+    factors: Factors | None = field(default=None, repr=False)  # of a traits model: where types and arms lie
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -245,7 +247,7 @@ class Estimate:
 
 _PARTS: records.Makers = {
     "bandit": LatentBandit.from_record,
-    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior)},
+    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior, Factors)},
 }
 
 

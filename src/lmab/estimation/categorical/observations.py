@@ -21,6 +21,7 @@ from .information import categorical_information
 from .log import CategoricalLog
 from .models import CategoricalModels, categorical
 from .start_models import CategoricalStartModels
+from .surface import CategoricalSurface
 
 _UNSEEN = 1e-4  # probability that a held-out reward is of any kind
 
@@ -74,6 +75,10 @@ class CategoricalObservations(Observations):
     @property
     def start_models(self) -> CategoricalStartModels:
         return CategoricalStartModels(self.log)
+
+    @property
+    def surface(self) -> CategoricalSurface:
+        return CategoricalSurface(self.log)
 
     def em_map(self, prior: Prior) -> CategoricalMap:
         return CategoricalMap(self.log, prior)
