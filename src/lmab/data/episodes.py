@@ -231,6 +231,25 @@ class Episodes:
         return np.diff(self.offsets)
 
     @property
+    def plays(self) -> Integer[Array, "A"]:
+        """How often each arm was played."""
+        return np.bincount(self.actions, minlength=self.n_arms)
+
+    @property
+    def one_reward(self) -> float | None:
+        """The reward of every step, where all are the same."""
+        return float(self.rewards[0]) if bool((self.rewards == self.rewards[0]).all()) else None
+
+    def share_of_length(self, least: int) -> float:
+        """The share of the episodes with at least so many steps."""
+        return float((self.lengths >= least).mean())
+
+    @property
+    def median_length(self) -> float:
+        """The median number of steps of an episode."""
+        return float(np.median(self.lengths))
+
+    @property
     def steps(self) -> Integer[Array, "S"]:
         """The number of every step within its episode, from 0.
 
@@ -373,11 +392,8 @@ def _require_probability(name: str, column: Float[Array, "S"]) -> None:
 
 def _merge_labels(first: Episodes, second: Episodes) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:
     """The merged table, and the place of each arm of the second log in this table."""
-    if first.arm_labels is None and second.arm_labels is None:
+    labels = ingest.merged_labels(first.arm_labels, second.arm_labels)
+    if labels is None or second.arm_labels is None:
         return None, np.arange(second.n_arms, dtype=np.int32)
-    if first.arm_labels is None or second.arm_labels is None:
-        raise InvalidArgument("both logs must have arm labels, or none; got one with and one without")
-    place = {label: arm for arm, label in enumerate(first.arm_labels)}
-    for label in second.arm_labels:
-        place.setdefault(label, len(place))
-    return tuple(place), np.array([place[label] for label in second.arm_labels], np.int32)
+    place = {label: arm for arm, label in enumerate(labels)}
+    return labels, np.array([place[label] for label in second.arm_labels], np.int32)

@@ -18,7 +18,7 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import COUNT, OneOf, check_fields, optional
-from ..errors import InvalidData, LmabWarning
+from ..errors import InvalidArgument, InvalidData, LmabWarning
 from . import log_files as logfiles
 from .columns import Column, Labels, Where
 from .log_files import Paths
@@ -181,8 +181,13 @@ def _sessions(
 def _tell_ties(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"], name: str | None) -> None:
     ties = int(((keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])).sum())
     if ties:
-        rows = "1 row has" if ties == 1 else f"{ties:,} rows have"
-        _tell(f"{rows} the same {name!r} as the row before in the same session: such rows keep their order in the log")
+        _tell(ties_words(ties, name))
+
+
+def ties_words(ties: int, name: str | None) -> str:
+    """What is said about rows with the same step."""
+    rows = "1 row has" if ties == 1 else f"{ties:,} rows have"
+    return f"{rows} the same {name!r} as the row before in the same session: such rows keep their order in the log"
 
 
 def _tell(message: str) -> None:
@@ -199,17 +204,29 @@ def _without_missing(log: Log, columns: Columns, missing: str) -> Log:
     n_gone = int(gone.sum())
     if n_gone == 0:
         return log
-    steps = "1 step has" if n_gone == 1 else f"{n_gone:,} steps have"
     if missing == "zero":
-        _tell(f"{steps} no reward in column {columns['reward']!r}: a reward of 0 is assumed")
+        _tell(missing_words(n_gone, 0, columns["reward"], missing))
         return log._replace(rewards=np.where(gone, 0.0, log.rewards))
-    if log.propensities is not None:
-        so_far = np.cumsum(gone)
-        gone = so_far > np.repeat(so_far[log.offsets[:-1]] - gone[log.offsets[:-1]], np.diff(log.offsets))
+    gone = dropped(gone, log.offsets, ends_session=log.propensities is not None)
     if gone.all():
         raise InvalidData(f"column {columns['reward']!r} must hold a reward that can be used, got none")
-    _tell(f"{steps} no reward in column {columns['reward']!r}: {int(gone.sum()):,} steps are left out")
+    _tell(missing_words(n_gone, int(gone.sum()), columns["reward"], missing))
     return _kept(log, ~gone)
+
+
+def missing_words(n_missing: int, n_left_out: int, name: str | None, missing: str) -> str:
+    """What is said about steps without a reward."""
+    steps = "1 step has" if n_missing == 1 else f"{n_missing:,} steps have"
+    what = "a reward of 0 is assumed" if missing == "zero" else f"{n_left_out:,} steps are left out"
+    return f"{steps} no reward in column {name!r}: {what}"
+
+
+def dropped(missing: Bool[Array, "S"], offsets: Integer[Array, "N1"], *, ends_session: bool) -> Bool[Array, "S"]:
+    """The steps that are left out because their reward is missing, and with `ends_session` those after them."""
+    if not ends_session:
+        return missing
+    so_far = np.cumsum(missing)
+    return so_far > np.repeat(so_far[offsets[:-1]] - missing[offsets[:-1]], np.diff(offsets))
 
 
 def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
@@ -220,6 +237,15 @@ def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
     return log._replace(
         actions=log.actions[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities
     )
+
+
+def merged_labels(first: Labels | None, second: Labels | None) -> Labels | None:
+    """The labels of two logs, those of the first in front; logs of which only one has labels raise."""
+    if first is None and second is None:
+        return None
+    if first is None or second is None:
+        raise InvalidArgument("both logs must have arm labels, or none; got one with and one without")
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def write(path: str | os.PathLike[str], log: Log) -> None:
