@@ -189,8 +189,9 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
                 await client.service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
             await asyncio.gather(*(one(i) for i in range(900)))
-            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
-            assert night.action == "canary", night.lines  # the new arm is better than all others
+            night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0), rng=0)
+            assert night.action == "canary", night.lines  # few sessions agree with the new arm for ever: any may pass
+            assert f"it earns {HORIZON:.4f}, " in night.lines[1]  # no estimate leaves the possible range
             policy = lmab.load(tmp_path / f"{night.version}.lmab")
             assert policy.arm_labels[policy.policy.act_on([])] == "gold"
 

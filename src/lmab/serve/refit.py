@@ -42,7 +42,7 @@ class Wishes:
     horizon: int | None = None  # None: the longest session
     repeats: bool | None = None  # None: whether the log plays an arm twice in a session
     floor: float = 0.1
-    prior: float = 1.5
+    prior: float | str = "learned"
     least: int = 200  # sessions below which nothing is fitted, and a canary is not judged
     held_back: float = 0.2
     time_limit: float = 30.0
