@@ -243,3 +243,8 @@ def test_text_in_many_batches_is_one_dictionary(monkeypatch):
     assert [log.arm_labels[arm] for arm in log.actions] == [names[row] for row in order]
     assert log.rewards.tolist() == order
     assert len(log) == 5
+
+
+def test_rewards_beyond_the_precision_of_a_float_are_rounded():
+    data = pa.table({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": [2**60 + 1, 3]})
+    assert Episodes.from_frame(data, **COLUMNS).rewards.tolist() == [float(2**60), 3.0]

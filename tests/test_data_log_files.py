@@ -242,7 +242,7 @@ def test_what_is_no_log_is_told_how_to_become_one(given, how):
 
 
 def test_the_separator_is_that_of_the_wanted_columns(tmp_path):
-    (tmp_path / "log.csv").write_text("e;a;r;note, with, many, commas\n1;x;1;-\n1;y;0;-\n")
+    (tmp_path / "log.csv").write_text("e;a;r;note, with, very, many, commas\n1;x;1;-\n1;y;0;-\n")
     log = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
     assert (log.arm_labels, log.rewards.tolist()) == (("x", "y"), [1.0, 0.0])
 

@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal
 from seeds import generator
 
 import lmab
+from lmab._kernel.reference import gibbs as reference
 from lmab.estimation import arm_law, gibbs, observe
 
 SHORT = gibbs.Schedule(chains=4, burn=60, keep=20, thin=2)
@@ -418,3 +419,56 @@ def test_a_start_that_calls_the_log_impossible_is_no_end(rng, monkeypatch, imple
     np.testing.assert_allclose(draws.weights.sum(axis=1), 1)
     assert (draws.weights > 0).all()
     assert 0.2 < means_of(draws).mean() < 0.8
+
+
+def test_weights_have_equal_pseudo_sessions_before_the_log(rng):
+    """One session of two types: its type is drawn, and the weight of a type is uniform then."""
+    log = coded(np.array([[0, 1, 2]]), np.array([[1, 0, 1]]), 3)
+    start = lmab.LatentBandit.bernoulli([0.5, 0.5], np.full((2, 3), 0.5))
+    draws = gibbs.run(log, start, rng=rng, schedule=gibbs.Schedule(chains=4, burn=10, keep=150, thin=1))
+    assert np.abs(np.diff(draws.weights, axis=1)).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_every_session_has_a_draw_of_its_own_where_equal_ones_are_one(rng, monkeypatch):
+    drawn = []
+
+    class Noting:
+        def __getattr__(self, name):
+            return getattr(reference, name)
+
+        def categorical(self, codes, offsets, counts, table, uniforms, statistics):
+            drawn.append(len(uniforms))
+            reference.categorical(codes, offsets, counts, table, uniforms, statistics)
+
+    monkeypatch.setattr("lmab.estimation.categorical.chain.kernel", lambda name: Noting())
+    log = coded(np.tile([[0, 1, 2]], (50, 1)), np.tile([[1, 0, 1]], (50, 1)), 3)
+    assert log.n_distinct == 1
+    log.chain(lmab.LatentBandit.bernoulli([0.5, 0.5], np.full((2, 3), 0.5))).sweep(rng)
+    assert drawn == [50]
+
+
+def test_the_scale_is_that_of_what_the_means_leave(rng):
+    class Sure:
+        """The generator, with the mean of a chi-squared draw in its place."""
+
+        def __getattr__(self, name):
+            return getattr(rng, name)
+
+        def chisquare(self, n):
+            return float(n)
+
+    truth = lmab.LatentBandit.gaussian([1.0], [[5.0, 6.0, 8.0]], scale=2.0)
+    log = lmab.simulate(truth, lmab.Uniform(3), n_episodes=4, horizon=3, rng=rng)
+    chain = observe(log, rewards="gaussian").chain(truth)
+    for _ in range(3):
+        chain.sweep(Sure())
+        means = chain.rewards.means[0][log.actions]
+        assert chain.scale == pytest.approx(np.sqrt(((log.rewards - means) ** 2).mean()))
+        centre, inverse = chain.likely(rng)
+        np.testing.assert_allclose(inverse, chain._arms.variance / chain.scale**2)
+        np.testing.assert_allclose(centre - chain._arms.centre, log_centre(log))
+
+
+def log_centre(log) -> float:
+    """The mean over arms of what each of them paid on average."""
+    return float(np.mean([log.rewards[log.actions == arm].mean() for arm in np.unique(log.actions)]))

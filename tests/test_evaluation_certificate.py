@@ -72,6 +72,21 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
             assert _most_plays(replanned) == 1
 
 
+def test_a_branch_of_the_plan_or_one_arm_to_the_end_may_follow():
+    """What these are worth in every context, with each number of steps to go."""
+    bandit, model = (lmab.random_bandit(3, 8, kind="hard", rng=generator(seed)) for seed in (0, 1))
+    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
+    values = tree.branches(model.rewards)
+    policy = improved(model, Branches.of(tree), values, 5, repeats=True)
+    for steps in range(1, 5):
+        rows = {tuple(row) for row in policy._later[steps - 1].round(9)}
+        fixed = {tuple(row) for row in (steps * model.means.T).round(9)}
+        assert len(rows & fixed) >= 3  # an arm that is best in some context is there, for all steps that are left
+        branches = {tuple(row) for row in values[5 - steps].round(9)} if steps > 1 else set()
+        assert rows <= fixed | branches
+        assert steps == 1 or rows & branches
+
+
 def _most_plays(tree, row=0, depth=0, seen=()):
     """The most often that one history of the tree plays the same arm."""
     level = tree.levels[depth]

@@ -264,6 +264,11 @@ def test_parameters_have_a_floor_at_every_short_horizon():
         return 0.001 if trial.setting.horizon == 3 and trial.setting.n_episodes > 10**4 else one(trial)
 
     assert verdict(broken) == [False, True]
+
+    def stuck(trial):  # the first horizon at which parameters can be found
+        return 0.3 if trial.setting.horizon == 5 else one(trial)
+
+    assert verdict(stuck) == [False, True]
     assert verdict(on_the_line(), poor) == [True, False]
 
 
@@ -308,6 +313,7 @@ def test_separation_is_a_collapse_in_gamma_squared_h():
     assert not world(lambda gamma, horizon: rate(gamma))  # gamma alone decides
     assert not world(lambda gamma, horizon: 0.5)
     assert not world(lambda gamma, horizon: 0.1)
+    assert not world(lambda gamma, horizon: 0.6 * rate(gamma**2 * horizon / 2))  # at most 0.3: never parametric
 
 
 def test_planning_and_arms():
@@ -365,6 +371,19 @@ def test_what_moves_on_a_line_is_the_wasserstein_distance(seed):
     weights, shares = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(2))
     expected = lmab.model.wasserstein(weights, points[:, None], shares, others[:, None])
     assert _moved(points, weights, others, shares) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_width_is_the_distance_to_the_farthest_bandit_with_the_same_moments():
+    line, truth = Line.draw(3, 8, generator(1, "bandit")), Setting("line", 3, 8, 4).draw(1)
+    moments = np.array([line.weights @ line.positions**order for order in range(5)])
+    distances = []
+    for given in np.linspace(-1.3, 1.3, 53):
+        found = three_points(moments, given)
+        if found is not None and np.abs(found[0][:, None] * line.slopes).max() <= 0.5:  # means are probabilities
+            points, weights = found
+            means = np.clip(0.5 + points[:, None] * line.slopes, 0, 1)
+            distances.append(truth.distance(lmab.LatentBandit.bernoulli(weights / weights.sum(), means)))
+    assert width(8, 4, 1) == pytest.approx(max(distances), rel=1e-6)
 
 
 def test_moments_that_sessions_do_not_show_may_change():

@@ -109,6 +109,19 @@ def test_the_last_two_days_are_written_again_and_earlier_ones_are_not(tmp_path):
     assert (later.propensities.tolist(), later.arm_labels) == ([0.25], (7,))
 
 
+def test_days_with_and_without_named_arms_are_one_log(tmp_path):
+    """Arm 7 alone was played on the first day; beside an arm that has a name, its number is a name, too."""
+    days = [[7], [7, "tea"]]
+    rows = [
+        (f"s{day}{arm}", 0, [7, "tea"].index(arm), 1.0, 0.5, "v", 0.0, 0, 0, 86_400.0 * day)
+        for day, played in enumerate(days)
+        for arm in played
+    ]
+    write_days(rows, [7, "tea"], tmp_path)
+    log = lmab.Episodes.read(tmp_path, step="step")
+    assert (len(log), log.arm_labels) == (3, ("7", "tea"))
+
+
 def test_arms_without_names_keep_their_numbers():
     rows = [("a", 0, 2, 1.0, 0.5, "v", 0.0, 0, 0, 3.0), ("b", 0, 1, 0.0, 0.25, "v", 0.0, 0, 0, 4.0)]
     log = read_log(rows, ["x", "y", "z"])
