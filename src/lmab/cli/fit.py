@@ -14,7 +14,7 @@ from .. import estimation
 from .._words import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument, InvalidData
 from ..estimation import EM, FAMILIES, Curve, Estimate, Progress
 from ..evaluation import Check, Identifiability, certify, diagnostics
@@ -140,8 +140,8 @@ def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.rand
     return Wanted(regret, bound, int(np.ceil(len(estimate.episodes) * max((bound / regret) ** 2 - 1, 0))))
 
 
-def _typical(episodes: Episodes) -> int:
-    return int(np.median(episodes.lengths))
+def _typical(episodes: Episodes | Packed) -> int:
+    return int(episodes.median_length)
 
 
 def _summary(

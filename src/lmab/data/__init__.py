@@ -8,3 +8,4 @@ from .log_files import is_csv as is_csv
 from .packed import Packed as Packed
 from .packed import Partitions as Partitions
 from .packing import pack as pack
+from .sampling import sample_rows as sample_rows

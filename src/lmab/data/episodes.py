@@ -340,6 +340,10 @@ class Episodes:
         actions[played], rewards[played] = self.actions, self.rewards
         return actions, rewards
 
+    def load(self) -> Episodes:
+        """The log itself: it is in memory already, unlike a packed one."""
+        return self
+
     def with_arms(self, n_arms: int) -> Episodes:
         """The same episodes with more arms; the new arms were never played."""
         return replace(self, n_arms=n_arms)

@@ -6,8 +6,10 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
 from .em import EM
@@ -21,7 +23,7 @@ _DEFAULT = EM()
 
 
 def estimate(
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     *,
     n_contexts: int | str,
     method: Estimator = _DEFAULT,
@@ -34,7 +36,8 @@ def estimate(
     """Fit a latent bandit to a log.
 
     Args:
-        episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
+        episodes: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
+            looks at the rewards.
         n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt more.
         method: `EM(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
@@ -70,7 +73,7 @@ def estimate(
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
     if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, episodes))
+        _warn(misfit(result.bandit, result.episodes.load()))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
@@ -93,15 +96,16 @@ def _number(n_contexts: int | str, n_episodes: int) -> int:
     return number
 
 
-def _doubts(episodes: Episodes) -> list[str]:
+def _doubts(episodes: Episodes | Packed) -> list[str]:
     """Why contexts may not be told apart in this log."""
     found = []
-    if (episodes.rewards == episodes.rewards[0]).all():
-        found.append(f"every reward is {episodes.rewards[0]:g}: nothing tells contexts apart")
+    one_reward, played = episodes.one_reward, np.flatnonzero(episodes.plays)
+    if one_reward is not None:
+        found.append(f"every reward is {one_reward:g}: nothing tells contexts apart")
     elif episodes.horizon == 1:
         found.append("no episode is longer than 1 step: the weights of the contexts cannot be identified")
-    if (episodes.actions == episodes.actions[0]).all():
-        found.append(f"only arm {episodes.actions[0]} was ever played: nothing is known about any other")
+    if len(played) == 1:
+        found.append(f"only arm {played[0]} was ever played: nothing is known about any other")
     return found
 
 

@@ -76,9 +76,18 @@ def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -
     below the share of the data that it stands for.
     """
     n_steps = int(offsets[-1])
-    n_parts = max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
-    cuts = np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts))
-    return np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).astype(np.int64)
+    n_parts = count_parts(n_steps, n_bytes, result_bytes)
+    return edges_at(np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts)), len(offsets) - 1)
+
+
+def count_parts(n_steps: int, n_bytes: int, result_bytes: int) -> int:
+    """How many parts a pass over so many steps has."""
+    return max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
+
+
+def edges_at(cuts: Integer[Array, "n"], n_episodes: int) -> Integer[Array, "B1"]:
+    """The edges of the parts with these cuts between them; parts without episodes are left out."""
+    return np.unique(np.concatenate([[0], cuts, [n_episodes]])).astype(np.int64)
 
 
 def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ _FEW = 6  # values that are compared one by one
 
 
 class Change(LmabError):
-    """What was assumed about the log does not hold, and packing must begin again with another `Way`; never seen outside."""
+    """What was assumed about the log does not hold, and packing begins again with another `Way`; never seen outside."""
 
     def __init__(self, **changes: Any) -> None:
         super().__init__(str(changes))
