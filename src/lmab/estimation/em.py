@@ -9,7 +9,9 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
 from ..data import sample_rows
+from ..errors import ClusterLost
 from ..status import Status
+from .backends import opened
 from .learned_prior import learn, unlearnable
 from .objective import Confined, Likelihood
 from .observations import Observations
@@ -81,7 +83,7 @@ class EM(Estimator):
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
         observations, n_contexts, progress = request.observations, request.n_contexts, request.progress
-        with Threads(self.threads) as passes:
+        with opened(request.backend, self.threads) as passes:
             prior, why_not = self._first_prior(observations)
             task = Likelihood(observations, n_contexts, prior, passes)
             n_starts = self.restarts if n_contexts > 1 else 1
@@ -92,6 +94,8 @@ class EM(Estimator):
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             found = _estimate(task, self.prior if why_not is None else START, outcome, starts, self.rank)
+            if passes.failure is not None:
+                raise ClusterLost(str(passes.failure), found)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
 
     def _first_prior(self, observations: Observations) -> tuple[Prior, str | None]:
@@ -232,7 +236,11 @@ class EM(Estimator):
     ) -> Climb:
         max_maps = min(max_maps, self.max_iterations)
 
+        passes = task.passes
+
         def observe(maps: int, objective: float) -> bool:
+            if passes.failure is not None:
+                progress.stop()
             return progress(Progress(stage, maps, max_maps, objective))
 
         n_distinct = task.observations.n_distinct

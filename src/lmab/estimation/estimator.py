@@ -32,6 +32,7 @@ def estimate(
     scale: float | None = None,
     rng: Rng,
     progress: Observer | None = None,
+    backend: Any = None,
 ) -> Estimate:
     """Fit a latent bandit to a log.
 
@@ -46,6 +47,9 @@ def estimate(
         scale: the standard deviation of a Gaussian model; None: estimated.
         rng: where the starts come from.
         progress: told about the progress; answers True to stop with the best so far.
+        backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client.
+            The result is the same to the bit. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
+            best model so far.
 
     Examples:
         >>> import numpy as np, lmab
@@ -69,7 +73,8 @@ def estimate(
     else:
         number = _number(n_contexts, len(episodes))
         _warn(_doubts(episodes) if number > 1 else [])
-    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch)
+    where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend
+    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
     if result.bandit.rewards.values is None:
