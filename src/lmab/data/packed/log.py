@@ -14,8 +14,13 @@ from ..._shapes import Array, Float, Integer
 from ...checks import check_count
 from ...errors import InvalidArgument
 from ..episodes import Episodes
-from .manifest import Manifest, check_files, read_cells, read_manifest
+from .manifest import MANIFEST, Manifest, check_files, read_cells, read_manifest
 from .partitions import CODES, PROPENSITIES, REWARDS, Partitions
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is the folder of a packed log."""
+    return (Path(path) / MANIFEST).is_file()
 
 
 @dataclass(frozen=True, eq=False)
