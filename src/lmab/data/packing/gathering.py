@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ..._shapes import Array, Bool, Integer, Shaped
-from .rows import Change, Rows
+from ..rows import Rows, beginnings
 from .work import State, Work
 
 PARTITION = 1 << 24  # steps of a partition
@@ -39,7 +39,8 @@ class Stream:
     _size: int = 0
 
     def add(self, rows: Rows) -> None:
-        fresh, tied = self._beginnings(rows)
+        fresh, tied, row = beginnings(rows, tuple(self.state.last) or None)
+        self.state.last = list(row)
         self._fresh.append(fresh)
         self._tied.append(tied)
         self._rows.append(rows)
@@ -54,25 +55,6 @@ class Stream:
         if self._size:
             fresh = np.concatenate(self._fresh)
             self._emit(fresh, len(fresh))
-
-    def _beginnings(self, rows: Rows) -> tuple[Bool[Array, "n"], Bool[Array, "n"]]:
-        """Which rows begin a session, and which have the step of the row before; rows that are out of order raise."""
-        ids, steps, state = rows.ids, rows.steps, self.state
-        fresh = np.ones(len(ids), bool)
-        np.not_equal(ids[1:], ids[:-1], out=fresh[1:])
-        wrong = bool((ids[1:] < ids[:-1]).any())
-        if state.last and rows.file == state.last[2]:
-            fresh[0] = ids[0] != state.last[0]
-            wrong |= bool(ids[0] < state.last[0])
-        tied = np.zeros(len(ids), bool)
-        if steps is not None:
-            before = np.concatenate([[state.last[1] if state.last else 0], steps[:-1]])
-            wrong |= bool(((steps < before) & ~fresh).any())
-            tied = (steps == before) & ~fresh
-        if wrong:
-            raise Change(split=True)
-        state.last = [ids[-1].item(), None if steps is None else steps[-1].item(), rows.file]
-        return fresh, tied
 
     def _emit(self, fresh: Bool[Array, "n"], end: int) -> None:
         """Write the first `end` rows as a unit; the others wait for their session's end."""

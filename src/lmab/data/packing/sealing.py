@@ -16,9 +16,9 @@ from ..fingerprint import word_sums
 from ..ingest import Options, dropped, step_numbers
 from ..packed.manifest import Entry
 from ..packed.partitions import CODES, LENGTHS, PROPENSITIES, REWARDS
+from ..rows import MISSING
 from ..sessions import breaks, unit_of
 from .gathering import bucket
-from .rows import MISSING
 from .work import WORK, State
 
 
