@@ -53,6 +53,11 @@ class Options:
         check_fields(self, {"missing": OneOf(MISSING), "at_most": optional(COUNT)})
 
     @property
+    def plain(self) -> bool:
+        """Whether every row is a step that is kept."""
+        return self.missing == "error" and self.at_most is None
+
+    @property
     def pause(self) -> Gap | None:
         """The gap, read."""
         return None if self.gap is None else gap_of(self.gap)

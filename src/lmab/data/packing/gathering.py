@@ -64,7 +64,7 @@ class Stream:
         starts = np.append(np.flatnonzero(fresh[:end]), end)
         self._write(unit, name, "lengths", np.diff(starts), narrow=True)
         self._write(unit, name, "arms", self._column("arms", end), narrow=True)
-        self._write(unit, name, "rewards", self._column("rewards", end))
+        self._write(unit, name, "rewards", self._column("rewards", end), narrow=self.state.way.listed)
         if self._rows[0].propensities is not None:
             self._write(unit, name, "propensities", self._column("propensities", end))
         self.state.units.append(unit)

@@ -24,7 +24,7 @@ from ..packed.log import Packed
 from ..packed.manifest import CELLS, MANIFEST, Entry, Manifest, read_manifest, tallied
 from ..rows import Change
 from .gathering import Gatherer, Split, Stream
-from .sealing import Tables, read_unit, seal
+from .sealing import Tables, read_unit, remove_unit, seal
 from .sources import Files, Sessions, Source
 from .work import WORK, State, Work, replace_text, writing
 
@@ -151,6 +151,8 @@ def _sealed(source: Source, work: Work, state: State, options: Options, columns:
             unit = read_unit(work.folder, state, number, options)
             state.sealed.append(seal(work.target, f"{number:05d}", unit, tables, options))
             work.save(state)
+            if options.plain:  # nothing can be left out, so no unit is needed twice
+                remove_unit(work.folder, state, number)
         written = [one for one in state.sealed if one["entry"] is not None]
         if not written:
             raise InvalidData(f"column {columns['reward']!r} must hold a reward that can be used, got none")
