@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab.data import Fingerprint
+from lmab.data import Fingerprint, ingest
 from lmab.data.packing import gathering
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
@@ -34,6 +36,13 @@ def rows(rng, n_sessions=60, longest=5, n_arms=4, values=(0.0, 1.0)):
         "action": rng.integers(n_arms, size=n),
         "reward": rng.choice(values, size=n),
     }
+
+
+def in_memory(path, *, step=None, propensity=None, **how):
+    """The log as it is read where nothing is assumed about it."""
+    columns = {"episode": "episode", "action": "action", "reward": "reward", "step": step, "propensity": propensity}
+    logs = [lmab.Episodes(*log) for log in ingest.read(path, columns, ingest.Options(**how))]
+    return reduce(add, logs)
 
 
 def shuffled(columns, rng):
@@ -72,7 +81,7 @@ def small(monkeypatch):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_sorted_numeric_logs_keep_their_order(small, tmp_path, rng, suffix, step):
     path = written(tmp_path / f"log{suffix}", rows(rng))
-    packed, log = lmab.pack(path, tmp_path / "packed", step=step), lmab.Episodes.read(path, step=step)
+    packed, log = lmab.pack(path, tmp_path / "packed", step=step), in_memory(path, step=step)
     assert packed.load() == log
     assert len(packed.manifest.partitions) > 1
     assert Fingerprint.of(packed) == Fingerprint.of(log)
@@ -91,7 +100,7 @@ def test_unsorted_logs_hold_the_same_sessions(small, tmp_path, rng, suffix, ids)
     if ids == "floats":
         columns["episode"] = columns["episode"] / 2 - 10
     path = written(tmp_path / f"log{suffix}", columns)
-    packed, log = lmab.pack(path, tmp_path / "packed", step="step"), lmab.Episodes.read(path, step="step")
+    packed, log = lmab.pack(path, tmp_path / "packed", step="step"), in_memory(path, step="step")
     assert sessions(packed.load()) == sessions(log)
     assert Fingerprint.of(packed) == Fingerprint.of(log)
     assert len(packed.manifest.partitions) > 1
@@ -100,7 +109,7 @@ def test_unsorted_logs_hold_the_same_sessions(small, tmp_path, rng, suffix, ids)
 def test_rows_of_a_session_without_steps_keep_their_order(small, tmp_path, rng):
     columns = shuffled(rows(rng), rng)
     path = written(tmp_path / "log.parquet", columns)
-    assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(lmab.Episodes.read(path))
+    assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(in_memory(path))
 
 
 def test_a_session_may_go_on_in_another_file(small, tmp_path, rng):
@@ -109,9 +118,9 @@ def test_a_session_may_go_on_in_another_file(small, tmp_path, rng):
     for number, part in enumerate((slice(0, half), slice(half, None))):
         written(tmp_path / f"{number}.parquet", {name: column[part] for name, column in columns.items()})
     files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
-    assert lmab.pack(files, tmp_path / "sorted").load() == lmab.Episodes.read(files)
+    assert lmab.pack(files, tmp_path / "sorted").load() == in_memory(files)
     turned = lmab.pack(files[::-1], tmp_path / "turned", step="step").load()
-    assert sessions(turned) == sessions(lmab.Episodes.read(files, step="step"))
+    assert sessions(turned) == sessions(in_memory(files, step="step"))
 
 
 def test_our_own_files_are_logs_of_their_own(small, tmp_path, rng):
@@ -121,7 +130,7 @@ def test_our_own_files_are_logs_of_their_own(small, tmp_path, rng):
         lmab.Episodes(log.actions, log.rewards, log.offsets, 6 + number).write(tmp_path / f"{number}.parquet")
     files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
     packed = lmab.pack(files, tmp_path / "packed")
-    assert packed.load() == lmab.Episodes.read(files)
+    assert packed.load() == in_memory(files)
     assert (len(packed), packed.n_arms) == (50, 7)
 
 
@@ -132,7 +141,7 @@ def test_labels_of_our_own_files_are_merged(tmp_path):
     files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
     packed = lmab.pack(files, tmp_path / "packed")
     assert packed.arm_labels == ("b", "a", "c")
-    assert packed.load() == lmab.Episodes.read(files)
+    assert packed.load() == in_memory(files)
     lmab.Episodes([0], [1.0], [0, 1], 2).write(files[1])
     with pytest.raises(InvalidArgument, match="both logs must have arm labels, or none"):
         lmab.pack(files, tmp_path / "another")
@@ -144,7 +153,7 @@ def test_arms_get_the_numbers_and_labels_of_a_log_in_memory(tmp_path, rng, arms,
     columns = rows(rng, n_arms=3)
     columns["action"] = np.array(arms)[columns["action"]]
     path = written(tmp_path / f"log{suffix}", columns)
-    packed, log = lmab.pack(path, tmp_path / "packed"), lmab.Episodes.read(path)
+    packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
     assert packed.arm_labels == log.arm_labels
     assert packed.load() == log
 
@@ -152,11 +161,11 @@ def test_arms_get_the_numbers_and_labels_of_a_log_in_memory(tmp_path, rng, arms,
 def test_text_that_stands_for_the_same_number_is_the_same(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("episode,action,reward\n07,01,1\n7,1,0\n8,0,1\n")
-    packed, log = lmab.pack(path, tmp_path / "packed"), lmab.Episodes.read(path)
+    packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
     assert packed.load() == log
     assert len(packed) == 2
     path.write_text("episode,action,reward\n07,01,1\n7,1,0\nx,0,1\n")
-    assert len(lmab.pack(path, tmp_path / "another")) == len(lmab.Episodes.read(path)) == 3
+    assert len(lmab.pack(path, tmp_path / "another")) == len(in_memory(path)) == 3
 
 
 def test_known_labels_and_unknown_arms(tmp_path, rng):
@@ -164,7 +173,7 @@ def test_known_labels_and_unknown_arms(tmp_path, rng):
     columns["action"] = np.array(["b", "a"])[columns["action"]]
     path = written(tmp_path / "log.parquet", columns)
     labels = ("c", "b", "a")
-    assert lmab.pack(path, tmp_path / "packed", arm_labels=labels).load() == lmab.Episodes.read(path, arm_labels=labels)
+    assert lmab.pack(path, tmp_path / "packed", arm_labels=labels).load() == in_memory(path, arm_labels=labels)
     with pytest.raises(InvalidData, match="column 'action' names an unknown arm, 'a'; 2 are known: 'b', 'c'"):
         lmab.pack(path, tmp_path / "another", arm_labels=("b", "c"))
 
@@ -174,14 +183,14 @@ def test_known_labels_and_unknown_arms(tmp_path, rng):
 @pytest.mark.parametrize("listed", [True, False])
 def test_missing_rewards_and_at_most(small, tmp_path, rng, missing, propensity, listed, monkeypatch):
     if not listed:
-        monkeypatch.setattr("lmab.data.packing.rows.MAX_VALUES", 1)
+        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 1)
     columns = rows(rng, values=(1.0, 2.0))
     columns["propensity"] = rng.uniform(0.1, 1.0, size=len(columns["action"]))
     reward = pa.array(columns["reward"], mask=rng.random(len(columns["reward"])) < 0.1)
     path = written(tmp_path / "log.parquet", columns | {"reward": reward})
     how = {"missing": missing, "at_most": 4, "propensity": propensity}
     with pytest.warns(LmabWarning) as expected:
-        log = lmab.Episodes.read(path, **how)
+        log = in_memory(path, **how)
     with pytest.warns(LmabWarning) as found:
         packed = lmab.pack(path, tmp_path / "packed", **how)
     assert packed.load() == log
@@ -195,7 +204,7 @@ def test_values_that_no_step_is_left_with_are_not_listed(tmp_path):
     path = written(tmp_path / "log.parquet", columns)
     packed = lmab.pack(path, tmp_path / "packed", at_most=1)
     assert packed.values.tolist() == [1.0, 2.0]
-    assert packed.load() == lmab.Episodes.read(path, at_most=1)
+    assert packed.load() == in_memory(path, at_most=1)
 
 
 def test_events_become_sessions(small, tmp_path, rng):
@@ -220,10 +229,10 @@ def test_events_become_sessions(small, tmp_path, rng):
 
 def test_many_distinct_rewards_are_kept_as_numbers(small, tmp_path, rng, monkeypatch):
     columns = rows(rng, n_sessions=200)
-    monkeypatch.setattr("lmab.data.packing.rows.MAX_VALUES", 100)
+    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 100)
     columns["reward"] = rng.normal(size=len(columns["action"]))
     path = written(tmp_path / "log.parquet", columns)
-    packed, log = lmab.pack(path, tmp_path / "packed"), lmab.Episodes.read(path)
+    packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
     assert packed.values is None
     assert packed.load() == log
     assert packed.one_reward is None
@@ -246,7 +255,7 @@ def test_rows_with_the_same_step_are_told_once(small, tmp_path, rng):
     for name, made in (("sorted", columns), ("shuffled", shuffled(columns, rng))):
         path = written(tmp_path / f"{name}.parquet", made)
         with pytest.warns(LmabWarning) as expected:
-            lmab.Episodes.read(path, step="step")
+            in_memory(path, step="step")
         with pytest.warns(LmabWarning, match="rows have the same 'step'") as found:
             lmab.pack(path, tmp_path / name, step="step")
         assert str(found[0].message) == str(expected[0].message)
@@ -358,11 +367,11 @@ def test_a_run_that_goes_on_reads_no_row_twice(small, tmp_path, rng, monkeypatch
     done = json.loads((tmp_path / "packed" / ".packing" / "state.json").read_text())["row"]
     assert 0 < done < len(columns["action"])
     seen = []
-    add = gathering.Stream.add
+    original = gathering.Stream.add
 
     def noted(self, rows):
         seen.append(rows.first)
-        add(self, rows)
+        original(self, rows)
 
     monkeypatch.setattr(gathering.Stream, "add", noted)
     lmab.pack(path, tmp_path / "packed", step="step")
@@ -374,7 +383,7 @@ def test_a_changed_log_begins_again(small, tmp_path, rng):
     subprocess.run([sys.executable, "-c", KILLED, path, tmp_path / "packed", "4"], check=False, capture_output=True)
     time.sleep(0.01)
     written(path, rows(rng, n_sessions=90))
-    assert lmab.pack(path, tmp_path / "packed").load() == lmab.Episodes.read(path)
+    assert lmab.pack(path, tmp_path / "packed").load() == in_memory(path)
 
 
 FULL = """
@@ -402,5 +411,5 @@ def test_a_disk_that_is_full_leaves_nothing_that_is_read(tmp_path, rng, limit, o
         assert "nothing half-written is ever read" in run.stdout
         with pytest.raises(InvalidFile, match="was not finished"):
             lmab.Packed(tmp_path / "packed")
-    assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(lmab.Episodes.read(path))
+    assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(in_memory(path))
     assert sorted(os.listdir(tmp_path / "packed"))[0] == "00000.codes"

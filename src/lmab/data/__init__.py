@@ -7,4 +7,6 @@ from .ingest import MISSING as MISSING
 from .log_files import is_csv as is_csv
 from .packed import Packed as Packed
 from .packed import Partitions as Partitions
+from .packed import is_packed as is_packed
 from .packing import pack as pack
+from .sampling import sample_rows as sample_rows

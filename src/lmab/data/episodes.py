@@ -14,9 +14,11 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidData
-from . import ingest
+from . import ingest, streaming
 from .ingest import Options, step_numbers
 from .log_files import Paths
+
+_CHUNK = 1 << 20  # steps counted at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +212,7 @@ class Episodes:
         """
         columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
         options = Options(arm_labels, missing, at_most, None, encoding)
-        return _joined([cls(*log) for log in ingest.read(path, columns, options)])
+        return _joined([cls(*log) for log in streaming.read(path, columns, options)])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write to a Parquet or CSV file with the columns episode, step, action, reward (and propensity)."""
@@ -232,8 +234,11 @@ class Episodes:
 
     @property
     def plays(self) -> Integer[Array, "A"]:
-        """How often each arm was played."""
-        return np.bincount(self.actions, minlength=self.n_arms)
+        """How often each arm was played; in chunks, since counting needs wide integers."""
+        counts = np.zeros(self.n_arms, np.int64)
+        for start in range(0, self.n_steps, _CHUNK):
+            counts += np.bincount(self.actions[start : start + _CHUNK], minlength=self.n_arms)
+        return counts
 
     @property
     def one_reward(self) -> float | None:
@@ -339,6 +344,10 @@ class Episodes:
         rewards = np.zeros(played.shape)
         actions[played], rewards[played] = self.actions, self.rewards
         return actions, rewards
+
+    def load(self) -> Episodes:
+        """The log itself: it is in memory already, unlike a packed one."""
+        return self
 
     def with_arms(self, n_arms: int) -> Episodes:
         """The same episodes with more arms; the new arms were never played."""

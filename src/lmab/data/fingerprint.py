@@ -9,6 +9,7 @@ import numpy as np
 from .._shapes import Array, Float, Integer, Shaped
 from .episodes import Episodes
 from .ingest import step_numbers
+from .mixing import mixed
 from .packed import Packed
 
 _SESSIONS = 1 << 16  # looked at together
@@ -92,11 +93,3 @@ def _checksum(episodes: Episodes, offsets: Integer[Array, "K1"]) -> int:
     steps = slice(int(offsets[0]), int(offsets[-1]))
     words = _words(step_numbers(offsets - offsets[0]), episodes.actions[steps], episodes.rewards[steps])
     return int(mixed(np.add.reduceat(words, offsets[:-1] - offsets[0])).sum())
-
-
-def mixed(words: Shaped[Array, "*n"]) -> Shaped[Array, "*n"]:
-    """Each word of 64 bits, mixed so that every bit depends on all bits (the mixer of SplitMix64)."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +53,11 @@ class Options:
         check_fields(self, {"missing": OneOf(MISSING), "at_most": optional(COUNT)})
 
     @property
+    def plain(self) -> bool:
+        """Whether every row is a step that is kept."""
+        return self.missing == "error" and self.at_most is None
+
+    @property
     def pause(self) -> Gap | None:
         """The gap, read."""
         return None if self.gap is None else gap_of(self.gap)
@@ -86,10 +91,27 @@ def read(paths: Paths, columns: Columns, options: Options) -> list[Log]:
     number their sessions from 0.
     """
     files = logfiles.listed(paths)
-    notes = [None if options.gap is not None else logfiles.note_of(path, columns) for path in files]
-    if any(note is None for note in notes):
+    notes = notes_of(files, columns, options)
+    if notes is None:
         return [_read(files, columns, options, None)]
     return [_read([path], columns, options, note) for path, note in zip(files, notes, strict=True)]
+
+
+def notes_of(files: Sequence[Path], columns: Columns, options: Options) -> list[logfiles.Note] | None:
+    """The notes of our own files; None where not all files are."""
+    notes = [None if options.gap is not None else logfiles.note_of(path, columns) for path in files]
+    return None if any(note is None for note in notes) else [note for note in notes if note is not None]
+
+
+def known_labels(notes: Sequence[logfiles.Note] | None, options: Options) -> tuple[Labels | None, int]:
+    """The table of labels that is known before a log is read, and the least number of arms."""
+    if notes is None:
+        return options.arm_labels, 0
+    least = max(note.n_arms for note in notes)
+    labels = notes[0].arm_labels
+    for note in notes[1:]:
+        labels = merged_labels(labels, note.arm_labels)
+    return options.arm_labels or labels, least
 
 
 def _read(files: list[Path], columns: Columns, options: Options, note: logfiles.Note | None) -> Log:
@@ -124,9 +146,13 @@ def parse(
     if order is not None:
         actions, rewards = actions[order], rewards[order]
         propensities = None if propensities is None else propensities[order]
-    log = Log(actions, rewards, offsets, size, propensities, labels)
+    return finished(Log(actions, rewards, offsets, size, propensities, labels), columns, options)
+
+
+def finished(log: Log, columns: Columns, options: Options) -> Log:
+    """The log as the options want it: with the first steps of sessions, and without missing rewards."""
     if options.at_most is not None:
-        log = _kept(log, step_numbers(offsets) < options.at_most)
+        log = _kept(log, step_numbers(log.offsets) < options.at_most)
     return log if options.missing == "error" else _without_missing(log, columns, options.missing)
 
 
@@ -179,7 +205,11 @@ def _sessions(
 
 
 def _tell_ties(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"], name: str | None) -> None:
-    ties = int(((keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])).sum())
+    tell_ties(int(((keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])).sum()), name)
+
+
+def tell_ties(ties: int, name: str | None) -> None:
+    """Warn of rows with the same step, where there are some."""
     if ties:
         _tell(ties_words(ties, name))
 

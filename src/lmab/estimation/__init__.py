@@ -4,6 +4,7 @@ from .check import Calibration as Calibration
 from .check import Check as Check
 from .check import Gain as Gain
 from .coordinates import contrasts as contrasts
+from .dask_cluster import connected as connected
 from .em import EM as EM
 from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument
 from ..estimation import EM, Estimate, Schedule, draw_models
 from ..model import LatentBandit
@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 def certify(
     estimate: Estimate,
     plan: Plan,
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
@@ -69,7 +69,7 @@ def certify(
     episodes = estimate.episodes
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
-    plays = np.bincount(episodes.actions, minlength=estimate.bandit.n_arms)
+    plays = episodes.plays
     replanner = Replanner(estimate.bandit, plan, plays > 0)
     if replanner.exact:
         _check_bounds(plan, replanner.own)

@@ -10,7 +10,7 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
 from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
 from ..model import LatentBandit, arm_label, belief
@@ -26,7 +26,7 @@ _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known 
 
 
 def check(
-    episodes: Episodes | Observations | Estimate, *, n_contexts: int, rewards: str | None = None, rng: Rng
+    episodes: Episodes | Packed | Observations | Estimate, *, n_contexts: int, rewards: str | None = None, rng: Rng
 ) -> Check:
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
 
@@ -57,7 +57,9 @@ def check(
     )  # fmt: skip
 
 
-def _observed(episodes: Episodes | Observations, rewards: str | None, rng: np.random.Generator) -> Observations:
+def _observed(
+    episodes: Episodes | Packed | Observations, rewards: str | None, rng: np.random.Generator
+) -> Observations:
     """The log, or some of its sessions where it is large, encoded."""
     if not isinstance(episodes, Observations):
         require_log("episodes", episodes)
@@ -161,13 +163,12 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     """The identifiability note of an estimate."""
     rng = check_rng(rng, "a large log is sampled")
     episodes, bandit = estimate.episodes, estimate.bandit
-    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
-    rare = np.flatnonzero(plays * bandit.weights.min() < _PLAYS)
+    rare = np.flatnonzero(episodes.plays * bandit.weights.min() < _PLAYS)
     rank, core = _core(episodes, bandit.rewards.family, rng)
     return Identifiability(
         n_contexts=bandit.n_contexts,
         horizon=episodes.horizon,
-        long_enough=float((episodes.lengths >= 2 * bandit.n_contexts - 1).mean()),
+        long_enough=episodes.share_of_length(2 * bandit.n_contexts - 1),
         rank=rank,
         starts=str(estimate.starts),
         rare_arms=tuple(rare.tolist()),
@@ -177,11 +178,11 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     )
 
 
-def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
+def _core(episodes: Episodes | Packed, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
     try:
         sample = _sample(len(episodes), rng)
-        seen = episodes if sample is None else episodes[sample]
+        seen = episodes.load() if sample is None else episodes[sample]
         space = subspace(seen, rewards=family)
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
@@ -190,4 +191,4 @@ def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[in
 
 def _sample(n_episodes: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
     """Some of the sessions of a large log; None: all."""
-    return None if n_episodes <= _SESSIONS else np.sort(rng.permutation(n_episodes)[:_SESSIONS])
+    return None if n_episodes <= _SESSIONS else np.sort(sample_rows(n_episodes, _SESSIONS, rng))

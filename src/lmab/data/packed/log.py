@@ -14,8 +14,13 @@ from ..._shapes import Array, Float, Integer
 from ...checks import check_count
 from ...errors import InvalidArgument
 from ..episodes import Episodes
-from .manifest import Manifest, check_files, read_cells, read_manifest
+from .manifest import MANIFEST, Manifest, check_files, read_cells, read_manifest
 from .partitions import CODES, PROPENSITIES, REWARDS, Partitions
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is the folder of a packed log."""
+    return (Path(path) / MANIFEST).is_file()
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +47,7 @@ class Packed:
     folder: str | os.PathLike[str]
     verify: bool = True
     manifest: Manifest = field(init=False, repr=False)
+    travels = True  # a pickle of it is small, and finds the files wherever they are seen
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -130,19 +136,8 @@ class Packed:
         return self._picked(rows)
 
     def _picked(self, rows: Integer[Array, "n"]) -> Episodes:
-        """Partition by partition, so that no more than one partition is looked at together."""
         wanted, back = np.unique(rows, return_inverse=True)
-        sessions, found = self.partitions.sessions, []
-        for low, high in zip(sessions[:-1].tolist(), sessions[1:].tolist(), strict=True):
-            here = wanted[np.searchsorted(wanted, low) : np.searchsorted(wanted, high)] - low
-            if len(here):
-                offsets, *columns = self.partitions.part(low, high, *self._columns)
-                lengths = np.diff(offsets)[here]
-                starts = np.cumsum(lengths) - lengths
-                steps = np.arange(lengths.sum()) + np.repeat(offsets[here] - starts, lengths)
-                found.append((lengths, *(column[steps] for column in columns)))
-        lengths, *columns = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
-        log = self._episodes(np.concatenate([[0], np.cumsum(lengths)]), *columns)
+        log = self._episodes(*self.partitions.pick(wanted, *self._columns))
         return log if np.array_equal(back, np.arange(len(wanted))) else log[back]
 
     def _between(self, low: int, high: int) -> Episodes:

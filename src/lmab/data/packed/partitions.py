@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,20 @@ class Partitions:
         offsets = np.zeros(high - low + 1, np.int64)
         np.cumsum(_joined(lengths), dtype=np.int64, out=offsets[1:])
         return offsets, *(_joined(list(pieces)) for pieces in zip(*found, strict=True))
+
+    def pick(self, rows: Integer[Array, "n"], *columns: str) -> tuple[Shaped[Array, "..."], ...]:
+        """Offsets and columns as of `part`, of the sessions `rows`, which rise; one partition after the other."""
+        found = []
+        for low, high in pairwise(self.sessions.tolist()):
+            here = rows[np.searchsorted(rows, low) : np.searchsorted(rows, high)] - low
+            if len(here):
+                offsets, *own = self.part(low, high, *columns)
+                lengths = np.diff(offsets)[here]
+                starts = np.cumsum(lengths) - lengths
+                steps = np.arange(lengths.sum()) + np.repeat(offsets[here] - starts, lengths)
+                found.append((lengths, *(column[steps] for column in own)))
+        lengths, *picked = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
+        return np.concatenate([[0], np.cumsum(lengths)]), *picked
 
     def _map(self, number: int, column: str) -> Shaped[Array, "..."]:
         """One file, mapped into memory."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ..._shapes import Array, Bool, Integer, Shaped
-from .rows import Change, Rows
+from ..rows import Rows, beginnings
 from .work import State, Work
 
 PARTITION = 1 << 24  # steps of a partition
@@ -39,7 +39,8 @@ class Stream:
     _size: int = 0
 
     def add(self, rows: Rows) -> None:
-        fresh, tied = self._beginnings(rows)
+        fresh, tied, row = beginnings(rows, tuple(self.state.last) or None)
+        self.state.last = list(row)
         self._fresh.append(fresh)
         self._tied.append(tied)
         self._rows.append(rows)
@@ -55,25 +56,6 @@ class Stream:
             fresh = np.concatenate(self._fresh)
             self._emit(fresh, len(fresh))
 
-    def _beginnings(self, rows: Rows) -> tuple[Bool[Array, "n"], Bool[Array, "n"]]:
-        """Which rows begin a session, and which have the step of the row before; rows that are out of order raise."""
-        ids, steps, state = rows.ids, rows.steps, self.state
-        fresh = np.ones(len(ids), bool)
-        np.not_equal(ids[1:], ids[:-1], out=fresh[1:])
-        wrong = bool((ids[1:] < ids[:-1]).any())
-        if state.last and rows.file == state.last[2]:
-            fresh[0] = ids[0] != state.last[0]
-            wrong |= bool(ids[0] < state.last[0])
-        tied = np.zeros(len(ids), bool)
-        if steps is not None:
-            before = np.concatenate([[state.last[1] if state.last else 0], steps[:-1]])
-            wrong |= bool(((steps < before) & ~fresh).any())
-            tied = (steps == before) & ~fresh
-        if wrong:
-            raise Change(split=True)
-        state.last = [ids[-1].item(), None if steps is None else steps[-1].item(), rows.file]
-        return fresh, tied
-
     def _emit(self, fresh: Bool[Array, "n"], end: int) -> None:
         """Write the first `end` rows as a unit; the others wait for their session's end."""
         kept = [self._tail(end)] if end < len(fresh) else []
@@ -82,7 +64,7 @@ class Stream:
         starts = np.append(np.flatnonzero(fresh[:end]), end)
         self._write(unit, name, "lengths", np.diff(starts), narrow=True)
         self._write(unit, name, "arms", self._column("arms", end), narrow=True)
-        self._write(unit, name, "rewards", self._column("rewards", end))
+        self._write(unit, name, "rewards", self._column("rewards", end), narrow=self.state.way.listed)
         if self._rows[0].propensities is not None:
             self._write(unit, name, "propensities", self._column("propensities", end))
         self.state.units.append(unit)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 from .. import log_files
+from ..arm_numbers import arm_numbers, by_place
 from ..columns import Labels
 from ..episodes import Episodes
 from ..ingest import Options, missing_words, ties_words
@@ -21,10 +22,9 @@ from ..log_files import Paths
 from ..naming import Columns
 from ..packed.log import Packed
 from ..packed.manifest import CELLS, MANIFEST, Entry, Manifest, read_manifest, tallied
+from ..rows import Change
 from .gathering import Gatherer, Split, Stream
-from .labels import arm_numbers
-from .rows import Change
-from .sealing import Tables, read_unit, seal
+from .sealing import Tables, read_unit, remove_unit, seal
 from .sources import Files, Sessions, Source
 from .work import WORK, State, Work, replace_text, writing
 
@@ -132,9 +132,7 @@ def _tables(source: Source, state: State, options: Options, columns: Columns) ->
     labels, least = source.labels()
     seen: Any = state.known.arms
     arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["action"]), untyped=source.untyped)
-    if state.way.small_arms:  # places are the arms' own numbers
-        numbers, arms = arms, np.zeros(max(seen) + 1, np.int64)
-        arms[seen] = numbers
+    arms = by_place(seen, arms) if state.way.small_arms else arms
     labels = source.named(labels)
     if not state.way.listed:
         return Tables(arms, n_arms, None, np.empty(0, np.int64)), labels
@@ -153,6 +151,8 @@ def _sealed(source: Source, work: Work, state: State, options: Options, columns:
             unit = read_unit(work.folder, state, number, options)
             state.sealed.append(seal(work.target, f"{number:05d}", unit, tables, options))
             work.save(state)
+            if options.plain:  # nothing can be left out, so no unit is needed twice
+                remove_unit(work.folder, state, number)
         written = [one for one in state.sealed if one["entry"] is not None]
         if not written:
             raise InvalidData(f"column {columns['reward']!r} must hold a reward that can be used, got none")

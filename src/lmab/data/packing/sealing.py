@@ -16,9 +16,9 @@ from ..fingerprint import word_sums
 from ..ingest import Options, dropped, step_numbers
 from ..packed.manifest import Entry
 from ..packed.partitions import CODES, LENGTHS, PROPENSITIES, REWARDS
+from ..rows import MISSING
 from ..sessions import breaks, unit_of
 from .gathering import bucket
-from .rows import MISSING
 from .work import WORK, State
 
 
@@ -103,13 +103,24 @@ def _seconds(state: State, options: Options) -> float:
     return unit_of(np.array([state.known.latest]), options.pause)[0]
 
 
+def remove_unit(folder: Path, state: State, number: int) -> None:
+    """Give the space of a unit back."""
+    names = [bucket(folder, number)]
+    if not state.way.split:
+        names = [folder / f"{number:05d}.{name}" for name in state.units[number]]
+    for path in names:
+        path.unlink(missing_ok=True)
+
+
 def seal(target: Path, name: str, unit: Unit, tables: Tables, options: Options) -> dict[str, Any]:
     """Write the partition, and say what it holds."""
     if options.at_most is not None and len(unit.lengths):
         offsets = np.concatenate([[0], np.cumsum(unit.lengths)])
         unit.keep(step_numbers(offsets) < options.at_most)
-    missing = unit.rewards == MISSING if tables.values is not None else np.isnan(unit.rewards)
-    n_missing = int(missing.sum()) if options.missing != "error" else 0
+    missing, n_missing = np.zeros(0, bool), 0
+    if options.missing != "error":
+        missing = unit.rewards == MISSING if tables.values is not None else np.isnan(unit.rewards)
+        n_missing = int(missing.sum())
     before = len(unit.arms)
     if n_missing and options.missing == "zero":
         unit.rewards = np.where(missing, _place_of_zero(tables), unit.rewards)

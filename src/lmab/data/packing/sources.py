@@ -15,10 +15,10 @@ from ...errors import InvalidArgument
 from .. import log_files
 from ..columns import Labels
 from ..episodes import Episodes
-from ..ingest import Options, merged_labels
+from ..ingest import Options, known_labels, notes_of
 from ..naming import Columns
+from ..rows import Rows, read_rows
 from . import gathering
-from .rows import Rows, read_rows
 from .work import State
 
 _TEXT_ROW = 16  # bytes of a row of text, about
@@ -30,8 +30,7 @@ class Files:
 
     def __init__(self, files: list[Path], columns: Columns, options: Options) -> None:
         self.files, self.columns, self.options = files, columns, options
-        notes = [None if options.gap is not None else log_files.note_of(path, columns) for path in files]
-        self.notes = None if any(note is None for note in notes) else [note for note in notes if note is not None]
+        self.notes = notes_of(files, columns, options)
         self.untyped = any(log_files.is_text(path) for path in files)
 
         self.by_events = options.gap is not None
@@ -67,13 +66,7 @@ class Files:
 
     def labels(self) -> tuple[Labels | None, int]:
         """The table of labels that is known, and the least number of arms."""
-        if self.notes is None or self.options.arm_labels is not None:
-            return self.options.arm_labels, 0
-        tables = [(note.arm_labels, note.n_arms) for note in self.notes]
-        labels, n_arms = tables[0]
-        for other, more in tables[1:]:
-            labels, n_arms = merged_labels(labels, other), max(n_arms, more)
-        return labels, n_arms
+        return known_labels(self.notes, self.options)
 
 
 class Sessions:

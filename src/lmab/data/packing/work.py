@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidFile, first_line
-from .rows import Dictionaries, Way
+from ..rows import Dictionaries, Way
 
 WORK = ".packing"
 _STATE = "state.json"

@@ -1,4 +1,4 @@
-"""Rows of a log while it is packed: ids, arms and rewards of a batch as numbers of dictionaries that grow."""
+"""Rows of a log, batch by batch: ids, arms and rewards of a batch as numbers of dictionaries that grow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..._shapes import Array, Bool, Float, Integer, Shaped
-from ...errors import InvalidData, LmabError
-from .. import log_files
-from ..columns import Column
-from ..fingerprint import mixed
-from ..ingest import Options
-from ..naming import Columns
+from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..errors import InvalidData, LmabError
+from . import log_files
+from .columns import Column
+from .ingest import Options
+from .mixing import mixed
+from .naming import Columns
 
 MISSING = 0xFFFF  # the place of a reward that is missing
 MAX_VALUES = 4096  # distinct rewards that are still listed; more are kept as numbers
@@ -25,7 +25,7 @@ _FEW = 6  # values that are compared one by one
 
 
 class Change(LmabError):
-    """What was assumed about the log does not hold, and packing must begin again with another `Way`; stays inside."""
+    """What was assumed about the log does not hold, and packing begins again with another `Way`; never seen outside."""
 
     def __init__(self, **changes: Any) -> None:
         super().__init__(str(changes))
@@ -131,6 +131,31 @@ class Dictionaries:
         order = np.argsort(values)
         index = order[np.minimum(np.searchsorted(values, rewards, sorter=order), len(values) - 1)]
         return index.astype(np.uint16), values[index] == rewards
+
+
+Last = tuple[Any, Any, int]  # id, step and file of a row
+
+
+def beginnings(rows: Rows, last: Last | None) -> tuple[Bool[Array, "n"], Bool[Array, "n"], Last]:
+    """Which rows begin a session, and which have the step of the row before; and the last row.
+
+    `last` is the row before. Rows that are not sorted by session, and within it by step, raise `Change`.
+    """
+    ids, steps = rows.ids, rows.steps
+    fresh = np.ones(len(ids), bool)
+    np.not_equal(ids[1:], ids[:-1], out=fresh[1:])
+    wrong = bool((ids[1:] < ids[:-1]).any())
+    if last is not None and rows.file == last[2]:
+        fresh[0] = ids[0] != last[0]
+        wrong |= bool(ids[0] < last[0])
+    tied = np.zeros(len(ids), bool)
+    if steps is not None:
+        before = np.concatenate([[last[1] if last is not None else 0], steps[:-1]])
+        wrong |= bool(((steps < before) & ~fresh).any())
+        tied = (steps == before) & ~fresh
+    if wrong:
+        raise Change(split=True)
+    return fresh, tied, (ids[-1].item(), None if steps is None else steps[-1].item(), rows.file)
 
 
 def read_rows(

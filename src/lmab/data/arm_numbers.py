@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..._shapes import Array, Integer
-from ...errors import InvalidData
-from ..columns import Labels, is_plain, some
+from .._shapes import Array, Integer
+from ..errors import InvalidData
+from .columns import Labels, is_plain, some
 
 
 def arm_numbers(
@@ -43,6 +43,13 @@ def arm_numbers(
             f"column {name!r} names an unknown arm, {unknown[0]!r}; {len(known)} are known: {some(known)}"
         )
     return np.array([place[label] for label in found]), len(known), known
+
+
+def by_place(seen: Sequence[int], numbers: Integer[Array, "a"]) -> Integer[Array, "b"]:
+    """The number of each arm, where arms that are small integers stand at their own places."""
+    table = np.zeros(max(seen) + 1, np.int64)
+    table[np.asarray(seen)] = numbers
+    return table
 
 
 def _as_integers(texts: list[str | int]) -> list[str | int]:
