@@ -17,7 +17,7 @@ from ..data import Episodes, Fingerprint
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
-from .check import Calibration, Check, Gain
+from .check import Calibration, Check, Gain, Replay
 from .encoding import observe
 from .factors import Factors
 from .information import Information
@@ -247,7 +247,10 @@ class Estimate:
 
 _PARTS: records.Makers = {
     "bandit": LatentBandit.from_record,
-    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior, Factors)},
+    **{
+        part.__name__: part
+        for part in (Starts, Curve, Bins, Check, Gain, Calibration, Replay, Fingerprint, Prior, Factors)
+    },
 }
 
 

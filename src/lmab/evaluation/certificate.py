@@ -12,7 +12,7 @@ from .._notebook import card, percent
 from .._shapes import Array, Float
 from .._words import count
 from ..errors import InvalidFile
-from ..estimation import Calibration, Check, Gain
+from ..estimation import Calibration, Check, Gain, Replay
 from ..planning import Plan
 from .verdict import Verdict
 
@@ -152,7 +152,7 @@ class Certificate:
     def from_record(cls, record: files.Record) -> Certificate:
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
-        return records.decode(record, cls, {part.__name__: part for part in (Check, Gain, Calibration)})
+        return records.decode(record, cls, {part.__name__: part for part in (Check, Gain, Replay, Calibration)})
 
     def __str__(self) -> str:
         return self.sentence
