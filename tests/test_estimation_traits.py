@@ -316,3 +316,15 @@ def test_traits_know_their_own_number():
     data = observe(answers(LSAT6))
     assert traits.identified(data, 3) == 3
     assert traits.identified(data, 8) == 5
+
+
+def test_equal_loadings_are_raschs_model():
+    """With one factor that all questions load alike on; the law of the loadings leaves them a hundredth of a logit."""
+    rasch = lmab.Traits(n_factors=1, n_points=21, equal_loadings=True)
+    found = lmab.estimate(answers(LSAT6), method=rasch, rng=0)
+    assert np.ptp(found.factors.loadings) < 0.02
+    # Rizopoulos (2006), ltm: log-likelihood -2466.938, discrimination .7551
+    np.testing.assert_allclose(found.factors.loadings, 0.7551, atol=0.02)
+    assert found.log_likelihood == pytest.approx(-2466.938, abs=0.3)
+    with pytest.raises(InvalidArgument, match="prior must be 'learned' with equal_loadings, got None"):
+        lmab.Traits(equal_loadings=True, prior=None)

@@ -16,7 +16,11 @@ _SENTENCES = (
         re.compile(r"stopped by max_iterations after (\d+) maps, before convergence: raise it"),
         r"stopped after \1 iterations, before convergence: try fewer types or more sessions",
     ),
-    (re.compile(r"\bafter (\d+) maps\b"), r"after \1 iterations"),
+    (
+        re.compile(r"stopped by max_iterations after (\d+) rounds: raise it"),
+        r"stopped after \1 iterations, before convergence: try fewer factors or more sessions",
+    ),
+    (re.compile(r"\bafter (\d+) (?:maps|rounds)\b"), r"after \1 iterations"),
 )
 _WORDS = (("episode", "session"), ("context", "type"))
 _QUOTED = re.compile(r"('[^']*'|\"[^\"]*\"|`[^`]*`)")

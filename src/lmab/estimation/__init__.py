@@ -3,6 +3,7 @@
 from .check import Calibration as Calibration
 from .check import Check as Check
 from .check import Gain as Gain
+from .check import Replay as Replay
 from .coordinates import contrasts as contrasts
 from .dask_cluster import connected as connected
 from .em import EM as EM
@@ -27,4 +28,5 @@ from .result import Estimate as Estimate
 from .result import Starts as Starts
 from .sweeping import sweep as sweep
 from .tensor_decomposition import TensorDecomposition as TensorDecomposition
+from .traits import GENEROSITY as GENEROSITY
 from .traits import Traits as Traits

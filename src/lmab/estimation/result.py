@@ -17,7 +17,7 @@ from ..data import Episodes, Fingerprint, Packed
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
-from .check import Calibration, Check, Gain
+from .check import Calibration, Check, Gain, Replay
 from .encoding import observe
 from .factors import Factors
 from .information import Information
@@ -25,6 +25,7 @@ from .observations import Observations
 from .passes import Threads
 from .prior import START, Prior
 from .standard_errors import StandardErrors, standard_errors
+from .traits_information import traits_information
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +215,8 @@ class Estimate:
         """The observed information about the bandit, including that of the prior (Louis' identity)."""
         there = self if episodes is None else self.with_log(episodes)
         with Threads() as passes:
+            if self.factors is not None:
+                return traits_information(there.require_log(), self.factors, self.bandit, passes)
             return there.require_log().information(self.bandit, there.arm_prior, passes)
 
     def standard_errors(self, episodes: Episodes | Packed | None = None) -> StandardErrors:
@@ -222,7 +225,8 @@ class Estimate:
         An estimate from a file needs the `episodes` that were fitted.
 
         The errors hold for large logs and for the fitted number of contexts; they do not include the choice of this
-        number. For a fit with `rank` they are computed without this constraint and so are rather too large.
+        number. Weights of traits are given and have none. For a fit with `rank` they are computed without this
+        constraint and so are rather too large.
 
         Examples:
             >>> import numpy as np, lmab
@@ -247,7 +251,10 @@ class Estimate:
 
 _PARTS: records.Makers = {
     "bandit": LatentBandit.from_record,
-    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior, Factors)},
+    **{
+        part.__name__: part
+        for part in (Starts, Curve, Bins, Check, Gain, Calibration, Replay, Fingerprint, Prior, Factors)
+    },
 }
 
 

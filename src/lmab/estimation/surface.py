@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Bool, Float
+from .._shapes import Array, Bool, Float, Integer
 from ..model import LatentBandit
 from .points import Points
 
@@ -77,6 +77,16 @@ class Surface(ABC):
         self, statistics: Float[Array, "Q P"], parameters: Float[Array, "A p"], scale: float, points: Points
     ) -> tuple[Float[Array, "A p"], Float[Array, "A p p"]]:
         """Gradient, and minus the second derivatives, of each arm's expected log-likelihood."""
+
+    @abstractmethod
+    def scores(
+        self, actions: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+    ) -> Float[Array, "S p K"]:
+        """Gradient of the log-likelihood of every step in the parameters of its arm, at every point."""
+
+    @abstractmethod
+    def mean_slopes(self, parameters: Float[Array, "A p"], points: Points) -> Float[Array, "K A p"]:
+        """Derivatives of the mean rewards at every point in the parameters of each arm."""
 
     @abstractmethod
     def best_scale(

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._words import listing
 from ..checks import COUNT, NOT_NEGATIVE, OneOf, check_fields, optional
+from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..status import Status
 from .factors import Factors
@@ -23,7 +24,7 @@ from .traits_rounds import NO_PRECISION, Plain, Task, first_arms, learned_round
 
 _COARSE, _FINE, _SETTLE = 35, 12, 8  # rounds on a quarter of the points, on all, and on all without expansion
 _WARM = 3  # rounds before the law of arms is first learned
-_PILOT = 50_000  # sessions of a larger log that the rounds on few points are made with
+_PILOT = 25_000  # sessions of a larger log that the rounds on few points are made with
 _CLOSER, _CHEAP = 3e-4, 10_000  # without a prior climbs are accelerated, and judged more strictly on small logs
 _SAMPLE = 2000  # sessions on which the points are doubled
 
@@ -51,6 +52,8 @@ class Traits(Estimator):
             without a prior, where rounds are accelerated.
         max_iterations: most rounds.
         threads: None uses all cores; the result is the same to the bit for any number.
+        equal_loadings: all arms load alike on each factor: sessions differ in generosity alone, which changes nobody's
+            best arm (with one factor and questions as arms, Rasch's model). Only under the learned prior.
 
     Examples:
         >>> import numpy as np, lmab
@@ -69,11 +72,14 @@ class Traits(Estimator):
     tolerance: float = 3e-5
     max_iterations: int = 500
     threads: int | None = None
+    equal_loadings: bool = False
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("n_factors", "n_points", "max_iterations"), COUNT)
         prior = optional(OneOf((LEARNED,)))
         check_fields(self, {**counts, "threads": optional(COUNT), "tolerance": NOT_NEGATIVE, "prior": prior})
+        if self.equal_loadings and self.prior != LEARNED:
+            raise InvalidArgument(f"prior must be 'learned' with equal_loadings, got {self.prior!r}")
 
     @property
     def own_number(self) -> bool:
@@ -101,8 +107,9 @@ class Traits(Estimator):
         for number in range(self.max_iterations):
             coarse, settled = number < _COARSE, number >= _COARSE + _FINE
             arms, objective = learned_round(
-                pilot if coarse else task, arms, few if coarse else points, expand=not settled, learn=number >= _WARM
-            )
+                pilot if coarse else task, arms, few if coarse else points, expand=not settled, learn=number >= _WARM,
+                equal=self.equal_loadings,
+            )  # fmt: skip
             trace += [] if coarse else [objective]
             if request.progress(Progress("traits", number + 1, self.max_iterations, objective)):
                 status = Status.INTERRUPTED
@@ -156,6 +163,9 @@ class Traits(Estimator):
         some = data.subset(np.arange(min(len(data.episodes), _SAMPLE)))
         finer = data.surface.averaged(arms, Points.of(points.n_factors, 2 * self.n_points))
         return (some.log_likelihood(finer) - some.log_likelihood(bandit)) / len(some.episodes)
+
+
+GENEROSITY = Traits(n_factors=1, n_points=32, equal_loadings=True)  # sessions that like all arms more or less
 
 
 @dataclass(frozen=True, eq=False)

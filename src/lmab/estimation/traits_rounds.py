@@ -58,11 +58,13 @@ def first_arms(data: Observations, n_factors: int) -> Arms:
     return Arms(parameters, np.zeros((n_arms, p, p)), parameters.mean(axis=0), variance, surface.scale())
 
 
-def learned_round(task: Task, arms: Arms, points: Points, *, expand: bool, learn: bool) -> tuple[Arms, float]:
+def learned_round(
+    task: Task, arms: Arms, points: Points, *, expand: bool, learn: bool, equal: bool = False
+) -> tuple[Arms, float]:
     """One round under the learned prior; the objective is that of the arms as they were given.
 
     `expand` moves how sessions spread over the points into the loadings, which speeds EM up; `learn` takes the law of
-    arms from the arms.
+    arms from the arms; `equal` keeps their loadings alike.
     """
     surface = task.surface
     statistics, log_likelihood = task.expectation(arms, points)
@@ -76,7 +78,9 @@ def learned_round(task: Task, arms: Arms, points: Points, *, expand: bool, learn
     arms = regressed(surface, statistics, arms, points, _STEPS)
     if expand:
         arms = _expanded(surface, statistics[0, : len(points)], arms, points)
-    return _law_learned(surface, arms) if learn else arms, objective
+    if learn:
+        arms = _law_learned(surface, arms)
+    return _alike(surface, arms) if equal else arms, objective
 
 
 def regressed(surface: Surface, statistics: Float[Array, "Q P"], arms: Arms, points: Points, steps: int) -> Arms:
@@ -125,6 +129,13 @@ def _law_learned(surface: Surface, arms: Arms) -> Arms:
     spread = ((arms.parameters[known] - centre) ** 2).mean(axis=0)
     variance = spread + np.einsum("ajj->j", arms.covariance[known]) / known.sum()
     return replace(arms, centre=centre, variance=variance.clip(_LEAST_VARIANCE * surface.unit**2))
+
+
+def _alike(surface: Surface, arms: Arms) -> Arms:
+    """The law without room for the loadings of single arms."""
+    variance = arms.variance.copy()
+    variance[surface.n_intercepts :] = _LEAST_VARIANCE * surface.unit**2
+    return replace(arms, variance=variance)
 
 
 @dataclass(frozen=True, eq=False)

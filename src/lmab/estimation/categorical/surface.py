@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._shapes import Array, Bool, Float
-from ...model import Categorical, LatentBandit
+from ..._shapes import Array, Bool, Float, Integer
+from ...model import Categorical, LatentBandit, index_among
 from ..arrays import padded
 from ..points import Points
 from ..surface import Arms, Surface, blocks
@@ -124,6 +124,23 @@ class CategoricalSurface(Surface):
         across = (expected * (steps[:, None] - mean[:, None]))[:, 1:] @ places
         information[:, :q, q:], information[:, q:, :q] = across, across.swapaxes(1, 2)
         information[:, q:, q:] = (spread @ squares).reshape(len(spread), d, d)
+
+    def scores(
+        self, actions: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+    ) -> Float[Array, "S p K"]:
+        chances = _softmax(self._logits(arms.parameters, points))
+        seen = np.eye(len(self._places))[index_among(self.log.values, rewards)]
+        rest = seen[:, :, None] - chances[actions]
+        along = np.einsum("z,szk->sk", self._places, rest)
+        return np.concatenate([rest[:, 1:], along[:, None] * points.places.T], axis=1)
+
+    def mean_slopes(self, parameters: Float[Array, "A p"], points: Points) -> Float[Array, "K A p"]:
+        chances = _softmax(self._logits(parameters, points))
+        values, mean = self.log.values, np.einsum("z,azk->ak", self.log.values, chances)
+        each = chances * (values[:, None] - mean[:, None])  # of the logits
+        along = np.einsum("z,azk->ak", self._places, each)
+        slopes = np.concatenate([each[:, 1:], along[:, None] * points.places.T], axis=1)
+        return np.moveaxis(slopes, 2, 0)
 
     def best_scale(
         self, statistics: Float[Array, "Q P"], parameters: Float[Array, "A p"], scale: float, points: Points

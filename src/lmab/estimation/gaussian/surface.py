@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._shapes import Array, Bool, Float
+from ..._shapes import Array, Bool, Float, Integer
 from ...model import LatentBandit
 from ..arrays import padded
 from ..points import Points
@@ -83,6 +83,17 @@ class GaussianSurface(Surface):
         gradient = (sums - plays * self._means(parameters, points)) @ rows
         information = (plays @ np.einsum("ki,kj->kij", rows, rows).reshape(len(rows), -1)).reshape(n_arms, p, p)
         return gradient / scale**2, information / scale**2
+
+    def scores(
+        self, actions: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+    ) -> Float[Array, "S p K"]:
+        rest = (rewards - self.log.centres[actions])[:, None] - self._means(arms.parameters, points)[actions]
+        rows = np.column_stack([np.ones(len(points)), points.places])
+        return rest[:, None] * rows.T / arms.scale**2
+
+    def mean_slopes(self, parameters: Float[Array, "A p"], points: Points) -> Float[Array, "K A p"]:
+        rows = np.column_stack([np.ones(len(points)), points.places])
+        return np.repeat(rows[:, None], len(parameters), axis=1)
 
     def best_scale(
         self, statistics: Float[Array, "Q P"], parameters: Float[Array, "A p"], scale: float, points: Points
