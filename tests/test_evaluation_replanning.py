@@ -43,3 +43,17 @@ def test_a_model_that_turns_the_arms_round_is_replanned_for():
     assert found.value[0] == pytest.approx(0.4)  # the plan goes on with arm 0
     assert found.optimum[0] == pytest.approx(0.8)
     assert found.transferred[0] == pytest.approx(0.4)  # arm 3 on the estimate
+
+
+def test_of_many_arms_the_best_of_every_type_and_those_that_tell_most_are_planned_with(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], rng.uniform(0.05, 0.95, (2, 250)))
+    plan = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(0))
+    replanner = Replanner(bandit, plan, np.ones(250, bool))
+    found = set(replanner._useful(bandit.weights, bandit.means).tolist())
+    average = bandit.weights @ bandit.means
+    telling = bandit.weights @ bandit.means**2 - average**2
+    best = {int(arm) for score in (*bandit.means, average, telling) for arm in np.argsort(-score)[: 24 + 3]}
+    assert found == best | set(replanner._branches.arms.tolist())
+    few = lmab.LatentBandit.bernoulli([0.3, 0.7], bandit.means[:, :200])
+    fewer = Replanner(few, lmab.plan(few, horizon=3, method=lmab.Lookahead(0)), np.ones(200, bool))
+    assert len(fewer._useful(few.weights, few.means)) == 200  # not many yet

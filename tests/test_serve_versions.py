@@ -9,7 +9,7 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 import lmab
 from lmab.model import Categorical
 from lmab.serve import Defaults
-from lmab.serve.versions import Seats, Version, read_version, uniform_version
+from lmab.serve.versions import Seats, Version, _pick, read_version, uniform_version
 
 COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
 OPEN = [(label, True) for label in LABELS]
@@ -94,3 +94,8 @@ def test_the_version_without_a_policy_is_what_the_defaults_say():
     assert (version.name, version.horizon, version.repeats, version.floor) == ("uniform", 5, False, 1.0)
     assert (version.accepts(2.0), version.accepts(1.0)) == (True, False)
     assert uniform_version(Defaults(5, values=None)).accepts(0.1)
+
+
+def test_an_arm_without_a_floor_is_never_explored():
+    for draw in (0.0, 0.5, 1.0 - 2**-53, 1.0):  # the ends of the range, too
+        assert _pick([5, 6, 7], [0.0, 0.2, 0.0], draw) == 6
