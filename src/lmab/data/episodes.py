@@ -345,6 +345,19 @@ class Episodes:
         actions[played], rewards[played] = self.actions, self.rewards
         return actions, rewards
 
+    @property
+    def some_rewards(self) -> Float[Array, "S"]:
+        """Rewards among which each reward of the log is: all of them."""
+        return self.rewards
+
+    def chunks(self, n_sessions: int) -> Iterator[Episodes]:
+        """The log in pieces of so many sessions; a small log is one piece, itself."""
+        if len(self) <= n_sessions:
+            yield self
+            return
+        for low in range(0, len(self), n_sessions):
+            yield self[low : low + n_sessions]
+
     def load(self) -> Episodes:
         """The log itself: it is in memory already, unlike a packed one."""
         return self
