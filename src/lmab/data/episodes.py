@@ -54,7 +54,7 @@ class Episodes:
         n_steps = len(self.actions)
         if len(self.offsets) < 2:
             raise InvalidArgument("episodes must hold at least one episode, got none")
-        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (np.diff(self.offsets) < 1).any():
+        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (self.offsets[1:] <= self.offsets[:-1]).any():
             raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
         if len(self.rewards) != n_steps or (self.propensities is not None and len(self.propensities) != n_steps):
             raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
@@ -399,10 +399,11 @@ def _frozen(array: Array) -> Array:
 
 
 def _require_finite(name: str, column: Float[Array, "S"]) -> None:
-    bad = ~np.isfinite(column)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
+    for start in range(0, len(column), _CHUNK):  # a mask of all steps would be seen in the memory of large logs
+        good = np.isfinite(column[start : start + _CHUNK])
+        if not good.all():
+            row = start + int(good.argmin())
+            raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
 
 
 def _require_probability(name: str, column: Float[Array, "S"]) -> None:
