@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab.data import Fingerprint, ingest
-from lmab.data.packing import gathering
+from lmab.data.packing import gathering, work
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
 
@@ -376,6 +376,46 @@ def test_a_run_that_goes_on_reads_no_row_twice(small, tmp_path, rng, monkeypatch
     monkeypatch.setattr(gathering.Stream, "add", noted)
     lmab.pack(path, tmp_path / "packed", step="step")
     assert min(seen) == done
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"episode": [1, 1, 2, 2], "step": [1, 0, 0, 1]},  # steps of a session
+        {"episode": [2, 3, 1, 2], "step": [0, 0, 0, 1]},  # sessions, where two batches meet
+    ],
+)
+def test_rows_out_of_order_are_noticed(tmp_path, monkeypatch, made):
+    monkeypatch.setattr("lmab.data.log_files.BATCH", 2)
+    path = written(tmp_path / "log.parquet", made | {"action": [0, 1, 2, 3], "reward": [0.0, 1.0, 1.0, 0.0]})
+    expected = sessions(in_memory(path, step="step"))
+    assert sessions(lmab.pack(path, tmp_path / "packed", step="step").load()) == expected
+
+
+class Stopped(Exception):
+    """A run ends here."""
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_what_a_run_left_half_done_is_done_again(small, tmp_path, rng, monkeypatch, order):
+    columns = rows(rng, n_sessions=120)
+    path = written(tmp_path / "log.parquet", columns if order == "sorted" else shuffled(columns, rng))
+    expected = lmab.pack(path, tmp_path / "expected", step="step")
+    saves, save = [], work.Work.save
+
+    def failing(self, state):
+        """The fifth state is lost, after the files that it speaks of were written."""
+        saves.append(state.row)
+        if len(saves) == 5:
+            raise Stopped
+        save(self, state)
+
+    monkeypatch.setattr(work.Work, "save", failing)
+    with pytest.raises(Stopped):
+        lmab.pack(path, tmp_path / "packed", step="step")
+    monkeypatch.setattr(work.Work, "save", save)
+    assert saves[-1] > saves[-2] > 0
+    assert lmab.pack(path, tmp_path / "packed", step="step").manifest == expected.manifest
 
 
 def test_a_changed_log_begins_again(small, tmp_path, rng):

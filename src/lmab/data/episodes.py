@@ -54,7 +54,7 @@ class Episodes:
         n_steps = len(self.actions)
         if len(self.offsets) < 2:
             raise InvalidArgument("episodes must hold at least one episode, got none")
-        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (np.diff(self.offsets) < 1).any():
+        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (self.offsets[1:] <= self.offsets[:-1]).any():
             raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
         if len(self.rewards) != n_steps or (self.propensities is not None and len(self.propensities) != n_steps):
             raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
@@ -345,6 +345,19 @@ class Episodes:
         actions[played], rewards[played] = self.actions, self.rewards
         return actions, rewards
 
+    @property
+    def some_rewards(self) -> Float[Array, "S"]:
+        """Rewards among which each reward of the log is: all of them."""
+        return self.rewards
+
+    def chunks(self, n_sessions: int) -> Iterator[Episodes]:
+        """The log in pieces of so many sessions; a small log is one piece, itself."""
+        if len(self) <= n_sessions:
+            yield self
+            return
+        for low in range(0, len(self), n_sessions):
+            yield self[low : low + n_sessions]
+
     def load(self) -> Episodes:
         """The log itself: it is in memory already, unlike a packed one."""
         return self
@@ -386,10 +399,11 @@ def _frozen(array: Array) -> Array:
 
 
 def _require_finite(name: str, column: Float[Array, "S"]) -> None:
-    bad = ~np.isfinite(column)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
+    for start in range(0, len(column), _CHUNK):  # a mask of all steps would be seen in the memory of large logs
+        good = np.isfinite(column[start : start + _CHUNK])
+        if not good.all():
+            row = start + int(good.argmin())
+            raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
 
 
 def _require_probability(name: str, column: Float[Array, "S"]) -> None:

@@ -148,7 +148,7 @@ def reading(path: Path) -> Iterator[None]:
 def _parquet(path: Path, columns: Columns, encoding: str) -> Iterator[Iterator[Any]]:
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+    with pyarrow.parquet.ParquetFile(path) as file:
         names = require_columns(list(file.schema_arrow.names), columns)
         yield file.iter_batches(BATCH, columns=names, use_threads=False)  # threads cost a third more than they give
 

@@ -48,7 +48,7 @@ class Rows:
     """Some consecutive rows."""
 
     first: int  # number of the first row in the log
-    ids: Shaped[Array, "n *two"]  # numbers, or two words of a hash in columns where `Way.split`
+    ids: Shaped[Array, "i *two"]  # numbers, or two words of a hash in columns where `Way.split`
     steps: Shaped[Array, "n"] | None  # what orders the rows of a session
     arms: Integer[Array, "n"]  # places in `Dictionaries.arms`
     rewards: Shaped[Array, "n"]  # places in `Dictionaries.values`; numbers where these are not listed

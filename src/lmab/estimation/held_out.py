@@ -9,22 +9,14 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..data import Episodes, Packed
 from ..model import LatentBandit, belief
-from .passes import Passes, count_parts, edges_at, part_edges
+from .passes import Passes, session_edges
 
 
 def log_likelihoods(bandit: LatentBandit, episodes: Episodes | Packed, passes: Passes) -> Float[Array, "N"]:
     """log-likelihood of each episode."""
-    edges = _edges(episodes)
+    edges = session_edges(episodes, 0)
     (logs,) = passes.ordered(_logs, len(edges) - 1, episodes, bandit, edges, work=episodes.n_steps)
     return logs
-
-
-def _edges(episodes: Episodes | Packed) -> Integer[Array, "B1"]:
-    if isinstance(episodes, Episodes):
-        return part_edges(episodes.offsets, episodes.rewards.nbytes, 0)
-    n_parts = count_parts(episodes.n_steps, 8 * episodes.n_steps, 0)
-    cuts = episodes.partitions.cuts(np.arange(1, n_parts) * (episodes.n_steps / n_parts))
-    return edges_at(cuts, len(episodes))
 
 
 def _logs(

@@ -10,7 +10,7 @@ import numpy as np
 from .. import theory
 from .._shapes import Array, Float
 from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, OneOf, Or, check_fields, optional
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
 from ..moments import CoreMoments, Design, core_moments, design, subspace
@@ -77,7 +77,7 @@ class MomentMatching(Estimator):
     def solve(self, request: Request) -> Estimate:
         """The parameters that match the moments of the log."""
         observations, n_contexts = request.observations, request.n_contexts
-        episodes = observations.episodes.load()
+        episodes = observations.episodes
         if episodes.horizon < 2:
             raise InvalidArgument(f"episodes must have sessions of at least 2 steps, got {episodes.horizon}")
         continuous = observations.values is None
@@ -112,7 +112,7 @@ class MomentMatching(Estimator):
         if self.design is not None:
             return self.design
         rank = min(self.rank or n_contexts, observations.n_features)
-        return design(subspace(observations.episodes.load(), rank=rank, rewards=observations.family))
+        return design(subspace(observations.episodes, rank=rank, rewards=observations.family))
 
     def _slack(self, core: Design, n_contexts: int, horizon: int) -> float:
         """What a context of weight 1 may leave its bounds by: equation (valid_param_2), with the measured error.
@@ -190,14 +190,16 @@ def _allowed(tensors: tuple[CoreMoments, ...]) -> float:
 
 
 def reconstruct(
-    weights: Float[Array, "M"], core: Float[Array, "n M"], design: Design, episodes: Episodes
+    weights: Float[Array, "M"], core: Float[Array, "n M"], design: Design, episodes: Episodes | Packed
 ) -> LatentBandit:
     """The bandit from the contexts' values on the core set: equations (transform_subspace) and (clipping_mu)."""
     table = design.onto_pairs @ core
     if design.values is None:
-        scale = _scale(episodes, weights, table)
+        scale = _scale(episodes.load(), weights, table)
         return LatentBandit(weights, Gaussian(np.ascontiguousarray(table.T), scale), episodes.arm_labels)
-    values = np.union1d(design.values, np.unique(episodes.rewards))  # core plays may pay what exploration never saw
+    values = np.union1d(
+        design.values, np.unique(episodes.some_rewards)
+    )  # core plays may pay what exploration never saw
     rows = np.full((len(weights), len(table) // len(design.values), len(values)), LEAST)
     known = np.clip(table.T.reshape(*rows.shape[:2], -1), LEAST, 1)
     rows[:, :, np.searchsorted(values, design.values)] = known

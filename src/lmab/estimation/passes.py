@@ -17,6 +17,7 @@ import numpy as np
 
 from .._shapes import Array, Integer
 from ..checks import check_count
+from ..data import Episodes, Packed
 from ..errors import ClusterLost
 
 Arrays = tuple[Array, ...]
@@ -86,6 +87,15 @@ def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -
     n_steps = int(offsets[-1])
     n_parts = count_parts(n_steps, n_bytes, result_bytes)
     return edges_at(np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts)), len(offsets) - 1)
+
+
+def session_edges(episodes: Episodes | Packed, result_bytes: int) -> Integer[Array, "B1"]:
+    """Cuts between parts of a log, in memory or in files; the same for the same log."""
+    n_steps = episodes.n_steps
+    if isinstance(episodes, Episodes):
+        return part_edges(episodes.offsets, 8 * n_steps, result_bytes)
+    n_parts = count_parts(n_steps, 8 * n_steps, result_bytes)
+    return edges_at(episodes.partitions.cuts(np.arange(1, n_parts) * (n_steps / n_parts)), len(episodes))
 
 
 def count_parts(n_steps: int, n_bytes: int, result_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -156,6 +157,16 @@ class Packed:
             arms, places = np.divmod(codes, np.array(len(values)).astype(np.int64 if codes.itemsize > 2 else np.int32))
             actions, rewards = arms, values[places]
         return Episodes(actions, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels)
+
+    @property
+    def some_rewards(self) -> Float[Array, "S"]:
+        """Rewards among which each reward of the log is: each once, where they are listed."""
+        return self.load().rewards if self.values is None else self.values
+
+    def chunks(self, n_sessions: int) -> Iterator[Episodes]:
+        """The log in pieces of so many sessions, each of them in memory."""
+        for low in range(0, len(self), n_sessions):
+            yield self[low : low + n_sessions]
 
     def load(self) -> Episodes:
         """The whole log in memory, sessions in the order of the files."""

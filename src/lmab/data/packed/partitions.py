@@ -6,7 +6,7 @@ The object is small and knows only where files lie, so that it can be sent to ot
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +30,7 @@ class Partitions:
     steps: Integer[Array, "P1"]  # steps before each partition, and all
     code_bytes: int
     length_bytes: tuple[int, ...]
+    marks: dict[int, int] = field(default_factory=dict, repr=False)  # steps before some sessions, where parts begin
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest) -> Partitions:
@@ -55,24 +56,38 @@ class Partitions:
         for number in np.unique(place).tolist():
             offsets = self.steps[number] + np.cumsum(self._map(number, LENGTHS), dtype=np.int64)
             here = place == number
-            cuts[here] = self.sessions[number] + 1 + np.searchsorted(offsets, targets[here])
+            found = np.searchsorted(offsets, targets[here])
+            cuts[here] = self.sessions[number] + 1 + found
+            self.marks.update(zip(cuts[here].tolist(), offsets[found].tolist(), strict=True))
         return cuts
 
-    def part(self, low: int, high: int, *columns: str) -> tuple[Shaped[Array, "..."], ...]:
-        """The offsets of sessions low to high - 1, from 0, and columns of their steps; copied only where files meet."""
-        lengths, found = [], []
+    def part(
+        self, low: int, high: int, *columns: str, room: Integer[Array, "m"] | None = None
+    ) -> tuple[Shaped[Array, "..."], ...]:
+        """The offsets of sessions low to high - 1, from 0, and columns of their steps; copied only where files meet.
+
+        The offsets lie in `room`, where it is given, because fresh memory costs more than adding up lengths does.
+        """
+        offsets = np.empty(high - low + 1, np.int64) if room is None else room[: high - low + 1]
+        offsets[0], total = 0, 0
+        found = []
         start, end = np.searchsorted(self.sessions, [low + 1, high]).tolist()
         for number in range(start - 1, end):
             first, last = (int(np.clip(edge - self.sessions[number], 0, None)) for edge in (low, high))
-            all_lengths = self._map(number, LENGTHS)
-            own = all_lengths[first:last]
-            lengths.append(own)
-            before = int(all_lengths[:first].sum(dtype=np.int64))
-            steps = slice(before, before + int(own.sum(dtype=np.int64)))
-            found.append([self._map(number, column)[steps] for column in columns])
-        offsets = np.zeros(high - low + 1, np.int64)
-        np.cumsum(_joined(lengths), dtype=np.int64, out=offsets[1:])
+            lengths = self._map(number, LENGTHS)
+            own = offsets[1 + max(int(self.sessions[number]) - low, 0) :][: len(lengths[first:last])]
+            np.cumsum(lengths[first:last], out=own)
+            before = self._before(number, first, lengths)
+            found.append([self._map(number, column)[before : before + int(own[-1])] for column in columns])
+            if total:
+                own += total
+            total = int(own[-1])
         return offsets, *(_joined(list(pieces)) for pieces in zip(*found, strict=True))
+
+    def _before(self, number: int, first: int, lengths: Shaped[Array, "n"]) -> int:
+        """Steps of a partition before its session `first`."""
+        known = self.marks.get(int(self.sessions[number]) + first)
+        return int(lengths[:first].sum(dtype=np.int64)) if known is None else known - int(self.steps[number])
 
     def pick(self, rows: Integer[Array, "n"], *columns: str) -> tuple[Shaped[Array, "..."], ...]:
         """Offsets and columns as of `part`, of the sessions `rows`, which rise; one partition after the other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -43,7 +43,7 @@ class Stream:
         self.state.last = list(row)
         self._fresh.append(fresh)
         self._tied.append(tied)
-        self._rows.append(rows)
+        self._rows.append(replace(rows, ids=rows.ids[:0], steps=None))  # only the order of rows needed them
         self._size += len(rows.arms)
         if self._size >= PARTITION:
             fresh = np.concatenate(self._fresh)
@@ -78,22 +78,15 @@ class Stream:
         self.work.save(self.state)  # a run that goes on reads the waiting rows again
         self.state.last = before
 
-    def _column(self, name: str, end: int) -> Shaped[Array, "n"]:
+    def _column(self, name: str, end: int | None = None) -> Shaped[Array, "n"]:
         return np.concatenate([getattr(rows, name) for rows in self._rows])[:end]
 
     def _tail(self, end: int) -> Rows:
-        last = self._rows[-1]
-        done = sum(len(rows.arms) for rows in self._rows[:-1])
-        columns = {
-            name: np.concatenate([getattr(rows, name) for rows in self._rows])[end:] if end < done else
-            getattr(last, name)[end - done :]
-            for name in ("ids", "steps", "arms", "rewards", "propensities")
-            if getattr(last, name) is not None
-        }  # fmt: skip
-        return Rows(
-            self._rows[0].first + end, columns["ids"], columns.get("steps"), columns["arms"], columns["rewards"],
-            columns.get("propensities"), last.file,
-        )  # fmt: skip
+        """The rows from number `end` on."""
+        first = self._rows[0]
+        own = None if first.propensities is None else self._column("propensities")[end:].copy()
+        arms, rewards = (self._column(name)[end:].copy() for name in ("arms", "rewards"))
+        return replace(self._rows[-1], first=first.first + end, arms=arms, rewards=rewards, propensities=own)
 
     def _write(
         self, unit: dict[str, str], name: str, column: str, array: Shaped[Array, "n"], *, narrow: bool = False

@@ -74,8 +74,11 @@ def _expectation(
     """
     n_models = len(models)
     statistics, logs = np.empty((last - first, *models.shape[1:])), np.empty(last - first)
-    for part in range(first // n_models, -(-last // n_models)):
-        window = steps.window(*parts[part].tolist())
+    asked = range(first // n_models, -(-last // n_models))
+    room = np.empty(1 + int(np.diff(parts[asked.start : asked.stop], axis=1).max()) if steps.travels else 0, np.int64)
+    for part in asked:
+        low, high = parts[part].tolist()
+        window = steps.window(low, high, room)
         edges = np.array([window.low, window.high])
         start = max(part * n_models, first)
         end = min((part + 1) * n_models, last)

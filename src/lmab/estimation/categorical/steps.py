@@ -60,8 +60,8 @@ class Steps(ABC):
         """For each number of steps, above 0, the first episode with at least as many steps before it."""
 
     @abstractmethod
-    def window(self, low: int, high: int) -> Window:
-        """Arrays that hold the episodes low to high - 1."""
+    def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Window:
+        """Arrays that hold the episodes low to high - 1; offsets that are made for it lie in `room`, if given."""
 
     @property
     @abstractmethod
@@ -114,7 +114,7 @@ class HeldSteps(Steps):
     def cuts(self, targets: Float[Array, "n"]) -> Integer[Array, "n"]:
         return np.searchsorted(self.offsets, targets)
 
-    def window(self, low: int, high: int) -> Window:
+    def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Window:
         return Window(self.codes, self.offsets, self.counts, low, high)
 
 
@@ -153,8 +153,8 @@ class FiledSteps(Steps):
             self._cuts[len(targets)] = self.partitions.cuts(targets)
         return self._cuts[len(targets)]
 
-    def window(self, low: int, high: int) -> Window:
-        offsets, codes = self.partitions.part(low, high, "codes")
+    def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Window:
+        offsets, codes = self.partitions.part(low, high, "codes", room=room)
         return Window(frozen(self._coded(codes)), frozen(offsets), frozen(_NONE), 0, high - low)
 
     def pick(self, rows: Integer[Array, "n"]) -> tuple[Shaped[Array, "T"], Integer[Array, "n1"]]:
