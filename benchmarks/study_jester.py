@@ -1,7 +1,7 @@
 """What `examples/jester.py` finds on real people, kept: `python -m benchmarks.study_jester PATH [--splits] [--store]`.
 
-With `--splits`, five splits of the people (the first is the one whose replays were seen while the sizes, ranks and priors
-of the example were chosen): the gain of types over popularity in each.
+With `--splits`, five splits of the people (replays of the first were seen while the example's sizes, ranks and
+priors were chosen): the gain of types over popularity in each.
 """
 
 from __future__ import annotations
