@@ -23,7 +23,8 @@ def test_the_crowd_earns_what_the_policy_is_worth(rng, monkeypatch, repeats):
 
 
 def test_a_fixed_choice_has_no_noise_at_all(rng):
-    bandit = lmab.random_bandit(7, 5, rng=rng)
+    drawn = lmab.random_bandit(7, 5, rng=rng)
+    bandit = lmab.LatentBandit(rng.dirichlet(np.ones(7)), drawn.rewards)
     found = Crowd.of(7, 3, rng).play(lmab.FixedSequence([4, 0, 2]), bandit, repeats=False)
     average = bandit.weights @ bandit.means
     np.testing.assert_allclose(found.by_arm, average * [1, 0, 1, 0, 1], atol=1e-12)
@@ -46,3 +47,13 @@ def test_rewards_are_quantiles():
     np.testing.assert_allclose(
         rewards_of(normal, nothing[:2], nothing[:2], np.array([0.5, 0.8413447])), [3.0, 5.0], atol=1e-5
     )
+
+
+def test_every_type_comes_equally_often_and_luck_is_reversed(rng, monkeypatch):
+    monkeypatch.setattr(crowd, "_SESSIONS", 12)
+    people = Crowd.of(4, 3, rng)
+    assert np.bincount(people.types).tolist() == [3, 3, 3, 3]
+    luck = people.luck.reshape(3, 4, 3)
+    np.testing.assert_allclose(luck[0] + luck[1], 1)
+    assert not np.allclose(luck[0] + luck[2], 1)
+    assert len(Crowd.of(50, 3, rng).types) == 50

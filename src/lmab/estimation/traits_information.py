@@ -25,7 +25,7 @@ from .points import Points
 from .surface import Arms, Surface
 from .traits_rounds import Task
 
-_SESSIONS = 4000  # of a larger log tell what is missing, in proportion
+_SESSIONS = 2000  # of a larger log tell what is missing, in proportion
 
 
 @dataclass(frozen=True, eq=False)
