@@ -39,7 +39,7 @@ class Crowd:
 
     @classmethod
     def of(cls, n_contexts: int, horizon: int, rng: np.random.Generator) -> Crowd:
-        """As many sessions of each type as make about `_SESSIONS` in all; every second has the first's luck reversed."""
+        """As many sessions of each type as make about `_SESSIONS` in all, every second with the luck reversed."""
         each = max(round(_SESSIONS / n_contexts), 1)
         luck = rng.random((each, n_contexts, horizon))
         luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
