@@ -44,7 +44,7 @@ class TraitsReplanner:
     def _shares(self, hidden: float, n_draws: int, rng: np.random.Generator) -> Float[Array, "B d"]:
         """How much of each live factor is there in truth: the size of one near the noise is mostly noise."""
         size = self._factors.size[self._factors.alive] * self._estimate.require_log().surface.unit
-        return np.sqrt(np.maximum(1 - rng.random((n_draws, 1)) * (hidden / size) ** 2, 0.0))
+        return np.sqrt(np.maximum(1 - 2 * rng.random((n_draws, 1)) * (hidden / size) ** 2, 0.0))
 
     def _widened(
         self, coordinates: TraitCoordinates, moves: Float[Array, "B P"], hidden: float, rng: np.random.Generator
