@@ -7,6 +7,8 @@ import sys as _sys
 from . import _moved as _moved
 from . import testing as testing
 from .data import Episodes as Episodes
+from .data import Packed as Packed
+from .data import pack as pack
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
 from .estimation import MomentMatching as MomentMatching

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,15 +15,15 @@ from .. import estimation
 from .._words import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
-from ..data import Episodes
-from ..errors import InvalidArgument, InvalidData
-from ..estimation import EM, FAMILIES, Curve, Estimate, Estimator, Factors, Progress, Traits
+from ..data import Episodes, Packed
+from ..errors import ClusterLost, InvalidArgument, InvalidData
+from ..estimation import EM, FAMILIES, Curve, Estimate, Estimator, Factors, Progress, Traits, connected
 from ..evaluation import Check, Identifiability, certify, diagnostics
 from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
 from ..status import Status
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import INTERRUPTED, Json, Seed, n_contexts
+from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_contexts
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table
 from .words import at_the_door
 
@@ -60,20 +61,24 @@ def fit(
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
     regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
+    cluster: ClusterAddress = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Find the hidden types behind a log of sessions.
+
+    A log larger than memory is packed first, with `lmab pack`; give its folder here.
 
     Example: lmab fit logs.parquet --episode session --action item --reward click
     """
     check_writable(output)
     method = _method(traits, contexts, prior, restarts, factors)
     number, rng = None if method.own_number else n_contexts(contexts), np.random.default_rng(seed)
-    episodes = columns.read(log)
+    episodes = columns.open(log)
     _require_types(episodes, number, rewards, columns)
+    _require_packed(episodes, cluster)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, method, rng)
+        estimate = _estimate(episodes, number, rewards, method, rng, cluster, output)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -111,13 +116,19 @@ def _prior(text: str) -> float | str:
         ) from None
 
 
-def _require_types(episodes: Episodes, number: int | str | None, rewards: str | None, columns: Columns) -> None:
+def _require_types(
+    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, columns: Columns
+) -> None:
     if number != 1 and episodes.horizon == 1:
         raise InvalidData(
             f"column {columns.episode!r} gives every session one step, but types can be found only in sessions of "
             f"two or more; name the column of the session with --episode, or ask for --contexts 1"
         )
-    if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
+    if isinstance(episodes, Packed):
+        many = episodes.values is None or len(episodes.values) > MAX_VALUES
+    else:
+        many = len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES
+    if rewards is None and many:
         raise InvalidData(
             f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards binned for "
             f"amounts such as money or seconds, --rewards gaussian for measurements around a mean, or --rewards "
@@ -125,9 +136,30 @@ def _require_types(episodes: Episodes, number: int | str | None, rewards: str | 
         )
 
 
+def _require_packed(episodes: Episodes | Packed, cluster: str | None) -> None:
+    if cluster is not None and not isinstance(episodes, Packed):
+        raise InvalidArgument("--cluster must be given with a packed log, whose files the workers can see: `lmab pack`")
+
+
 def _estimate(
-    episodes: Episodes, number: int | str | None, rewards: str | None, method: Estimator, rng: np.random.Generator
-) -> Estimate:
+    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    rng: np.random.Generator, cluster: str | None, output: Path,
+) -> Estimate:  # fmt: skip
+    """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
+    try:
+        with nullcontext() if cluster is None else connected(cluster) as client:
+            return _fitted(episodes, number, rewards, method, rng, client)
+    except ClusterLost as lost:
+        if lost.estimate is None:
+            raise
+        lost.estimate.save(output)
+        raise ClusterLost(f"{lost}; the best model so far is written to {output}, without the checks") from None
+
+
+def _fitted(
+    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    rng: np.random.Generator, client: Any,
+) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
         task = bar.add_task("fitting", total=None)
 
@@ -137,7 +169,7 @@ def _estimate(
             return asked_to_stop()
 
         return estimation.estimate(
-            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show
+            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show, backend=client
         )  # fmt: skip
 
 
@@ -156,8 +188,8 @@ def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.rand
     return Wanted(regret, bound, int(np.ceil(len(estimate.episodes) * max((bound / regret) ** 2 - 1, 0))))
 
 
-def _typical(episodes: Episodes) -> int:
-    return int(np.median(episodes.lengths))
+def _typical(episodes: Episodes | Packed) -> int:
+    return int(episodes.median_length)
 
 
 def _summary(

@@ -6,6 +6,7 @@ from .check import Gain as Gain
 from .check import Replay as Replay
 from .coordinates import Coordinates as Coordinates
 from .coordinates import contrasts as contrasts
+from .dask_cluster import connected as connected
 from .em import EM as EM
 from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe

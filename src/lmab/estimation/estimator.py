@@ -6,8 +6,10 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
 from .em import EM
@@ -22,7 +24,7 @@ _OWN = "its contexts are points of the factors; say how many with n_points, and 
 
 
 def estimate(
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     *,
     n_contexts: int | str | None = None,
     method: Estimator = _DEFAULT,
@@ -31,11 +33,13 @@ def estimate(
     scale: float | None = None,
     rng: Rng,
     progress: Observer | None = None,
+    backend: Any = None,
 ) -> Estimate:
     """Fit a latent bandit to a log.
 
     Args:
-        episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
+        episodes: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
+            looks at the rewards.
         n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt more.
             None with `Traits`, whose points are the contexts.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
@@ -45,6 +49,9 @@ def estimate(
         scale: the standard deviation of a Gaussian model; None: estimated.
         rng: where the starts come from.
         progress: told about the progress; answers True to stop with the best so far.
+        backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client.
+            The result is the same to the bit. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
+            best model so far.
 
     Examples:
         >>> import numpy as np, lmab
@@ -70,11 +77,12 @@ def estimate(
     else:
         number = 0 if method.own_number else _number(n_contexts, len(episodes))
         _warn(_doubts(episodes) if number != 1 else [])
-    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch)
+    where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend
+    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
     if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, episodes))
+        _warn(misfit(result.bandit, result.episodes.load()))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
@@ -97,15 +105,16 @@ def _number(n_contexts: int | str | None, n_episodes: int) -> int:
     return number
 
 
-def _doubts(episodes: Episodes) -> list[str]:
+def _doubts(episodes: Episodes | Packed) -> list[str]:
     """Why contexts may not be told apart in this log."""
     found = []
-    if (episodes.rewards == episodes.rewards[0]).all():
-        found.append(f"every reward is {episodes.rewards[0]:g}: nothing tells contexts apart")
+    one_reward, played = episodes.one_reward, np.flatnonzero(episodes.plays)
+    if one_reward is not None:
+        found.append(f"every reward is {one_reward:g}: nothing tells contexts apart")
     elif episodes.horizon == 1:
         found.append("no episode is longer than 1 step: the weights of the contexts cannot be identified")
-    if (episodes.actions == episodes.actions[0]).all():
-        found.append(f"only arm {episodes.actions[0]} was ever played: nothing is known about any other")
+    if len(played) == 1:
+        found.append(f"only arm {played[0]} was ever played: nothing is known about any other")
     return found
 
 

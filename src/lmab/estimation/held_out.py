@@ -7,20 +7,28 @@ from itertools import pairwise
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..model import LatentBandit, belief
-from .passes import Passes, part_edges
+from .passes import Passes, count_parts, edges_at, part_edges
 
 
-def log_likelihoods(bandit: LatentBandit, episodes: Episodes, passes: Passes) -> Float[Array, "N"]:
+def log_likelihoods(bandit: LatentBandit, episodes: Episodes | Packed, passes: Passes) -> Float[Array, "N"]:
     """log-likelihood of each episode."""
-    edges = part_edges(episodes.offsets, episodes.rewards.nbytes, 0)
-    (logs,) = passes.ordered(_logs, len(edges) - 1, bandit, episodes, edges, work=episodes.n_steps)
+    edges = _edges(episodes)
+    (logs,) = passes.ordered(_logs, len(edges) - 1, episodes, bandit, edges, work=episodes.n_steps)
     return logs
 
 
+def _edges(episodes: Episodes | Packed) -> Integer[Array, "B1"]:
+    if isinstance(episodes, Episodes):
+        return part_edges(episodes.offsets, episodes.rewards.nbytes, 0)
+    n_parts = count_parts(episodes.n_steps, 8 * episodes.n_steps, 0)
+    cuts = episodes.partitions.cuts(np.arange(1, n_parts) * (episodes.n_steps / n_parts))
+    return edges_at(cuts, len(episodes))
+
+
 def _logs(
-    bandit: LatentBandit, episodes: Episodes, edges: Integer[Array, "B1"], first: int, last: int
+    episodes: Episodes | Packed, bandit: LatentBandit, edges: Integer[Array, "B1"], first: int, last: int
 ) -> tuple[Float[Array, "n"]]:
     """Part by part, so that the logs of an episode do not depend on which parts are asked for together."""
     parts = [episodes[slice(low, high)] for low, high in pairwise(edges[first : last + 1].tolist())]

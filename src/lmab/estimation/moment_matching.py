@@ -77,7 +77,7 @@ class MomentMatching(Estimator):
     def solve(self, request: Request) -> Estimate:
         """The parameters that match the moments of the log."""
         observations, n_contexts = request.observations, request.n_contexts
-        episodes = observations.episodes
+        episodes = observations.episodes.load()
         if episodes.horizon < 2:
             raise InvalidArgument(f"episodes must have sessions of at least 2 steps, got {episodes.horizon}")
         continuous = observations.values is None
@@ -99,7 +99,7 @@ class MomentMatching(Estimator):
 
     def _solve_cut(self, request: Request) -> Estimate:
         """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
-        episodes = request.observations.episodes
+        episodes = request.observations.episodes.load()
         bins = Bins.of_log(episodes, self.bins, self.epsilon, request.observations.known_scale)
         cut = bins.cut(episodes)
         values = np.unique(cut.rewards)
@@ -112,7 +112,7 @@ class MomentMatching(Estimator):
         if self.design is not None:
             return self.design
         rank = min(self.rank or n_contexts, observations.n_features)
-        return design(subspace(observations.episodes, rank=rank, rewards=observations.family))
+        return design(subspace(observations.episodes.load(), rank=rank, rewards=observations.family))
 
     def _slack(self, core: Design, n_contexts: int, horizon: int) -> float:
         """What a context of weight 1 may leave its bounds by: equation (valid_param_2), with the measured error.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..model import LatentBandit
 from .information import Information
 from .passes import SERIAL, Passes
@@ -127,7 +127,7 @@ class Observations(ABC):
     """An encoded log, which hands out the roles of its reward family."""
 
     family: str  # as `lmab.estimate(rewards=...)` names it
-    episodes: Episodes  # as they were given
+    episodes: Episodes | Packed  # as they were given
 
     @property
     @abstractmethod
@@ -161,6 +161,10 @@ class Observations(ABC):
     @abstractmethod
     def subset(self, rows: Integer[Array, "n"]) -> Observations:
         """The same encoding of some of the episodes."""
+
+    def level(self, every: int) -> Observations | None:
+        """One of `every` parts of the log, on which a climb begins; None where the log is too small for that."""
+        return None
 
     @abstractmethod
     def prior(self, strength: float) -> Prior:

@@ -17,6 +17,7 @@ import numpy as np
 
 from .._shapes import Array, Integer
 from ..checks import check_count
+from ..errors import ClusterLost
 
 Arrays = tuple[Array, ...]
 _WORTH = 50_000  # steps of a pass below which waking other threads does not pay
@@ -27,6 +28,8 @@ _MAX_PARTS = 64
 
 class Passes(Protocol):
     """What runs a function on all parts of a log."""
+
+    failure: ClusterLost | None  # why passes run here now, where they were to run elsewhere
 
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
         """The arrays that `function(*arguments, first, last)` gives for parts first to last - 1, for all parts.
@@ -47,13 +50,12 @@ class Threads:
     def __init__(self, threads: int | None = None) -> None:
         self.threads = _available() if threads is None else check_count("threads", threads)
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.failure: ClusterLost | None = None
 
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
         if self._pool is None or n_parts == 1 or work < _WORTH:
             return function(*arguments, 0, n_parts)
-        pieces = min(_PIECES * self.threads, n_parts)
-        edges = [n_parts * piece // pieces for piece in range(pieces + 1)]
-        jobs = [self._pool.submit(function, *arguments, *edges[i : i + 2]) for i in range(pieces)]
+        jobs = [self._pool.submit(function, *arguments, *one) for one in ranges_of(n_parts, _PIECES * self.threads)]
         return tuple(np.concatenate(arrays) for arrays in zip(*(job.result() for job in jobs), strict=True))
 
     def __enter__(self) -> Threads:
@@ -66,6 +68,12 @@ class Threads:
             self._pool.shutdown()
 
 
+def ranges_of(n_parts: int, most: int) -> list[tuple[int, int]]:
+    """At most so many ranges of the parts, about equally long."""
+    pieces = min(most, n_parts)
+    return list(pairwise(n_parts * piece // pieces for piece in range(pieces + 1)))
+
+
 SERIAL = Threads(1)  # where no other place is given
 
 
@@ -76,9 +84,18 @@ def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -
     below the share of the data that it stands for.
     """
     n_steps = int(offsets[-1])
-    n_parts = max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
-    cuts = np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts))
-    return np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).astype(np.int64)
+    n_parts = count_parts(n_steps, n_bytes, result_bytes)
+    return edges_at(np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts)), len(offsets) - 1)
+
+
+def count_parts(n_steps: int, n_bytes: int, result_bytes: int) -> int:
+    """How many parts a pass over so many steps has."""
+    return max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
+
+
+def edges_at(cuts: Integer[Array, "n"], n_episodes: int) -> Integer[Array, "B1"]:
+    """The edges of the parts with these cuts between them; parts without episodes are left out."""
+    return np.unique(np.concatenate([[0], cuts, [n_episodes]])).astype(np.int64)
 
 
 def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:

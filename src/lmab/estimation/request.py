@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,10 @@ class StopOnce:
         self.stopped = self.stopped or (self._observer is not None and bool(self._observer(progress)))
         return self.stopped
 
+    def stop(self) -> None:
+        """Stop from now on."""
+        self.stopped = True
+
 
 @dataclass(frozen=True, eq=False)
 class Request:
@@ -45,6 +50,7 @@ class Request:
     n_contexts: int  # 0 where the method has its own number
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
+    backend: Any = None  # where passes run; None: threads
 
 
 class Estimator(ABC):
@@ -74,7 +80,8 @@ class Estimator(ABC):
         n_contexts: int = 0,
         rng: np.random.Generator,
         progress: Observer | None = None,
+        backend: Any = None,
     ) -> Estimate:
         """Fit `n_contexts` contexts to an encoded log; unlike `lmab.estimate` this warns of nothing."""
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
-        return self.solve(Request(observations, n_contexts, rng, watch))
+        return self.solve(Request(observations, n_contexts, rng, watch, backend))

@@ -64,7 +64,7 @@ class TensorDecomposition(Estimator):
     def solve(self, request: Request) -> Estimate:
         """The components of the log's third moments."""
         observations, n_contexts = request.observations, request.n_contexts
-        episodes = observations.episodes
+        episodes = observations.episodes.load()
         if episodes.horizon < 3:
             raise InvalidArgument(
                 f"episodes must have sessions of at least 3 steps: third moments need three, got {episodes.horizon}"

@@ -8,7 +8,6 @@ log-likelihood. Factors that are not alive are left as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,14 @@ from ..data import Episodes
 from ..model import LatentBandit, belief
 from .coordinates import Coordinates
 from .factors import Factors
-from .information import Information, check_size, summed
+from .information import Information, check_size
 from .observations import Observations
-from .passes import Passes
+from .passes import Passes, spans
 from .points import Points
 from .surface import Arms, Surface
 from .traits_rounds import Task
 
+_STEPS = 4096  # whose gradients are held at once
 _SESSIONS = 2000  # of a larger log tell what is missing, in proportion
 
 
@@ -111,7 +111,7 @@ def traits_information(
     )
     statistics, _ = Task(observations, passes).expectation(arms, points)
     _, seen = surface.derivatives(statistics, parameters, arms.scale, points)
-    matrix = -_missing(observations, arms, points, passes)
+    matrix = -_missing(observations, arms, points)
     n_arms, p = parameters.shape
     blocks = matrix.reshape(n_arms, p, n_arms, p)
     everyone = np.arange(n_arms)
@@ -126,11 +126,12 @@ def hidden_size(observations: Observations, scale: float) -> float:
     load w on a factor have the eigenvalue A w^2 unit^2 and show it above that of the noise, sqrt(A / m) noise; twice
     that is seen for sure.
     """
-    _, _, unit = observations.surface.deviations()
-    n_arms = int(observations.surface.played.sum())
-    lengths = observations.episodes.lengths.astype(np.float64)
-    pairs = float((lengths * (lengths - 1)).sum()) / n_arms**2  # sessions that met an average pair of arms
-    typical = float(unit[observations.surface.played].mean())
+    n, played = len(observations.episodes), observations.surface.played
+    rows = np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)
+    _, _, unit = observations.subset(rows).surface.deviations()
+    steps = np.diff(observations.episodes[rows].offsets).astype(np.float64)
+    n_arms, typical = int(played.sum()), float(unit[played].mean())
+    pairs = n * float((steps * (steps - 1)).mean()) / n_arms**2  # sessions that met an average pair of arms
     noise = scale**2 if observations.values is None else typical
     return float(np.sqrt(2 * noise / (typical**2 * np.sqrt(max(pairs * n_arms, 1.0)))))
 
@@ -139,14 +140,15 @@ def _scale(bandit: LatentBandit) -> float:
     return 1.0 if bandit.rewards.values is not None else float(bandit.rewards.spread)
 
 
-def _missing(observations: Observations, arms: Arms, points: Points, passes: Passes) -> Float[Array, "P P"]:
+def _missing(observations: Observations, arms: Arms, points: Points) -> Float[Array, "P P"]:
     """What is missing, from a sample of a large log."""
-    episodes = observations.episodes
-    n = len(episodes)
-    some = episodes if n <= _SESSIONS else episodes[np.linspace(0, n - 1, _SESSIONS).astype(np.int64)]
+    n = len(observations.episodes)
+    some = observations.episodes[np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)]
     model = observations.surface.bandit(arms, points)
-    part = partial(_part, observations.surface, some, model, arms, points)
-    total = summed(part, some.offsets, some.rewards.nbytes, arms.parameters.size, passes)
+    parts = (_part(observations.surface, some, model, arms, points, *one) for one in spans(some.offsets, _STEPS))
+    total = next(parts)
+    for part in parts:
+        total += part
     return total * (n / len(some))
 
 

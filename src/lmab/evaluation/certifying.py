@@ -9,7 +9,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument
 from ..estimation import EM, Estimate, Schedule, draw_models
 from ..model import LatentBandit
@@ -29,7 +29,7 @@ _ROUNDING = 1e-9
 def certify(
     estimate: Estimate,
     plan: Plan,
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
@@ -72,7 +72,7 @@ def certify(
     episodes = estimate.episodes
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
-    plays = np.bincount(episodes.actions, minlength=estimate.bandit.n_arms)
+    plays = episodes.plays
     if estimate.factors is not None:
         found = _of_traits(estimate, plan, plays, n_draws, rng)
     else:

@@ -10,7 +10,7 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
 from ..estimation import (
     EM,
@@ -41,7 +41,7 @@ _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known 
 
 
 def check(
-    episodes: Episodes | Observations | Estimate,
+    episodes: Episodes | Packed | Observations | Estimate,
     *,
     n_contexts: int | None = None,
     method: Estimator | None = None,
@@ -87,7 +87,7 @@ def check(
 
 
 def _model(
-    episodes: Episodes | Observations | Estimate, method: Estimator | None, n_contexts: int | None
+    episodes: Episodes | Packed | Observations | Estimate, method: Estimator | None, n_contexts: int | None
 ) -> tuple[Estimator, int]:
     """What is fitted, and with how many contexts."""
     given = episodes if isinstance(episodes, Estimate) else None
@@ -152,7 +152,9 @@ def _replay(gains: Float[Array, "n"]) -> Replay | None:
     return Replay(float(gains.mean()), float(gains.std() / np.sqrt(len(gains))), len(gains))
 
 
-def _observed(episodes: Episodes | Observations, rewards: str | None, rng: np.random.Generator) -> Observations:
+def _observed(
+    episodes: Episodes | Packed | Observations, rewards: str | None, rng: np.random.Generator
+) -> Observations:
     """The log, or some of its sessions where it is large, encoded."""
     if not isinstance(episodes, Observations):
         require_log("episodes", episodes)
@@ -263,15 +265,14 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     """The identifiability note of an estimate."""
     rng = check_rng(rng, "a large log is sampled")
     episodes, bandit = estimate.episodes, estimate.bandit
-    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
     traits = estimate.factors is not None
     rarest = 1.0 if traits else float(bandit.weights.min())
-    rare = np.flatnonzero(plays * rarest < _PLAYS)
+    rare = np.flatnonzero(episodes.plays * rarest < _PLAYS)
     rank, core = _core(episodes, bandit.rewards.family, rng)
     return Identifiability(
         n_contexts=bandit.n_contexts,
         horizon=episodes.horizon,
-        long_enough=float((episodes.lengths >= 2 * bandit.n_contexts - 1).mean()),
+        long_enough=episodes.share_of_length(2 * bandit.n_contexts - 1),
         rank=rank,
         starts=str(estimate.starts),
         rare_arms=tuple(rare.tolist()),
@@ -282,11 +283,11 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     )
 
 
-def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
+def _core(episodes: Episodes | Packed, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
     try:
         sample = _sample(len(episodes), rng)
-        seen = episodes if sample is None else episodes[sample]
+        seen = episodes.load() if sample is None else episodes[sample]
         space = subspace(seen, rewards=family)
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
@@ -295,4 +296,4 @@ def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[in
 
 def _sample(n_episodes: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
     """Some of the sessions of a large log; None: all."""
-    return None if n_episodes <= _SESSIONS else np.sort(rng.permutation(n_episodes)[:_SESSIONS])
+    return None if n_episodes <= _SESSIONS else np.sort(sample_rows(n_episodes, _SESSIONS, rng))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._shapes import Array, Float, Integer
-from ...data import Episodes
+from ...data import Episodes, Packed
 from ...model import Categorical, LatentBandit
 from ..held_out import log_likelihoods
 from ..information import Information
@@ -33,13 +33,13 @@ class CategoricalObservations(Observations):
 
     @classmethod
     def encode(
-        cls, episodes: Episodes, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+        cls, episodes: Episodes | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
     ) -> CategoricalObservations:
         """The log in codes of the given reward values, and the edges between them where rewards were cut."""
         return cls(CategoricalLog.encode(episodes, values, edges))
 
     @property
-    def episodes(self) -> Episodes:  # type: ignore[override]
+    def episodes(self) -> Episodes | Packed:  # type: ignore[override]
         return self.log.episodes
 
     @property
@@ -64,6 +64,10 @@ class CategoricalObservations(Observations):
 
     def subset(self, rows: Integer[Array, "n"]) -> CategoricalObservations:
         return CategoricalObservations.encode(self.episodes[rows], self.values, self.log.edges)
+
+    def level(self, every: int) -> CategoricalObservations | None:
+        log = self.log.level(every)
+        return None if log is None else CategoricalObservations(log)
 
     def prior(self, strength: float) -> Prior:
         return Prior.equal(self.log.marginals, strength)
