@@ -10,6 +10,7 @@ from .._shapes import Array, Float, Integer
 from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
 from ..status import Status
 from .arrays import tally
+from .backends import BACKENDS, opened
 from .learned_prior import learn, unlearnable
 from .objective import Confined, Likelihood
 from .observations import Observations
@@ -72,6 +73,10 @@ class EM(Estimator):
         check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": Or(NOT_NEGATIVE, OneOf((LEARNED,)))})
 
     @property
+    def backends(self) -> tuple[str, ...]:
+        return BACKENDS
+
+    @property
     def forgiving(self) -> bool:
         """Under the learned prior contexts that the log does not tell apart stay alike."""
         return self.prior == LEARNED
@@ -79,7 +84,7 @@ class EM(Estimator):
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
         observations, n_contexts, progress = request.observations, request.n_contexts, request.progress
-        with Threads(self.threads) as passes:
+        with opened(request.backend, self.threads) as passes:
             prior, why_not = self._first_prior(observations)
             task = Likelihood(observations, n_contexts, prior, passes)
             n_starts = self.restarts if n_contexts > 1 else 1
@@ -88,10 +93,20 @@ class EM(Estimator):
             else:
                 outcome = self._search(task, n_starts, request.rng, progress)
                 starts = _tally(outcome, n_starts)
+            if passes.exact is not passes and not outcome.stopped:
+                task, outcome = self._settle(task, outcome, progress)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             found = _estimate(task, self.prior if why_not is None else START, outcome, starts, self.rank)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
+
+    def _settle(self, task: Likelihood, outcome: Climb, progress: StopOnce) -> tuple[Likelihood, Climb]:
+        """The best climb, continued in double precision until it has converged there."""
+        task = replace(task, passes=task.passes.exact)
+        rough = outcome.pick(outcome.order()[:1])
+        limit = max(self.max_iterations - int(rough.n_maps[0]), 1)
+        more = self._climb(task, rough.models, limit, progress, "climb")
+        return task, more.after(rough.below(more.traces[0][0]))
 
     def _first_prior(self, observations: Observations) -> tuple[Prior, str | None]:
         """The prior under which starts compete, and why none is learned where one was asked for."""
@@ -229,7 +244,7 @@ def _estimate(task: Likelihood, prior: float | str, outcome: Climb, starts: Star
     status = Status.INTERRUPTED if outcome.stopped else status
     return Estimate(
         bandit=bandit,
-        log_likelihood=observations.log_likelihood(bandit, task.passes),
+        log_likelihood=observations.log_likelihood(bandit, task.passes.processor),
         n_parameters=observations.n_parameters(task.n_contexts, rank),
         status=status,
         message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights),

@@ -6,10 +6,11 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from ..checks import Rng, check_count, check_rng
+from ..checks import OneOf, Rng, check, check_count, check_rng, optional
 from ..data import Episodes, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
+from .backends import BACKENDS
 from .em import EM
 from .encoding import bins_of, observe
 from .gaussian import misfit
@@ -28,6 +29,7 @@ def estimate(
     rewards: str | None = None,
     values: Any = None,
     scale: float | None = None,
+    backend: str | None = None,
     rng: Rng,
     progress: Observer | None = None,
 ) -> Estimate:
@@ -41,6 +43,8 @@ def estimate(
             apart), or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
+        backend: "gpu" runs the passes of `EM` over large logs on an NVIDIA GPU, and fails where there is none; None
+            runs them on the CPU.
         rng: where the starts come from.
         progress: told about the progress; answers True to stop with the best so far.
 
@@ -55,7 +59,7 @@ def estimate(
     """
     rng = check_rng(rng, "the starts are random")
     require_log("episodes", episodes)
-    _check_method(method)
+    _check_method(method, backend)
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
@@ -66,7 +70,8 @@ def estimate(
     else:
         number = _number(n_contexts, len(episodes))
         _warn(_doubts(episodes) if number > 1 else [])
-    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch)
+    where = {} if backend is None else {"backend": backend}
+    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
     if result.bandit.rewards.values is None:
@@ -78,10 +83,13 @@ def estimate(
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
 
 
-def _check_method(method: Any) -> None:
+def _check_method(method: Any, backend: str | None) -> None:
     if isinstance(method, type) or not hasattr(method, "fit"):
         shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
+    check("backend", backend, optional(OneOf(BACKENDS)))
+    if backend is not None and backend not in getattr(method, "backends", ()):
+        raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
 
 
 def _number(n_contexts: int | str, n_episodes: int) -> int:

@@ -7,15 +7,15 @@ of their numbers, so that the outcome has the same bits wherever the parts ran.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from .._shapes import Array, Integer
+from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_count
 
 Arrays = tuple[Array, ...]
@@ -23,6 +23,26 @@ _WORTH = 50_000  # steps of a pass below which waking other threads does not pay
 _PIECES = 4  # per thread, since parts may differ in length
 _PART = 1 << 15  # steps that make a part worth its own statistics
 _MAX_PARTS = 64
+_PARTITION = 1 << 28  # steps that a device is given at once
+
+
+class CodedLog(Protocol):
+    """A log as the expectation step reads it: a code for every step, and a reward where the code is only the arm."""
+
+    @property
+    def n_steps(self) -> int:
+        """Steps that a pass walks through."""
+
+    @property
+    def n_sums(self) -> int:
+        """Rows of the statistics."""
+
+    @property
+    def largest(self) -> float | None:
+        """The largest absolute reward; None where the codes say all."""
+
+    def partitions(self) -> Iterable[Arrays]:
+        """Parts of whole sessions: (codes, lengths, counts, rewards), counts empty where no sessions are merged."""
 
 
 class Passes(Protocol):
@@ -36,6 +56,19 @@ class Passes(Protocol):
         entry per part belongs to part k, and a sum over the entries has the same bits however the parts were run.
         `work`, in steps of all parts together, tells whether sharing it out pays.
         """
+
+    def expectation(
+        self, log: CodedLog, models: Float[Array, "R K P"]
+    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]] | None:
+        """The expectation step on another device; None: `ordered` is to run it."""
+
+    @property
+    def exact(self) -> Passes:
+        """The same in double precision, where it is less: for the end of a climb."""
+
+    @property
+    def processor(self) -> Passes:
+        """The same on the CPU."""
 
 
 class Threads:
@@ -55,6 +88,17 @@ class Threads:
         edges = [n_parts * piece // pieces for piece in range(pieces + 1)]
         jobs = [self._pool.submit(function, *arguments, *edges[i : i + 2]) for i in range(pieces)]
         return tuple(np.concatenate(arrays) for arrays in zip(*(job.result() for job in jobs), strict=True))
+
+    def expectation(self, log: CodedLog, models: Float[Array, "R K P"]) -> None:
+        return None
+
+    @property
+    def exact(self) -> Self:
+        return self
+
+    @property
+    def processor(self) -> Self:
+        return self
 
     def __enter__(self) -> Threads:
         return self
@@ -86,6 +130,15 @@ def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(offsets, np.arange(int(offsets[0]) + n_steps, int(offsets[-1]), n_steps))
     edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist()
     return list(pairwise(edges))
+
+
+def partitions(
+    codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], counts: Float[Array, "C"], rewards: Float[Array, "s"]
+) -> Iterable[Arrays]:
+    """A log in memory in parts of whole sessions, as `CodedLog` gives them."""
+    for low, high in spans(offsets, _PARTITION):
+        steps = slice(int(offsets[low]), int(offsets[high]))
+        yield codes[steps], np.diff(offsets[low : high + 1]), counts[low:high], rewards[steps]
 
 
 def _available() -> int:

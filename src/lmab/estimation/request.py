@@ -45,6 +45,7 @@ class Request:
     n_contexts: int
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
+    backend: str | None = None  # where passes run: "gpu"; None: on the threads of the CPU
 
 
 class Estimator(ABC):
@@ -58,6 +59,11 @@ class Estimator(ABC):
         """Whether a context too many costs next to nothing, so that the choice of their number may err high."""
         return False
 
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Where its passes can run besides the CPU."""
+        return ()
+
     @abstractmethod
     def solve(self, request: Request) -> Estimate:
         """The estimate that is asked for."""
@@ -69,7 +75,8 @@ class Estimator(ABC):
         n_contexts: int,
         rng: np.random.Generator,
         progress: Observer | None = None,
+        backend: str | None = None,
     ) -> Estimate:
         """Fit `n_contexts` contexts to an encoded log; unlike `lmab.estimate` this warns of nothing."""
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
-        return self.solve(Request(observations, n_contexts, rng, watch))
+        return self.solve(Request(observations, n_contexts, rng, watch, backend))

@@ -27,6 +27,9 @@ class CategoricalMap(EMMap):
         self, models: Float[Array, "R K P"], passes: Passes
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
         log = self.log
+        elsewhere = passes.expectation(log, models)
+        if elsewhere is not None:
+            return elsewhere
         edges = part_edges(log.offsets, log.codes.nbytes, models[0].nbytes)
         n_models, n_parts = len(models), len(edges) - 1
         arguments = (log.codes, log.offsets, log.counts, edges, np.ascontiguousarray(models))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from ...data import Episodes
 from ...model import index_among
 from ..arrays import frozen, tally
 from ..merging import merge
+from ..passes import Arrays, partitions
 
 _CHUNK = 1 << 18  # steps encoded at once
 
@@ -48,6 +50,22 @@ class CategoricalLog:
     @property
     def n_codes(self) -> int:
         return self.n_arms * len(self.values)
+
+    @property
+    def n_steps(self) -> int:
+        return len(self.codes)
+
+    @property
+    def n_sums(self) -> int:
+        return 1 + self.n_codes
+
+    @property
+    def largest(self) -> None:
+        return None
+
+    def partitions(self) -> Iterable[Arrays]:
+        """(codes, lengths, counts, no rewards) of parts of the log."""
+        return partitions(self.codes, self.offsets, self.counts, np.empty(0))
 
     @property
     def n_distinct(self) -> int:

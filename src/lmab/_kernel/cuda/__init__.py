@@ -1,0 +1,24 @@
+"""The kernels for a GPU, compiled by numba-cuda; with `NUMBA_ENABLE_CUDASIM` at 1 its simulator runs the same functions.
+
+numba-cuda is imported with the first module of this package, never with lmab.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+if SIMULATED or hasattr(np, "row_stack"):
+    from numba import cuda as cuda
+else:  # numba-cuda 0.30 asks for this name, which NumPy 2.5 has dropped, while its compiler is loaded
+    np.row_stack = np.vstack  # type: ignore[attr-defined]
+    try:
+        from numba import cuda as cuda
+        from numba.cuda.descriptor import cuda_target
+
+        cuda_target.typing_context.refresh()
+    finally:
+        del np.row_stack  # type: ignore[attr-defined]

@@ -1,0 +1,229 @@
+"""The expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one context.
+
+Probabilities and their products are single precision. A session whose mass becomes too small for that, and one that is
+long, is done with logarithms in double precision. Statistics are sums of integers (a session counts 2**24), and the
+logarithms of a tile of sessions are rounded to integers before they are added. So the outcome has the same bits on
+any number of blocks.
+
+Where there are more contexts than lanes, they are cut into pieces (the third dimension of the grid): one kernel finds
+the mass of every session in every piece, a second one adds the shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from numba import float32, float64, int64, uint32, uint64
+
+from ..reference.shelves import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
+from . import cuda
+from .lanes import atomic_add, device, group_max, group_sum, warp_any
+from .steps import SHARE_BITS, logarithm, walks
+
+LOG_BITS = 24  # below the point of a tile's log-likelihood
+_TINY = 1e-30  # single precision is not trusted with sessions whose mass is below
+_RUN = 1e-200  # a product of masses goes to the logarithms below
+_ONE = float(1 << SHARE_BITS)
+_LOG_ONE = float(1 << LOG_BITS)
+
+
+@device
+def _sum_pieces(masses, slot, n_pieces, lane, width):
+    """Mass of a session over all pieces of the contexts."""
+    mass = float64(0.0)
+    for piece in range(lane, n_pieces, width):
+        mass += masses[slot * n_pieces + piece]
+    return group_sum(mass, width)
+
+
+@device
+def _log_sum_pieces(masses, slot, n_pieces, lane, width):
+    """The same where logarithms of masses are kept."""
+    value = float64(-math.inf)
+    for piece in range(lane, n_pieces, width):
+        value = _log_add(value, masses[slot * n_pieces + piece])
+    return _log_group_sum(value, width)
+
+
+@device
+def _log_add(first, second):
+    high, low = max(first, second), min(first, second)
+    return high + math.log1p(math.exp(low - high)) if low > -math.inf else high
+
+
+@device
+def _log_group_sum(value, width):
+    """log of the sum of exponentials over a group."""
+    top = group_max(value, width)
+    mass = group_sum(math.exp(value - top) if top > -math.inf else 0.0, width)
+    return top + logarithm(mass) if top > -math.inf else top
+
+
+@device
+def _load_table(table, single, first, columns, n_rows, pitch, width):
+    """Bring a piece of the table to shared memory, repeated for every group where `pitch` is 32."""
+    for i in range(cuda.threadIdx.x, n_rows * pitch, cuda.blockDim.x):
+        table[i] = single[first + uint64(i // pitch) * columns + uint64(i % width)]
+
+
+@cache
+def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Callable[..., Any]:
+    """Writes the mass of each session of the tiles in each piece of the contexts; of long ones, its logarithm."""
+    walk = walks(bits, pitch > 0)
+    log_joint, product = walk.log_density if gaussian else walk.log_product, walk.product
+    per_warp, shared_pitch = 32 // width, uint32(pitch)
+
+    @cuda.jit
+    def kernel(words, rewards, shelves, tile_shelf, first_tile, last_tile, single, double, n_rows, masses, longest):
+        lane, part = cuda.threadIdx.x % width, cuda.threadIdx.x % 32 // width
+        n_pieces = cuda.gridDim.z
+        columns = uint64(n_pieces * width)
+        place = uint64(cuda.blockIdx.z * width + lane)
+        table = cuda.shared.array(0, float32)
+        column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(place)
+        if pitch > 0 and not gaussian:
+            _load_table(table, single, uint64(cuda.blockIdx.z * width), columns, n_rows, pitch, width)
+            cuda.syncthreads()
+        warp = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // 32
+        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * cuda.blockDim.x // 32):
+            shelf = tile_shelf[tile]
+            n_steps, size = uint32(shelves[shelf, LENGTH]), uint64(shelves[shelf, SIZE])
+            begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
+            end = min(begin + TILE, shelves[shelf, SIZE])
+            for start in range(begin, end, per_warp):
+                session = min(start + part, end - 1)
+                at = uint64(shelves[shelf, FIRST_WORD] + session)
+                first = uint64(shelves[shelf, FIRST_STEP] + session)
+                if not gaussian and n_steps <= longest:
+                    if pitch > 0:
+                        share = product(words, at, size, n_steps, table, shared_pitch, column, table[column])
+                    else:
+                        share = product(words, at, size, n_steps, single, columns, column, single[column])
+                    mass = float64(group_sum(share, width))
+                else:
+                    own = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, place)
+                    mass = _log_group_sum(own, width)
+                if lane == 0 and start + part < end:
+                    masses[((tile - first_tile) * TILE + session - begin) * n_pieces + cuda.blockIdx.z] = mass
+
+    return kernel
+
+
+@cache
+def statistics_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bool) -> Callable[..., Any]:
+    """Adds the statistics of all tiles to `out`, and their log-likelihood and impossible sessions to `logs`.
+
+    Args:
+        width: lanes of a group: 8, 16 or 32.
+        bits: of a code.
+        pitch: columns of the table and the sums in shared memory; 0: both stay in the device's memory.
+        gaussian: whether rewards are normal instead of coded.
+        sliced: whether `masses` holds the mass of each session in each piece of the contexts.
+    """
+    walk = walks(bits, pitch > 0)
+    log_joint = walk.log_density if gaussian else walk.log_product
+    product, add, add_high, add_weighted = walk.product, walk.add, walk.add_high, walk.add_weighted
+    per_warp, shared_pitch = 32 // width, uint32(pitch)
+
+    @cuda.jit
+    def kernel(words, rewards, counts, merged, shelves, tile_shelf, first_tile, last_tile, single, double, n_rows, n_sums,
+               masses, longest, top, out, logs):  # fmt: skip
+        lane, part = cuda.threadIdx.x % width, cuda.threadIdx.x % 32 // width
+        n_pieces = cuda.gridDim.z
+        columns = uint64(n_pieces * width)
+        place = uint64(cuda.blockIdx.z * width + lane)
+        in_tables = uint64(cuda.blockIdx.y * n_rows) * columns + place
+        in_sums = uint64(cuda.blockIdx.y * n_sums) * columns + place
+        table = cuda.shared.array(0, float32)
+        sums = cuda.shared.array(0, uint32)  # the same memory, of which the table takes the first part
+        column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(in_tables)
+        n_table = n_rows * pitch if not gaussian else 0
+        sums_column = column + uint32(n_table)
+        if pitch > 0:
+            if not gaussian:
+                _load_table(table, single, in_tables - uint64(lane), columns, n_rows, pitch, width)
+            for i in range(cuda.threadIdx.x, n_sums * pitch, cuda.blockDim.x):
+                sums[n_table + i] = 0
+            cuda.syncthreads()
+        weights, total_log, impossible = uint64(0), int64(0), int64(0)
+        warp = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // 32
+        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * cuda.blockDim.x // 32):
+            shelf = tile_shelf[tile]
+            n_steps, size = uint32(shelves[shelf, LENGTH]), uint64(shelves[shelf, SIZE])
+            begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
+            end = min(begin + TILE, shelves[shelf, SIZE])
+            fast = not gaussian and n_steps <= longest
+            run, total = float64(1.0), float64(0.0)
+            for start in range(begin, end, per_warp):
+                valid = start + part < end
+                session = min(start + part, end - 1)
+                slot = (tile - first_tile) * TILE + session - begin
+                at = uint64(shelves[shelf, FIRST_WORD] + session)
+                first = uint64(shelves[shelf, FIRST_STEP] + session)
+                count = counts[shelves[shelf, FIRST_SESSION] + session] if merged else int64(1)
+                share, mass = float32(0.0), float64(0.0)
+                if fast:
+                    if pitch > 0:
+                        share = product(words, at, size, n_steps, table, shared_pitch, column, table[column])
+                    else:
+                        share = product(words, at, size, n_steps, single, columns, column, single[column])
+                    if sliced:
+                        mass = _sum_pieces(masses, slot, n_pieces, lane, width)
+                    else:
+                        mass = float64(group_sum(share, width))
+                if fast and not warp_any(mass < _TINY):
+                    amount = uint32(share * (float32(_ONE) / float32(mass)) + float32(0.5))
+                    scaled = float64(amount)
+                    if valid and merged:
+                        total += count * logarithm(mass)
+                    elif valid:
+                        run *= mass  # one logarithm for many sessions
+                        if run < _RUN:
+                            total += logarithm(run)
+                            run = 1.0
+                else:
+                    own = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, in_tables)
+                    if sliced and not fast:
+                        log_mass = _log_sum_pieces(masses, slot, n_pieces, lane, width)
+                    elif sliced:
+                        log_mass = float64(-math.inf)
+                        for piece in range(n_pieces):
+                            there = in_tables - place + uint64(piece * width + lane)
+                            joint = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, there)
+                            log_mass = _log_add(log_mass, _log_group_sum(joint, width))
+                    else:
+                        log_mass = _log_group_sum(own, width)
+                    scaled = float64(0.0)
+                    if log_mass > -math.inf:
+                        scaled = math.exp(own - log_mass) * _ONE
+                    if valid and log_mass > -math.inf:
+                        total += count * log_mass
+                    elif valid:
+                        impossible += 1
+                    amount = uint32(scaled + 0.5)
+                if valid and amount > 0:
+                    full = uint64(amount) * uint64(count)
+                    low, high = uint32(full & uint64(0xFFFFFFFF)), full >> uint64(32)
+                    weights += full
+                    add(words, at, size, n_steps, sums, shared_pitch, sums_column, low, out, columns, in_sums)
+                    if high > 0:
+                        add_high(words, at, size, n_steps, high << uint64(32), out, columns, in_sums)
+                    if gaussian:
+                        add_weighted(words, rewards, at, first, size, n_steps, sums, shared_pitch, sums_column, scaled,
+                                     top, uint64(n_rows - 2), out, columns, in_sums)  # fmt: skip
+            total_log += int64(math.floor((total + logarithm(run)) * _LOG_ONE + 0.5))
+        atomic_add(out, in_sums, weights)
+        if lane == 0 and cuda.blockIdx.z == 0:
+            atomic_add(logs, 2 * cuda.blockIdx.y, total_log)
+            atomic_add(logs, 2 * cuda.blockIdx.y + 1, impossible)
+        if pitch > 0:
+            cuda.syncthreads()
+            for i in range(cuda.threadIdx.x, n_sums * pitch, cuda.blockDim.x):
+                if sums[n_table + i] > 0:
+                    target = in_sums - uint64(lane) + uint64(i // pitch) * columns + uint64(i % width)
+                    atomic_add(out, target, uint64(sums[n_table + i]))
+
+    return kernel

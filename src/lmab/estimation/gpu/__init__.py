@@ -1,0 +1,3 @@
+"""Passes on a GPU: the log stays on the device, and the expectation step runs there."""
+
+from .passes import Gpu as Gpu
