@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 
 import numpy as np
+from numba import config
 
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a log, or its last part, may be small
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
 if SIMULATED or hasattr(np, "row_stack"):

@@ -18,6 +18,9 @@ if SIMULATED:
 
     atomic_add = FakeCUDAAtomic().add
 
+    def compiled(**options):
+        return cuda.jit
+
     def device(function):
         return function
 
@@ -53,6 +56,7 @@ if SIMULATED:
         return found
 
 else:
+    compiled = cuda.jit
     device = cuda.jit(device=True, forceinline=True)
 
     @device

@@ -10,7 +10,7 @@ import numpy as np
 from ..._shapes import Array, Float, Integer, Shaped
 from ..reference.shelves import TILE
 from . import SIMULATED, cuda
-from .em import LOG_BITS, masses_kernel, statistics_kernel
+from .em import LOG_BITS, careful_kernel, fast_kernel, masses_kernel
 from .steps import SHARE_BITS
 
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
@@ -101,9 +101,10 @@ def expectation(
     single, double = _tables(models, columns, exact or gaussian)
     out, logs = np.zeros(n_models * n_sums * columns, np.uint64), np.zeros(2 * n_models, np.int64)
     on_device = [cuda.to_device(array) for array in (single.ravel(), double.ravel(), out, logs)]
-    launch = _launch_pieces if columns > place.width else _launch
+    longest = 0 if exact or gaussian else _LONGEST
+    this = _Pass(place, gaussian, top, longest, (n_models, n_rows, n_sums, columns), *on_device)
     for chunk, stream in chunks:
-        launch(chunk, stream, place, on_device, (n_models, n_rows, n_sums, columns), gaussian, top, exact)
+        this.launch(chunk, stream)
     cuda.synchronize()
     sums = on_device[2].copy_to_host().reshape(n_models, n_sums, columns)[:, :, :n_contexts] / 2.0**SHARE_BITS
     total, impossible = on_device[3].copy_to_host().reshape(n_models, 2).T
@@ -114,59 +115,79 @@ def expectation(
     return sums, likelihood + (0.0 if gaussian else _lost_by_rounding(models, double, sums))
 
 
-def _launch(
-    chunk: Shelves,
-    stream: Any,
-    place: Place,
-    arrays: list[Any],
-    sizes: tuple[int, int, int, int],
-    gaussian: bool,
-    top: float,
-    exact: bool,
-) -> None:
-    """One launch for all models: every context has a lane."""
-    n_models, n_rows, n_sums, _ = sizes
-    single, double, out, logs = arrays
-    n_tiles = len(chunk.tile_shelf)
-    kernel = statistics_kernel(place.width, chunk.bits, place.pitch, gaussian, False)
-    grid = (_blocks(place, n_tiles), n_models, 1)
-    kernel[grid, place.threads, stream, place.shared](
-        chunk.words, chunk.rewards, chunk.counts, chunk.merged, chunk.shelves, chunk.tile_shelf, 0, n_tiles, single, double,
-        n_rows, n_sums, double, 0 if exact else _LONGEST, top, out, logs,
-    )  # fmt: skip
+class _Pass(NamedTuple):
+    """What the launches of one pass share."""
 
+    place: Place
+    gaussian: bool
+    top: float
+    longest: int  # steps of a session that single precision is trusted with
+    sizes: tuple[int, int, int, int]  # models, rows of a model, rows of the statistics, columns
+    single: Any
+    double: Any
+    out: Any
+    logs: Any
 
-def _launch_pieces(
-    chunk: Shelves,
-    stream: Any,
-    place: Place,
-    arrays: list[Any],
-    sizes: tuple[int, int, int, int],
-    gaussian: bool,
-    top: float,
-    exact: bool,
-) -> None:
-    """Two launches for each model and range of sessions: masses in every piece of the contexts, then shares."""
-    n_models, n_rows, n_sums, columns = sizes
-    single, double, out, logs = arrays
-    n_tiles, n_pieces = len(chunk.tile_shelf), columns // place.width
-    at_once = min(max(_MASSES // (n_pieces * TILE), 1), n_tiles)
-    masses = cuda.device_array(at_once * TILE * n_pieces, np.float64)
-    shares = statistics_kernel(place.width, chunk.bits, place.pitch, gaussian, True)
-    weigh = masses_kernel(place.width, chunk.bits, place.pitch, gaussian)
-    grid, longest = (_blocks(place, at_once), 1, n_pieces), 0 if exact else _LONGEST
-    for model in range(n_models):
-        tables = [array[model * n_rows * columns : (model + 1) * n_rows * columns] for array in (single, double)]
-        sums = out[model * n_sums * columns : (model + 1) * n_sums * columns]
-        for first in range(0, n_tiles, at_once):
-            tiles = (chunk.shelves, chunk.tile_shelf, first, min(first + at_once, n_tiles))
-            weigh[grid, place.threads, stream, place.shared](
-                chunk.words, chunk.rewards, *tiles, *tables, n_rows, masses, longest
+    def launch(self, chunk: Shelves, stream: Any) -> None:
+        """All models in one launch where every context has a lane, else one model after the other."""
+        n_models, n_rows, n_sums, columns = self.sizes
+        n_tiles = len(chunk.tile_shelf)
+        left = cuda.to_device(np.zeros(4 * n_models * n_tiles, np.uint32), stream=stream)
+        if columns == self.place.width:
+            self._add(chunk, stream, (0, n_tiles), (n_models, 1), self, self.double, left)
+            return
+        n_pieces = columns // self.place.width
+        at_once = min(max(_MASSES // (n_pieces * TILE), 1), n_tiles)
+        masses = cuda.device_array(at_once * TILE * n_pieces, np.float64)
+        for model in range(n_models):
+            one = self._replace(
+                single=self.single[model * n_rows * columns : (model + 1) * n_rows * columns],
+                double=self.double[model * n_rows * columns : (model + 1) * n_rows * columns],
+                out=self.out[model * n_sums * columns : (model + 1) * n_sums * columns],
+                logs=self.logs[2 * model : 2 * model + 2],
             )
-            shares[grid, place.threads, stream, place.shared](
-                chunk.words, chunk.rewards, chunk.counts, chunk.merged, *tiles, *tables, n_rows, n_sums, masses, longest, top, sums,
-                logs[2 * model : 2 * model + 2],
-            )  # fmt: skip
+            flags = left[4 * model * n_tiles : 4 * (model + 1) * n_tiles]
+            for first in range(0, n_tiles, at_once):
+                tiles = (first, min(first + at_once, n_tiles))
+                self._weigh(chunk, stream, tiles, n_pieces, one, masses)
+                self._add(chunk, stream, tiles, (1, n_pieces), one, masses, flags)
+
+    def _weigh(
+        self, chunk: Shelves, stream: Any, tiles: tuple[int, int], n_pieces: int, one: _Pass, masses: Any
+    ) -> None:
+        place = self.place
+        grid = (_blocks(place, tiles[1] - tiles[0]), 1, n_pieces)
+        kernel = masses_kernel(place.width, chunk.bits, place.pitch, self.gaussian)
+        kernel[grid, place.threads, stream, place.shared](
+            chunk.words, chunk.rewards, chunk.shelves, chunk.tile_shelf, *tiles, one.single, one.double, self.sizes[1],
+            masses, self.longest,
+        )  # fmt: skip
+
+    def _add(
+        self,
+        chunk: Shelves,
+        stream: Any,
+        tiles: tuple[int, int],
+        shape: tuple[int, int],
+        one: _Pass,
+        masses: Any,
+        left: Any,
+    ) -> None:
+        """What single precision can do, and then the rest with care."""
+        place, (_, n_rows, n_sums, _) = self.place, self.sizes
+        grid = (_blocks(place, tiles[1] - tiles[0]), *shape)
+        sliced = shape[1] > 1
+        where = (chunk.shelves, chunk.tile_shelf, *tiles)
+        if self.longest > 0:
+            fast = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
+            fast[grid, place.threads, stream, place.shared](
+                chunk.words, chunk.counts, *where, one.single, n_rows, masses, self.longest, one.out, one.logs, left
+            )
+        careful = careful_kernel(place.width, chunk.bits, place.pitch, self.gaussian, sliced)
+        careful[grid, place.threads, stream, 4 * n_sums * place.pitch](
+            chunk.words, chunk.rewards, chunk.counts, chunk.merged, *where, one.double, n_rows, n_sums, masses,
+            self.longest, self.top, one.out, one.logs, left,
+        )  # fmt: skip
 
 
 def _blocks(place: Place, n_tiles: int) -> int:

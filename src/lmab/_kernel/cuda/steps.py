@@ -36,17 +36,16 @@ def logarithm(value):
 
 
 @device
-def shared_add(sums, place, amount, out, target):
-    """Add to 32 bits in shared memory; what they cannot hold is carried to the 64 bits of `out`."""
-    old = atomic_add(sums, place, amount)
-    if old > uint32(0xFFFFFFFF) - amount:
-        atomic_add(out, target, _CARRY)
+def shared_add(sums, place, amount, most, out, target):
+    """Add to 32 bits in shared memory; whether they could not hold it, so that 2**32 must be carried to `out`."""
+    return atomic_add(sums, place, amount) > most
 
 
 @device
-def global_add(sums, place, amount, out, target):
-    """Add to `out` itself, where shared memory is too small."""
+def global_add(sums, place, amount, most, out, target):
+    """Add to `out` itself, where shared memory is too small: nothing is carried."""
     atomic_add(out, target, uint64(amount))
+    return False
 
 
 def walks(bits: int, shared: bool) -> Walks:
@@ -58,42 +57,47 @@ def walks(bits: int, shared: bool) -> Walks:
 
     @device
     def row(word):
-        return uint32(word & mask) + uint32(1)
+        return uint32(uint32(word & mask) + uint32(1))
 
     @device
     def product(words, at, stride, n_steps, table, pitch, column, value):
         """`value` times the probabilities of all steps."""
         for _ in range(n_steps // per):
             word = words[at]
-            for _ in range(per):
-                value *= table[row(word) * pitch + column]
-                word >>= width
+            for place in range(per):
+                value *= table[uint32(row(word >> word_type(place * bits)) * pitch) + column]
             at += stride
         rest = n_steps % per
         if rest > 0:
             word = words[at]
-            for _ in range(rest):
-                value *= table[row(word) * pitch + column]
-                word >>= width
+            for place in range(per - 1):
+                if place < rest:
+                    value *= table[uint32(row(word >> word_type(place * bits)) * pitch) + column]
         return value
+
+    @device
+    def add_word(word, n, sums, pitch, column, amount, out, out_pitch, out_column):
+        """The same for the first n codes of a word; none of the sums waits for the one before."""
+        most, carry = uint32(uint32(0xFFFFFFFF) - amount), uint32(0)
+        for place in range(per):
+            if place < n:
+                this = row(word >> word_type(place * bits))
+                full = add_one(sums, uint32(this * pitch) + column, amount, most, out, this * out_pitch + out_column)
+                carry |= uint32(uint32(full) << uint32(place))
+        if carry > 0:
+            for place in range(per):
+                if (carry >> uint32(place)) & uint32(1) > 0:
+                    atomic_add(out, row(word >> word_type(place * bits)) * out_pitch + out_column, _CARRY)
 
     @device
     def add(words, at, stride, n_steps, sums, pitch, column, amount, out, out_pitch, out_column):
         """Add `amount` to the sums of the codes of all steps."""
         for _ in range(n_steps // per):
-            word = words[at]
-            for _ in range(per):
-                this = row(word)
-                add_one(sums, this * pitch + column, amount, out, this * out_pitch + out_column)
-                word >>= width
+            add_word(words[at], per, sums, pitch, column, amount, out, out_pitch, out_column)
             at += stride
         rest = n_steps % per
         if rest > 0:
-            word = words[at]
-            for _ in range(rest):
-                this = row(word)
-                add_one(sums, this * pitch + column, amount, out, this * out_pitch + out_column)
-                word >>= width
+            add_word(words[at], rest, sums, pitch, column, amount, out, out_pitch, out_column)
 
     @device
     def add_high(words, at, stride, n_steps, amount, out, out_pitch, out_column):
@@ -111,7 +115,9 @@ def walks(bits: int, shared: bool) -> Walks:
             word = words[at + uint64(step // per) * stride] >> word_type(step % per * bits)
             this = row(word) + n_arms
             amount = uint32(share * (rewards[first + uint64(step) * stride] / top * 0.5 + 0.5) + 0.5)
-            add_one(sums, this * pitch + column, amount, out, this * out_pitch + out_column)
+            most = uint32(uint32(0xFFFFFFFF) - amount)
+            if add_one(sums, this * pitch + column, amount, most, out, this * out_pitch + out_column):
+                atomic_add(out, this * out_pitch + out_column, _CARRY)
 
     @device
     def log_product(words, rewards, at, first, stride, n_steps, table, n_rows, pitch, column):
