@@ -7,13 +7,14 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numba import njit, prange
 
 import lmab
-from lmab._shapes import Array, Float, Integer, Shaped
+from lmab._shapes import Array
 from lmab.estimation import Progress
 from lmab.estimation.categorical import CategoricalObservations
 from lmab.estimation.categorical.log import CategoricalLog
@@ -23,7 +24,6 @@ from lmab.estimation.passes import Threads
 from .rows import Rows
 
 REPEATS = 5
-_SECONDS = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,15 @@ def _passes(case: Case) -> Rows:
     with Threads(2) as threads:
         truth = near.expectation(models, threads)
         theirs = small.n_distinct / _best(lambda: near.expectation(models, threads), 2)
-    print(f"{case.name}: {ours / 1e9:.3f} G sessions/s, in double precision {exact / 1e9:.3f}, two cores "
-          f"{theirs / 1e9:.5f}: {ours / theirs:.0f} times; sorting, copying and compiling {first:.1f} s", flush=True)  # fmt: skip
+    print(
+        f"{case.name}: {ours / 1e9:.3f} G sessions/s, in double precision {exact / 1e9:.3f}, two cores "
+        f"{theirs / 1e9:.5f}: {ours / theirs:.0f} times; sorting, copying and compiling {first:.1f} s",
+        flush=True,
+    )
     for label, (statistics, logs) in (("single", found), ("double", kept)):
         scale = np.maximum(truth[0], 1e-6 * truth[0].max())
-        print(f"  {label}: statistics differ by {(np.abs(statistics - truth[0]) / scale).max():.1e} relative, log-"
-              f"likelihood by {np.abs(logs / truth[1] - 1).max():.1e}, on {small.n_distinct:,} sessions", flush=True)  # fmt: skip
+        wrong, lost = (np.abs(statistics - truth[0]) / scale).max(), np.abs(logs / truth[1] - 1).max()
+        print(f"  {label}: statistics {wrong:.1e}, log-likelihood {lost:.1e} relative to the CPU's", flush=True)
     return {f"{case.name}/gpu": ours, f"{case.name}/exact": exact, f"{case.name}/cpu": theirs,
             f"{case.name}/ratio": ours / theirs}  # fmt: skip
 
@@ -105,7 +108,7 @@ def _log(case: Case, n_sessions: int | None = None) -> CategoricalLog:
     return _as_log(codes, offsets, case.n_arms)
 
 
-def _as_log(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_arms: int) -> CategoricalLog:
+def _as_log(codes: Array, offsets: Array, n_arms: int) -> CategoricalLog:
     few = min(len(offsets) - 1, 1_000_000)
     steps = codes[: offsets[few]].astype(np.int64)
     episodes = lmab.Episodes(steps // 2, (steps % 2).astype(float), offsets[: few + 1], n_arms)
@@ -120,7 +123,7 @@ def _observations(log: CategoricalLog) -> CategoricalObservations:
     return CategoricalObservations(log)
 
 
-def _models(case: Case, n_models: int) -> Float[Array, "R K P"]:
+def _models(case: Case, n_models: int) -> Array:
     rng = np.random.default_rng(1)
     models = np.zeros((n_models, 1 + 2 * case.n_arms, -(-case.n_contexts // 8) * 8))
     models[:, 0, : case.n_contexts] = rng.dirichlet(np.ones(case.n_contexts), size=n_models)
@@ -129,7 +132,7 @@ def _models(case: Case, n_models: int) -> Float[Array, "R K P"]:
     return models
 
 
-def _best(call: _SECONDS, repeats: int = REPEATS) -> float:
+def _best(call: Callable[[], object], repeats: int = REPEATS) -> float:
     best = float("inf")
     for _ in range(repeats):
         start = time.perf_counter()
@@ -177,10 +180,14 @@ def _jax(n: int = 1 << 25, at_once: int = 1 << 20) -> float:
     empty = (jnp.zeros(model.shape[1]), jnp.zeros((n_codes, model.shape[1])), jnp.zeros(()))
     rates = []
     for step in (by_products, by_scattering):
-        run = jax.jit(lambda data, step=step: jax.lax.scan(step, empty, data)[0])
+        run = jax.jit(partial(jax.lax.scan, step, empty))
         jax.block_until_ready(run(codes))
-        rates.append(n / _best(lambda run=run: jax.block_until_ready(run(codes)), 3))
+        rates.append(n / _best(partial(_ready, jax, run, codes), 3))
     return max(rates)
+
+
+def _ready(jax: Any, run: Callable[..., Any], codes: Any) -> None:
+    jax.block_until_ready(run(codes))
 
 
 def _torch(n: int = 1 << 25, at_once: int = 1 << 21) -> float:
@@ -223,8 +230,11 @@ def _whole_fit(n_sessions: int) -> Rows:
     )
     seconds = time.perf_counter() - start
     loading = watch.loading(start)
-    print(f"a whole fit of {n_sessions:,} sessions, 8 types, 8 starts: {seconds:.1f} s, of which sorting and copying "
-          f"{loading:.1f} s; {fit.message}; distance to the truth {fit.bandit.distance(truth):.1e}", flush=True)  # fmt: skip
+    print(
+        f"a whole fit of {n_sessions:,} sessions, 8 types, 8 starts: {seconds:.1f} s, of which sorting and copying "
+        f"{loading:.1f} s; {fit.message}; distance to the truth {fit.bandit.distance(truth):.1e}",
+        flush=True,
+    )
     return {"fit/seconds": seconds, "fit/loading": loading, "fit/maps": float(len(fit.trace))}
 
 
@@ -244,6 +254,16 @@ class _Watch:
         return float(np.diff(times).max())
 
 
+@njit(cache=True)
+def _uniform(state):  # type: ignore[no-untyped-def]
+    """A number between 0 and 1 by the generator splitmix64, whose state is one number."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    word = state[0]
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((word ^ (word >> np.uint64(31))) >> np.uint64(11)) / 2.0**53
+
+
 @njit(parallel=True, cache=True)
 def _played(n_sessions, length, cumulative, means):  # type: ignore[no-untyped-def]
     """Codes of sessions with arms at random, and how often each occurs."""
@@ -251,12 +271,12 @@ def _played(n_sessions, length, cumulative, means):  # type: ignore[no-untyped-d
     codes = np.empty(n_sessions * length, np.uint8)
     cells = np.zeros((n_parts, n_arms, 2), np.int64)
     for part in prange(n_parts):
-        np.random.seed(part)
+        state = np.full(1, part * 2**40, np.uint64)
         for session in range(n_sessions * part // n_parts, n_sessions * (part + 1) // n_parts):
-            context = min(np.searchsorted(cumulative, np.random.random()), len(cumulative) - 1)
+            context = min(np.searchsorted(cumulative, _uniform(state)), len(cumulative) - 1)
             for step in range(session * length, (session + 1) * length):
-                arm = np.random.randint(n_arms)
-                paid = int(np.random.random() < means[context, arm])
+                arm = int(_uniform(state) * n_arms)
+                paid = int(_uniform(state) < means[context, arm])
                 codes[step] = 2 * arm + paid
                 cells[part, arm, paid] += 1
     return codes, cells.sum(axis=0)

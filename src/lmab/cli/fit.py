@@ -29,6 +29,13 @@ from .words import at_the_door
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 
 
+class Device(StrEnum):
+    """Where passes over the log run."""
+
+    cpu = "cpu"
+    gpu = "gpu"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """How many more sessions are needed for a stated regret."""
@@ -53,6 +60,7 @@ def fit(
         str, typer.Option(help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).")
     ] = "learned",
     restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1)] = 20,
+    device: Annotated[Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].")] = Device.cpu,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
     regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
@@ -64,11 +72,13 @@ def fit(
     Example: lmab fit logs.parquet --episode session --action item --reward click
     """
     check_writable(output)
+    backend = None if device is Device.cpu else device.value
+    estimation.require_backend(backend)  # before the log is read, which may take minutes
     number, strength, rng = n_contexts(contexts), _prior(prior), np.random.default_rng(seed)
     episodes = columns.read(log)
     _require_types(episodes, number, rewards, columns)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, EM(prior=strength, restarts=restarts), rng)
+        estimate = _estimate(episodes, number, rewards, EM(prior=strength, restarts=restarts), rng, backend)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -110,7 +120,12 @@ def _require_types(episodes: Episodes, number: int | str, rewards: str | None, c
 
 
 def _estimate(
-    episodes: Episodes, number: int | str, rewards: str | None, method: EM, rng: np.random.Generator
+    episodes: Episodes,
+    number: int | str,
+    rewards: str | None,
+    method: EM,
+    rng: np.random.Generator,
+    backend: str | None,
 ) -> Estimate:
     with progress() as bar, interruptible() as asked_to_stop:
         task = bar.add_task("fitting", total=None)
@@ -121,8 +136,14 @@ def _estimate(
             return asked_to_stop()
 
         return estimation.estimate(
-            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show
-        )  # fmt: skip
+            episodes,
+            n_contexts=number,
+            rewards=rewards,
+            method=method,
+            backend=backend,
+            rng=rng,
+            progress=show,
+        )
 
 
 def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:

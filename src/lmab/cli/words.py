@@ -17,6 +17,7 @@ _SENTENCES = (
         r"stopped after \1 iterations, before convergence: try fewer types or more sessions",
     ),
     (re.compile(r"\bafter (\d+) maps\b"), r"after \1 iterations"),
+    (re.compile(r"^backend must be None where\b"), "--device must be cpu where"),
 )
 _WORDS = (("episode", "session"), ("context", "type"))
 _QUOTED = re.compile(r"('[^']*'|\"[^\"]*\"|`[^`]*`)")

@@ -6,11 +6,11 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from ..checks import OneOf, Rng, check, check_count, check_rng, optional
+from ..checks import Rng, check_count, check_rng
 from ..data import Episodes, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
-from .backends import BACKENDS
+from .backends import require_backend
 from .em import EM
 from .encoding import bins_of, observe
 from .gaussian import misfit
@@ -87,7 +87,7 @@ def _check_method(method: Any, backend: str | None) -> None:
     if isinstance(method, type) or not hasattr(method, "fit"):
         shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
-    check("backend", backend, optional(OneOf(BACKENDS)))
+    require_backend(backend)
     if backend is not None and backend not in getattr(method, "backends", ()):
         raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
 

@@ -12,7 +12,6 @@ the mass of every session in every piece, a second one adds the shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -64,6 +63,11 @@ def _log_group_sum(value, width):
 
 
 @device
+def _none_left(left, flags):
+    return left[flags] | left[flags + uint64(1)] | left[flags + uint64(2)] | left[flags + uint64(3)] == 0
+
+
+@device
 def _give_sums(sums, offset, out, first, columns, n_rows, pitch, width):
     """Add the sums of shared memory to `out`."""
     for i in range(cuda.threadIdx.x, n_rows * pitch, cuda.blockDim.x):
@@ -79,7 +83,7 @@ def _load_table(table, single, first, columns, n_rows, pitch, width):
 
 
 @cache
-def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Callable[..., Any]:
+def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
     """Writes the mass of each session of the tiles in each piece of the contexts; of long ones, its logarithm."""
     walk = walks(bits, pitch > 0)
     log_joint, product = walk.log_density if gaussian else walk.log_product, walk.product
@@ -122,7 +126,7 @@ def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Callable
 
 
 @cache
-def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -> Callable[..., Any]:
+def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -> Any:
     """Adds the statistics and the log-likelihood of sessions of up to `longest` steps to `out` and `logs`.
 
     A round, in which every group of a warp does one session, is left to `careful_kernel` where the mass of one of its
@@ -217,7 +221,7 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -
 
 
 @cache
-def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bool) -> Callable[..., Any]:
+def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bool) -> Any:
     """The same in double precision and with logarithms: long sessions, and the rounds that `left` names.
 
     Arguments as of `fast_kernel`; `gaussian` tells whether rewards are normal instead of coded. `logs` receives the
@@ -252,6 +256,8 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
             n_sessions = min(TILE, shelves[shelf, SIZE] - begin)
             first_word, first_step = shelves[shelf, FIRST_WORD] + begin, shelves[shelf, FIRST_STEP] + begin
             flags = (uint64(cuda.blockIdx.y) * uint64(len(tile_shelf)) + uint64(tile)) * uint64(4)
+            if n_steps <= longest and _none_left(left, flags):
+                continue
             total = float64(0.0)
             for number in range((n_sessions + per_warp - 1) // per_warp):
                 if n_steps <= longest and (left[flags + uint64(number // 32)] >> uint32(number % 32)) & uint32(1) == 0:
@@ -296,3 +302,10 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
             _give_sums(sums, 0, out, in_sums - uint64(lane), columns, n_sums, pitch, width)
 
     return kernel
+
+
+@cuda.jit
+def clear_kernel(array):
+    """Set all entries to zero."""
+    for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, len(array), cuda.gridDim.x * cuda.blockDim.x):
+        array[i] = 0

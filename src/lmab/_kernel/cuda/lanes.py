@@ -56,8 +56,8 @@ if SIMULATED:
         return found
 
 else:
-    compiled = cuda.jit
-    device = cuda.jit(device=True, forceinline=True)
+    compiled = cuda.jit  # type: ignore[assignment]
+    device = cuda.jit(device=True, forceinline=True)  # type: ignore[call-arg]
 
     @device
     def atomic_add(array, index, value):

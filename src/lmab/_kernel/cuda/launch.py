@@ -10,7 +10,7 @@ import numpy as np
 from ..._shapes import Array, Float, Integer, Shaped
 from ..reference.shelves import TILE
 from . import SIMULATED, cuda
-from .em import LOG_BITS, careful_kernel, fast_kernel, masses_kernel
+from .em import LOG_BITS, careful_kernel, clear_kernel, fast_kernel, masses_kernel
 from .steps import SHARE_BITS
 
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
@@ -132,7 +132,8 @@ class _Pass(NamedTuple):
         """All models in one launch where every context has a lane, else one model after the other."""
         n_models, n_rows, n_sums, columns = self.sizes
         n_tiles = len(chunk.tile_shelf)
-        left = cuda.to_device(np.zeros(4 * n_models * n_tiles, np.uint32), stream=stream)
+        left = cuda.device_array(4 * n_models * n_tiles, np.uint32, stream=stream)
+        clear_kernel[_blocks(self.place, n_models * n_tiles), self.place.threads, stream](left)
         if columns == self.place.width:
             self._add(chunk, stream, (0, n_tiles), (n_models, 1), self, self.double, left)
             return

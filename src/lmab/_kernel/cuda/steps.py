@@ -1,4 +1,4 @@
-"""Walks over the steps of one session, for one context on one lane: the functions that the kernels of a GPU are made of.
+"""Walks over the steps of one session, for one context on one lane: what the kernels of a GPU are made of.
 
 Codes of a session lie in words, `per` codes of `bits` bits each; its next word lies `stride` words further (see
 `shelves`). Tables and sums are flat: row `r` of a context is at `r * pitch + column`.
@@ -52,7 +52,7 @@ def walks(bits: int, shared: bool) -> Walks:
     """The functions for codes of `bits` bits, with sums in shared memory or not."""
     per = per_word(bits)
     word_type = uint32 if bits == 8 else uint64
-    mask, width = word_type((1 << bits) - 1), word_type(bits)
+    mask = word_type((1 << bits) - 1)
     add_one = shared_add if shared else global_add
 
     @device

@@ -34,7 +34,7 @@ class Chunks:
     def __iter__(self) -> Iterator[tuple[Shelves, Any]]:
         for part in self._resident:
             yield part, 0
-        streams = [cuda.stream(), cuda.stream()] if self._waiting else []
+        streams: list[Any] = [cuda.stream(), cuda.stream()] if self._waiting else []
         held: list[Shelves | None] = [None, None]
         for number, part in enumerate(self._waiting):
             stream = streams[number % 2]

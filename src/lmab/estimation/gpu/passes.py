@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ..._shapes import Array, Float
-from ...errors import InvalidArgument
 from ..passes import Arrays, CodedLog, Threads
 from .chunks import Chunks
 
@@ -29,9 +28,6 @@ class Gpu:
     """
 
     def __init__(self, threads: int | None = None, *, memory: int | None = None) -> None:
-        why_not = missing()
-        if why_not is not None:
-            raise InvalidArgument(f"backend must be None where no GPU can be used ({why_not}), got 'gpu'")
         self._threads, self._memory = Threads(threads), memory
         self._held: WeakKeyDictionary[CodedLog, Chunks] = WeakKeyDictionary()
 
@@ -109,6 +105,7 @@ def missing() -> str | None:
         return f"numba-cuda cannot be imported: {error}; pip install 'lmab[gpu]'"
     except AttributeError as error:  # it asks NumPy for what a newer version has dropped
         return f"numba-cuda does not work with NumPy {np.__version__}: {error}"
-    if SIMULATED or cuda.is_available():
+    driver: Any = cuda
+    if SIMULATED or driver.is_available():
         return None
     return "no NVIDIA GPU with its driver and CUDA's compiler libraries was found; pip install 'lmab[gpu]'"
