@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._shapes import Array, Float, Integer, Shaped
-from ..reference.shelves import TILE
+from ..._shapes import Array, Float
+from ..reference.shelves import TILE, Shelves
 from . import SIMULATED, cuda
 from .em import LOG_BITS, careful_kernel, clear_kernel, fast_kernel, masses_kernel
 from .steps import SHARE_BITS
@@ -19,22 +19,6 @@ _PER_PROCESSOR = 224 * 1024  # bytes of shared memory of a multiprocessor
 _MASSES = 1 << 27  # numbers kept for the sessions of one launch, where contexts are cut into pieces
 _LONGEST = 32  # steps of a session that single precision is trusted with
 _LEAST_SINGLE = 1e-37  # single precision holds no smaller numbers in full
-
-
-class Shelves(NamedTuple):
-    """Sessions sorted by length, as arrays of the host (see `reference.shelves`)."""
-
-    bits: int  # of a code
-    merged: bool  # whether a session may stand for several
-    words: Shaped[Array, "W"]
-    rewards: Float[Array, "s"]  # empty: the codes say all
-    counts: Integer[Array, "n"]  # sessions that each one stands for; empty where none is merged
-    shelves: Integer[Array, "C 6"]
-    tile_shelf: Integer[Array, "T"]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self[2:])
 
 
 class Place(NamedTuple):
@@ -51,6 +35,18 @@ def upload(host: Shelves, stream: Any = 0) -> Shelves:
     """The same with arrays of the device."""
     arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[2:])  # a kernel takes no empty ones
     return Shelves(host.bits, host.merged, *(cuda.to_device(array, stream=stream) for array in arrays))
+
+
+def two_streams() -> list[Any]:
+    """Queues of launches and copies that run beside each other."""
+    return [cuda.stream(), cuda.stream()]
+
+
+def why_not() -> str | None:
+    """Why the device cannot be used; None: it can."""
+    if SIMULATED or cuda.is_available():
+        return None
+    return "no NVIDIA GPU with its driver and CUDA's compiler libraries was found"
 
 
 def free_memory() -> int:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from numba import float64, uint32, uint64
 
+from ..reference.shelves import per_word
 from .lanes import atomic_add, device
 
 SHARE_BITS = 24  # of a share: a session counts 2**24
@@ -149,8 +150,3 @@ def walks(bits: int, shared: bool) -> Walks:
         return logarithm(table[column]) - 0.5 * squares / (scale * scale)
 
     return Walks(product, add, add_high, add_weighted, log_product, log_density)
-
-
-def per_word(bits: int) -> int:
-    """Codes in a word."""
-    return {8: 4, 16: 4, 32: 2}[bits]

@@ -7,12 +7,35 @@ neighbouring words. Code t of a session is in word t // per, from bit t % per * 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..._shapes import Array, Float, Integer, Shaped
 
 LENGTH, SIZE, FIRST_WORD, FIRST_STEP, FIRST_SESSION, FIRST_TILE = range(6)  # columns of `shelves`
 TILE = 128  # sessions of one shelf that a warp works through, whatever the grid
+
+
+class Shelves(NamedTuple):
+    """Sessions sorted by length, as arrays of the host or of the device."""
+
+    bits: int  # of a code
+    merged: bool  # whether a session may stand for several
+    words: Shaped[Array, "W"]
+    rewards: Float[Array, "s"]  # empty: the codes say all
+    counts: Integer[Array, "n"]  # sessions that each one stands for; empty where none is merged
+    shelves: Integer[Array, "C 6"]
+    tile_shelf: Integer[Array, "T"]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self[2:])
+
+
+def per_word(bits: int) -> int:
+    """Codes in a word."""
+    return {8: 4, 16: 4, 32: 2}[bits]
 
 
 def fill(

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ..._kernel import on_gpu
 from ..._shapes import Array, Float
 from ..passes import Arrays, CodedLog, Threads
 from .chunks import Chunks
@@ -50,12 +51,10 @@ class Gpu:
         """Statistics and log-likelihood under every model; None where the pass is not worth the way to the device."""
         if log.n_steps * len(models) < _WORTH:
             return None
-        from ..._kernel.cuda import launch
-
         chunks = self._held.get(log)
         if chunks is None:
             chunks = self._held[log] = Chunks(log, self._memory)
-        return launch.expectation(
+        return on_gpu().expectation(
             chunks,
             models,
             n_sums=log.n_sums,
@@ -100,12 +99,11 @@ class _Exact:
 def missing() -> str | None:
     """Why no GPU can be used here; None: one can."""
     try:
-        from ..._kernel.cuda import SIMULATED, cuda
+        reason: str | None = on_gpu().why_not()
     except ImportError as error:
-        return f"numba-cuda cannot be imported: {error}; pip install 'lmab[gpu]'"
+        reason = f"numba-cuda cannot be imported: {error}"
     except AttributeError as error:  # it asks NumPy for what a newer version has dropped
         return f"numba-cuda does not work with NumPy {np.__version__}: {error}"
-    driver: Any = cuda
-    if SIMULATED or driver.is_available():
-        return None
-    return "no NVIDIA GPU with its driver and CUDA's compiler libraries was found; pip install 'lmab[gpu]'"
+    except TypeError as error:  # Numba's own, older part for GPUs knows fewer options
+        reason = f"numba-cuda is not installed: {error}"
+    return None if reason is None else f"{reason}; pip install 'lmab[gpu]'"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ..._kernel import kernel
-from ..._kernel.reference.shelves import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
+from ..._kernel import (
+    FIRST_SESSION,
+    FIRST_STEP,
+    FIRST_TILE,
+    FIRST_WORD,
+    LENGTH,
+    SIZE,
+    TILE,
+    Shelves,
+    kernel,
+    per_word,
+)
 from ..._shapes import Array, Float, Integer, Shaped
-
-if TYPE_CHECKING:
-    from ..._kernel.cuda.launch import Shelves
 
 _NONE = np.empty(0)
 
@@ -30,9 +35,6 @@ def shelve(
         counts: sessions that each one stands for; empty: one.
         rewards: of all steps, where the codes are arms alone.
     """
-    from ..._kernel.cuda.launch import Shelves
-    from ..._kernel.cuda.steps import per_word
-
     bits = 8 * codes.dtype.itemsize
     per = per_word(bits)
     shelves, n_words, n_tiles = _shelves(lengths, per)
