@@ -18,6 +18,7 @@ from lmab._shapes import Array
 from lmab.estimation import Progress
 from lmab.estimation.categorical import CategoricalObservations
 from lmab.estimation.categorical.log import CategoricalLog
+from lmab.estimation.categorical.steps import HeldSteps
 from lmab.estimation.gpu import Gpu
 from lmab.estimation.passes import Threads
 
@@ -114,7 +115,7 @@ def _as_log(codes: Array, offsets: Array, n_arms: int) -> CategoricalLog:
     episodes = lmab.Episodes(steps // 2, (steps % 2).astype(float), offsets[: few + 1], n_arms)
     for array in (codes, offsets):
         array.flags.writeable = False
-    return CategoricalLog(episodes, np.array([0.0, 1.0]), codes, offsets, np.empty(0))
+    return CategoricalLog(episodes, np.array([0.0, 1.0]), HeldSteps(codes, offsets, np.empty(0)))
 
 
 def _observations(log: CategoricalLog) -> CategoricalObservations:

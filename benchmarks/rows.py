@@ -11,11 +11,13 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 Rows = dict[str, float]
+StudyRow = dict[str, Any]  # one run of a study, by column
 
 STORE = Path(__file__).parent.parent / "docs" / "benchmarks" / "rows.json"
 NUMBER = r"[+-]?(?:\d[\d,]*)?\.?\d+"
@@ -87,6 +89,31 @@ def store(name: str, run: Measured, path: Path = STORE) -> None:
     runs = read(path) | {name: run}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({key: asdict(runs[key]) for key in sorted(runs)}, indent=1, ensure_ascii=False) + "\n")
+
+
+def resumed(
+    path: Path,
+    wanted: Mapping[Any, tuple[Any, ...]],
+    key_of: Callable[[StudyRow], Hashable],
+    run: Callable[..., StudyRow],
+    mine: Callable[[StudyRow], bool] = lambda row: True,
+) -> list[StudyRow]:
+    """The rows of a long study: those that `path` holds, one JSON object a line, then those that are still wanted.
+
+    `wanted` has the arguments of `run` for every row, by its key. A new row is in the file before the next one is
+    begun, so that a study goes on where it stopped. Rows that are not `mine` belong to another study: they stay in
+    the file and are not returned.
+    """
+    kept = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = [row for row in kept if mine(row)]
+    done = {key_of(row) for row in rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for key, arguments in wanted.items():
+        if key not in done:
+            rows.append(run(*arguments))
+            with path.open("a") as file:
+                file.write(json.dumps(rows[-1], default=float) + "\n")
+    return rows
 
 
 def flat(runs: dict[str, Measured]) -> Rows:

@@ -7,7 +7,6 @@ truth. Rows go to FILE as they are done (one JSON object per line), and those al
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -56,15 +55,8 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=Path("certificate.jsonl"), help="where the rows are kept")
     parser.add_argument("--store", action="store_true", help="keep the tables in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
-    done = {(*_case(row), row["seed"]) for row in rows}
-    for seed in range(arguments.sets):
-        for case in CASES:
-            if (*_case(asdict(case)), seed) in done:
-                continue
-            rows.append(run(case, seed))
-            with arguments.rows.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+    wanted = {_key(asdict(case), seed): (case, seed) for seed in range(arguments.sets) for case in CASES}
+    rows = stored.resumed(arguments.rows, wanted, lambda row: _key(row, row["seed"]), run)
     tables = {"": table(rows, claimed=True), "beside": table(rows, claimed=False)}
     print(*tables.values(), sep="\n\n")
     if arguments.store:
@@ -143,6 +135,10 @@ def _cells(rows: list[dict[str, Any]]) -> str:
             f"{seconds:.2f}",
         ]
     )
+
+
+def _key(row: dict[str, Any], seed: int) -> tuple[Any, ...]:
+    return (*_case(row), seed)
 
 
 def _case(row: dict[str, Any]) -> tuple[Any, ...]:

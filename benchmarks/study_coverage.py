@@ -10,7 +10,6 @@ that the study can be stopped and continued. `--table` only makes the table, whi
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from collections import defaultdict
@@ -24,6 +23,8 @@ import numpy as np
 import lmab
 from lmab.evaluation.laplace import laplace
 from lmab.evaluation.replanning import Replanner
+
+from . import rows as stored
 
 ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "rows.jsonl"
 PAGE = ROWS.parent.parent / "certificate.md"
@@ -271,6 +272,13 @@ def _cells(rows: list[dict[str, Any]]) -> str:
     return " | ".join([*held, *own, old, was, f"{np.median([row['seconds'] for row in rows]):.1f}"])
 
 
+def _quietly(name: str, log_number: int) -> dict[str, Any]:
+    """`run`, without its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(name, log_number)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=60, help="logs per cell")
@@ -278,18 +286,16 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="make the table of the rows and stop")
     parser.add_argument("cells", nargs="*", help="cells to do; by default, all")
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
-    rows = [row for row in rows if row.get("seed", _SEED) == _SEED]  # others belong to an earlier study
-    done = {(row["cell"], row["log"]) for row in rows}
-    arguments.rows.parent.mkdir(parents=True, exist_ok=True)
-    for log_number in range(0 if arguments.table else arguments.logs):
-        for name in arguments.cells or CELLS:
-            if (name, log_number) not in done:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    rows.append(run(name, log_number))
-                with arguments.rows.open("a") as file:
-                    file.write(json.dumps(rows[-1], default=float) + "\n")
+    pairs = [
+        (name, log) for log in range(0 if arguments.table else arguments.logs) for name in arguments.cells or CELLS
+    ]
+    rows = stored.resumed(
+        arguments.rows,
+        {pair: pair for pair in pairs},
+        lambda row: (row["cell"], row["log"]),
+        _quietly,
+        mine=lambda row: row.get("seed", _SEED) == _SEED,  # others belong to an earlier study
+    )
     print(table(rows))
     _write_page(table(rows))
 

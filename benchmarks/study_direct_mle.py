@@ -69,16 +69,7 @@ SIMPLE = [
     Case("spherical", 5, 50, 7, 2_000),
     Case("spherical", 5, 50, 7, 10_000),
 ]
-THOMPSON = [
-    Case("sparse", 4, 20, 7, 2_000),
-    Case("sparse", 4, 20, 7, 20_000),
-    Case("hard", 4, 20, 5, 500),
-    Case("probe", 4, 20, 5, 2_000),
-    Case("spherical", 5, 50, 7, 2_000),
-    Case("spherical", 5, 50, 7, 10_000),
-    Case("spherical", 5, 200, 7, 20_000),
-    Case("spherical", 5, 1_000, 7, 20_000),
-]
+THOMPSON = [*SIMPLE, Case("spherical", 5, 200, 7, 20_000), Case("spherical", 5, 1_000, 7, 20_000)]
 ROUNDS = (0, 4)
 
 
@@ -183,6 +174,7 @@ def main() -> None:
     table = STUDIES[arguments.option](arguments.instances, arguments.first)
     if arguments.store:
         command = f"python -m benchmarks.study_direct_mle {arguments.option} --instances {arguments.instances}"
+        command += f" --first {arguments.first}" if arguments.first else ""
         rows = stored.of_table(table, LABELS)
         stored.store(f"study_direct_mle_{arguments.option}", stored.measured(command, rows, {"": table}))
 

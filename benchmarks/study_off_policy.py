@@ -101,15 +101,8 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, default=Path("off_policy.jsonl"), help="where the rows are kept")
     parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()] if arguments.rows.exists() else []
-    done = {(*_case(row), row["seed"]) for row in rows}
-    for seed in range(arguments.logs):
-        for case in CASES:
-            if (*_case(asdict(case)), seed) in done:
-                continue
-            rows.append(run(case, seed))
-            with arguments.rows.open("a") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+    wanted = {_key(asdict(case), seed): (case, seed) for seed in range(arguments.logs) for case in CASES}
+    rows = stored.resumed(arguments.rows, wanted, lambda row: _key(row, row["seed"]), run)
     text = table(rows)
     print(text)
     if arguments.store:
@@ -201,6 +194,10 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
         width = np.mean([high - low for _, low, high in said]) if said else np.nan
         cells.append(f"{held:.3f}, {width:.2f}" if said else "")
     return cells
+
+
+def _key(row: dict[str, Any], seed: int) -> tuple[Any, ...]:
+    return (*_case(row), seed)
 
 
 def _case(row: dict[str, Any]) -> tuple[Any, ...]:

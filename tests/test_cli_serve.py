@@ -62,6 +62,20 @@ def test_options_reach_the_service(tmp_path, monkeypatch):
     assert (defaults.horizon, defaults.floor, defaults.values, defaults.repeats) == (3, 0.2, (0.0, 1.0, 2.0), False)
 
 
+def test_without_options_the_service_is_as_the_library_says(monkeypatch):
+    seen = []
+    door = command.service_package()
+    monkeypatch.setattr(door, "run", seen.append)
+    answer = RUNNER.invoke(app, ["serve"])
+    assert seen == [door.Options("events.db", settings=door.Settings())]
+    assert answer.output.splitlines() == [
+        "No policy and no horizon were given: the service answers once the store has a policy.",
+        "Serving at http://127.0.0.1:8000/ (Ctrl-C stops); decisions are kept in events.db.",
+    ]
+    assert "No policy" not in RUNNER.invoke(app, ["serve", "--horizon", "3"]).output
+    assert "No policy" not in RUNNER.invoke(app, ["serve", "policy.lmab"]).output
+
+
 def test_the_demonstration_is_asked_for_by_an_option(monkeypatch):
     seen = []
     monkeypatch.setattr(command.service_package(), "play_demo", lambda options, say: seen.append(options.store))
@@ -103,6 +117,27 @@ def test_refit_says_three_lines_or_json(tmp_path):
     ]
     told = json.loads(RUNNER.invoke(app, [*words, "--json"]).output)
     assert (told["action"], told["version"], told["notes"]) == ("waits", None, [])
+
+
+def test_options_reach_the_refit(tmp_path, monkeypatch):
+    seen = []
+    door = command.service_package()
+
+    async def note(store, folder, wishes, *, rng):
+        seen.append((store.path, folder, wishes, rng))
+        return door.Night(1.0, "kept", None, False, ("one", "two", "three"))
+
+    monkeypatch.setattr(door, "refit", note)
+    words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
+    assert RUNNER.invoke(app, words).output.splitlines() == ["one", "two", "three"]
+    more = [
+        "--gate", "0.3", "--canary", "0.2", "--contexts", "4", "--horizon", "6", "--floor", "0.15", "--least", "77",
+        "--time-limit", "2.5", "--seed", "9",
+    ]  # fmt: skip
+    assert RUNNER.invoke(app, [*words, *more]).exit_code == 0
+    wishes = door.Wishes(gate=0.3, canary=0.2, contexts=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
+    assert [row[2:] for row in seen] == [(door.Wishes(), 0), (wishes, 9)]
+    assert seen[0][:2] == (str(tmp_path / "x.db"), tmp_path / "p")
 
 
 def test_the_client_on_the_page_is_the_example_and_it_works(tmp_path):

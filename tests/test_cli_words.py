@@ -26,6 +26,15 @@ SAID = [
     ("--contexts 3, contexts.lmab, data/episodes/x.csv", "--contexts 3, contexts.lmab, data/episodes/x.csv"),
     ("3 contexts: climb", "3 types: climb"),
     ("Episodes are short", "Sessions are short"),
+    ("at_most must be a count", "--at-most must be a count"),
+    ("pass action='film/2.csv:x'", "say --action film/2.csv:x"),
+    (
+        "stopped by max_iterations after 500 maps, before convergence: raise it",
+        "stopped after 500 iterations, before convergence: try fewer types or more sessions",
+    ),
+    ("converged after 12 maps", "converged after 12 iterations"),
+    ("contextual episodic text stays", "contextual episodic text stays"),
+    ("n_episodes is no option here", "sessions is no option here"),
 ]  # fmt: skip
 
 

@@ -191,3 +191,60 @@ def test_sessions_are_those_of_a_walk_over_the_events(events, gap):
         warnings.simplefilter("ignore", LmabWarning)  # it says how many rows tie, which other tests read
         log = Episodes.from_events(data, **EVENTS, gap=gap)
     assert [session.actions.tolist() for session in log] == expected
+
+
+@pytest.mark.parametrize(
+    ("per_second", "name"), [(10**3, "milliseconds"), (10**6, "microseconds"), (10**9, "nanoseconds")]
+)
+def test_large_numbers_have_the_unit_of_their_size(per_second, name):
+    times = [(1_700_000_000 + second) * per_second for second in SECONDS]
+    with pytest.warns(LmabWarning, match=f"are taken as {name}"):
+        assert sessions(pa.table({**PEOPLE, "t": times})) == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
+def test_days_of_either_width(kind):
+    days = pa.array([datetime(2024, 3, day) for day in (1, 1, 2, 3, 9, 3)]).cast(kind)
+    with pytest.warns(LmabWarning, match="1 row has the same 't'"):
+        assert sessions(pa.table({**PEOPLE, "t": days}), gap="2d") == [[2.0, 3.0], [5.0], [1.0], [4.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[-(2**40), 5, -(2**40)], [2**40, 5, 2**40], [2**63 - 1, -(2**63), 2**63 - 1], [-(2**31) - 1, 7, -(2**31) - 1]],
+)
+def test_sessions_of_any_number_keep_their_order(ids):
+    steps = [2**40, 0, -(2**40)]
+    log = Episodes.from_frame(pa.table({"e": ids, "t": steps, "a": [0, 1, 2], "r": [0.0, 1.0, 2.0]}), **COLUMNS)
+    order = sorted(range(3), key=lambda row: (ids[row], steps[row]))
+    assert log.actions.tolist() == order
+    assert len(log) == 2
+
+
+def test_an_unknown_arm_is_told_with_its_row_and_the_arms_that_are_known():
+    data = pa.table({"e": [1, 1, 2], "t": [0, 1, 0], "a": ["x", "z", "y"], "r": [0.0, 1.0, 1.0]})
+    with pytest.raises(InvalidData, match=r"unknown arm, 'z', in row 1; 6 are known: 'x', 'y', 'a', 'b', 'c', \.\.\."):
+        Episodes.from_frame(data, **COLUMNS, arm_labels=("x", "y", "a", "b", "c", "d"))
+    with pytest.raises(InvalidData, match=r"in row 1; 2 are known: 'x', 'y'$"):
+        Episodes.from_frame(data, **COLUMNS, arm_labels=("x", "y"))
+
+
+def test_text_in_many_batches_is_one_dictionary(monkeypatch):
+    monkeypatch.setattr("lmab.data.columns._TEXTS", 2)
+    names = ["q", "b", "q", "z", "a", "b", "c", "a", "z"]
+    parts = [
+        pa.table({"e": names[k : k + 2], "a": names[k : k + 2], "r": np.arange(k, min(k + 2, 9), dtype=float)})
+        for k in range(0, 9, 2)
+    ]
+    whole = pa.Table.from_batches([batch for part in parts for batch in part.to_batches()])
+    log = Episodes.from_frame(whole, episode="e", action="a", reward="r")
+    order = sorted(range(9), key=lambda row: names[row])
+    assert log.arm_labels is not None
+    assert [log.arm_labels[arm] for arm in log.actions] == [names[row] for row in order]
+    assert log.rewards.tolist() == order
+    assert len(log) == 5
+
+
+def test_rewards_beyond_the_precision_of_a_float_are_rounded():
+    data = pa.table({"e": [1, 1], "t": [0, 1], "a": [0, 1], "r": [2**60 + 1, 3]})
+    assert Episodes.from_frame(data, **COLUMNS).rewards.tolist() == [float(2**60), 3.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from lmab import Episodes
-from lmab.data import text_files
+from lmab.data import require_log, text_files
 from lmab.data.naming import suggestion
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
@@ -181,3 +182,72 @@ def test_a_wrong_name_says_what_to_pass(tmp_path):
     (tmp_path / "odd.csv").write_text("sess,item,x\n1,a,0\n")
     with pytest.raises(InvalidData, match=r"pass reward=\.\.\. with the name of the column"):
         Episodes.read(tmp_path / "odd.csv", episode="sess", action="item")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "log.csv").write_text("e,a,r,r\n1,x,0,1\n")
+    with pytest.raises(InvalidData, match="the log must have one column 'r', got 2"):
+        Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
+
+
+def test_an_empty_name_in_a_text_file_is_a_missing_value(tmp_path):
+    (tmp_path / "log.csv").write_text("e,a,r\n1,x,0\n1,,1\n")
+    with pytest.raises(InvalidData, match=r"column 'a' has a missing value in line 3$"):
+        Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
+
+
+def test_digits_are_names_where_the_known_labels_are_text(tmp_path):
+    (tmp_path / "log.csv").write_text("e,a,r\n1,7,0\n1,11,1\n")
+    named = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r", arm_labels=("11", "7"))
+    assert named.actions.tolist() == [1, 0]
+    numbers = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r", arm_labels=(7, 11))
+    assert numbers.actions.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"columns": {}, "n_arms": 3, "arm_labels": ["x"]},
+        {"columns": {}, "n_arms": 0, "arm_labels": None},
+        {"columns": {}, "n_arms": 2**31, "arm_labels": None},
+        {"columns": {}, "n_arms": 1, "arm_labels": [0.5]},
+        {"columns": {"reward": "step"}, "n_arms": 2, "arm_labels": None},
+        {"columns": {}, "n_arms": "2", "arm_labels": None},
+        {"n_arms": 2, "arm_labels": None},
+    ],
+)
+def test_a_note_that_makes_no_sense_is_another_programs(tmp_path, note):
+    table = pa.table({"episode": [0, 0], "step": [0, 1], "action": [0, 1], "reward": [5.0, 6.0]})
+    good = {"columns": {"step": "step"}, "n_arms": 4, "arm_labels": None}
+    for text, n_arms in ((good, 4), (note, 2)):
+        stored = table.replace_schema_metadata({b"lmab": json.dumps(text).encode()})
+        pa.parquet.write_table(stored, tmp_path / "log.parquet")
+        log = Episodes.read(tmp_path / "log.parquet")
+        assert (log.n_arms, log.arm_labels, log.rewards.tolist()) == (n_arms, None, [5.0, 6.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "how"),
+    [
+        ("x.csv", r"read it by lmab.Episodes.read\('x.csv', ...\), got a str"),
+        (Path("x.csv"), r"read it by lmab.Episodes.read\('x.csv', ...\), got a PosixPath"),
+        (pa.table({"a": [1]}), r"make it by lmab.Episodes.from_frame\(frame, .*\), got a Table"),
+        ([1, 2], "make it by lmab.Episodes.read, from_frame, from_events or from_arrays, got a list"),
+    ],
+)
+def test_what_is_no_log_is_told_how_to_become_one(given, how):
+    with pytest.raises(InvalidArgument, match=f"^episodes must be a log: {how}"):
+        require_log("episodes", given)
+    require_log("episodes", EXPECTED)
+
+
+def test_the_separator_is_that_of_the_wanted_columns(tmp_path):
+    (tmp_path / "log.csv").write_text("e;a;r;note, with, very, many, commas\n1;x;1;-\n1;y;0;-\n")
+    log = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
+    assert (log.arm_labels, log.rewards.tolist()) == (("x", "y"), [1.0, 0.0])
+
+
+def test_a_column_that_is_in_use_is_not_suggested(tmp_path):
+    (tmp_path / "log.csv").write_text("session,item,click\n1,a,0\n")
+    with pytest.raises(InvalidData, match=r"no column 'clicks'; .*; pass reward=\.\.\. with the name of the column"):
+        Episodes.read(tmp_path / "log.csv", episode="session", action="click", reward="clicks")

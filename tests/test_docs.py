@@ -40,12 +40,16 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
+    failed: list[str] = []
     for language, block in blocks(page):  # the blocks of a page are one story
         if language == "python":
             exec(compile(block, str(page), "exec"), names)
+            imported = re.findall(r"^import (\w+)(?: as (\w+))?", block, re.M)
+            assert {alias or name for name, alias in imported} <= set(names), block
         elif language == "sh" and page.name != "cli.md":  # there the examples name the reader's own files
-            for line in re.sub(r"\\\n\s*", "", block).splitlines():
-                run(line)
+            lines = re.sub(r"\\\n\s*", "", block).splitlines()
+            failed += [failure for line in lines if (failure := failure_of(line))]
+    assert failed == []
 
 
 def test_the_page_on_extensions_prints_what_it_says(capsys, tmp_path, monkeypatch):
@@ -60,18 +64,24 @@ def test_the_page_on_extensions_prints_what_it_says(capsys, tmp_path, monkeypatc
     assert [line for line in said if line not in printed] == []
 
 
-def run(line: str) -> None:
-    """Run a line of shell if it is a command of ours."""
+def failure_of(line: str) -> str:
+    """What goes wrong where a line of shell is run, if it is a command of ours; empty: nothing does."""
     words = shlex.split(line, comments=True)
     if not words or words[0] != "lmab":
-        return
+        return ""
     if words[1] in LONG:
         parameters = typer.main.get_command(app).commands[words[1]].params
         known = {option for parameter in parameters for option in parameter.opts}
-        assert {word for word in words[2:] if word.startswith("-")} <= known, line
-        return
+        unknown = {word for word in words[2:] if word.startswith("-")} - known
+        return f"{line}: no option {', '.join(sorted(unknown))}" if unknown else ""
     result = RUNNER.invoke(app, words[1:])
-    assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception}"
+    return "" if result.exit_code == 0 else f"{line}\n{result.output}\n{result.exception}"
+
+
+def test_a_line_that_fails_is_told():
+    assert failure_of("ls -l") == failure_of("# lmab nonsense") == failure_of("lmab serve --port 1") == ""
+    assert failure_of("lmab serve --nonsense") == "lmab serve --nonsense: no option --nonsense"
+    assert "missing.csv" in failure_of("lmab fit missing.csv")
 
 
 def test_blocks_name_their_language():

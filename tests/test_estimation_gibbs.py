@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import betaln, gammaln, ndtr
+from scipy.special import betaln, gammaln, ndtr, polygamma
+from scipy.stats import multivariate_normal
 from seeds import generator
 
 import lmab
+from lmab._kernel.reference import gibbs as reference
 from lmab.estimation import arm_law, gibbs, observe
 
 SHORT = gibbs.Schedule(chains=4, burn=60, keep=20, thin=2)
@@ -191,3 +195,280 @@ def test_one_value_alone_has_draws_and_a_prior(rng):
 
 def test_draws_are_about_as_many_as_asked_for(rng):
     assert gibbs.Schedule.of(tiny(rng), 100).keep * gibbs.Schedule.of(tiny(rng), 100).chains == 100
+    assert [gibbs.Schedule.of(tiny(rng), n).keep for n in (20, 21, 25, 26)] == [4, 5, 5, 6]  # never fewer
+    assert gibbs.Schedule.of(tiny(rng), 100) == gibbs.Schedule(chains=5, burn=120, keep=20, thin=3) == gibbs.Schedule()
+
+
+def test_a_sweep_that_takes_long_gets_fewer_and_shorter_chains(rng, monkeypatch):
+    log = tiny(rng)
+    work = log.episodes.n_steps + 100 * log.episodes.n_arms
+    for large, wanted in ((work, (5, 120)), (work - 1, (3, 60))):
+        monkeypatch.setattr(gibbs, "_LARGE", large)
+        found = gibbs.Schedule.of(log, 30)
+        assert (found.chains, found.burn) == wanted
+        assert found.chains * found.keep == 30
+
+
+class Counting:
+    """A chain that counts its sweeps: draw b of chain c is the number of the sweep."""
+
+    made: list[Counting] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.sweeps = 0
+        Counting.made.append(self)
+
+    @property
+    def weights(self):
+        return np.array([self.sweeps, len(Counting.made)], float)
+
+    @property
+    def rewards(self):
+        return f"rewards {self.sweeps}"
+
+    def sweep(self, rng):
+        self.sweeps += 1
+
+    def likely(self, rng):
+        return np.array([self.sweeps, 2.0]), np.array([1.0 / self.sweeps, 0.25])
+
+    def prior(self, centre, strength):
+        return centre, strength
+
+
+def test_draws_are_the_last_sweep_of_every_span_after_the_burn_in(rng):
+    Counting.made = []
+    log = type("Log", (), {"chain": lambda self, bandit: Counting()})()
+    draws = gibbs.run(log, None, rng=rng, schedule=gibbs.Schedule(chains=2, burn=4, keep=3, thin=2))
+    assert draws.weights.tolist() == [[6, 1], [8, 1], [10, 1], [6, 2], [8, 2], [10, 2]]
+    assert (draws.rewards[0], len(draws)) == ("rewards 6", 6)
+    assert [chain.sweeps for chain in Counting.made] == [10, 10]
+    prior: Any = draws.prior
+    np.testing.assert_allclose(prior[0], [8.0, 2.0])
+    np.testing.assert_allclose(prior[1], [3 / (1 / 6 + 1 / 8 + 1 / 10), 4.0])  # harmonic means
+
+
+def test_a_spread_is_about_that_of_logits_and_laws_of_centres_have_their_means():
+    grid = arm_law.beta_grid()
+    spreads = np.tile(arm_law.SPREADS, len(grid.centre) // len(arm_law.SPREADS))
+    small = spreads <= 0.2
+    variance = polygamma(1, grid.strength * grid.centre) + polygamma(1, grid.strength * (1 - grid.centre))
+    np.testing.assert_allclose(np.sqrt(variance)[small], spreads[small], rtol=0.03)  # Var(logit) of a beta law
+    np.testing.assert_allclose(grid.centre_laws.sum(axis=1), 1)
+    means, sizes = np.meshgrid(1 / (1 + np.exp(-np.linspace(-5, 5, 31))), 2.0 ** np.arange(-1, 7), indexing="ij")
+    found = grid.centre_laws @ grid.centre.reshape(-1, len(arm_law.SPREADS))[:, 0]
+    inside = ((means > 0.1) & (means < 0.9) & (sizes >= 4)).ravel()  # well within the grid
+    np.testing.assert_allclose(found[inside], means.ravel()[inside], atol=0.02)
+
+
+def test_half_of_the_spread_laws_prior_says_that_all_arms_are_alike():
+    laws, log_prior = arm_law.spread_laws()
+    alike = (laws > 1e-6).sum(axis=1) == 1
+    assert alike.sum() == len(arm_law.SPREADS)
+    assert np.exp(log_prior)[alike].sum() == pytest.approx(0.5)
+    assert np.exp(log_prior).sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(laws.sum(axis=1), 1, atol=1e-9)
+    wide = laws[~alike][:, 4:].sum(axis=1)
+    assert sorted(np.unique(wide.round(6))) == [0.12, 0.3, 0.6]  # the share of telling arms
+
+
+def test_a_slope_is_that_of_the_weighted_line():
+    x = np.linspace(-1.5, 1.5, 40).reshape(8, 5)
+    plays = np.where(np.arange(40).reshape(8, 5) % 3 == 0, 1e6, 3e6)
+
+    def counts(logits):
+        share = 1 / (1 + np.exp(-logits))
+        return plays * share, plays * (1 - share)
+
+    def slope_to(logits):
+        return arm_law._slope(*before, *counts(logits))
+
+    before = counts(x)
+    for slope in (0.8, -0.5, 0.0):
+        assert slope_to(1 + slope * x) == pytest.approx(slope, abs=1e-3)
+    assert (slope_to(9.0 * x), slope_to(-9.0 * x)) == (2.0, -2.0)
+    nothing = np.zeros((8, 5))
+    assert arm_law._slope(before[0], before[1], nothing, nothing) == 0.0
+    paid, missed = counts(0.8 * x)
+    paid[0, 0], missed[0, 0] = 0.0, 1.0  # far off the line, but one play of millions
+    assert arm_law._slope(before[0], before[1], paid, missed) == pytest.approx(0.8, abs=1e-3)
+
+
+def test_slopes_are_learned_in_the_first_sweeps_alone_and_move_centres(rng):
+    arms = arm_law.CategoricalArms(6, np.arange(4.0))
+    rising = np.array([[8.0, 2.0, 2.0, 1.0], [1.0, 2.0, 3.0, 9.0]] * 3)[:, :, None] * np.array([100.0, 120.0])
+    for _ in range(10):
+        drawn = arms.draw(rising, rng)
+        np.testing.assert_allclose(drawn.sum(axis=1), 1)
+    learned = arms._slopes.copy()
+    assert learned[0] == 0  # the first split has none before it
+    assert (np.abs(learned[1:]) > 0.1).all()
+    arms.draw(rising[::-1, ::-1], rng)
+    arms.draw(np.roll(rising, 1, axis=1), rng)
+    np.testing.assert_array_equal(arms._slopes, learned)
+    shares = [np.full((6, 2), 0.9)]
+    step = 11 / 30  # of the grid of centres, in logits
+    places = arms._shift(1, shares, (6, 2))
+    assert (places == np.rint(learned[1] * np.log(9) / step)).all()
+    np.testing.assert_allclose(np.abs(drawn.mean(axis=2) - rising[:, :, 0] / rising[:, :, 0].sum(axis=1)[:, None]), 0,
+                               atol=0.08)  # fmt: skip
+
+
+def test_the_strength_of_a_dirichlet_law_from_a_variance():
+    most, strength = np.array([0.2, 0.5, 1.0]), np.array([3.0, 10.0, 0.5])
+    np.testing.assert_allclose(arm_law._inverse(most / (strength + 1), most), 1 / strength)
+    assert arm_law._inverse(np.zeros(1), np.ones(1))[0] == 1e-5  # no more than 100,000 pseudo-plays
+
+
+def test_more_values_have_a_prior_between_that_of_the_values_and_that_of_the_mean(rng):
+    """Laws that are Dirichlet laws in truth: both ways to see the strength agree with it."""
+    arms = arm_law.CategoricalArms(100, np.array([0.0, 1.0, 2.0]))
+    counts = 1e3 * rng.dirichlet([6.0, 3.0, 3.0], size=(100, 8)).transpose(0, 2, 1)
+    inverses, centres = [], []
+    for sweep in range(30):
+        arms.draw(counts.round(), rng)
+        if sweep >= 10:
+            mean, inverse = arms.likely(rng)
+            inverses.append(inverse)
+            centres.append(mean)
+    np.testing.assert_allclose(np.mean(centres, axis=(0, 1)), [0.5, 0.25, 0.25], atol=0.04)
+    assert 6 < 1 / np.mean(inverses) < 24  # 12 in truth
+
+
+def gaussian_arms():
+    return arm_law.GaussianArms(0.8, -1.0, 2.0)
+
+
+def test_evidence_of_normal_arms_is_the_normal_marginal_likelihood(rng):
+    """Rewards of an arm over contexts: means are normal around the centre, and the centre is normal over arms."""
+    arms, scale = gaussian_arms(), 0.7
+    plays, sums = np.array([[3.0, 0.0, 5.0], [1.0, 2.0, 4.0]]), rng.normal(size=(2, 3)) * 3
+    sums[0, 1] = 0.0
+    logs, precision, centre = arms._summaries(plays, sums, scale)
+    found = logs[:, :, None] + arm_law._normal(
+        centre[:, :, None], arms._places, arms._deviations, precision[:, :, None]
+    )
+    for arm in range(2):
+        seen = plays[arm] > 0
+        n, mean = plays[arm, seen], sums[arm, seen] / plays[arm, seen]
+        exact = np.array(
+            [
+                [
+                    multivariate_normal(
+                        np.full(len(n), place), np.diag(spread**2 + scale**2 / n) + deviation**2
+                    ).logpdf(mean)
+                    for place, deviation in zip(arms._places, arms._deviations, strict=True)
+                ]
+                for spread in arms._spreads
+            ]
+        )
+        np.testing.assert_allclose(found[arm] - found[arm, 0, 0], exact - exact[0, 0], atol=1e-8)
+
+
+class Still:
+    """A generator without noise: uniform numbers are `share`, normal ones 0."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def random(self, shape):
+        return np.full(shape, self.share)
+
+    def standard_normal(self, shape):
+        return np.zeros(shape)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_centres_and_means_of_normal_arms_are_drawn_around_their_posterior_means(share, rng):
+    arms, scale = gaussian_arms(), 0.7
+    plays, sums = rng.integers(1, 9, (4, 3)).astype(float), rng.normal(size=(4, 3)) * 4
+    means = arms.draw(plays, sums, scale, Still(share))
+    place, deviation = arms._places[arms._state[1]], arms._deviations[arms._state[1]]
+    own = 1 / (arms.variance[:, None] + scale**2 / plays)
+    centre = ((own * sums / plays).sum(axis=1) + place / deviation**2) / (own.sum(axis=1) + 1 / deviation**2)
+    np.testing.assert_allclose(arms.centre, centre)
+    weight = plays / scale**2 + 1 / arms.variance[:, None]
+    np.testing.assert_allclose(means, (sums / scale**2 + (centre / arms.variance)[:, None]) / weight)
+    assert np.isin(np.sqrt(arms.variance).round(12), (arm_law.SPREADS * 0.4).round(12)).all()
+
+
+def test_a_known_scale_stays_and_rewards_without_noise_keep_a_least_one(rng):
+    truth = lmab.LatentBandit.gaussian([0.5, 0.5], rng.normal(0, 1, (2, 5)), scale=0.5)
+    log = lmab.simulate(truth, lmab.Uniform(5), n_episodes=100, horizon=3, rng=rng)
+    short = gibbs.Schedule(chains=1, burn=5, keep=5, thin=1)
+    known = gibbs.run(observe(log, rewards="gaussian", scale=0.5), truth, rng=rng, schedule=short)
+    assert [rewards.scale for rewards in known.rewards] == [0.5] * 5
+    free = gibbs.run(observe(log, rewards="gaussian"), truth, rng=rng, schedule=short)
+    assert len({rewards.scale for rewards in free.rewards}) == 5
+    contexts = np.repeat(rng.integers(2, size=100), 3)
+    flat = observe(lmab.Episodes(log.actions, log.actions + 9.0 * contexts, log.offsets, 5), rewards="gaussian")
+    start = lmab.LatentBandit.gaussian([0.5, 0.5], [np.arange(5.0), 9 + np.arange(5.0)], scale=0.5)
+    certain = gibbs.run(flat, start, rng=rng, schedule=gibbs.Schedule(chains=1, burn=60, keep=5, thin=1))
+    np.testing.assert_allclose([rewards.scale for rewards in certain.rewards], flat.log.least_scale, rtol=0.5)
+    np.testing.assert_allclose(means_of(certain).mean(axis=0), start.means, atol=1e-3)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "compiled"])
+def test_a_start_that_calls_the_log_impossible_is_no_end(rng, monkeypatch, implementation):
+    module = importlib.import_module(f"lmab._kernel.{implementation}.gibbs")
+    monkeypatch.setattr("lmab.estimation.categorical.chain.kernel", lambda name: module)
+    log = tiny(rng, n_sessions=60, n_arms=3, n_steps=12)
+    start = lmab.LatentBandit.bernoulli([1.0, 0.0], [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    draws = gibbs.run(log, start, rng=rng, schedule=gibbs.Schedule(chains=1, burn=20, keep=10, thin=1))
+    assert np.isfinite(draws.weights).all()
+    np.testing.assert_allclose(draws.weights.sum(axis=1), 1)
+    assert (draws.weights > 0).all()
+    assert 0.2 < means_of(draws).mean() < 0.8
+
+
+def test_weights_have_equal_pseudo_sessions_before_the_log(rng):
+    """One session of two types: its type is drawn, and the weight of a type is uniform then."""
+    log = coded(np.array([[0, 1, 2]]), np.array([[1, 0, 1]]), 3)
+    start = lmab.LatentBandit.bernoulli([0.5, 0.5], np.full((2, 3), 0.5))
+    draws = gibbs.run(log, start, rng=rng, schedule=gibbs.Schedule(chains=4, burn=10, keep=150, thin=1))
+    assert np.abs(np.diff(draws.weights, axis=1)).mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_every_session_has_a_draw_of_its_own_where_equal_ones_are_one(rng, monkeypatch):
+    drawn = []
+
+    class Noting:
+        def __getattr__(self, name):
+            return getattr(reference, name)
+
+        def categorical(self, codes, offsets, counts, table, uniforms, statistics):
+            drawn.append(len(uniforms))
+            reference.categorical(codes, offsets, counts, table, uniforms, statistics)
+
+    monkeypatch.setattr("lmab.estimation.categorical.chain.kernel", lambda name: Noting())
+    log = coded(np.tile([[0, 1, 2]], (50, 1)), np.tile([[1, 0, 1]], (50, 1)), 3)
+    assert log.n_distinct == 1
+    log.chain(lmab.LatentBandit.bernoulli([0.5, 0.5], np.full((2, 3), 0.5))).sweep(rng)
+    assert drawn == [50]
+
+
+def test_the_scale_is_that_of_what_the_means_leave(rng):
+    class Sure:
+        """The generator, with the mean of a chi-squared draw in its place."""
+
+        def __getattr__(self, name):
+            return getattr(rng, name)
+
+        def chisquare(self, n):
+            return float(n)
+
+    truth = lmab.LatentBandit.gaussian([1.0], [[5.0, 6.0, 8.0]], scale=2.0)
+    log = lmab.simulate(truth, lmab.Uniform(3), n_episodes=4, horizon=3, rng=rng)
+    chain = observe(log, rewards="gaussian").chain(truth)
+    for _ in range(3):
+        chain.sweep(Sure())
+        means = chain.rewards.means[0][log.actions]
+        assert chain.scale == pytest.approx(np.sqrt(((log.rewards - means) ** 2).mean()))
+        centre, inverse = chain.likely(rng)
+        np.testing.assert_allclose(inverse, chain._arms.variance / chain.scale**2)
+        np.testing.assert_allclose(centre - chain._arms.centre, log_centre(log))
+
+
+def log_centre(log) -> float:
+    """The mean over arms of what each of them paid on average."""
+    return float(np.mean([log.rewards[log.actions == arm].mean() for arm in np.unique(log.actions)]))

@@ -60,6 +60,16 @@ def test_a_backend_has_a_name(episodes, backend):
         lmab.estimate(episodes, n_contexts=2, backend=backend, rng=0)
 
 
+def test_a_cluster_has_no_gpu_of_ours(monkeypatch, tmp_path, capsys):
+    from lmab.cli.app import main
+
+    arguments = ["lmab", "fit", str(tmp_path / "missing.csv"), "--device", "gpu", "--cluster", "tcp://127.0.0.1:9"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit):
+        main()
+    assert "--device must be cpu with --cluster, got gpu" in capsys.readouterr().err
+
+
 def test_moments_have_no_backend(episodes, monkeypatch):
     monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: None)
     with pytest.raises(InvalidArgument, match="backend must be None for the method MomentMatching, got 'gpu'"):
@@ -75,7 +85,8 @@ def test_without_a_name_passes_run_on_threads():
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
 def test_partitions_hold_the_whole_log(episodes, rewards, monkeypatch):
-    monkeypatch.setattr("lmab.estimation.passes._PARTITION", 40)
+    for module in ("categorical.steps", "passes"):
+        monkeypatch.setattr(f"lmab.estimation.{module}.PARTITION", 40)
     log = observe(episodes, rewards=rewards).log
     parts = list(log.partitions())
     assert len(parts) > 1
@@ -89,6 +100,24 @@ def test_partitions_hold_the_whole_log(episodes, rewards, monkeypatch):
         np.concatenate([part[3] for part in parts]), [] if rewards == "categorical" else log.residuals
     )
     assert log.n_steps == len(steps)
+
+
+@pytest.mark.parametrize("every", [1, 16])
+def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, every, monkeypatch, tmp_path):
+    monkeypatch.setattr("lmab.estimation.categorical.steps.PARTITION", 200)
+    monkeypatch.setattr("lmab.estimation.passes._PART", 20)
+    lengths = rng.integers(1, 9, size=400)
+    n_steps, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+    episodes = lmab.Episodes(rng.integers(40, size=n_steps), rng.integers(2, size=n_steps).astype(float), offsets, 40)
+    packed = lmab.pack(episodes, tmp_path / "packed")
+    logs = [observe(one, values=(0.0, 1.0)).log.level(every) for one in (episodes, packed)]
+    held, filed = (list(log.partitions()) for log in logs)
+    assert len(filed) == len(held) > 1
+    for ours, theirs in zip(filed, held, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+    assert sum(int(part[1].sum()) for part in filed) == pytest.approx(n_steps / every, rel=0.3)
+    assert logs[1].n_steps == n_steps // every
 
 
 class Device:

@@ -7,6 +7,7 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+from lmab.estimation import gibbs, learned_prior
 from lmab.estimation.prior import START
 
 LEARNED = lmab.EM(prior="learned", restarts=4, sweeps=40)
@@ -131,3 +132,23 @@ def test_three_values_and_normal_rewards_are_learned(rng):
         log = lmab.simulate(truth, lmab.Uniform(8), n_episodes=1500, horizon=5, rng=rng)
         estimate = lmab.estimate(log, n_contexts=2, rewards=truth.rewards.family, method=LEARNED, rng=rng)
         assert estimate.bandit.distance(truth) < 0.35
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "burn", "keep", "thin"),
+    [(1, 0, 1, 1), (2, 1, 1, 1), (4, 2, 1, 2), (7, 5, 2, 1), (16, 8, 4, 2), (40, 20, 10, 2), (100, 70, 10, 3)],
+)
+def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, sweeps, burn, keep, thin):
+    asked = []
+
+    class Found:
+        prior = "the prior"
+
+    def run(log, bandit, *, rng, schedule):
+        asked.append(schedule)
+        return Found
+
+    monkeypatch.setattr(gibbs, "run", run)
+    assert learned_prior.learn("log", "bandit", sweeps, np.random.default_rng(0)) == "the prior"
+    assert asked == [gibbs.Schedule(chains=4, burn=burn, keep=keep, thin=thin)]
+    assert burn + keep * thin == sweeps

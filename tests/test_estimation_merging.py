@@ -28,7 +28,7 @@ def sessions(codes: np.ndarray, offsets: np.ndarray) -> list[tuple[int, ...]]:
 @given(seed=st.integers(0, 2**32 - 1), n_episodes=st.integers(1, 80), n_codes=st.integers(1, 3))
 def test_merged_sessions_are_the_distinct_ones_with_their_counts(sample, chunk, seed, n_episodes, n_codes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_SAMPLE", sample)
+        patch.setattr(merging, "SAMPLE", sample)
         patch.setattr(merging, "_CHUNK", chunk)
         codes, offsets = ragged(seed, n_episodes, n_codes)
         found, starts, counts = merge(codes, offsets, n_codes)
@@ -52,15 +52,15 @@ def test_merging_pays_where_at_most_half_are_distinct():
 
 def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
     """Where hardly two of the sample agree, the others are not even looked at."""
-    monkeypatch.setattr(merging, "_SAMPLE", 64)
+    monkeypatch.setattr(merging, "SAMPLE", 64)
     looked = []
-    original = merging._hashes
+    original = merging.hashes_of
 
     def noted(*arguments):
         looked.append(len(arguments[1]) - 1)
         return original(*arguments)
 
-    monkeypatch.setattr(merging, "_hashes", noted)
+    monkeypatch.setattr(merging, "hashes_of", noted)
     rng = np.random.default_rng(0)
     codes, offsets = rng.integers(200, size=4000).astype(np.uint8), np.arange(0, 4001, 4)
     assert len(merge(codes, offsets, 200)[2]) == 0

@@ -72,6 +72,21 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
             assert _most_plays(replanned) == 1
 
 
+def test_a_branch_of_the_plan_or_one_arm_to_the_end_may_follow():
+    """What these are worth in every context, with each number of steps to go."""
+    bandit, model = (lmab.random_bandit(3, 8, kind="hard", rng=generator(seed)) for seed in (0, 1))
+    tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
+    values = tree.branches(model.rewards)
+    policy = improved(model, Branches.of(tree), values, 5, repeats=True)
+    for steps in range(1, 5):
+        rows = {tuple(row) for row in policy._later[steps - 1].round(9)}
+        fixed = {tuple(row) for row in (steps * model.means.T).round(9)}
+        assert len(rows & fixed) >= 3  # an arm that is best in some context is there, for all steps that are left
+        branches = {tuple(row) for row in values[5 - steps].round(9)} if steps > 1 else set()
+        assert rows <= fixed | branches
+        assert steps == 1 or rows & branches
+
+
 def _most_plays(tree, row=0, depth=0, seen=()):
     """The most often that one history of the tree plays the same arm."""
     level = tree.levels[depth]
@@ -189,6 +204,45 @@ def test_one_type_too_few_is_said(certificate):
     few = replace(certificate, one_more=(0.0123, 0.004))
     assert few.too_few
     assert "One type more predicts held-out sessions better (+0.0123 ± 0.0040 nats per session)" in few.sentence
+
+
+@pytest.mark.parametrize(
+    ("one_more", "few"), [((0.02, 0.02), False), ((0.021, 0.02), True), ((1e-4, 0.0), False), ((2e-4, 0.0), True)]
+)
+def test_one_type_more_must_gain_more_than_its_error_and_more_than_nothing(certificate, one_more, few):
+    assert replace(certificate, one_more=one_more).too_few is few
+
+
+@pytest.mark.parametrize(
+    ("gap", "said"),
+    [
+        (0.51, "51% of that is planning left undone: plan with a smaller gap"),
+        (0.5, "50% of that is planning left undone, the rest is for want of data"),
+        (0.005, "of that is planning left undone, the rest is for want of data"),
+        (0.0049, "that is for want of data: planning is done"),
+    ],
+)
+def test_the_remedy_is_better_planning_or_more_data(certificate, gap, said):
+    assert said in replace(certificate, planning_gap=gap).sentence
+
+
+def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(certificate):
+    changes = {"value": (2.0, 2.5), "optimum": (2.2, 3.0), "regret": (0.0, 0.3), "gain": (-0.25, 0.5)}
+    told = replace(certificate, **changes).sentence
+    assert "earns between 2.00 and 2.50 under this policy, -0.25 to +0.50 over the best fixed choice" in told
+    assert "gives away at most 0.30 per session (10.0%)" in told
+    fine = replace(certificate, **{**changes, "value": (2.0, 2.0123)}).sentence
+    assert "earns between 2.000 and 2.012 under" in fine
+    coarse = {"value": (200.0, 250.0), "optimum": (220.0, 300.0), "regret": (0.0, 30.0), "gain": (-25.0, 50.0)}
+    assert "earns between 200 and 250 under" in replace(certificate, **coarse).sentence
+    assert "%)" not in replace(certificate, **{**changes, "optimum": (-3.0, -1.0)}).sentence.split("each with")[0]
+
+
+def test_one_arm_never_played_is_said_in_the_singular(certificate):
+    one = replace(certificate, n_unplayed=1, unplayed_share=0.25).sentence
+    assert "And 1 arm was never played" in one
+    assert "25% of the best there is rests on that guess" in one
+    assert not replace(certificate, thin_share=0.1).thin
 
 
 def test_too_few_types_widen_the_certificate():
@@ -323,6 +377,13 @@ def test_refuses_what_does_not_belong_together(case):
         lmab.certify(estimate, replace(plan, policy=lmab.Thompson(estimate.bandit)), log, rng=rng)
     with pytest.raises(InvalidArgument, match="arms"):
         lmab.certify(estimate, lmab.plan(lmab.random_bandit(3, 9, rng=rng), horizon=4), log, rng=rng)
+
+
+def test_a_certificate_is_about_the_horizon_of_its_plan(case, certificate):
+    plan = case[1]
+    assert certificate.is_about(plan)
+    assert not certificate.is_about(replace(plan, horizon=plan.horizon + 1))
+    assert not certificate.is_about(replace(plan, upper=plan.upper + 0.1))
 
 
 def test_accepts_an_equal_copy_of_the_log(case, certificate):

@@ -44,6 +44,23 @@ def test_one_step_by_hand():
     assert found.interval[1] == 1  # a normal interval would go beyond what is possible
 
 
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_intervals_stay_within_what_is_possible_at_both_ends(horizon):
+    """Four sessions: a normal interval is wider than any difference of rewards from 0 to 3 could be."""
+    arms = np.repeat([[0], [0], [1], [1]], horizon, axis=1)
+    rewards = np.repeat([[3.0], [0.0], [0.0], [3.0]], horizon, axis=1)
+    log = lmab.Episodes.from_arrays(arms, rewards, propensities=np.full((4, horizon), 0.5))
+    there, back = (
+        compare(lmab.Stationary(a), lmab.Stationary(1 - a), log, horizon=horizon, confidence=0.999) for a in (0, 1)
+    )
+    assert there.interval == back.interval == (-3 * horizon, 3 * horizon)
+
+
+def test_the_confidence_is_95_percent_unless_it_is_said():
+    log, pair = logged(500, 3), (lmab.Greedy(BANDIT), lmab.Stationary(0))
+    assert compare(*pair, log, horizon=3).interval == compare(*pair, log, horizon=3, confidence=0.95).interval
+
+
 @pytest.mark.parametrize("model", [None, BANDIT])
 def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
     one, other = lmab.Greedy(BANDIT), lmab.Stationary(0)

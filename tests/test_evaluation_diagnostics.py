@@ -225,3 +225,65 @@ def test_normal_arms_take_the_best_ratio(rng):
     scores = independent_arms.gaussian_scores(train, test)
     truth = independent_arms._normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
     assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
+
+
+def people(n, rng, *, loadings):
+    arms = np.array([rng.permutation(len(loadings))[:6] for _ in range(n)])
+    logits = np.einsum("nd,nhd->nh", rng.normal(size=(n, loadings.shape[1])), loadings[arms])
+    return Episodes.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=len(loadings))
+
+
+def test_traits_are_checked_with_every_session_held_out_once(rng):
+    log = people(1500, rng, loadings=rng.normal(0, 1.2, (10, 2)))
+    estimate = lmab.estimate(log, method=lmab.Traits(n_factors=3, n_points=64), rng=rng)
+    found = diagnostics.check(estimate, rng=rng)
+    assert found.n_episodes == 1500
+    assert found.n_contexts == 64
+    assert found.n_factors == 2
+    assert found.over_one_type.sure
+    assert found.over_generosity is not None
+    assert found.over_generosity.sure
+    assert found.over_traits is None
+    assert found.replay is not None
+    assert found.replay.n_sessions == 1500
+    assert found.replay.sure
+    assert "earns more than playing the most popular arms" in " ".join(found.sentences)
+    assert "predicted better than by generosity alone" in found.sentences[0]
+
+
+def test_generosity_alone_changes_nobodys_best_arm(rng):
+    log = people(3000, rng, loadings=np.full((8, 1), 1.5))
+    found = diagnostics.check(log, method=lmab.Traits(n_factors=2, n_points=49), rng=rng)
+    assert found.over_one_type.sure
+    assert found.over_generosity is not None
+    assert not found.over_generosity.sure
+    assert found.replay is not None
+    assert abs(found.replay.mean) < 3 * found.replay.stderr + 0.01
+    assert "the most popular arms are best for everybody" in found.sentences[0]
+
+
+def test_types_are_compared_with_traits(rng, checked):
+    assert checked.n_factors is None
+    assert checked.over_traits is not None
+    assert not any("Continuous types" in sentence for sentence in checked.sentences)
+    log = people(4000, rng, loadings=rng.normal(0, 1.5, (10, 2)))
+    found = diagnostics.check(log, n_contexts=2, rng=rng)
+    assert found.over_traits is not None
+    assert any("Continuous types predict held-out sessions better" in sentence for sentence in found.sentences)
+
+
+def test_one_type_is_replayed_against_nothing(rng):
+    log = people(200, rng, loadings=np.ones((6, 1)))
+    found = diagnostics.check(log, n_contexts=1, rng=rng)
+    assert found.replay is None
+    assert found.over_generosity is None
+    assert found.sentences == ()
+
+
+def test_the_note_on_traits_speaks_of_no_rare_types(rng):
+    log = people(300, rng, loadings=np.ones((6, 1))).with_arms(7)
+    estimate = lmab.estimate(log, method=lmab.Traits(n_factors=1, n_points=15), rng=rng)
+    text = " ".join(diagnostics.identify(estimate, rng=rng).sentences)
+    assert "1 arm of fewer than 30 plays" in text
+    assert "rarest type" not in text
+    assert "steps that identify" not in text

@@ -194,3 +194,45 @@ def test_policies_that_care_for_order_are_followed_in_order(seed):
     family = bandit.rewards
     expected = oracle.policy_value(bandit.weights, family.probabilities, [0.0, 1.0], policy.act_on, 4)
     assert lmab.evaluate(policy, bandit, horizon=4).mean == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_error_of_two_sessions_by_hand():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
+    values = {lmab.evaluate(lmab.Stationary(0), bandit, horizon=3, n_episodes=2, rng=seed).mean for seed in range(20)}
+    assert values == {0.0, 1.5, 3.0}
+    mixed = next(
+        found
+        for seed in range(20)
+        if (found := lmab.evaluate(lmab.Stationary(0), bandit, horizon=3, n_episodes=2, rng=seed)).mean == 1.5
+    )
+    assert mixed.stderr == pytest.approx(1.5)  # sums 0 and 3: deviation 3 / sqrt(2), over sqrt(2)
+    assert mixed.per_step.tolist() == [0.5, 0.5, 0.5]
+
+
+def test_simulations_of_any_size_use_every_session(monkeypatch):
+    bandit = LatentBandit.bernoulli([1.0], [[0.25, 0.5]])
+    monkeypatch.setattr(evaluation, "_CHUNK", 4)
+    for n in (3, 4, 5, 9):
+        found = lmab.evaluate(lmab.Stationary(1), bandit, horizon=2, n_episodes=n, rng=0)
+        assert (found.mean, found.n_episodes) == (pytest.approx(1.0), n)
+
+
+def test_a_log_is_not_simulated_and_a_bandit_has_no_methods_for_logs():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    greedy = lmab.Greedy(bandit)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=20, horizon=2, rng=0)
+    with pytest.raises(InvalidArgument, match="n_episodes must be None for a log, got 10"):
+        lmab.evaluate(greedy, log, horizon=2, n_episodes=10, rng=0)
+    for option in ({"method": "doubly-robust"}, {"model": bandit}, {"fit_propensities": True}):
+        with pytest.raises(InvalidArgument, match="method, model and fit_propensities are for a log, got a bandit"):
+            lmab.evaluate(greedy, bandit, horizon=2, **option)
+    assert "error unknown" in repr(evaluation.Evaluation(1.0, float("nan"), np.ones(2), n_episodes=3))
+
+
+def test_the_outlook_of_a_type_without_weight_is_no_error(rng):
+    bandit = LatentBandit.bernoulli([1.0, 0.0], [[0.9, 0.5], [0.1, 0.6]])
+    found = evaluation.outlook(lmab.Stationary(0), bandit, 2)
+    np.testing.assert_allclose(found[:, 0], [0.9, 0.9])
+    assert np.isfinite(found).all()
+    simulated = evaluation.outlook(lmab.Uniform(2), bandit, 2, rng, n_episodes=3001)
+    np.testing.assert_allclose(simulated, [[0.7, 0.35]] * 2, atol=0.03)

@@ -11,7 +11,7 @@ import pytest
 
 import lmab
 from lmab.experiment import STUDIES, page, read_table, wanted
-from lmab.experiment.ambiguity import three_points, width
+from lmab.experiment.ambiguity import _changes, _moved, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, PAPER
 from lmab.experiment.evidence import Evidence
 from lmab.experiment.page import counted
@@ -264,6 +264,11 @@ def test_parameters_have_a_floor_at_every_short_horizon():
         return 0.001 if trial.setting.horizon == 3 and trial.setting.n_episodes > 10**4 else one(trial)
 
     assert verdict(broken) == [False, True]
+
+    def stuck(trial):  # the first horizon at which parameters can be found
+        return 0.3 if trial.setting.horizon == 5 else one(trial)
+
+    assert verdict(stuck) == [False, True]
     assert verdict(on_the_line(), poor) == [True, False]
 
 
@@ -308,6 +313,7 @@ def test_separation_is_a_collapse_in_gamma_squared_h():
     assert not world(lambda gamma, horizon: rate(gamma))  # gamma alone decides
     assert not world(lambda gamma, horizon: 0.5)
     assert not world(lambda gamma, horizon: 0.1)
+    assert not world(lambda gamma, horizon: 0.6 * rate(gamma**2 * horizon / 2))  # at most 0.3: never parametric
 
 
 def test_planning_and_arms():
@@ -356,3 +362,44 @@ def test_stored_rows_are_what_the_code_gives(method):
     assert found.value_qmdp == pytest.approx(stored.value_qmdp, rel=1e-9)
     if stored.distance is not None:
         assert found.distance == pytest.approx(stored.distance, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_moves_on_a_line_is_the_wasserstein_distance(seed):
+    rng = np.random.default_rng(seed)
+    points, others = rng.uniform(-1, 1, 3), rng.uniform(-1, 1, 2)
+    weights, shares = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(2))
+    expected = lmab.model.wasserstein(weights, points[:, None], shares, others[:, None])
+    assert _moved(points, weights, others, shares) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_width_is_the_distance_to_the_farthest_bandit_with_the_same_moments():
+    line, truth = Line.draw(3, 8, generator(1, "bandit")), Setting("line", 3, 8, 4).draw(1)
+    moments = np.array([line.weights @ line.positions**order for order in range(5)])
+    distances = []
+    for given in np.linspace(-1.3, 1.3, 53):
+        found = three_points(moments, given)
+        if found is not None and np.abs(found[0][:, None] * line.slopes).max() <= 0.5:  # means are probabilities
+            points, weights = found
+            means = np.clip(0.5 + points[:, None] * line.slopes, 0, 1)
+            distances.append(truth.distance(lmab.LatentBandit.bernoulli(weights / weights.sum(), means)))
+    assert width(8, 4, 1) == pytest.approx(max(distances), rel=1e-6)
+
+
+def test_moments_that_sessions_do_not_show_may_change():
+    for horizon, n_free in ((4, 0), (3, 1), (2, 2)):
+        changes = _changes(horizon)
+        assert len(changes) == 7**n_free
+        assert (changes[:, : horizon + 1] == 0).all()
+
+
+def test_shares_just_at_the_threshold():
+    for share, holds in ((0.9501, True), (0.9499, False)):
+        assert judged("fig2b", with_(ed_mle_literal=share, l_ucrl_tensor=0.99), "ED+MLE and L-UCRL have .95") is holds
+
+    def rises_to(share):
+        return lambda trial: share if trial.setting.n_episodes > 10_000 else 0.9
+
+    for share, holds in ((0.9701, True), (0.9699, False)):
+        world = with_(ed_mle_literal=rises_to(share), l_ucrl_tensor=rises_to(0.99))
+        assert judged("fig3b", world, "ED+MLE and L-UCRL rise") is holds

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import figures, rows
@@ -87,3 +90,29 @@ def test_a_printed_table_becomes_rows():
         "all-1000/share/2": 0.01,
         "hard-20/share": -0.5,
     }
+
+
+def test_a_study_goes_on_where_it_stopped(tmp_path):
+    path, asked = tmp_path / "deep" / "rows.jsonl", []
+
+    def run(name: str, number: int) -> dict[str, Any]:
+        asked.append((name, number))
+        if number == 2:
+            raise KeyboardInterrupt
+        return {"name": name, "number": number, "value": np.float32(0.5)}
+
+    def resume(*pairs: tuple[str, int]) -> list[dict[str, Any]]:
+        wanted = {pair: pair for pair in pairs}
+        return rows.resumed(path, wanted, lambda row: (row["name"], row["number"]), run, lambda row: row["name"] != "z")
+
+    with pytest.raises(KeyboardInterrupt):
+        resume(("a", 1), ("a", 2))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"name": "a", "number": 1, "value": 0.5}]
+    with path.open("a") as file:
+        file.write(json.dumps({"name": "z", "number": 1}) + "\n")  # of another study
+    asked.clear()
+    found = resume(("a", 1), ("b", 1), ("b", 3))
+    assert asked == [("b", 1), ("b", 3)]
+    assert [(row["name"], row["number"]) for row in found] == [("a", 1), ("b", 1), ("b", 3)]
+    assert len(path.read_text().splitlines()) == 4
+    assert resume() == [json.loads(line) for line in path.read_text().splitlines() if '"z"' not in line]

@@ -212,7 +212,21 @@ def test_any_csv_text(tmp_path_factory, header, rows):
     path = tmp_path_factory.getbasetemp() / "any.csv"
     lines = [",".join(header), *(",".join(map(str, row[: len(header)])) for row in rows)]
     path.write_text("\n".join(lines), encoding="utf-8", errors="surrogateescape")
-    survives(lambda p: Episodes.read(p, step="step", propensity="propensity"), path)
+    found: list[Episodes] = []
+    read = survives(lambda p: found.append(Episodes.read(p, step="step", propensity="propensity")), path)
+    assert read == bool(found)
+    if read:
+        assert_sound(found[0])
+        assert set(header) >= {"episode", "action", "reward", "step", "propensity"}
+
+
+def assert_sound(log: Episodes) -> None:
+    """What every log keeps, wherever it came from."""
+    assert 1 <= len(log) <= log.n_steps == log.lengths.sum()
+    assert ((log.actions >= 0) & (log.actions < log.n_arms)).all()
+    assert np.isfinite(log.rewards).all()
+    assert log.propensities is None or ((log.propensities > 0) & (log.propensities <= 1)).all()
+    assert log.arm_labels is None or len(set(log.arm_labels)) == log.n_arms
 
 
 @settings(max_examples=300)
@@ -239,4 +253,10 @@ def test_any_table(tmp_path_factory, data):
         pa.parquet.write_table(pa.table(data), path)
     except (pa.ArrowException, UnicodeEncodeError):
         return  # Parquet has no place for it
-    survives(lambda p: Episodes.read(p, step="step"), path)
+    found: list[Episodes] = []
+    read = survives(lambda p: found.append(Episodes.read(p, step="step")), path)
+    assert read == bool(found)
+    if read:  # every row is a step, and every id a session
+        assert_sound(found[0])
+        assert len(found[0]) == len(set(data["episode"]))
+        assert sorted(found[0].rewards) == sorted(float(reward) for reward in data["reward"])

@@ -593,3 +593,18 @@ def test_l_ucrl_starts_from_tensors():
     assert learned["start"].facts["message"] != other["start"].facts["message"]
     with pytest.raises(ValueError, match="horizon must be at least 3 for third moments, got 2"):
         lmab.learn(lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=2, rng=1), learner, n_episodes=99, rng=2)
+
+
+def test_direct_mle_learns_with_traits(rng, tmp_path):
+    environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
+    learner = lmab.DirectMLE(method=lmab.Traits(n_factors=2, n_points=25), thompson_rounds=1)
+    learned = lmab.learn(environment, learner, n_episodes=400, rng=rng)
+    assert learned.estimate.factors is not None
+    assert learned.bandit.n_contexts == 25
+    run = lmab.Run(learner, n_arms=5, horizon=4, n_episodes=10, rng=3)
+    run.save(tmp_path / "run.lmab")
+    assert lmab.load(tmp_path / "run.lmab").learner == learner
+    with pytest.raises(InvalidArgument, match="n_contexts must be None, got 2"):
+        lmab.DirectMLE(2, method=lmab.Traits())
+    with pytest.raises(InvalidArgument, match="n_contexts must be an integer of at least 1 or 'auto', got None"):
+        lmab.DirectMLE()

@@ -50,19 +50,40 @@ def test_the_notes_of_0_1_are_read_by_the_commands():
 
 @pytest.mark.parametrize("model", ["bandit.lmab", "fit.lmab"])
 def test_every_command_takes_models_of_0_1(tmp_path, model):
+    bandit = lmab.load(OLD / model)
     run("simulate", OLD / model, "-o", tmp_path / "log.csv", "--episodes", 20, "--horizon", 3)
-    run("plan", OLD / model, "--horizon", 3, "-o", tmp_path / "policy.lmab")
-    run("evaluate", OLD / "policy.lmab", "--model", OLD / model)
-    run("report", OLD / model, "-o", tmp_path / "report.html", "--horizon", 3)
-    run("learn", OLD / model, "--horizon", 3, "--episodes", 200, "--contexts", 2)
+    log = lmab.Episodes.read(tmp_path / "log.csv", step="step")
+    assert (len(log), log.n_steps) == (20, 60)
+    planned = run("plan", OLD / model, "--horizon", 3, "-o", tmp_path / "policy.lmab")
+    plan = lmab.plan(bandit, horizon=3)
+    assert (planned["lower"], planned["upper"]) == (pytest.approx(plan.lower), pytest.approx(plan.upper))
+    assert planned["fixed"] == pytest.approx(bandit.best_fixed(3))
+    told = run("evaluate", OLD / "policy.lmab", "--model", OLD / model)["model"]
+    value = lmab.evaluate(lmab.load(OLD / "policy.lmab"), bandit, horizon=3).mean
+    assert (told["mean"], told["stderr"]) == (pytest.approx(value), 0.0)
+    report = run("report", OLD / model, "-o", tmp_path / "report.html", "--horizon", 3)
+    assert report["known"] == pytest.approx(bandit.known_context(3))
+    assert "best fixed" in (tmp_path / "report.html").read_text()
+    learned = run("learn", OLD / model, "--horizon", 3, "--episodes", 200, "--contexts", 2)
+    assert learned["value"] <= learned["genie"] + 1e-9 <= plan.upper + 2e-9
+    assert learned["episodes_used"] == 200
 
 
 @pytest.mark.parametrize("policy", ["policy.lmab", "plan.lmab"])
 def test_every_command_takes_policies_of_0_1(tmp_path, policy):
+    bandit, old = lmab.load(OLD / "fit.lmab"), lmab.load(OLD / policy)
     run("simulate", OLD / "fit.lmab", "--policy", OLD / policy, "-o", tmp_path / "log.csv", "--episodes", 20,
         "--horizon", 3)  # fmt: skip
-    run("evaluate", OLD / policy, "--model", OLD / "fit.lmab")
-    run("report", OLD / "fit.lmab", OLD / policy, "-o", tmp_path / "report.html")
+    log = lmab.Episodes.read(tmp_path / "log.csv", step="step")
+    for session in log:
+        steps = list(zip(session.actions.tolist(), session.rewards.tolist(), strict=True))
+        played = [log.arm_labels[arm] if log.arm_labels else arm for arm, _ in steps]
+        history = list(zip(played, [reward for _, reward in steps], strict=True))
+        assert played == [old.act_on(history[:step]) for step in range(3)]
+    value = lmab.evaluate(old, bandit, horizon=3).mean
+    assert run("evaluate", OLD / policy, "--model", OLD / "fit.lmab")["model"]["mean"] == pytest.approx(value)
+    report = run("report", OLD / "fit.lmab", OLD / policy, "-o", tmp_path / "report.html")
+    assert (report["policy"], report["horizon"]) == (pytest.approx(value), 3)
 
 
 def test_a_plan_of_0_1_is_certified_by_its_log_and_no_other(tmp_path):

@@ -162,3 +162,41 @@ def test_the_grid_of_the_paper_rounds_down_and_keeps_what_is_beyond_at_its_ends(
     assert len(bins.values) == len(grid)
     np.testing.assert_allclose(bins.apply(grid + step / 3), grid)
     np.testing.assert_allclose(bins.apply(np.array([-99.0, 99.0])), [grid[0], grid[-1]])
+
+
+def test_zero_has_a_bin_of_its_own_and_large_amounts_are_not_one_bin():
+    rewards = np.array([0.0] * 50 + [1.0, 1.1, 1.2, 1.3] * 5 + [100.0, 900.0] + [-2.0] * 3)
+    bins = Bins.with_zero_apart(rewards, 4)
+    cut = bins.apply(rewards)
+    assert (cut[rewards == 0] == 0).all()
+    assert (cut[rewards != 0] != 0).all()
+    assert (np.sign(cut) == np.sign(rewards)).all()
+    assert cut.mean() == pytest.approx(rewards.mean())  # the mean of the log stays what it is
+    assert len(np.unique(cut[rewards >= 100])) == 2  # half of each quantile counts money
+    assert (np.diff(bins.values) > 0).all()
+    assert np.isin(bins.values, cut).all()  # no bin is empty
+    assert len(Bins.with_zero_apart(rewards).values) <= 10  # 0, negative ones, and eight by default
+    assert Bins.with_zero_apart(np.zeros(5)).values.tolist() == [0.0]
+    assert Bins.with_zero_apart(np.array([0.0, 1e-300, 5.0]), 2).apply(np.array([0.0, 1e-300])).tolist()[0] == 0
+
+
+def test_bins_that_a_learner_asks_for(rng):
+    log = lmab.Episodes.from_arrays(np.zeros((3000, 2), int), rng.standard_normal((3000, 2)), n_arms=1)
+    np.testing.assert_array_equal(Bins.of_log(log, "auto", 0.5).values, Bins.refined(log).values)
+    assert len(Bins.refined(log).values) == 14  # the third root of 3,000
+    assert len(Bins.of_log(log, 5, 0.5).values) == 5
+    np.testing.assert_array_equal(Bins.of_log(log, None, 0.5).values, Bins.on_grid(2, 0.5).values)
+    np.testing.assert_allclose(Bins.of_log(log, None, 0.5, 3.0).values, 3 * Bins.on_grid(2, 0.5).values)
+
+
+def test_edges_between_bins_that_are_not_empty():
+    bins = Bins(np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.5, 2.5, 3.5]))
+    assert bins.edges_between(np.array([0.5, 2.5, 3.5])).tolist() == [2.0, 3.0]
+    assert bins.edges_between(bins.values).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_bins_without_rewards_are_left_out():
+    """The least amount is an edge here, so that nothing lies between 0 and that edge."""
+    bins = Bins.with_zero_apart(np.array([0.0] * 9 + [2.0] * 9 + [3.0]), 4)
+    assert bins.values.tolist() == pytest.approx([0.0, 2.1])
+    assert len(bins.edges) == 1

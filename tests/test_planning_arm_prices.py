@@ -128,3 +128,29 @@ def test_what_a_masked_policy_earns(seed, repeats, monkeypatch):
         assert value <= best + 1e-9
         if allowed.all():
             assert value >= lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats).lower - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_rounds_give_a_lower_bound_and_a_start_is_kept(seed):
+    problem = Problem.of(lmab.random_bandit(4, 12, kind="hard", rng=seed), 4)
+    ends = [arm_prices(problem, rounds=rounds).at_start for rounds in (1, 15, 150)]
+    assert ends[0] > ends[1] > ends[2]
+    best = lmab.plan(problem.bandit, horizon=4, repeats=False).lower
+    assert ends[2] - best < 0.75 * (problem.bandit.known_context(4, repeats=False) - best)
+    found = arm_prices(problem, rounds=15)
+    assert arm_prices(problem, rounds=0, start=found).at_start == pytest.approx(found.at_start, rel=1e-12)
+    assert arm_prices(problem, rounds=5, start=found).at_start < arm_prices(problem, rounds=5).at_start
+    stopped = arm_prices(problem, stop=lambda: True)  # the price of knowing the context, or a little more
+    assert stopped.at_start >= best
+
+
+def test_what_is_paid_is_given_back():
+    """Arms 0 and 1 are the best of both contexts: with the price of 0.1 on arm 0, nothing is left to learn."""
+    problem = Problem.of(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.1], [0.7, 0.6, 0.1]]), 2)
+    found = arm_prices(problem, rounds=3)
+    np.testing.assert_allclose(found.refund, found.prices.sum(axis=0))
+    assert found.refund.min() > 0.05
+    assert found.at_start == pytest.approx(1.5, abs=0.02)
+    assert (found.prices >= 0).all()
+    there = priced(problem, found.prices)
+    np.testing.assert_allclose(there.means, problem.means - found.prices)

@@ -8,6 +8,7 @@ from seeds import generator
 
 import lmab
 from lmab.errors import TooLarge
+from lmab.planning import tree_of
 
 
 def _nodes(tree):
@@ -64,3 +65,21 @@ def test_a_tree_too_large_to_print_is_refused(monkeypatch):
     assert policy.tree(4).step == 0
     with pytest.raises(TooLarge, match="16 different histories of 4 steps, more than 8: ask for fewer steps"):
         policy.tree(5)
+
+
+@pytest.mark.parametrize(("n_values", "horizon", "steps"), [(2, 9, 4), (2, 3, 3), (3, 9, 3), (5, 9, 2), (20, 9, 1)])
+def test_a_tree_that_fits_on_a_page(n_values, horizon, steps):
+    """Up to four steps, and no step more once there are over 16 branches before it."""
+    probabilities = generator(2).dirichlet(np.ones(n_values), (2, 3))
+    bandit = lmab.LatentBandit.categorical([0.4, 0.6], probabilities, np.arange(float(n_values)))
+    tree = tree_of(lmab.Greedy(bandit), bandit, horizon)
+    assert max(node.step for node in _nodes(tree)) + 1 == steps
+    assert tree_of(lmab.Uniform(3), bandit, horizon) is None
+
+
+def test_a_printed_tree_has_the_chance_of_every_reward_after_what_came_before():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    lines = str(lmab.plan(bandit, horizon=5).policy.tree(3)).splitlines()
+    assert lines[0] == "arm 0 (belief 0.50 0.50)"
+    assert lines[1] == "  reward 0 (0.50): arm 1 (belief 0.10 0.90)"
+    assert lines[3].startswith("    reward 1 (0.59): arm 1 (belief 0.08 0.92)")  # 0.1 * 0.5 + 0.9 * 0.6

@@ -73,3 +73,27 @@ def test_nothing_to_learn_costs_nothing():
     problem = Problem.of(bandit, 6, 12)
     price = information_price(problem.means, problem.table, problem.weights, 6)
     assert price.at_start == pytest.approx(6 * (0.3 * 0.9 + 0.7 * 0.2), rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_more_rounds_give_a_lower_bound(seed):
+    problem = Problem.of(lmab.random_bandit(5, 20, kind="hard", rng=seed), 6, 12)
+    ends = [
+        information_price(problem.means, problem.table, problem.weights, 6, rounds=rounds).at_start
+        for rounds in (0, 4, 30)
+    ]
+    assert ends[0] > ends[1] > ends[2]
+    best = lmab.plan(problem.bandit, horizon=6).lower
+    assert ends[2] - best < 0.75 * (ends[0] - best)
+
+
+def test_at_the_prior_the_bound_is_that_of_the_start_and_scales_with_the_mass():
+    problem = Problem.of(lmab.random_bandit(3, 6, kind="hard", rng=0), 4, 12)
+    price = information_price(problem.means, problem.table, problem.weights, 4, rounds=3)
+    sure = np.array([1.0, 0.0, 0.0])  # knowing the context costs its surprise, and earns its best arm at least
+    beliefs = np.stack([price.prior, 0.2 * price.prior, np.zeros(3), sure])
+    found = price.bound(beliefs, 4)
+    surprise = price.planes[4, 0] - price.rates[4] * np.log(price.prior[0])
+    np.testing.assert_allclose(found, [price.at_start, 0.2 * price.at_start, 0, surprise])
+    assert found[3] >= 4 * problem.means[:, 0].max()
+    np.testing.assert_array_equal(price.bound(beliefs, 0), 0)

@@ -9,6 +9,7 @@ from planning_cases import interrupted
 import lmab
 from lmab import QMDP, Certified, Clock, Exact, LatentBandit, Lookahead, PointBased, Problem
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.planning.information_price import Guess, certify
 from lmab.planning.search import Search
 
 
@@ -89,3 +90,16 @@ def test_a_horizon_for_which_no_limit_could_hold_is_refused_at_once():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     with pytest.raises(InvalidArgument, match="horizon must be at most 10,000 steps, got 100000: the type is known"):
         lmab.plan(bandit, horizon=100_000, time_limit=5.0)
+
+
+def test_a_poor_price_does_not_raise_the_upper_bound():
+    problem = Problem.of(lmab.random_bandit(3, 6, kind="hard", rng=0), 4)
+    search = Search(problem, seed=0)
+    before = search.upper_bound
+    channels = problem.table.reshape(problem.n_arms, -1, len(problem.weights))
+    shape = (5, problem.n_arms)
+    poor = Guess(np.ones(shape), np.ones((*shape, channels.shape[1])), np.full(5, 1e3))
+    search.use(certify(problem.means, channels, problem.weights / problem.weights.sum(), poor))
+    assert search.upper_bound == before
+    search.charge_for_information(Clock(60.0))
+    assert lmab.plan(problem.bandit, horizon=4, method=Exact()).lower <= search.upper_bound < before

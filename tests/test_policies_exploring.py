@@ -97,3 +97,34 @@ def test_refusals_name_the_argument(tmp_path):
         lmab.Exploring(greedy).compact()
     with pytest.raises(InvalidArgument, match="n_arms must be the policy's 4, got 5"):
         lmab.Exploring(greedy).distribution(greedy.start(), n_arms=5)
+
+
+def test_one_decision_in_twenty_explores_unless_it_is_said():
+    policy = lmab.Exploring(lmab.Greedy(BANDIT))
+    assert policy.floor == 0.05
+    np.testing.assert_allclose(np.sort(policy.probabilities(policy.start())), [0.0125] * 3 + [0.9625])
+
+
+def test_floors_may_leave_nothing_to_the_policy():
+    policy = lmab.Exploring(lmab.Greedy(BANDIT), [0.25] * 4)
+    np.testing.assert_allclose(policy.probabilities(policy.start()), 0.25)
+    tenths = lmab.Exploring(lmab.Greedy(BANDIT), [0.7, 0.1, 0.1, 0.1])  # a sum of 1 up to rounding
+    assert tenths.probabilities(tenths.start()).min() >= 0
+
+
+def test_files_keep_one_floor_and_floors_by_arm(tmp_path):
+    for floor in (0.3, [0.1, 0.0, 0.2, 0.05]):
+        policy = lmab.Exploring(lmab.Greedy(BANDIT), floor)
+        policy.save(tmp_path / "p.lmab")
+        again = lmab.load(tmp_path / "p.lmab")
+        np.testing.assert_array_equal(again.probabilities(again.start()), policy.probabilities(policy.start()))
+
+
+def test_a_skipped_or_late_step_leaves_the_marks_of_arms_played(rng):
+    inner = lmab.plan(BANDIT, horizon=4, repeats=False).policy
+    policy = lmab.Exploring(inner, floor=0.4)
+    state = policy.observe(policy.start(), 3, None)
+    for after in (policy.skip(state), policy.tell(state, 3, 1.0)):
+        assert policy.probabilities(after)[3] == 0
+    told = policy.tell(state, 3, 1.0)
+    np.testing.assert_allclose(policy.belief(told), inner.belief(inner.observe(inner.start(), 3, 1.0)))

@@ -55,3 +55,31 @@ def test_refusals():
             Relabelled(PLANNED, labels)
     with pytest.raises(InvalidArgument, match="policy must be deterministic and know its arms"):
         Relabelled(lmab.Uniform(3), [0, 1])
+
+
+def test_late_and_missing_rewards_of_many_sessions_go_to_their_own_arms():
+    policy = Relabelled(PLANNED, ["x", 2, 0])
+    arms = np.array([0, 1, 2])
+    waiting = policy.observe(policy.start(3), arms, None)
+    told = policy.tell(waiting, arms, np.array([1.0, 1.0, 0.0]))
+    np.testing.assert_allclose(policy.belief(waiting), [BANDIT.weights] * 3)
+    expected = [PLANNED.start(), *(PLANNED.observe(PLANNED.start(), arm, r) for arm, r in ((2, 1.0), (0, 0.0)))]
+    np.testing.assert_allclose(policy.belief(told), [PLANNED.belief(state) for state in expected])
+
+
+def test_masks_of_many_sessions_are_each_their_own():
+    policy = Relabelled(PLANNED, [2, "x", 0])
+    allowed = np.array([[True, True, True], [True, True, False], [False, True, False], [False, True, True]])
+    inner = [None, [False, False, True], None, [True, False, False]]
+    found = np.asarray(policy.act(policy.start(4), allowed=allowed))
+    best = PLANNED.act(PLANNED.start(), allowed=[True, False, True])
+    assert found.tolist() == [[2, None, 0].index(best), 0, 1, 2]
+    for row in (1, 3):
+        assert [2, None, 0][found[row]] == PLANNED.act(PLANNED.start(), allowed=inner[row])
+
+
+def test_files_keep_the_labels(tmp_path):
+    Relabelled(PLANNED, ["x", 2, 0]).save(tmp_path / "p.lmab")
+    again = lmab.load(tmp_path / "p.lmab")
+    assert again.arm_labels == ("x", 2, 0)
+    assert again.act_on([(1, 1.0)]) == Relabelled(PLANNED, ["x", 2, 0]).act_on([(1, 1.0)])

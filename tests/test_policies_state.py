@@ -123,3 +123,21 @@ def test_compact_forms_tell_and_mask_as_the_policy_does(name, rng):
             mine, whole = compact.observe(mine, arm, reward), policy.observe(whole, arm, reward)
         assert mine.step == whole.step == step + 1
         np.testing.assert_array_equal(compact.from_json(compact.to_json(mine)).memory, whole.memory[0])
+
+
+def test_what_a_compact_form_remembers_is_bounded(monkeypatch):
+    monkeypatch.setattr("lmab.policies.compact.MANY", 3)
+    compact = lmab.plan(BANDIT, horizon=6, method=lmab.Lookahead(1)).policy.compact()
+    policy, state = compact.policy, compact.start()
+    for reward in (1.0, 0.0, 1.0, 0.0):
+        assert compact.act(state) == policy.act(compact._whole(state))
+        assert len(compact._arms) <= 3
+        state = compact.observe(state, 0, reward)
+
+
+def test_a_compact_form_starts_from_what_is_known():
+    compact = GREEDY.compact()
+    known = compact.start(history=[(0, 1.0), (1, None)])
+    np.testing.assert_allclose(compact.belief(known), [0.9, 0.1])
+    assert known.step == 0
+    assert compact.skip(compact.start()).step == 1

@@ -47,6 +47,7 @@ PUBLIC = [
     "Lookahead",
     "MUCB",
     "MomentMatching",
+    "Packed",
     "Plan",
     "Planner",
     "PointBased",
@@ -62,6 +63,7 @@ PUBLIC = [
     "Tensor",
     "TensorDecomposition",
     "Thompson",
+    "Traits",
     "UCB",
     "Uniform",
     "certify",
@@ -70,6 +72,7 @@ PUBLIC = [
     "evaluate",
     "learn",
     "load",
+    "pack",
     "plan",
     "random_bandit",
     "simulate",
@@ -134,7 +137,7 @@ def test_import_is_light():
     program = """
 import sys
 import lmab
-heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "pyarrow", "jaxtyping"} & set(sys.modules)
+heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "pyarrow", "jaxtyping", "dask"} & set(sys.modules)
 print(sorted(heavy))
 """
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -74,7 +74,7 @@ def test_the_page_fills_and_fits(chromium, service, tmp_path, size, scheme):
     assert page.inner_text("#problem") == ""
     page.fill("#session", "nobody")
     page.click("#show")
-    page.wait_for_function("document.getElementById('story').textContent.includes('not known')")
+    page.locator("#story", has_text="not known").wait_for()
     folder = Path(os.environ.get("LMAB_SCREENSHOTS", tmp_path))
     picture = folder / f"service-{size[0]}-{scheme}.png"
     page.fill("#session", "p1-0")

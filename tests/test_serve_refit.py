@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +16,14 @@ from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 import lmab
 from lmab.errors import InvalidData
 from lmab.evaluation import Comparison
-from lmab.serve import Wishes, refit
+from lmab.serve import Wishes, open_store, refit
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
-from lmab.serve.export import read_log, write_days
+from lmab.serve.export import Log, read_log, write_days
 from lmab.serve.messages import Ask, Reward
-from lmab.serve.refit import _failed, floors
+from lmab.serve.refit import _earned, _failed, _fitted, _held_back, _in_force, _judge, _session_rewards, _shape, floors
 from lmab.serve.run import Options
+from lmab.serve.stores import Turn
 
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
 WISHES = Wishes(contexts=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
@@ -85,10 +87,48 @@ def test_a_session_is_cut_at_its_first_unknown_reward_or_probability():
     log = read_log(rows, ["x", "y"])
     assert (len(log.episodes), log.episodes.n_steps, log.unrewarded) == (3, 5, 1)
     assert log.whole.lengths.tolist() == [1, 1]
+    gap = read_log([row("a", 0), row("a", 2), row("b", 1), row("c", 0), row("c", 1)], ["x", "y"])  # steps are missing
+    assert gap.whole.lengths.tolist() == [1, 2]
     none = read_log([row("a", 0, propensity=None)], ["x", "y"])
     assert none.whole is None
     with pytest.raises(InvalidData, match="the store must hold a rewarded step"):
         read_log([row("a", 0, None)], ["x", "y"])
+
+
+def test_the_last_two_days_are_written_again_and_earlier_ones_are_not(tmp_path):
+    def days(*numbers, reward=1.0):
+        return [(f"s{day}", 0, 0, reward, 0.25, "v", 0.0, 0, 0, 86_400.0 * day + 5) for day in numbers]
+
+    write_days(days(0, 1, 2, 3), [7], tmp_path)
+    written = write_days(days(0, 1, 2, 3, reward=0.0), [7], tmp_path)
+    assert [path.name for path in written] == ["1970-01-03.parquet", "1970-01-04.parquet"]
+    earlier, later = (
+        lmab.Episodes.read(tmp_path / f"1970-01-0{day}.parquet", step="step", propensity="propensity") for day in (2, 3)
+    )
+    assert (earlier.rewards.tolist(), later.rewards.tolist()) == ([1.0], [0.0])
+    assert (later.propensities.tolist(), later.arm_labels) == ([0.25], (7,))
+
+
+def test_days_with_and_without_named_arms_are_one_log(tmp_path):
+    """Arm 7 alone was played on the first day; beside an arm that has a name, its number is a name, too."""
+    days = [[7], [7, "tea"]]
+    rows = [
+        (f"s{day}{arm}", 0, [7, "tea"].index(arm), 1.0, 0.5, "v", 0.0, 0, 0, 86_400.0 * day)
+        for day, played in enumerate(days)
+        for arm in played
+    ]
+    write_days(rows, [7, "tea"], tmp_path)
+    log = lmab.Episodes.read(tmp_path, step="step")
+    assert (len(log), log.arm_labels) == (3, ("7", "tea"))
+
+
+def test_arms_without_names_keep_their_numbers():
+    rows = [("a", 0, 2, 1.0, 0.5, "v", 0.0, 0, 0, 3.0), ("b", 0, 1, 0.0, 0.25, "v", 0.0, 0, 0, 4.0)]
+    log = read_log(rows, ["x", "y", "z"])
+    assert (log.episodes.arm_labels, log.episodes.actions.tolist()) == (("y", "z"), [1, 0])  # those that were played
+    assert (log.began.tolist(), log.whole_began.tolist()) == ([3.0, 4.0], [3.0, 4.0])
+    assert (log.episodes.propensities, log.whole.propensities.tolist()) == (None, [0.5, 0.25])
+    assert read_log([(*row[:2], row[2] - 1, *row[3:]) for row in rows], [0, 1]).episodes.arm_labels is None
 
 
 def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
@@ -162,8 +202,9 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
                 await client.service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
             await asyncio.gather(*(one(i) for i in range(900)))
-            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
-            assert night.action == "canary", night.lines  # the new arm is better than all others
+            night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0), rng=0)
+            assert night.action == "canary", night.lines  # few sessions agree with the new arm for ever: any may pass
+            assert f"it earns {HORIZON:.4f}, " in night.lines[1]  # no estimate leaves the possible range
             policy = lmab.load(tmp_path / f"{night.version}.lmab")
             assert policy.arm_labels[policy.policy.act_on([])] == "gold"
 
@@ -236,5 +277,161 @@ def test_without_a_policy_the_value_in_force_is_that_of_uniform_play(event_store
             found = await value_in_force(client.service, TRUTH)
             uniform = lmab.evaluate(lmab.Uniform(3), TRUTH, horizon=STEPS, n_episodes=50_000, rng=0).mean
             assert found == pytest.approx(uniform, abs=0.05)
+
+    go(scenario())
+
+
+def test_the_gate_is_what_a_plan_must_earn_more_than_now():
+    found = Comparison(1.0, 0.5, (0.1, 1.0), 0.1, "doubly-robust", 100)
+    certificate = replace(_certificate(), value=(0.6, 2.0))
+    assert _failed(found, certificate, 0.5, Wishes(gate=0.05)) == ""
+    assert "it must surely earn +0.1" in _failed(found, certificate, 0.5, Wishes(gate=0.1))
+    assert "does not exclude the 0.5600" in _failed(found, certificate, 0.56, Wishes(gate=0.05))
+
+
+class Register:
+    """A store that takes turns and settings alone."""
+
+    def __init__(self) -> None:
+        self.turns_taken: list[Turn] = []
+        self.settings: dict[str, str] = {}
+
+    async def turn(self, turn: Turn) -> None:
+        self.turns_taken.append(turn)
+
+    async def setting(self, name: str, value: str | None) -> str | None:
+        return self.settings.get(name, value)
+
+    async def set_setting(self, name: str, value: str) -> None:
+        self.settings[name] = value
+
+
+def rewarded(name, policy, rewards, began=100.0, propensity=0.5):
+    return [(name, step, 0, reward, propensity, policy, began, 0, 0, began) for step, reward in enumerate(rewards)]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "margin", "action"),
+    [
+        ([1.0, 2.0] * 10, [1.0, 2.0] * 10, 0.0, "waits"),  # nobody knows
+        ([1.0, 2.0] * 10, [1.0, 2.0] * 10, 0.25, "promoted"),  # it loses a quarter of 1.5 at most, surely
+        ([1.0, 2.0] * 10, [1.0, 2.0] * 10, 0.2, "waits"),  # 1.96 sqrt(2 * 5/19 / 20) = 0.318: more than a fifth
+        ([3.0, 4.0] * 10, [1.0, 2.0] * 10, 0.0, "promoted"),
+        ([1.0, 2.0] * 10, [1.3, 2.3] * 10, 0.0, "waits"),
+        ([1.0, 2.0] * 10, [1.33, 2.33] * 10, 0.0, "rolled back"),
+        ([1.0, 2.0] * 9, [9.0, 9.5] * 10, 0.0, "waits"),  # each needs 20 sessions
+        ([9.0, 9.5] * 10, [1.0, 2.0] * 9, 0.0, "waits"),
+    ],
+)
+def test_a_canary_is_judged_by_the_interval_of_its_gain(new, old, margin, action):
+    rows = [row for i, reward in enumerate(new) for row in rewarded(f"n{i}", "new", [reward])]
+    rows += [row for i, reward in enumerate(old) for row in rewarded(f"o{i}", "old", [reward])]
+    rows += rewarded("before", "old", [1000.0], began=99.0)  # before the canary began
+    store, wishes = Register(), Wishes(least=20, margin=margin)
+    night = asyncio.run(_judge(store, Turn("old", "new", 0.5, 100.0, ""), rows, wishes, 200.0))
+    assert (night.action, night.version, night.at) == (action, "new", 200.0)
+    turns = {"promoted": [("new", None, 0.0)], "rolled back": [("old", None, 0.0)]}.get(action, [])
+    assert [turn[:3] for turn in store.turns_taken] == turns
+    assert night.lines[0] == f"Canary new: {len(new)} sessions, {len(old)} of old beside it."
+
+
+def test_rewards_of_a_session_are_added_from_when_a_version_began():
+    rows = [*rewarded("a", "v", [1.0, None, 2.0]), *rewarded("b", "v", [5.0], began=50.0), *rewarded("c", "w", [7.0])]
+    assert _session_rewards(rows, "v", 100.0).tolist() == [3.0]
+    assert _session_rewards(rows, "v", 50.0).tolist() == [3.0, 5.0]
+
+
+def test_what_whole_sessions_earn_needs_thirty_of_them():
+    short, whole = rewarded("s", "v", [9.0, None, None]), [1.0, 0.0, 2.0]
+    rows = [row for i in range(30) for row in rewarded(f"a{i}", "v", whole)]
+    assert _earned([*rows, *short, *rewarded("x", "w", [100.0] * 3)], "v", 3) == pytest.approx(3.0)
+    assert _earned(rows[3:], "v", 3) is None
+    assert _earned(rows, "v", 4) is None
+
+
+def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
+    once = lmab.Episodes.from_arrays([[0, 1, 2], [1, 0, 2]], np.ones((2, 3)), n_arms=3)
+    twice = lmab.Episodes.from_arrays([[0, 1, 2], [1, 1, 2]], np.ones((2, 3)), n_arms=3)
+    assert (_shape(once, Wishes()), _shape(twice, Wishes())) == ((3, False), (3, True))
+    assert _shape(once, Wishes(horizon=2, repeats=True)) == (2, True)
+    assert _shape(twice, Wishes(horizon=2)) == (2, True)
+    assert _shape(twice, Wishes(repeats=False)) == (3, False)
+
+
+def log_of(began) -> Log:
+    n = len(began)
+    whole = lmab.Episodes.from_arrays(np.zeros((n, 1), int), np.ones((n, 1)), propensities=np.ones((n, 1)), n_arms=1)
+    return Log(whole, np.asarray(began), whole, np.asarray(began), 0)
+
+
+def test_the_last_day_is_kept_back_where_it_is_enough_and_not_most(rng):
+    day, wishes = 86_400.0, Wishes(least=10, held_back=0.3)
+    last = _held_back(log_of([0.0] * 20 + [day + 1.0] * 10), wishes, rng)
+    assert last.tolist() == [False] * 20 + [True] * 10
+    for began in ([0.0] * 21 + [day + 1.0] * 9, [0.0] * 14 + [day + 1.0] * 16):  # too few; most of all
+        held = _held_back(log_of(began), wishes, rng)
+        assert held.sum() == round(0.3 * 30)
+        assert held.tolist() != _held_back(log_of(began), wishes, rng).tolist()  # drawn at random
+    assert _held_back(log_of([0.0] * 15 + [day + 1.0] * 15), wishes, rng)[15:].all()  # half of all is not most
+
+
+def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch, rng):
+    asked = []
+
+    class Found:
+        n_contexts = 4
+
+    def fit(log, *, n_contexts, **_):
+        asked.append(n_contexts)
+        return Found
+
+    monkeypatch.setattr(sys.modules["lmab.serve.refit"], "estimate", fit)  # the package has a function of that name
+    store = Register()
+    for n in (10, 19, 20, 39, 40):
+        asyncio.run(_fitted(store, log_of([0.0] * n), Wishes(), rng))
+    assert asked == ["auto", 4, "auto", 4, "auto"]
+    asyncio.run(_fitted(store, log_of([0.0] * 99), Wishes(contexts=3), rng))
+    assert asked[-1] == 3
+    assert json.loads(store.settings["fitted"]) == {"contexts": 4, "sessions": 40}  # the last choice, not the wish
+
+
+def test_the_store_remembers_the_last_hundred_nights(tmp_path):
+    async def scenario():
+        store = open_store(str(tmp_path / "events.db"))
+        await store.open()
+        await store.set_arms(LABELS)
+        await store.set_setting("refits", json.dumps([{"at": i} for i in range(100)]))
+        await refit(store, tmp_path, Wishes(), rng=0, now=5000.0)
+        nights = json.loads(await store.setting("refits", None))
+        assert [night["at"] for night in nights] == [*range(1, 100), 5000.0]
+        await store.close()
+
+    go(scenario())
+
+
+def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path, rng):
+    async def scenario():
+        async with served(event_store) as client:
+            await live(client, 400, "a", rng)
+            night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
+            assert (night.action, night.passed) == ("promoted", True), night.lines
+            assert night.lines[2] == f"Passed: {night.version} gets 100% of new sessions."
+            await client.service.refresh()
+            assert client.service.turn[:3] == (night.version, None, 0.0)
+
+    go(scenario())
+
+
+def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_store):
+    async def scenario():
+        async with served(event_store, policy_bytes(floor=0.3)) as client:
+            store, name = client.service.store, client.service.turn.active
+            log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
+            assert isinstance(await _in_force(store, name, log), lmab.Uniform)
+            assert isinstance(await _in_force(store, "uniform", log), lmab.Uniform)
+            assert isinstance(await _in_force(store, "missing", log), lmab.Uniform)
+            named = replace(log, arm_labels=("blue", "red"))
+            found = await _in_force(store, name, named)
+            assert (found.arm_labels, found.deterministic) == (("blue", "red"), True)
 
     go(scenario())

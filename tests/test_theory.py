@@ -529,3 +529,10 @@ def test_the_metric_of_section_2_3_on_a_known_case():
     )
     with pytest.raises(ValueError, match="other_points must have 2 columns, got 1"):
         wasserstein([1.0], [[0.0, 1.0]], [1.0], [[0.0]])
+
+
+def test_the_distance_of_mixtures_does_not_ask_for_weights_that_sum_to_one():
+    points, others = [[0.0, 1.0], [1.0, 0.0]], [[0.5, 0.2]]
+    found = wasserstein([0.75, 0.25], points, [1.0], others)
+    assert found == pytest.approx(0.75 * 0.8 + 0.25 * 0.5)  # of each point, the largest difference
+    assert wasserstein([3.0, 1.0], points, [5.0], others) == pytest.approx(found)

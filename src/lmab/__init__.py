@@ -7,10 +7,13 @@ import sys as _sys
 from . import _moved as _moved
 from . import testing as testing
 from .data import Episodes as Episodes
+from .data import Packed as Packed
+from .data import pack as pack
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
 from .estimation import MomentMatching as MomentMatching
 from .estimation import TensorDecomposition as TensorDecomposition
+from .estimation import Traits as Traits
 from .estimation import estimate as estimate
 from .evaluation import Certificate as Certificate
 from .evaluation import Evaluation as Evaluation

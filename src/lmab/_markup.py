@@ -35,6 +35,17 @@ def join(*parts: Markup) -> Markup:
     return Markup("".join(parts))
 
 
+def prose(name: str, text: str, **attributes: Any) -> Markup:
+    """An element around a sentence, in which words between backquotes become `<code>`.
+
+    Examples:
+        >>> prose("p", "say `lmab fit` < twice")
+        '<p>say <code>lmab fit</code> &lt; twice</p>'
+    """
+    parts = text.split("`")
+    return element(name, *(element("code", part) if k % 2 else part for k, part in enumerate(parts)), **attributes)
+
+
 _VOID = ("line", "rect", "circle", "path", "polyline", "polygon", "meta", "br")
 
 

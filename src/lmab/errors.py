@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LmabError(Exception):
     """Base class of the package's errors, so that a program can catch all of them."""
@@ -21,6 +23,14 @@ class InvalidFile(LmabError, ValueError):
 
 class TooLarge(LmabError, ValueError):
     """An exact computation would need more states than the stated limit."""
+
+
+class ClusterLost(LmabError):
+    """The cluster that passes ran on does not answer; `estimate` holds the best model so far, where there is one."""
+
+    def __init__(self, message: str, estimate: Any = None) -> None:
+        super().__init__(message)
+        self.estimate = estimate
 
 
 class LmabWarning(UserWarning):

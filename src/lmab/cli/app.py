@@ -11,7 +11,7 @@ import typer
 from .. import __version__
 from .._kernel import on_compilation
 from ..errors import LmabError, first_line
-from . import budget, demo, evaluate, fit, learn, plan, refit, report, reproduce, serve, simulate
+from . import budget, demo, evaluate, fit, learn, pack, plan, refit, report, reproduce, serve, simulate
 from .output import announce_compilation, error
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ COMMANDS = (
     budget.budget,
     demo.demo,
     simulate.simulate,
+    pack.pack,
     fit.fit,
     plan.plan,
     evaluate.evaluate,

@@ -13,8 +13,8 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import typer
 
-from ..data import MISSING, Episodes
-from ..errors import InvalidArgument
+from ..data import MISSING, Episodes, Packed, is_packed, pack
+from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
 from ..policies import Policy
 from .output import collected_warnings, remark
@@ -53,23 +53,76 @@ class Columns:
         if arms_of is not None and labels is None and arms_of.n_arms is not None:
             labels = tuple(range(arms_of.n_arms))
         with collected_warnings() as remarks:
-            log = self._read(path, labels)
+            log = self._read(path, labels)  # of a packed log all of it, in memory
         for text in remarks:
             remark(text)
         return log if arms_of is None or labels is not None else _by_number(log)
 
+    def open(self, path: list[Path]) -> Episodes | Packed:
+        """The log at `path`, or the packed log, which stays in its files."""
+        return self.read(path) if _packed_folder(path) is None else self._opened(path[0])
+
+    def pack(self, path: list[Path], folder: Path) -> Packed:
+        """Pack the log at `path` into a folder."""
+        shared = self._shared(None)
+        if self._by_events:
+            return pack(path, folder, person=self.person, time=self.time, gap=self.gap, **shared)
+        return pack(path, folder, episode=self.episode, step=self.step, **shared)
+
     def _read(self, path: Path | list[Path], labels: tuple[str | int, ...] | None) -> Episodes:
-        shared: dict[str, Any] = {
-            name: getattr(self, name) for name in ("action", "reward", "propensity", "at_most", "encoding")
-        }
-        shared |= {"missing": str(self.missing), "arm_labels": labels}
+        folder = _packed_folder(path)
+        if folder is not None:
+            return _relabelled(self._opened(folder).load(), labels)
+        shared = self._shared(labels)
+        if self._by_events:
+            assert self.person is not None
+            assert self.time is not None
+            return Episodes.from_events(path, person=self.person, time=self.time, gap=self.gap, **shared)
+        return Episodes.read(path, episode=self.episode, step=self.step, **shared)
+
+    def _opened(self, folder: Path) -> Packed:
+        if self != COLUMNS:
+            raise InvalidArgument(
+                f"{folder} is a packed log, whose columns were named when it was packed: give `lmab pack` the options "
+                f"of columns"
+            )
+        return Packed(folder)
+
+    def _shared(self, labels: tuple[str | int, ...] | None) -> dict[str, Any]:
+        names = ("action", "reward", "propensity", "at_most", "encoding")
+        return {name: getattr(self, name) for name in names} | {"missing": str(self.missing), "arm_labels": labels}
+
+    @property
+    def _by_events(self) -> bool:
         if self.person is None and self.time is None:
-            return Episodes.read(path, episode=self.episode, step=self.step, **shared)
+            return False
         if self.person is None or self.time is None:
             raise InvalidArgument("--person and --time must be given together: sessions are made of both")
         if self.episode != "episode" or self.step is not None:
             raise InvalidArgument("--person and --time make sessions: do not give --episode or --step beside them")
-        return Episodes.from_events(path, person=self.person, time=self.time, gap=self.gap, **shared)
+        return True
+
+
+def _packed_folder(path: Path | list[Path]) -> Path | None:
+    """The folder of the packed log, where `path` is one; several logs with a packed one among them raise."""
+    paths = [path] if isinstance(path, Path) else path
+    found = [one for one in paths if is_packed(one)]
+    if found and len(paths) > 1:
+        raise InvalidArgument(f"{found[0]} is a packed log, and must be given alone")
+    return found[0] if found else None
+
+
+def _relabelled(log: Episodes, labels: tuple[str | int, ...] | None) -> Episodes:
+    """The log with the arms of a model; an arm that the model does not know is an error."""
+    if labels is None:
+        return log
+    place = {label: arm for arm, label in enumerate(labels)}
+    names = log.arm_labels or tuple(range(log.n_arms))
+    unknown = [names[arm] for arm in np.flatnonzero(log.plays) if names[arm] not in place]
+    if unknown:
+        raise InvalidData(f"the packed log names an unknown arm, {unknown[0]!r}; {len(labels)} are known")
+    numbers = np.array([place.get(name, 0) for name in names], np.int32)
+    return replace(log, actions=numbers[log.actions], n_arms=len(labels), arm_labels=labels)
 
 
 def _by_number(log: Episodes) -> Episodes:

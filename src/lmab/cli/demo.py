@@ -67,7 +67,7 @@ def demo(
         for row in rows
     ]
     cells.append(["optimum, between", f"{rows[-1].value:.4f}, {upper:.4f}", "100.0%", "", ""])
-    header = ["policy", "reward of a session", "of the bound", "episodes", "seconds"]
+    header = ["policy", "reward of a session", "of the bound", "sessions", "seconds"]
     show_table(f"What the learned policies earn (seed {seed}; rewards are exact)", header, cells)
     say(f"figure: {figure.resolve()}" if drawn else "no figure: pip install 'lmab[plot]'")
     say(f"report: {report.resolve()}")
@@ -133,7 +133,7 @@ def _draw(rows: Sequence[Row], upper: float, bandit: LatentBandit, path: Path) -
     known = bandit.known_context(_HORIZON)
     axes.axhline(known / _HORIZON, color="C2", linewidth=1, label=f"type known from the start: {known:.3f}")
     axes.set(xlabel="step of the session", ylabel="expected reward", xticks=steps)
-    axes.set_title(f"{_EPISODES:,} episodes of learning; no policy earns more than {upper:.3f}", fontsize=10)
+    axes.set_title(f"{_EPISODES:,} sessions of learning; no policy earns more than {upper:.3f}", fontsize=10)
     picture.legend(title="reward of a session", loc="outside lower center", ncols=3, fontsize=8, title_fontsize=8)
     picture.savefig(path, dpi=130)
     return True

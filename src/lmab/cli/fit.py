@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,15 +15,15 @@ from .. import estimation
 from .._words import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
-from ..data import Episodes
-from ..errors import InvalidArgument, InvalidData
-from ..estimation import EM, FAMILIES, Curve, Estimate, Progress
+from ..data import Episodes, Packed
+from ..errors import ClusterLost, InvalidArgument, InvalidData
+from ..estimation import EM, FAMILIES, Curve, Estimate, Estimator, Factors, Progress, Traits, connected
 from ..evaluation import Check, Identifiability, certify, diagnostics
 from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
 from ..status import Status
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import INTERRUPTED, Json, Seed, n_contexts
+from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_contexts
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table
 from .words import at_the_door
 
@@ -60,25 +61,33 @@ def fit(
         str, typer.Option(help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).")
     ] = "learned",
     restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1)] = 20,
+    traits: Annotated[
+        bool, typer.Option("--traits", help="Sessions differ by degrees: factors instead of types.")
+    ] = False,
+    factors: Annotated[int, typer.Option(help="Factors that --traits offers to the log.", min=1)] = 8,
     device: Annotated[Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].")] = Device.cpu,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
     regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
+    cluster: ClusterAddress = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Find the hidden types behind a log of sessions.
 
+    A log larger than memory is packed first, with `lmab pack`; give its folder here.
+
     Example: lmab fit logs.parquet --episode session --action item --reward click
     """
     check_writable(output)
-    backend = None if device is Device.cpu else device.value
-    estimation.require_backend(backend)  # before the log is read, which may take minutes
-    number, strength, rng = n_contexts(contexts), _prior(prior), np.random.default_rng(seed)
-    episodes = columns.read(log)
+    backend = _backend(device, cluster)
+    method = _method(traits, contexts, prior, restarts, factors)
+    number, rng = None if method.own_number else n_contexts(contexts), np.random.default_rng(seed)
+    episodes = columns.open(log)
     _require_types(episodes, number, rewards, columns)
+    _require_packed(episodes, cluster)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, EM(prior=strength, restarts=restarts), rng, backend)
+        estimate = _estimate(episodes, number, rewards, method, rng, backend, cluster, output)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -95,6 +104,17 @@ def fit(
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(episodes)} -o policy.lmab")
 
 
+def _method(traits: bool, contexts: str, prior: str, restarts: int, factors: int) -> Estimator:
+    """Traits or types, as the options say."""
+    if not traits:
+        return EM(prior=_prior(prior), restarts=restarts)
+    if contexts != "auto":
+        raise typer.BadParameter(f"must not be given with --traits, got {contexts}", param_hint="--contexts")
+    if prior != "learned":
+        raise typer.BadParameter(f"must be learned with --traits, got {prior}", param_hint="--prior")
+    return Traits(n_factors=factors)
+
+
 def _prior(text: str) -> float | str:
     """The option as `EM` takes it."""
     try:
@@ -105,13 +125,19 @@ def _prior(text: str) -> float | str:
         ) from None
 
 
-def _require_types(episodes: Episodes, number: int | str, rewards: str | None, columns: Columns) -> None:
+def _require_types(
+    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, columns: Columns
+) -> None:
     if number != 1 and episodes.horizon == 1:
         raise InvalidData(
             f"column {columns.episode!r} gives every session one step, but types can be found only in sessions of "
             f"two or more; name the column of the session with --episode, or ask for --contexts 1"
         )
-    if rewards is None and len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES:
+    if isinstance(episodes, Packed):
+        many = episodes.values is None or len(episodes.values) > MAX_VALUES
+    else:
+        many = len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES
+    if rewards is None and many:
         raise InvalidData(
             f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards binned for "
             f"amounts such as money or seconds, --rewards gaussian for measurements around a mean, or --rewards "
@@ -119,14 +145,40 @@ def _require_types(episodes: Episodes, number: int | str, rewards: str | None, c
         )
 
 
+def _backend(device: Device, cluster: str | None) -> str | None:
+    """The device as `estimate` names it, refused before the log is read, which may take minutes."""
+    if device is Device.cpu:
+        return None
+    if cluster is not None:
+        raise InvalidArgument(f"--device must be cpu with --cluster, got {device.value}")
+    estimation.require_backend(device.value)
+    return device.value
+
+
+def _require_packed(episodes: Episodes | Packed, cluster: str | None) -> None:
+    if cluster is not None and not isinstance(episodes, Packed):
+        raise InvalidArgument("--cluster must be given with a packed log, whose files the workers can see: `lmab pack`")
+
+
 def _estimate(
-    episodes: Episodes,
-    number: int | str,
-    rewards: str | None,
-    method: EM,
-    rng: np.random.Generator,
-    backend: str | None,
-) -> Estimate:
+    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    rng: np.random.Generator, backend: str | None, cluster: str | None, output: Path,
+) -> Estimate:  # fmt: skip
+    """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
+    try:
+        with nullcontext(backend) if cluster is None else connected(cluster) as place:
+            return _fitted(episodes, number, rewards, method, rng, place)
+    except ClusterLost as lost:
+        if lost.estimate is None:
+            raise
+        lost.estimate.save(output)
+        raise ClusterLost(f"{lost}; the best model so far is written to {output}, without the checks") from None
+
+
+def _fitted(
+    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    rng: np.random.Generator, backend: Any,
+) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
         task = bar.add_task("fitting", total=None)
 
@@ -136,19 +188,13 @@ def _estimate(
             return asked_to_stop()
 
         return estimation.estimate(
-            episodes,
-            n_contexts=number,
-            rewards=rewards,
-            method=method,
-            backend=backend,
-            rng=rng,
-            progress=show,
-        )
+            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend
+        )  # fmt: skip
 
 
 def _checked(estimate: Estimate, rng: np.random.Generator) -> Estimate:
     """The estimate with what held-out sessions say about it."""
-    found = diagnostics.check(estimate.require_log(), n_contexts=estimate.n_contexts, rng=rng)
+    found = diagnostics.check(estimate, rng=rng)
     return replace(estimate, check=found)
 
 
@@ -161,8 +207,8 @@ def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.rand
     return Wanted(regret, bound, int(np.ceil(len(estimate.episodes) * max((bound / regret) ** 2 - 1, 0))))
 
 
-def _typical(episodes: Episodes) -> int:
-    return int(np.median(episodes.lengths))
+def _typical(episodes: Episodes | Packed) -> int:
+    return int(episodes.median_length)
 
 
 def _summary(
@@ -174,6 +220,7 @@ def _summary(
         "output": str(output),
         **sizes,
         "contexts": estimate.n_contexts,
+        "factors": None if estimate.factors is None else _factor_summary(estimate.factors, estimate.bandit),
         "weights": estimate.bandit.weights.tolist(),
         "log_likelihood": estimate.log_likelihood,
         "bic": estimate.bic,
@@ -201,6 +248,20 @@ def _check_summary(checked: Check) -> dict[str, Any]:
         "over_one_type": vars(checked.over_one_type),
         "over_independent_arms": vars(checked.over_independent_arms),
         "calibration": calibration,
+        "over_generosity": None if checked.over_generosity is None else vars(checked.over_generosity),
+        "over_traits": None if checked.over_traits is None else vars(checked.over_traits),
+        "masked_replay": None if checked.replay is None else vars(checked.replay),
+    }
+
+
+def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
+    """The factors for machines."""
+    return {
+        "offered": factors.n_factors,
+        "alive": factors.n_alive,
+        "sizes": factors.size.tolist(),
+        "ends": [[[bandit.label(arm) for arm in end] for end in factors.ends(i)] for i in range(factors.n_alive)],
+        "change_with_twice_the_points": factors.doubled,
     }
 
 
@@ -212,11 +273,17 @@ def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, rem
         say(_binned(estimate.bins))
     if estimate.curve is not None:
         say(_chosen(estimate.curve))
-    show_table(
-        "Hidden types", ["", "of the sessions", "average arm", "best arms (mean reward)"], _types(estimate.bandit)
-    )
+    if estimate.factors is None:
+        head = ["", "of the sessions", "average arm", "best arms (mean reward)"]
+        show_table("Hidden types", head, _types(estimate.bandit))
+    else:
+        say(f"Sessions differ by degrees, at {count(estimate.n_contexts, 'point')}: {estimate.factors}.")
+        head = ["", "size", "one end (loading)", "other end (loading)"]
+        show_table("Factors", head, _factors(estimate.factors, estimate.bandit))
     if estimate.check is not None:
         say(f"Is there anything latent to learn here? {estimate.check.verdict}")
+        for sentence in estimate.check.sentences:
+            say(at_the_door(sentence))
     for sentence in known.sentences:
         say(sentence)
     if wanted is not None:
@@ -239,6 +306,15 @@ def _chosen(curve: Curve) -> str:
         f"{count(curve.chosen, 'type')}, because held-out sessions are predicted best so, in doubt with one type more "
         f"(log-likelihood per session by number of types: {tried})."
     )
+
+
+def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
+    """A row for each factor that lives, with the arms at its two ends."""
+    rows = []
+    for i in range(factors.n_alive):
+        ends = [", ".join(f"{bandit.label(a)} ({factors.loadings[a, i]:+.2f})" for a in end) for end in factors.ends(i)]
+        rows.append([f"factor {i + 1}", f"{factors.size[i]:.2f}", *ends])
+    return rows
 
 
 def _types(bandit: LatentBandit) -> list[list[str]]:

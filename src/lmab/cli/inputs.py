@@ -17,6 +17,9 @@ from ..policies import Policy
 from .version_0_1 import noted_estimate, noted_plan
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+ClusterAddress = Annotated[
+    str | None, typer.Option("--cluster", help="Run on the Dask cluster with this scheduler: tcp://host:8786.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0)]
 
 

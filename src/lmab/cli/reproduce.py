@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +12,9 @@ import typer
 
 from ..checks import choices
 from ..errors import InvalidArgument
+from ..estimation import connected
 from ..experiment import STUDIES, Store, Study, draw, page, pending, run_all, tables, wanted, write_table
-from .inputs import Json
+from .inputs import ClusterAddress, Json
 from .output import console, progress, show_json, show_table
 
 _NAMES = [study.name for study in STUDIES]
@@ -24,6 +26,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, 2 instances; all studies take minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="All sizes, 20 instances; takes hours.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1, show_default="all cores")] = os.cpu_count() or 1,
+    cluster: ClusterAddress = None,
     out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
     plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing; draw the rows that are stored.")] = False,
     as_json: Json = False,
@@ -40,7 +43,7 @@ def reproduce(
     studies, size = _chosen(names or []), _size(quick, full)
     store = Store(out)
     if not plot_only:
-        _run(studies, size, store, jobs)
+        _run(studies, size, store, jobs, cluster)
     _show(studies, size, store, as_json)
 
 
@@ -65,11 +68,20 @@ def _size(quick: bool, full: bool) -> str:
     return "quick" if quick else "full" if full else "standard"
 
 
-def _run(studies: Sequence[Study], size: str, store: Store, jobs: int) -> None:
+def _run(studies: Sequence[Study], size: str, store: Store, jobs: int, cluster: str | None) -> None:
+    if cluster is None:
+        _run_on(studies, size, store, jobs, None)
+        return
+    with connected(cluster) as client:  # the rows are written here, wherever the trials run
+        workers = max(sum(client.nthreads().values()), 1)
+        _run_on(studies, size, store, workers, client.get_executor(pure=False, retries=2))
+
+
+def _run_on(studies: Sequence[Study], size: str, store: Store, jobs: int, executor: Executor | None) -> None:
     trials = pending([trial for study in studies for trial in study.trials(size)], store)
     with progress() as bar:
         task = bar.add_task(f"{len(studies)} studies" if len(studies) > 1 else studies[0].name, total=len(trials))
-        run_all(trials, store, jobs=jobs, progress=lambda row: bar.advance(task))
+        run_all(trials, store, jobs=jobs, executor=executor, progress=lambda row: bar.advance(task))
 
 
 def _show(studies: Sequence[Study], size: str, store: Store, as_json: bool) -> None:

@@ -143,6 +143,16 @@ class Column:
                 distinct = distinct.cast(pa.int64())
         return self._codes[0], distinct
 
+    def take(self) -> tuple[Shaped[Array, "n"], Any]:
+        """What was added since the last call: numbers and None, or codes and the dictionary of texts that they name."""
+        self._require_one_type()
+        if self._texts:
+            (codes,), (texts,) = self._codes, self._texts
+            self._codes, self._texts, self._pending = [], [], 0
+            return codes, texts
+        (numbers,), self._numbers = self._numbers, []
+        return numbers, None
+
     def _require_one_type(self) -> None:
         if self._texts and self._numbers:
             raise InvalidData(f"column {self.name!r} must hold text or numbers in all files, got text in some only")
@@ -172,11 +182,11 @@ class Column:
             seen = distinct.to_pylist()
         else:
             values = np.concatenate(self._numbers)
-            if labels is None and _plain(values, n_arms):
+            if labels is None and is_plain(values, n_arms):
                 return values.astype(np.int32), None
             numbers, codes = np.unique(values, return_inverse=True)
             seen = numbers.tolist()
-        if labels is None and isinstance(seen[0], int) and _plain(np.array(seen), n_arms):
+        if labels is None and isinstance(seen[0], int) and is_plain(np.array(seen), n_arms):
             return np.array(seen, np.int32)[codes], None
         known = tuple(sorted(seen)) if labels is None else labels
         place = {label: arm for arm, label in enumerate(known)}
@@ -185,12 +195,12 @@ class Column:
             row = int((codes == unknown[0]).argmax())
             raise InvalidData(
                 f"column {self.name!r} names an unknown arm, {seen[unknown[0]]!r}, in {self._where(row)}; "
-                f"{len(known)} are known: {_some(known)}"
+                f"{len(known)} are known: {some(known)}"
             )
         return np.array([place[label] for label in seen], np.int32)[codes], known
 
 
-def _plain(numbers: Integer[Array, "n"], n_arms: int) -> bool:
+def is_plain(numbers: Integer[Array, "n"], n_arms: int) -> bool:
     """Whether integers are arm numbers: 0, 1, 2, ... without a gap; otherwise they are names."""
     low, top = int(numbers.min()), int(numbers.max())
     if low < 0 or top >= max(len(numbers), n_arms):
@@ -215,5 +225,5 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _some(labels: Labels) -> str:
+def some(labels: Labels) -> str:
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")

@@ -14,9 +14,11 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidData
-from . import ingest
+from . import ingest, streaming
 from .ingest import Options, step_numbers
 from .log_files import Paths
+
+_CHUNK = 1 << 20  # steps counted at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class Episodes:
         n_steps = len(self.actions)
         if len(self.offsets) < 2:
             raise InvalidArgument("episodes must hold at least one episode, got none")
-        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (np.diff(self.offsets) < 1).any():
+        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (self.offsets[1:] <= self.offsets[:-1]).any():
             raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
         if len(self.rewards) != n_steps or (self.propensities is not None and len(self.propensities) != n_steps):
             raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
@@ -210,7 +212,7 @@ class Episodes:
         """
         columns = {"episode": episode, "action": action, "reward": reward, "step": step, "propensity": propensity}
         options = Options(arm_labels, missing, at_most, None, encoding)
-        return _joined([cls(*log) for log in ingest.read(path, columns, options)])
+        return _joined([cls(*log) for log in streaming.read(path, columns, options)])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write to a Parquet or CSV file with the columns episode, step, action, reward (and propensity)."""
@@ -229,6 +231,28 @@ class Episodes:
     def lengths(self) -> Integer[Array, "N"]:
         """The number of steps of each episode."""
         return np.diff(self.offsets)
+
+    @property
+    def plays(self) -> Integer[Array, "A"]:
+        """How often each arm was played; in chunks, since counting needs wide integers."""
+        counts = np.zeros(self.n_arms, np.int64)
+        for start in range(0, self.n_steps, _CHUNK):
+            counts += np.bincount(self.actions[start : start + _CHUNK], minlength=self.n_arms)
+        return counts
+
+    @property
+    def one_reward(self) -> float | None:
+        """The reward of every step, where all are the same."""
+        return float(self.rewards[0]) if bool((self.rewards == self.rewards[0]).all()) else None
+
+    def share_of_length(self, least: int) -> float:
+        """The share of the episodes with at least so many steps."""
+        return float((self.lengths >= least).mean())
+
+    @property
+    def median_length(self) -> float:
+        """The median number of steps of an episode."""
+        return float(np.median(self.lengths))
 
     @property
     def steps(self) -> Integer[Array, "S"]:
@@ -321,6 +345,23 @@ class Episodes:
         actions[played], rewards[played] = self.actions, self.rewards
         return actions, rewards
 
+    @property
+    def some_rewards(self) -> Float[Array, "S"]:
+        """Rewards among which each reward of the log is: all of them."""
+        return self.rewards
+
+    def chunks(self, n_sessions: int) -> Iterator[Episodes]:
+        """The log in pieces of so many sessions; a small log is one piece, itself."""
+        if len(self) <= n_sessions:
+            yield self
+            return
+        for low in range(0, len(self), n_sessions):
+            yield self[low : low + n_sessions]
+
+    def load(self) -> Episodes:
+        """The log itself: it is in memory already, unlike a packed one."""
+        return self
+
     def with_arms(self, n_arms: int) -> Episodes:
         """The same episodes with more arms; the new arms were never played."""
         return replace(self, n_arms=n_arms)
@@ -358,10 +399,11 @@ def _frozen(array: Array) -> Array:
 
 
 def _require_finite(name: str, column: Float[Array, "S"]) -> None:
-    bad = ~np.isfinite(column)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
+    for start in range(0, len(column), _CHUNK):  # a mask of all steps would be seen in the memory of large logs
+        good = np.isfinite(column[start : start + _CHUNK])
+        if not good.all():
+            row = start + int(good.argmin())
+            raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
 
 
 def _require_probability(name: str, column: Float[Array, "S"]) -> None:
@@ -373,11 +415,8 @@ def _require_probability(name: str, column: Float[Array, "S"]) -> None:
 
 def _merge_labels(first: Episodes, second: Episodes) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:
     """The merged table, and the place of each arm of the second log in this table."""
-    if first.arm_labels is None and second.arm_labels is None:
+    labels = ingest.merged_labels(first.arm_labels, second.arm_labels)
+    if labels is None or second.arm_labels is None:
         return None, np.arange(second.n_arms, dtype=np.int32)
-    if first.arm_labels is None or second.arm_labels is None:
-        raise InvalidArgument("both logs must have arm labels, or none; got one with and one without")
-    place = {label: arm for arm, label in enumerate(first.arm_labels)}
-    for label in second.arm_labels:
-        place.setdefault(label, len(place))
-    return tuple(place), np.array([place[label] for label in second.arm_labels], np.int32)
+    place = {label: arm for arm, label in enumerate(labels)}
+    return labels, np.array([place[label] for label in second.arm_labels], np.int32)

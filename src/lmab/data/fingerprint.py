@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._shapes import Array, Integer, Shaped
+from .._shapes import Array, Float, Integer, Shaped
 from .episodes import Episodes
 from .ingest import step_numbers
+from .mixing import mixed
+from .packed import Packed
 
 _SESSIONS = 1 << 16  # looked at together
+_TABLE = 1 << 18  # words that are kept in a table
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,10 @@ class Fingerprint:
     checksum: str | None  # 16 hexadecimal digits; None: not stored (files of 0.1)
 
     @classmethod
-    def of(cls, episodes: Episodes) -> Fingerprint:
-        """The fingerprint of a log."""
+    def of(cls, episodes: Episodes | Packed) -> Fingerprint:
+        """The fingerprint of a log; a packed log knows its own."""
+        if isinstance(episodes, Packed):
+            return cls(len(episodes), episodes.n_steps, episodes.manifest.checksum)
         total = 0
         for first in range(0, len(episodes), _SESSIONS):
             total += _checksum(episodes, episodes.offsets[first : first + _SESSIONS + 1])
@@ -44,19 +49,47 @@ class Fingerprint:
         return f"{self.n_episodes:,} episodes{steps}{checksum}"
 
 
+def word_sums(
+    codes: Shaped[Array, "s"],
+    lengths: Integer[Array, "n"],
+    values: Float[Array, "Z"] | None,
+    rewards: Float[Array, "s"] | None,
+) -> int:
+    """The checksum of sessions in codes: arm * Z + value, or arms with the rewards beside them.
+
+    Where rewards are listed there are few different steps, and their words are looked up.
+    """
+    total = first = 0
+    n_words = 1 if values is None else int(codes.max()) + 1
+    for start in range(0, len(lengths), _SESSIONS):
+        own = lengths[start : start + _SESSIONS].astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(own)])
+        steps = slice(first, first + int(offsets[-1]))
+        first = steps.stop
+        places = step_numbers(offsets)
+        if values is not None and (int(own.max()) * n_words) < _TABLE:
+            table = _words(np.arange(own.max())[:, None], *_apart(np.arange(n_words), values))
+            words = table.ravel().take(places * n_words + codes[steps])
+        elif values is not None:
+            words = _words(places, *_apart(codes[steps].astype(np.int64), values))
+        else:
+            assert rewards is not None
+            words = _words(places, codes[steps], rewards[steps])
+        total += int(mixed(np.add.reduceat(words, offsets[:-1])).sum())
+    return total % 2**64
+
+
+def _apart(codes: Integer[Array, "n"], values: Float[Array, "Z"]) -> tuple[Integer[Array, "n"], Float[Array, "n"]]:
+    return codes // len(values), values[codes % len(values)]
+
+
+def _words(places: Integer[Array, "*p"], arms: Integer[Array, "s"], rewards: Float[Array, "s"]) -> Shaped[Array, "*q"]:
+    paid = (rewards + 0.0).view(np.uint64)  # -0.0 is 0.0
+    return mixed(paid ^ mixed(arms.astype(np.uint64) ^ mixed(places.astype(np.uint64))))
+
+
 def _checksum(episodes: Episodes, offsets: Integer[Array, "K1"]) -> int:
     """The sum over sessions of a hash of the session's arms and rewards, in their order."""
     steps = slice(int(offsets[0]), int(offsets[-1]))
-    places = step_numbers(offsets - offsets[0]).astype(np.uint64)
-    arms = episodes.actions[steps].astype(np.uint64)
-    paid = (episodes.rewards[steps] + 0.0).view(np.uint64)  # -0.0 is 0.0
-    words = _mixed(paid ^ _mixed(arms ^ _mixed(places)))
-    return int(_mixed(np.add.reduceat(words, offsets[:-1] - offsets[0])).sum())
-
-
-def _mixed(words: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
-    """Each word of 64 bits, mixed so that every bit depends on all bits (the mixer of SplitMix64)."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    words = _words(step_numbers(offsets - offsets[0]), episodes.actions[steps], episodes.rewards[steps])
+    return int(mixed(np.add.reduceat(words, offsets[:-1] - offsets[0])).sum())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import COUNT, OneOf, check_fields, optional
-from ..errors import InvalidData, LmabWarning
+from ..errors import InvalidArgument, InvalidData, LmabWarning
 from . import log_files as logfiles
 from .columns import Column, Labels, Where
 from .log_files import Paths
@@ -51,6 +51,11 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self, {"missing": OneOf(MISSING), "at_most": optional(COUNT)})
+
+    @property
+    def plain(self) -> bool:
+        """Whether every row is a step that is kept."""
+        return self.missing == "error" and self.at_most is None
 
     @property
     def pause(self) -> Gap | None:
@@ -86,10 +91,27 @@ def read(paths: Paths, columns: Columns, options: Options) -> list[Log]:
     number their sessions from 0.
     """
     files = logfiles.listed(paths)
-    notes = [None if options.gap is not None else logfiles.note_of(path, columns) for path in files]
-    if any(note is None for note in notes):
+    notes = notes_of(files, columns, options)
+    if notes is None:
         return [_read(files, columns, options, None)]
     return [_read([path], columns, options, note) for path, note in zip(files, notes, strict=True)]
+
+
+def notes_of(files: Sequence[Path], columns: Columns, options: Options) -> list[logfiles.Note] | None:
+    """The notes of our own files; None where not all files are."""
+    notes = [None if options.gap is not None else logfiles.note_of(path, columns) for path in files]
+    return None if any(note is None for note in notes) else [note for note in notes if note is not None]
+
+
+def known_labels(notes: Sequence[logfiles.Note] | None, options: Options) -> tuple[Labels | None, int]:
+    """The table of labels that is known before a log is read, and the least number of arms."""
+    if notes is None:
+        return options.arm_labels, 0
+    least = max(note.n_arms for note in notes)
+    labels = notes[0].arm_labels
+    for note in notes[1:]:
+        labels = merged_labels(labels, note.arm_labels)
+    return options.arm_labels or labels, least
 
 
 def _read(files: list[Path], columns: Columns, options: Options, note: logfiles.Note | None) -> Log:
@@ -124,9 +146,13 @@ def parse(
     if order is not None:
         actions, rewards = actions[order], rewards[order]
         propensities = None if propensities is None else propensities[order]
-    log = Log(actions, rewards, offsets, size, propensities, labels)
+    return finished(Log(actions, rewards, offsets, size, propensities, labels), columns, options)
+
+
+def finished(log: Log, columns: Columns, options: Options) -> Log:
+    """The log as the options want it: with the first steps of sessions, and without missing rewards."""
     if options.at_most is not None:
-        log = _kept(log, step_numbers(offsets) < options.at_most)
+        log = _kept(log, step_numbers(log.offsets) < options.at_most)
     return log if options.missing == "error" else _without_missing(log, columns, options.missing)
 
 
@@ -179,10 +205,19 @@ def _sessions(
 
 
 def _tell_ties(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"], name: str | None) -> None:
-    ties = int(((keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])).sum())
+    tell_ties(int(((keys[1:] == keys[:-1]) & (steps[1:] == steps[:-1])).sum()), name)
+
+
+def tell_ties(ties: int, name: str | None) -> None:
+    """Warn of rows with the same step, where there are some."""
     if ties:
-        rows = "1 row has" if ties == 1 else f"{ties:,} rows have"
-        _tell(f"{rows} the same {name!r} as the row before in the same session: such rows keep their order in the log")
+        _tell(ties_words(ties, name))
+
+
+def ties_words(ties: int, name: str | None) -> str:
+    """What is said about rows with the same step."""
+    rows = "1 row has" if ties == 1 else f"{ties:,} rows have"
+    return f"{rows} the same {name!r} as the row before in the same session: such rows keep their order in the log"
 
 
 def _tell(message: str) -> None:
@@ -199,17 +234,29 @@ def _without_missing(log: Log, columns: Columns, missing: str) -> Log:
     n_gone = int(gone.sum())
     if n_gone == 0:
         return log
-    steps = "1 step has" if n_gone == 1 else f"{n_gone:,} steps have"
     if missing == "zero":
-        _tell(f"{steps} no reward in column {columns['reward']!r}: a reward of 0 is assumed")
+        _tell(missing_words(n_gone, 0, columns["reward"], missing))
         return log._replace(rewards=np.where(gone, 0.0, log.rewards))
-    if log.propensities is not None:
-        so_far = np.cumsum(gone)
-        gone = so_far > np.repeat(so_far[log.offsets[:-1]] - gone[log.offsets[:-1]], np.diff(log.offsets))
+    gone = dropped(gone, log.offsets, ends_session=log.propensities is not None)
     if gone.all():
         raise InvalidData(f"column {columns['reward']!r} must hold a reward that can be used, got none")
-    _tell(f"{steps} no reward in column {columns['reward']!r}: {int(gone.sum()):,} steps are left out")
+    _tell(missing_words(n_gone, int(gone.sum()), columns["reward"], missing))
     return _kept(log, ~gone)
+
+
+def missing_words(n_missing: int, n_left_out: int, name: str | None, missing: str) -> str:
+    """What is said about steps without a reward."""
+    steps = "1 step has" if n_missing == 1 else f"{n_missing:,} steps have"
+    what = "a reward of 0 is assumed" if missing == "zero" else f"{n_left_out:,} steps are left out"
+    return f"{steps} no reward in column {name!r}: {what}"
+
+
+def dropped(missing: Bool[Array, "S"], offsets: Integer[Array, "N1"], *, ends_session: bool) -> Bool[Array, "S"]:
+    """The steps that are left out because their reward is missing, and with `ends_session` those after them."""
+    if not ends_session:
+        return missing
+    so_far = np.cumsum(missing)
+    return so_far > np.repeat(so_far[offsets[:-1]] - missing[offsets[:-1]], np.diff(offsets))
 
 
 def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
@@ -220,6 +267,15 @@ def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
     return log._replace(
         actions=log.actions[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities
     )
+
+
+def merged_labels(first: Labels | None, second: Labels | None) -> Labels | None:
+    """The labels of two logs, those of the first in front; logs of which only one has labels raise."""
+    if first is None and second is None:
+        return None
+    if first is None or second is None:
+        raise InvalidArgument("both logs must have arm labels, or none; got one with and one without")
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def write(path: str | os.PathLike[str], log: Log) -> None:

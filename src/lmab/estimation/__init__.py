@@ -4,11 +4,14 @@ from .backends import require_backend as require_backend
 from .check import Calibration as Calibration
 from .check import Check as Check
 from .check import Gain as Gain
+from .check import Replay as Replay
 from .coordinates import contrasts as contrasts
+from .dask_cluster import connected as connected
 from .em import EM as EM
 from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe
 from .estimator import estimate as estimate
+from .factors import Factors as Factors
 from .gibbs import Draws as Draws
 from .gibbs import Schedule as Schedule
 from .gibbs import draw_models as draw_models
@@ -26,3 +29,5 @@ from .result import Estimate as Estimate
 from .result import Starts as Starts
 from .sweeping import sweep as sweep
 from .tensor_decomposition import TensorDecomposition as TensorDecomposition
+from .traits import GENEROSITY as GENEROSITY
+from .traits import Traits as Traits

@@ -1,7 +1,7 @@
 """Models as arrays, so that they can be added, subtracted and extrapolated whatever their reward family.
 
 A batch of R models is one array (R, K, P): row 0 holds the weights, the other rows what the family needs, in P columns
-(M contexts, padded with contexts of weight 0 to a multiple of 8).
+(M contexts, padded with contexts of weight 0 to a multiple of 8: see `padded`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ import numpy as np
 from .._shapes import Array, Float, Shaped
 
 LANES = 8  # contexts the kernel works on at a time
+_WIDE = 128  # columns from which on a power of two of them is avoided
 _CHUNK = 1 << 20  # numbers counted at once
 
 
 def padded(n_contexts: int) -> int:
-    """Columns of a model with `n_contexts` contexts."""
-    return -(-n_contexts // LANES) * LANES
+    """Columns of a model with `n_contexts` contexts.
+
+    Wide models have an odd number of lanes: the kernel walks through rows at one column, and where rows are a power of
+    two apart they would all compete for the same few lines of the processor's cache.
+    """
+    lanes = -(-n_contexts // LANES)
+    return (lanes | 1) * LANES if lanes * LANES >= _WIDE else lanes * LANES
 
 
 def equal_weights(n_models: int, n_rows: int, n_contexts: int) -> Float[Array, "R K P"]:

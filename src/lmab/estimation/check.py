@@ -9,6 +9,7 @@ import numpy as np
 from .._charts import calibration
 from .._notebook import card
 from .._shapes import Array, Float, Integer
+from .._words import count
 from ..checks import check_same_length
 
 
@@ -48,6 +49,33 @@ class Calibration:
         check_same_length("a calibration", self.predicted, self.observed, self.stderr, self.n_steps)
 
 
+@dataclass(frozen=True)
+class Replay:
+    """What the greedy policy earns more than popularity, among the arms that held-out sessions logged.
+
+    In each session half of its arms are played, each once. No model needs to be believed, because every reward was
+    paid; the arms that were logged must not depend on the session's own rewards.
+    """
+
+    mean: float  # per session
+    stderr: float
+    n_sessions: int  # with a choice: at least two arms
+
+    @property
+    def sure(self) -> bool:
+        """Above zero by more than two standard errors."""
+        return self.mean > 2 * self.stderr
+
+    def __str__(self) -> str:
+        found = f"{self.mean:+.4f} ± {self.stderr:.4f} per session"
+        verdict = "more than" if self.sure else "less than" if self.mean < -2 * self.stderr else "about as much as"
+        return (
+            f"In masked replay ({self.n_sessions:,} held-out sessions, half of the arms that each logged) the policy "
+            f"earns {verdict} playing the most popular arms ({found}); this holds where the logged arms did not depend "
+            f"on the session's own rewards."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Check:
     """What held-out sessions say about a model.
@@ -68,11 +96,36 @@ class Check:
     over_one_type: Gain
     over_independent_arms: Gain
     calibration: Calibration
+    over_generosity: Gain | None = None  # over sessions that like all arms more or less; None: not looked at
+    over_traits: Gain | None = None  # of types, over continuous ones
+    replay: Replay | None = None  # None: no session leaves a choice
+    n_factors: int | None = None  # alive in a traits model; None: types
 
     @property
     def agrees(self) -> bool:
         """Held-out sessions confirm the types: one type and unrelated arms both predict them worse."""
         return self.over_one_type.sure and self.over_independent_arms.sure
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What else was looked at, each in a sentence."""
+        said = []
+        if self.over_generosity is not None:
+            sure = "better than" if self.over_generosity.sure else "no better than"
+            why = "" if self.over_generosity.sure else "; then the most popular arms are best for everybody"
+            said.append(
+                f"Held-out sessions are predicted {sure} by generosity alone, which likes all arms more or less "
+                f"(log-likelihood {self.over_generosity}){why}."
+            )
+        if self.over_traits is not None and self.over_traits.mean < -2 * self.over_traits.stderr:
+            more = Gain(-self.over_traits.mean, self.over_traits.stderr)
+            said.append(
+                f"Continuous types predict held-out sessions better than these types do (log-likelihood {more}): try "
+                f"`lmab fit --traits`, or `method=lmab.Traits()`."
+            )
+        if self.replay is not None:
+            said.append(str(self.replay))
+        return tuple(said)
 
     @property
     def verdict(self) -> str:
@@ -82,7 +135,7 @@ class Check:
             return "Not asked: a model of one type predicts the same for every session. Fit more types to see."
         if not one.sure:
             return (
-                f"Nothing found: {self.n_contexts} types predict held-out sessions no better than one type does "
+                f"Nothing found: {self._who} predict held-out sessions no better than one type does "
                 f"(log-likelihood {one} per session). More or longer sessions may show more; until then play the best "
                 f"arms."
             )
@@ -98,6 +151,12 @@ class Check:
             f"predicted difference {self.calibration.slope:.0%} is real."
         )
 
+    @property
+    def _who(self) -> str:
+        if self.n_factors is None:
+            return f"{self.n_contexts} types"
+        return "traits without a factor" if self.n_factors == 0 else f"traits with {count(self.n_factors, 'factor')}"
+
     def _repr_html_(self) -> str:
         found = self.calibration
         rows = {
@@ -106,6 +165,7 @@ class Check:
             "against unrelated arms": f"log-likelihood {self.over_independent_arms} per session",
             "predicted differences that are real": f"{found.slope:.0%} ± {found.slope_stderr:.0%}",
         }
+        rows |= {f"and {i}": sentence for i, sentence in enumerate(self.sentences, 1)}
         return card(f"Check on {self.n_episodes:,} held-out sessions", rows) + calibration(
             found.predicted, found.observed, found.stderr, standalone=True
         )

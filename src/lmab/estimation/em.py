@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Float
+from .._words import listing
 from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
+from ..data import sample_rows
+from ..errors import ClusterLost
 from ..status import Status
-from .arrays import tally
-from .backends import BACKENDS, opened
+from .backends import DEVICES, opened
 from .learned_prior import learn, unlearnable
 from .objective import Confined, Likelihood
 from .observations import Observations
@@ -23,6 +25,8 @@ from .starts import draw_starts
 
 _PILOT = 10_000  # episodes on which the starts of a larger log compete
 _PILOT_PER_PARAMETER = 20  # ... or more, for large models
+_LEVEL = 16  # one of so many parts of a large log is climbed first
+_LEVEL_SIZE = 2  # pilots that such a part must be worth
 _SAME = 0.01  # difference of log-likelihood below which two solutions are the same
 _ROUNDS = (20, 40, 80)  # maps after which half of the starts drop out
 _LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
@@ -73,8 +77,8 @@ class EM(Estimator):
         check_fields(self, {**counts, "tolerance": NOT_NEGATIVE, "prior": Or(NOT_NEGATIVE, OneOf((LEARNED,)))})
 
     @property
-    def backends(self) -> tuple[str, ...]:
-        return BACKENDS
+    def devices(self) -> tuple[str, ...]:
+        return DEVICES
 
     @property
     def forgiving(self) -> bool:
@@ -91,13 +95,14 @@ class EM(Estimator):
             if self.prior == LEARNED and why_not is None:
                 task, outcome, starts = self._search_and_learn(task, n_starts, request.rng, progress)
             else:
-                outcome = self._search(task, n_starts, request.rng, progress)
-                starts = _tally(outcome, n_starts)
+                outcome, starts = self._search(task, n_starts, request.rng, progress)
             if passes.exact is not passes and not outcome.stopped:
                 task, outcome = self._settle(task, outcome, progress)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             found = _estimate(task, self.prior if why_not is None else START, outcome, starts, self.rank)
+            if passes.failure is not None:
+                raise ClusterLost(str(passes.failure), found)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
 
     def _settle(self, task: Likelihood, outcome: Climb, progress: StopOnce) -> tuple[Likelihood, Climb]:
@@ -144,8 +149,8 @@ class EM(Estimator):
         """
         pilot = self._pilot(task, rng)
         sampled = pilot is not task
-        found = self._search(pilot, n_starts, rng, progress)
-        starts, best = _tally(found, n_starts), found.models[found.order()]
+        found, starts = self._search(pilot, n_starts, rng, progress)
+        best = found.models[found.order()]
         if sampled:
             best = task.observations.start_models.soften(best[:_LARGE_FINISHERS])
         if found.stopped:
@@ -153,29 +158,52 @@ class EM(Estimator):
             return task, last, starts
         bandit = pilot.observations.models.bandit(found.models[found.order()[0]], task.n_contexts)
         task = replace(task, prior=learn(pilot.observations, bandit, self.sweeps, rng))
-        models = best if sampled else best[:1]
-        return task, self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress), starts
+        if not sampled:
+            return task, self._climb(task, best[:1], self.max_iterations, progress, "climb"), starts
+        return task, self._by_levels(task, best, progress)[0], starts
 
     def _pilot(self, task: Likelihood, rng: np.random.Generator) -> Likelihood:
         """The same for a sample of the episodes, where the log is large."""
-        data = task.observations
-        size = max(_PILOT, _PILOT_PER_PARAMETER * data.n_parameters(task.n_contexts))
+        data, size = task.observations, self._pilot_size(task)
         if data.n_distinct <= 2 * size:
             return task
-        return replace(task, observations=data.subset(np.sort(rng.permutation(len(data.episodes))[:size])))
+        return replace(task, observations=data.subset(np.sort(sample_rows(len(data.episodes), size, rng))))
 
-    def _search(self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce) -> Climb:
+    def _pilot_size(self, task: Likelihood) -> int:
+        return max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_contexts))
+
+    def _search(
+        self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce
+    ) -> tuple[Climb, Starts]:
         """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
         data, pilot = task.observations, self._pilot(task, rng)
         if pilot is task:
             models = draw_starts(data, task.n_contexts, n_starts, rng)
-            return self._finish(task, models, _FINISHERS, _ROUNDS, progress)
+            outcome = self._finish(task, models, _FINISHERS, _ROUNDS, progress)
+            return outcome, _tally(outcome, n_starts)
         models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
         found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
         models = data.start_models.soften(models if found is None else found.models)
         if found is not None and found.stopped:
-            return replace(self._climb(task, models[:1], 1, StopOnce(), ""), stopped=True)
-        return self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
+            outcome = replace(self._climb(task, models[:1], 1, StopOnce(), ""), stopped=True)
+            return outcome, _tally(outcome, n_starts)
+        outcome, last = self._by_levels(task, models, progress)
+        return outcome, _tally(last, n_starts)
+
+    def _by_levels(self, task: Likelihood, models: Float[Array, "R K P"], progress: StopOnce) -> tuple[Climb, Climb]:
+        """Climb on a part of the log, and from the best there on the whole; also the last climb with several starts.
+
+        A map of the whole log costs as much as many of a part, and most of the way to its maximum is the same.
+        """
+        part = task.observations.level(_LEVEL)
+        if part is None or part.n_distinct < _LEVEL_SIZE * self._pilot_size(task):
+            outcome = self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
+            return outcome, outcome
+        found = self._finish(replace(task, observations=part), models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
+        best = found.models[found.order()[:1]]
+        if found.stopped:
+            return replace(self._climb(task, best, 1, StopOnce(), ""), stopped=True), found
+        return self._climb(task, best, self.max_iterations, progress, "climb"), found
 
     def _finish(
         self,
@@ -223,7 +251,11 @@ class EM(Estimator):
     ) -> Climb:
         max_maps = min(max_maps, self.max_iterations)
 
+        passes = task.passes
+
         def observe(maps: int, objective: float) -> bool:
+            if passes.failure is not None:
+                progress.stop()
             return progress(Progress(stage, maps, max_maps, objective))
 
         n_distinct = task.observations.n_distinct
@@ -267,13 +299,8 @@ def _message(
     parts = [said[status], str(starts)]
     dead = np.flatnonzero(weights * len(observations.episodes) < 0.5)
     if len(dead):
-        parts.append(f"no episode is left in context {_listing(dead)}: fewer contexts fit as well")
-    never = np.flatnonzero(tally(observations.episodes.actions, observations.episodes.n_arms) == 0)
+        parts.append(f"no episode is left in context {listing(dead)}: fewer contexts fit as well")
+    never = np.flatnonzero(observations.episodes.plays == 0)
     if len(never):
-        parts.append(f"never played, so given the average rewards of all arms: arm {_listing(never)}")
+        parts.append(f"never played, so given the average rewards of all arms: arm {listing(never)}")
     return "; ".join(parts)
-
-
-def _listing(numbers: Integer[Array, "n"]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:5].tolist())
-    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

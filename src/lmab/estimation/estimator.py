@@ -6,8 +6,10 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
 from .backends import require_backend
@@ -19,34 +21,39 @@ from .result import Estimate
 from .selection import choose
 
 _DEFAULT = EM()
+_OWN = "its contexts are points of the factors; say how many with n_points, and how many factors with n_factors"
 
 
 def estimate(
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     *,
-    n_contexts: int | str,
+    n_contexts: int | str | None = None,
     method: Estimator = _DEFAULT,
     rewards: str | None = None,
     values: Any = None,
     scale: float | None = None,
-    backend: str | None = None,
     rng: Rng,
     progress: Observer | None = None,
+    backend: Any = None,
 ) -> Estimate:
     """Fit a latent bandit to a log.
 
     Args:
-        episodes: the log; under `EM` the arms may have been chosen by any policy, even one that looks at the rewards.
+        episodes: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
+            looks at the rewards.
         n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt more.
-        method: `EM(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
+            None with `Traits`, whose points are the contexts.
+        method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
             apart), or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
-        backend: "gpu" runs the passes of `EM` over large logs on an NVIDIA GPU, and fails where there is none; None
-            runs them on the CPU.
         rng: where the starts come from.
         progress: told about the progress; answers True to stop with the best so far.
+        backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
+            with the same result to the bit; or "gpu": those of `EM` over any large log run on an NVIDIA GPU, and where
+            there is none, an error says so. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
+            best model so far.
 
     Examples:
         >>> import numpy as np, lmab
@@ -60,6 +67,9 @@ def estimate(
     rng = check_rng(rng, "the starts are random")
     require_log("episodes", episodes)
     _check_method(method, backend)
+    own_number = getattr(method, "own_number", False)  # methods of others may not know of it
+    if own_number and n_contexts is not None:
+        raise InvalidArgument(f"n_contexts must be None with {type(method).__name__}, got {n_contexts!r}: {_OWN}")
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
@@ -68,14 +78,14 @@ def estimate(
         curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
-        number = _number(n_contexts, len(episodes))
-        _warn(_doubts(episodes) if number > 1 else [])
-    where = {} if backend is None else {"backend": backend}
+        number = 0 if own_number else _number(n_contexts, len(episodes))
+        _warn(_doubts(episodes) if number != 1 else [])
+    where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend
     result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
     if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, episodes))
+        _warn(misfit(result.bandit, result.episodes.load()))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
@@ -83,17 +93,17 @@ def estimate(
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
 
 
-def _check_method(method: Any, backend: str | None) -> None:
+def _check_method(method: Any, backend: Any) -> None:
     if isinstance(method, type) or not hasattr(method, "fit"):
         shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
     require_backend(backend)
-    if backend is not None and backend not in getattr(method, "backends", ()):
+    if isinstance(backend, str) and backend not in getattr(method, "devices", ()):
         raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
 
 
-def _number(n_contexts: int | str, n_episodes: int) -> int:
-    if isinstance(n_contexts, str):
+def _number(n_contexts: int | str | None, n_episodes: int) -> int:
+    if n_contexts is None or isinstance(n_contexts, str):
         raise InvalidArgument(f"n_contexts must be an integer of at least 1 or 'auto', got {n_contexts!r}")
     number = check_count("n_contexts", n_contexts)
     if number > n_episodes:
@@ -101,15 +111,16 @@ def _number(n_contexts: int | str, n_episodes: int) -> int:
     return number
 
 
-def _doubts(episodes: Episodes) -> list[str]:
+def _doubts(episodes: Episodes | Packed) -> list[str]:
     """Why contexts may not be told apart in this log."""
     found = []
-    if (episodes.rewards == episodes.rewards[0]).all():
-        found.append(f"every reward is {episodes.rewards[0]:g}: nothing tells contexts apart")
+    one_reward, played = episodes.one_reward, np.flatnonzero(episodes.plays)
+    if one_reward is not None:
+        found.append(f"every reward is {one_reward:g}: nothing tells contexts apart")
     elif episodes.horizon == 1:
         found.append("no episode is longer than 1 step: the weights of the contexts cannot be identified")
-    if (episodes.actions == episodes.actions[0]).all():
-        found.append(f"only arm {episodes.actions[0]} was ever played: nothing is known about any other")
+    if len(played) == 1:
+        found.append(f"only arm {played[0]} was ever played: nothing is known about any other")
     return found
 
 

@@ -7,20 +7,20 @@ from itertools import pairwise
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..model import LatentBandit, belief
-from .passes import Passes, part_edges
+from .passes import Passes, session_edges
 
 
-def log_likelihoods(bandit: LatentBandit, episodes: Episodes, passes: Passes) -> Float[Array, "N"]:
+def log_likelihoods(bandit: LatentBandit, episodes: Episodes | Packed, passes: Passes) -> Float[Array, "N"]:
     """log-likelihood of each episode."""
-    edges = part_edges(episodes.offsets, episodes.rewards.nbytes, 0)
-    (logs,) = passes.ordered(_logs, len(edges) - 1, bandit, episodes, edges, work=episodes.n_steps)
+    edges = session_edges(episodes, 0)
+    (logs,) = passes.ordered(_logs, len(edges) - 1, episodes, bandit, edges, work=episodes.n_steps)
     return logs
 
 
 def _logs(
-    bandit: LatentBandit, episodes: Episodes, edges: Integer[Array, "B1"], first: int, last: int
+    episodes: Episodes | Packed, bandit: LatentBandit, edges: Integer[Array, "B1"], first: int, last: int
 ) -> tuple[Float[Array, "n"]]:
     """Part by part, so that the logs of an episode do not depend on which parts are asked for together."""
     parts = [episodes[slice(low, high)] for low, high in pairwise(edges[first : last + 1].tolist())]

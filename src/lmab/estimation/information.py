@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..errors import TooLarge
 from .coordinates import Coordinates, contrasts, covariances
-from .passes import Passes, part_edges, spans
+from .passes import Passes, spans
 
 MAX_PARAMETERS = 6000  # whose information matrix is still decomposed in minutes
 _STEPS = 1 << 18  # steps whose scores are held at once
@@ -41,19 +41,33 @@ def check_size(n_contexts: int, size: int) -> None:
         )
 
 
-def summed(part: Part, offsets: Integer[Array, "N1"], n_bytes: int, size: int, passes: Passes) -> Float[Array, "Q Q"]:
-    """The sum of what all episodes tell, in one pass over a log of `n_bytes`."""
-    edges = part_edges(offsets, n_bytes, 8 * size**2)
-    (parts,) = passes.ordered(_parts, len(edges) - 1, part, offsets, edges, work=int(offsets[-1]))
-    return parts.sum(axis=0)
+class Parted(Protocol):
+    """Steps that can be looked at part by part."""
+
+    @property
+    def n_steps(self) -> int: ...
+
+    def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
+        """The first episode of each part, and the one after its last."""
+
+    def window(self, low: int, high: int) -> Any:
+        """Arrays that hold some episodes: `offsets`, of which those from `low` to `high` count."""
+
+
+def summed(part: Part, steps: Parted, size: int, passes: Passes) -> Float[Array, "Q Q"]:
+    """The sum of what all episodes tell, in one pass over a log."""
+    parts = steps.parts(8 * size**2)
+    (found,) = passes.ordered(_parts, len(parts), steps, part, parts, work=steps.n_steps)
+    return found.sum(axis=0)
 
 
 def _parts(
-    part: Part, offsets: Integer[Array, "N1"], edges: Integer[Array, "B1"], first: int, last: int
+    steps: Parted, part: Part, parts: Integer[Array, "B 2"], first: int, last: int
 ) -> tuple[Float[Array, "n Q Q"]]:
     found = []
-    for start, end in pairwise(edges[first : last + 1].tolist()):
-        ranges = spans(offsets[start : end + 1], _STEPS)
+    for start, end in parts[first:last].tolist():
+        window = steps.window(start, end)
+        ranges = spans(window.offsets[window.low : window.high + 1], _STEPS)
         total = part(start + ranges[0][0], start + ranges[0][1])
         for low, high in ranges[1:]:
             total += part(start + low, start + high)

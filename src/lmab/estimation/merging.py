@@ -6,7 +6,8 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 
-_SAMPLE = 4096  # episodes looked at to guess how many are distinct
+SAMPLE = 4096  # episodes looked at to guess how many are distinct
+MOST = 1 << 24  # distinct episodes that are kept in memory, wherever the log lies
 _CHUNK = 1 << 18  # steps hashed at once
 
 
@@ -19,29 +20,30 @@ def merge(
     the order of the episodes, nor on that of the steps within them.
     """
     n_episodes = len(offsets) - 1
-    if n_episodes > _SAMPLE and _distinct_guess(codes, offsets, n_codes) > n_episodes / 2:
-        return codes, offsets, np.empty(0)
-    hashes = _hashes(codes, offsets, n_codes)
+    if n_episodes > SAMPLE:
+        picked = np.linspace(0, n_episodes - 1, SAMPLE).astype(np.int64)
+        if guess(*take(codes, offsets, picked), n_codes) > n_episodes / 2:
+            return codes, offsets, np.empty(0)
+    hashes = hashes_of(codes, offsets, n_codes)
     order = np.lexsort(hashes)
     fresh = np.ones(n_episodes, bool)
     fresh[1:] = (hashes[:, order[1:]] != hashes[:, order[:-1]]).any(axis=0)
-    if fresh.sum() > n_episodes / 2:
+    if fresh.sum() > min(n_episodes / 2, MOST):
         return codes, offsets, np.empty(0)
     first = np.flatnonzero(fresh)
     counts = np.diff(np.append(first, n_episodes)).astype(np.float64)
-    return *_take(codes, offsets, order[first]), counts
+    return *take(codes, offsets, order[first]), counts
 
 
-def _distinct_guess(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> float:
-    """How many distinct episodes there may be, from the coincidences in a sample (the birthday problem)."""
-    picked = np.linspace(0, len(offsets) - 2, _SAMPLE).astype(np.int64)
-    first = np.sort(_hashes(*_take(codes, offsets, picked), n_codes)[0])
-    sizes = np.diff(np.append(np.flatnonzero(np.append(True, first[1:] != first[:-1])), _SAMPLE))
+def guess(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> float:
+    """How many distinct episodes there may be, from the coincidences in a sample of them (the birthday problem)."""
+    first = np.sort(hashes_of(codes, offsets, n_codes)[0])
+    sizes = np.diff(np.append(np.flatnonzero(np.append(True, first[1:] != first[:-1])), SAMPLE))
     coincidences = (sizes * (sizes - 1) / 2).sum()
-    return float(_SAMPLE * (_SAMPLE - 1) / 2 / max(coincidences, 0.5))
+    return float(SAMPLE * (SAMPLE - 1) / 2 / max(coincidences, 0.5))
 
 
-def _hashes(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> Integer[Array, "2 N"]:
+def hashes_of(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> Integer[Array, "2 N"]:
     """Sums of random 64-bit numbers, one per code: blind to the order of the steps."""
     words = np.random.default_rng(n_codes).integers(0, 2**64, size=(2, n_codes), dtype=np.uint64)
     n_episodes = len(offsets) - 1
@@ -55,7 +57,7 @@ def _hashes(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: i
     return hashes
 
 
-def _take(
+def take(
     codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], picked: Integer[Array, "n"]
 ) -> tuple[Shaped[Array, "T"], Integer[Array, "n1"]]:
     """The picked episodes, with the steps of each in the order of their codes."""

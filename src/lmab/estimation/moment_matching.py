@@ -10,7 +10,7 @@ import numpy as np
 from .. import theory
 from .._shapes import Array, Float
 from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, OneOf, Or, check_fields, optional
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument
 from ..model import Bins, Categorical, Gaussian, LatentBandit
 from ..moments import CoreMoments, Design, core_moments, design, subspace
@@ -99,7 +99,7 @@ class MomentMatching(Estimator):
 
     def _solve_cut(self, request: Request) -> Estimate:
         """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
-        episodes = request.observations.episodes
+        episodes = request.observations.episodes.load()
         bins = Bins.of_log(episodes, self.bins, self.epsilon, request.observations.known_scale)
         cut = bins.cut(episodes)
         values = np.unique(cut.rewards)
@@ -190,14 +190,16 @@ def _allowed(tensors: tuple[CoreMoments, ...]) -> float:
 
 
 def reconstruct(
-    weights: Float[Array, "M"], core: Float[Array, "n M"], design: Design, episodes: Episodes
+    weights: Float[Array, "M"], core: Float[Array, "n M"], design: Design, episodes: Episodes | Packed
 ) -> LatentBandit:
     """The bandit from the contexts' values on the core set: equations (transform_subspace) and (clipping_mu)."""
     table = design.onto_pairs @ core
     if design.values is None:
-        scale = _scale(episodes, weights, table)
+        scale = _scale(episodes.load(), weights, table)
         return LatentBandit(weights, Gaussian(np.ascontiguousarray(table.T), scale), episodes.arm_labels)
-    values = np.union1d(design.values, np.unique(episodes.rewards))  # core plays may pay what exploration never saw
+    values = np.union1d(
+        design.values, np.unique(episodes.some_rewards)
+    )  # core plays may pay what exploration never saw
     rows = np.full((len(weights), len(table) // len(design.values), len(values)), LEAST)
     known = np.clip(table.T.reshape(*rows.shape[:2], -1), LEAST, 1)
     rows[:, :, np.searchsorted(values, design.values)] = known

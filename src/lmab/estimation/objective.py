@@ -52,6 +52,10 @@ class Confined:
     def observations(self) -> Observations:
         return self.task.observations
 
+    @property
+    def passes(self) -> Passes:
+        return self.task.passes
+
     @cached_property
     def confinement(self) -> Confinement:
         return self.observations.confinement(self.task.prior, self.task.n_contexts, self.rank)

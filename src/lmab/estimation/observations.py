@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..model import LatentBandit
 from .information import Information
 from .passes import SERIAL, Passes
 from .prior import Prior
+from .surface import Surface
 
 
 class Models(ABC):
@@ -126,7 +127,7 @@ class Observations(ABC):
     """An encoded log, which hands out the roles of its reward family."""
 
     family: str  # as `lmab.estimate(rewards=...)` names it
-    episodes: Episodes  # as they were given
+    episodes: Episodes | Packed  # as they were given
 
     @property
     @abstractmethod
@@ -161,6 +162,10 @@ class Observations(ABC):
     def subset(self, rows: Integer[Array, "n"]) -> Observations:
         """The same encoding of some of the episodes."""
 
+    def level(self, every: int) -> Observations | None:
+        """One of `every` parts of the log, on which a climb begins; None where the log is too small for that."""
+        return None
+
     @abstractmethod
     def prior(self, strength: float) -> Prior:
         """`strength` pseudo-plays per context and arm that pay what the arm pays on average in the log."""
@@ -172,6 +177,11 @@ class Observations(ABC):
     @property
     @abstractmethod
     def start_models(self) -> StartModels: ...
+
+    @property
+    @abstractmethod
+    def surface(self) -> Surface:
+        """Arms that are linear in the factors of a session."""
 
     @abstractmethod
     def em_map(self, prior: Prior) -> EMMap: ...

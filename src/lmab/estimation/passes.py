@@ -7,23 +7,26 @@ of their numbers, so that the outcome has the same bits wherever the parts ran.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_count
+from ..data import Episodes, Packed
+from ..errors import ClusterLost
 
 Arrays = tuple[Array, ...]
 _WORTH = 50_000  # steps of a pass below which waking other threads does not pay
 _PIECES = 4  # per thread, since parts may differ in length
 _PART = 1 << 15  # steps that make a part worth its own statistics
 _MAX_PARTS = 64
-_PARTITION = 1 << 28  # steps that a device is given at once
+PARTITION = 1 << 28  # steps that a device is given at once
 
 
 class CodedLog(Protocol):
@@ -45,9 +48,12 @@ class CodedLog(Protocol):
         """Parts of whole sessions: (codes, lengths, counts, rewards), counts empty where no sessions are merged."""
 
 
-class Passes(Protocol):
+class Passes(ABC):
     """What runs a function on all parts of a log."""
 
+    failure: ClusterLost | None = None  # why passes run here now, where they were to run elsewhere
+
+    @abstractmethod
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
         """The arrays that `function(*arguments, first, last)` gives for parts first to last - 1, for all parts.
 
@@ -61,17 +67,20 @@ class Passes(Protocol):
         self, log: CodedLog, models: Float[Array, "R K P"]
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]] | None:
         """The expectation step on another device; None: `ordered` is to run it."""
+        return None
 
     @property
     def exact(self) -> Passes:
         """The same in double precision, where it is less: for the end of a climb."""
+        return self
 
     @property
     def processor(self) -> Passes:
-        """The same on the CPU."""
+        """The same without another device."""
+        return self
 
 
-class Threads:
+class Threads(Passes):
     """A number of threads, idle between passes: `with Threads(2) as passes: passes.ordered(...)`.
 
     Threads gain where the function releases the interpreter's lock, as the kernels do.
@@ -84,21 +93,8 @@ class Threads:
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
         if self._pool is None or n_parts == 1 or work < _WORTH:
             return function(*arguments, 0, n_parts)
-        pieces = min(_PIECES * self.threads, n_parts)
-        edges = [n_parts * piece // pieces for piece in range(pieces + 1)]
-        jobs = [self._pool.submit(function, *arguments, *edges[i : i + 2]) for i in range(pieces)]
+        jobs = [self._pool.submit(function, *arguments, *one) for one in ranges_of(n_parts, _PIECES * self.threads)]
         return tuple(np.concatenate(arrays) for arrays in zip(*(job.result() for job in jobs), strict=True))
-
-    def expectation(self, log: CodedLog, models: Float[Array, "R K P"]) -> None:
-        return None
-
-    @property
-    def exact(self) -> Self:
-        return self
-
-    @property
-    def processor(self) -> Self:
-        return self
 
     def __enter__(self) -> Threads:
         return self
@@ -108,6 +104,12 @@ class Threads:
     ) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def ranges_of(n_parts: int, most: int) -> list[tuple[int, int]]:
+    """At most so many ranges of the parts, about equally long."""
+    pieces = min(most, n_parts)
+    return list(pairwise(n_parts * piece // pieces for piece in range(pieces + 1)))
 
 
 SERIAL = Threads(1)  # where no other place is given
@@ -120,9 +122,27 @@ def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -
     below the share of the data that it stands for.
     """
     n_steps = int(offsets[-1])
-    n_parts = max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
-    cuts = np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts))
-    return np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).astype(np.int64)
+    n_parts = count_parts(n_steps, n_bytes, result_bytes)
+    return edges_at(np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts)), len(offsets) - 1)
+
+
+def session_edges(episodes: Episodes | Packed, result_bytes: int) -> Integer[Array, "B1"]:
+    """Cuts between parts of a log, in memory or in files; the same for the same log."""
+    n_steps = episodes.n_steps
+    if isinstance(episodes, Episodes):
+        return part_edges(episodes.offsets, 8 * n_steps, result_bytes)
+    n_parts = count_parts(n_steps, 8 * n_steps, result_bytes)
+    return edges_at(episodes.partitions.cuts(np.arange(1, n_parts) * (n_steps / n_parts)), len(episodes))
+
+
+def count_parts(n_steps: int, n_bytes: int, result_bytes: int) -> int:
+    """How many parts a pass over so many steps has."""
+    return max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
+
+
+def edges_at(cuts: Integer[Array, "n"], n_episodes: int) -> Integer[Array, "B1"]:
+    """The edges of the parts with these cuts between them; parts without episodes are left out."""
+    return np.unique(np.concatenate([[0], cuts, [n_episodes]])).astype(np.int64)
 
 
 def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
@@ -136,7 +156,7 @@ def partitions(
     codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], counts: Float[Array, "C"], rewards: Float[Array, "s"]
 ) -> Iterable[Arrays]:
     """A log in memory in parts of whole sessions, as `CodedLog` gives them."""
-    for low, high in spans(offsets, _PARTITION):
+    for low, high in spans(offsets, PARTITION):
         steps = slice(int(offsets[low]), int(offsets[high]))
         yield codes[steps], np.diff(offsets[low : high + 1]), counts[low:high], rewards[steps]
 

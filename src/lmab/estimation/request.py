@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,20 +37,24 @@ class StopOnce:
         self.stopped = self.stopped or (self._observer is not None and bool(self._observer(progress)))
         return self.stopped
 
+    def stop(self) -> None:
+        """Stop from now on."""
+        self.stopped = True
+
 
 @dataclass(frozen=True, eq=False)
 class Request:
     """One fit to be made."""
 
     observations: Observations  # the encoded log
-    n_contexts: int
+    n_contexts: int  # 0 where the method has its own number
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
-    backend: str | None = None  # where passes run: "gpu"; None: on the threads of the CPU
+    backend: Any = None  # where passes run; None: threads
 
 
 class Estimator(ABC):
-    """A way to fit a bandit to a log: `EM`, `MomentMatching`, `TensorDecomposition`, or your own.
+    """A way to fit a bandit to a log: `EM`, `Traits`, `MomentMatching`, `TensorDecomposition`, or your own.
 
     A subclass is configuration with one method, `solve`.
     """
@@ -60,9 +65,14 @@ class Estimator(ABC):
         return False
 
     @property
-    def backends(self) -> tuple[str, ...]:
+    def devices(self) -> tuple[str, ...]:
         """Where its passes can run besides the CPU."""
         return ()
+
+    @property
+    def own_number(self) -> bool:
+        """Whether the method itself knows how many contexts there are, so that none may be asked for."""
+        return False
 
     @abstractmethod
     def solve(self, request: Request) -> Estimate:
@@ -72,10 +82,10 @@ class Estimator(ABC):
         self,
         observations: Observations,
         *,
-        n_contexts: int,
+        n_contexts: int = 0,
         rng: np.random.Generator,
         progress: Observer | None = None,
-        backend: str | None = None,
+        backend: Any = None,
     ) -> Estimate:
         """Fit `n_contexts` contexts to an encoded log; unlike `lmab.estimate` this warns of nothing."""
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)

@@ -13,17 +13,19 @@ from .. import _moved, files, records
 from .._notebook import card, percent
 from .._shapes import Array, Float
 from ..checks import check_same_length
-from ..data import Episodes, Fingerprint
+from ..data import Episodes, Fingerprint, Packed
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
-from .check import Calibration, Check, Gain
+from .check import Calibration, Check, Gain, Replay
 from .encoding import observe
+from .factors import Factors
 from .information import Information
 from .observations import Observations
 from .passes import Threads
 from .prior import START, Prior
 from .standard_errors import StandardErrors, standard_errors
+from .traits_information import traits_information
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +92,13 @@ class Estimate:
     fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `observations`
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
     learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
+    factors: Factors | None = field(default=None, repr=False)  # of a traits model: where types and arms lie
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
 
     @property
-    def episodes(self) -> Episodes:
+    def episodes(self) -> Episodes | Packed:
         """The log."""
         return self.require_log().episodes
 
@@ -128,9 +131,9 @@ class Estimate:
         """Akaike's criterion; lower is better."""
         return -2 * self.log_likelihood + 2 * self.n_parameters
 
-    def posterior(self, episodes: Episodes | None = None) -> Float[Array, "N M"]:
+    def posterior(self, episodes: Episodes | Packed | None = None) -> Float[Array, "N M"]:
         """Probability of each context given each whole episode, by default of the log that was fitted."""
-        episodes = self.episodes if episodes is None else episodes
+        episodes = (self.episodes if episodes is None else episodes).load()
         if episodes.n_arms > self.bandit.n_arms:
             raise InvalidArgument(f"episodes must have at most {self.bandit.n_arms} arms, got {episodes.n_arms}")
         return belief.posterior(self.bandit, episodes)
@@ -154,7 +157,7 @@ class Estimate:
             )
         return self.observations
 
-    def with_log(self, episodes: Episodes) -> Estimate:
+    def with_log(self, episodes: Episodes | Packed) -> Estimate:
         """The same estimate with the log that it was fitted to, where it was loaded from a file; another log raises.
 
         Examples:
@@ -170,7 +173,7 @@ class Estimate:
         if self.observations is not None and episodes is self.episodes:
             return self
         log = episodes.with_arms(self.bandit.n_arms) if episodes.n_arms < self.bandit.n_arms else episodes
-        log = log if self.bins is None else self.bins.cut(log)
+        log = log if self.bins is None else self.bins.cut(log.load())
         found = Fingerprint.of(log)
         if found == self.log and self.observations is not None:
             return self
@@ -208,19 +211,22 @@ class Estimate:
             return self.learned
         return self.require_log().prior(START if isinstance(self.prior, str) else self.prior)
 
-    def information(self, episodes: Episodes | None = None) -> Information:
+    def information(self, episodes: Episodes | Packed | None = None) -> Information:
         """The observed information about the bandit, including that of the prior (Louis' identity)."""
         there = self if episodes is None else self.with_log(episodes)
         with Threads() as passes:
+            if self.factors is not None:
+                return traits_information(there.require_log(), self.factors, self.bandit, passes)
             return there.require_log().information(self.bandit, there.arm_prior, passes)
 
-    def standard_errors(self, episodes: Episodes | None = None) -> StandardErrors:
+    def standard_errors(self, episodes: Episodes | Packed | None = None) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information.
 
         An estimate from a file needs the `episodes` that were fitted.
 
         The errors hold for large logs and for the fitted number of contexts; they do not include the choice of this
-        number. For a fit with `rank` they are computed without this constraint and so are rather too large.
+        number. Weights of traits are given and have none. For a fit with `rank` they are computed without this
+        constraint and so are rather too large.
 
         Examples:
             >>> import numpy as np, lmab
@@ -245,11 +251,14 @@ class Estimate:
 
 _PARTS: records.Makers = {
     "bandit": LatentBandit.from_record,
-    **{part.__name__: part for part in (Starts, Curve, Bins, Check, Gain, Calibration, Fingerprint, Prior)},
+    **{
+        part.__name__: part
+        for part in (Starts, Curve, Bins, Check, Gain, Calibration, Replay, Fingerprint, Prior, Factors)
+    },
 }
 
 
-def _observe(bandit: LatentBandit, episodes: Episodes, known_scale: bool) -> Observations:
+def _observe(bandit: LatentBandit, episodes: Episodes | Packed, known_scale: bool) -> Observations:
     """The log, encoded as for the fit of `bandit`."""
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None

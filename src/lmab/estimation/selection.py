@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..data import sample_rows
 from .em import EM
 from .observations import Observations
 from .request import Observer, StopOnce
@@ -35,7 +36,7 @@ def choose(
     clearly behind the best: such fits lose next to nothing by a context too many, and by one too few they lose what
     planning needs.
     """
-    episodes = rng.permutation(len(observations.episodes))[:_EPISODES]
+    episodes = sample_rows(len(observations.episodes), _EPISODES, rng)
     folds = np.array_split(episodes, min(_FOLDS, len(episodes)))[: max(1, round(_ENOUGH / len(episodes)))]
     scores: list[Float[Array, "n"]] = []
     most = max(min(MAX_CONTEXTS, len(episodes) // 2), 1)

@@ -10,13 +10,13 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, OneOf, check_fields
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument
 from ..model import index_among
 from ..moments import Moments, second_moments
 from ..status import Status
 from .from_moments import finish
-from .passes import SERIAL, Passes, part_edges, spans
+from .passes import SERIAL, Passes, session_edges, spans
 from .request import Estimator, Progress, Request
 from .result import Estimate, Starts
 
@@ -116,23 +116,25 @@ def _leading(matrix: Float[Array, "D D"], k: int) -> tuple[Float[Array, "k"], Fl
 
 
 def third_moments(
-    episodes: Episodes, features: Float[Array, "D k"], values: Float[Array, "Z"] | None, passes: Passes = SERIAL
+    episodes: Episodes | Packed,
+    features: Float[Array, "D k"],
+    values: Float[Array, "Z"] | None,
+    passes: Passes = SERIAL,
 ) -> Float[Array, "k k k"]:
     """Mean over ordered triples of different steps of an episode of the outer product of their features.
 
     A step that played arm a has `features[a, z]` (or reward times `features[a]`) divided by how often arm a was played,
     so that its expectation in context m is features' mu_m whatever arms the log prefers.
     """
-    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
-    frequency = np.maximum(plays, 1) / episodes.n_steps
-    edges = part_edges(episodes.offsets, episodes.rewards.nbytes, 8 * features.shape[1] ** 3)
+    frequency = np.maximum(episodes.plays, 1) / episodes.n_steps
+    edges = session_edges(episodes, 8 * features.shape[1] ** 3)
     arguments = (episodes, features, values, frequency, edges)
     total, n_triples = passes.ordered(_thirds, len(edges) - 1, *arguments, work=episodes.n_steps)
     return total.sum(axis=0) / n_triples.sum()
 
 
 def _thirds(
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     features: Float[Array, "D k"],
     values: Float[Array, "Z"] | None,
     frequency: Float[Array, "A"],
@@ -144,10 +146,11 @@ def _thirds(
     k = features.shape[1]
     total, n_triples = np.zeros((last - first, k, k, k)), np.zeros(last - first, np.int64)
     for number, (start, end) in enumerate(pairwise(edges[first : last + 1].tolist())):
-        for low, high in spans(episodes.offsets[start : end + 1], _STEPS):
-            offsets = episodes.offsets[start + low : start + high + 1]
+        part = episodes[start:end]
+        for low, high in spans(part.offsets, _STEPS):
+            offsets = part.offsets[low : high + 1]
             steps = slice(int(offsets[0]), int(offsets[-1]))
-            arms, rewards = episodes.actions[steps], episodes.rewards[steps]
+            arms, rewards = part.actions[steps], part.rewards[steps]
             if values is None:
                 rows = features[arms] * (rewards / frequency[arms])[:, None]
             else:

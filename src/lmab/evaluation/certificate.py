@@ -12,7 +12,7 @@ from .._notebook import card, percent
 from .._shapes import Array, Float
 from .._words import count
 from ..errors import InvalidFile
-from ..estimation import Calibration, Check, Gain
+from ..estimation import Calibration, Check, Gain, Replay
 from ..planning import Plan
 from .verdict import Verdict
 
@@ -60,6 +60,7 @@ class Certificate:
     # on model b: the optimum, the policy; on the estimate: b's plan; on model b: the best fixed choice
     bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
     check: Check | None = None  # what held-out sessions said about the fit; None where nobody asked them
+    n_factors: int | None = None  # alive in a traits model; None: types
 
     @property
     def sentence(self) -> str:
@@ -102,9 +103,14 @@ class Certificate:
         return (
             f"From {len(self.draws)} models that the {count(self.n_episodes, 'session')} could have come from; these "
             f"say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. "
-            f"Each interval holds with {self.confidence:.0%} on average, provided that there are no more than "
-            f"{count(self.n_contexts, 'type')} in truth."
+            f"Each interval holds with {self.confidence:.0%} on average, provided that {self._assumption} in truth."
         )
+
+    @property
+    def _assumption(self) -> str:
+        if self.n_factors is None:
+            return f"there are no more than {count(self.n_contexts, 'type')}"
+        return f"sessions differ by degrees in no more than {count(self.n_factors, 'factor')}"
 
     @property
     def _caution(self) -> str:
@@ -127,7 +133,8 @@ class Certificate:
 
     @property
     def _thinness(self) -> str:
-        return f"{self.thin_share:.0%} of the plan's steps go to arms played fewer than {THIN} times per type"
+        per = "type" if self.n_factors is None else "parameter"
+        return f"{self.thin_share:.0%} of the plan's steps go to arms played fewer than {THIN} times per {per}"
 
     @property
     def _remedy(self) -> str:
@@ -152,7 +159,7 @@ class Certificate:
     def from_record(cls, record: files.Record) -> Certificate:
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
-        return records.decode(record, cls, {part.__name__: part for part in (Check, Gain, Calibration)})
+        return records.decode(record, cls, {part.__name__: part for part in (Check, Gain, Replay, Calibration)})
 
     def __str__(self) -> str:
         return self.sentence

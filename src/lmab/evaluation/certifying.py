@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument
 from ..estimation import EM, Estimate, Schedule, draw_models
 from ..model import LatentBandit
@@ -18,6 +19,7 @@ from .certificate import THIN, Certificate, Interval, too_few
 from .laplace import FLOOR, LEARNED_FLOOR, laplace, recentred
 from .more_types import one_more
 from .replanning import Replanned, Replanner
+from .replanning_traits import TraitsReplanner
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more context are drawn
@@ -27,7 +29,7 @@ _ROUNDING = 1e-9
 def certify(
     estimate: Estimate,
     plan: Plan,
-    episodes: Episodes,
+    episodes: Episodes | Packed,
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
@@ -39,7 +41,8 @@ def certify(
     arms are like, and around the estimate (its Laplace approximation). Each is planned for anew, and the spread of the
     values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
     (95% to claim 90%), and both intervals together are claimed: with that the claim held on fresh data. Where one more
-    context predicts held-out sessions better, models with one more context join.
+    context predicts held-out sessions better, models with one more context join. Of a traits model only those around
+    the estimate are drawn, and a simulated crowd, the same for all of them, plays the plan and each greedy policy.
 
     Args:
         estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many contexts as in
@@ -69,21 +72,12 @@ def certify(
     episodes = estimate.episodes
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
-    plays = np.bincount(episodes.actions, minlength=estimate.bandit.n_arms)
-    replanner = Replanner(estimate.bandit, plan, plays > 0)
-    if replanner.exact:
-        _check_bounds(plan, replanner.own)
-    sampled, floored = _sampled(estimate, replanner, n_draws, rng), 0
-    sets = [sampled]
-    n_parameters = _n_parameters(estimate)
-    if n_parameters <= PARAMETER_LIMIT:
-        around, floored = _around(estimate, replanner, n_draws, rng)
-        sets.append(around)
-    more = one_more(estimate.require_log(), estimate.n_contexts, rng)
-    if too_few(more):
-        sets.append(_with_one_more(estimate, replanner, n_draws, rng))
-    value, optimum, regret, gain, undone = _intervals(plan, replanner.own, sets, (1 - confidence) / 2)
-    steps = replanner.tree.plays(len(plays))
+    plays = episodes.plays
+    if estimate.factors is not None:
+        found = _of_traits(estimate, plan, plays, n_draws, rng)
+    else:
+        found = _of_types(estimate, plan, plays, n_draws, rng)
+    value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2)
     return Certificate(
         value=value,
         optimum=optimum,
@@ -96,15 +90,59 @@ def certify(
         n_episodes=len(estimate.episodes),
         n_steps=estimate.episodes.n_steps,
         n_unplayed=int((plays == 0).sum()),
-        n_parameters=n_parameters,
-        n_floored=floored,
-        thin_share=float(steps[plays < THIN * estimate.n_contexts].sum() / steps.sum()),
-        unplayed_share=float(sampled.unplayed.mean()),
-        one_more=more,
-        draws=np.concatenate([_columns(drawn) for drawn in sets]),
+        n_parameters=found.n_parameters,
+        n_floored=found.n_floored,
+        thin_share=float(found.steps[plays < found.least_plays].sum() / found.steps.sum()),
+        unplayed_share=float(found.sets[0].unplayed.mean()),
+        one_more=found.one_more,
+        draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
         bounds=(plan.lower, plan.upper),
         check=estimate.check,
+        n_factors=None if estimate.factors is None else estimate.factors.n_alive,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What the models say that the log could have come from."""
+
+    sets: list[Replanned]
+    own: float  # value of the policy on the estimate
+    n_parameters: int
+    n_floored: int
+    steps: Float[Array, "A"]  # how often the policy plays each arm
+    least_plays: float  # below which an arm is hardly known
+    one_more: tuple[float, float]
+
+
+def _of_types(
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator
+) -> _Found:
+    replanner = Replanner(estimate.bandit, plan, plays > 0)
+    if replanner.exact:
+        _check_bounds(plan, replanner.own)
+    sets, floored = [_sampled(estimate, replanner, n_draws, rng)], 0
+    n_parameters = _n_parameters(estimate)
+    if n_parameters <= PARAMETER_LIMIT:
+        around, floored = _around(estimate, replanner, n_draws, rng)
+        sets.append(around)
+    more = one_more(estimate.require_log(), estimate.n_contexts, rng)
+    if too_few(more):
+        sets.append(_with_one_more(estimate, replanner, n_draws, rng))
+    steps = replanner.tree.plays(len(plays))
+    return _Found(sets, replanner.own, n_parameters, floored, steps, THIN * estimate.n_contexts, more)
+
+
+def _of_traits(
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator
+) -> _Found:
+    """Only models around the estimate: they have hundreds of parameters instead of tens of thousands."""
+    replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng), estimate.factors
+    assert factors is not None
+    around, floored = replanner.replan(n_draws, rng)
+    per_arm = factors.intercepts.shape[1] + factors.n_alive
+    n_parameters = per_arm * estimate.bandit.n_arms
+    return _Found([around], replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0))
 
 
 def _n_parameters(estimate: Estimate) -> int:

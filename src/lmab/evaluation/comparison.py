@@ -80,8 +80,10 @@ def compare(
     values = [float(estimates(sums.groups.sum(axis=0))[row].sum()) for sums in both]
     if not np.isfinite(values).all():
         raise InvalidArgument("episodes must hold sessions that agree with both policies, got none for one of them")
+    rewards = Range.of(episodes, model)
+    values = np.clip(values, horizon * rewards.least, horizon * rewards.most).tolist()
     error = float(jackknife(np.subtract(*(without_each(sums.groups)[row] for sums in both))))
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    gain, most = values[0] - values[1], horizon * Range.of(episodes, model).width
+    gain, most = values[0] - values[1], horizon * rewards.width
     interval = max(gain - reach, -most), min(gain + reach, most)
     return Comparison(values[0], values[1], interval, error, METHODS[row], len(episodes))

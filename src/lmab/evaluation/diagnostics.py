@@ -10,54 +10,151 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, require_log
+from ..data import Episodes, Packed, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
-from ..estimation import EM, Calibration, Check, Estimate, Gain, Observations, observe
+from ..estimation import (
+    EM,
+    GENEROSITY,
+    Calibration,
+    Check,
+    Estimate,
+    Estimator,
+    Gain,
+    Observations,
+    Replay,
+    Traits,
+    observe,
+)
 from ..model import LatentBandit, arm_label, belief
 from ..moments import design, subspace
+from .masked_replay import masked_gains, popularity_of
 from .unrelated_arms import categorical_scores, gaussian_scores
 
 _SESSIONS = 100_000  # of a larger log are looked at
 _HELD_OUT = 0.2
 _BINS = 10
 _CHUNK = 8192
+_ENOUGH = 100_000  # sessions over which folds are held out in turn
 _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
+_TRAITS = Traits(n_points=128)  # that types are compared with
 _PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
 
 
 def check(
-    episodes: Episodes | Observations | Estimate, *, n_contexts: int, rewards: str | None = None, rng: Rng
+    episodes: Episodes | Packed | Observations | Estimate,
+    *,
+    n_contexts: int | None = None,
+    method: Estimator | None = None,
+    rewards: str | None = None,
+    rng: Rng,
 ) -> Check:
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others.
 
+    Beside one type and unrelated arms the model is compared with generosity alone (sessions that like all arms more or
+    less, so that nobody's best arm changes), types with traits, and the model's policy with popularity by masked
+    replay. Traits are fitted five times to a log of up to 20,000 sessions, so that every session is held out once.
+
     Args:
         episodes: the log; or an estimate or its `observations`, whose log is encoded already.
-        n_contexts: of the model that is checked.
+        n_contexts: of the model that is checked; None: as the estimate has.
+        method: how it is fitted; None: by `EM`, or by `Traits` where the estimate was.
         rewards: as for `lmab.estimate`; encoded already, the log knows its own.
         rng: which sessions are held out, and where fits start.
     """
     rng = check_rng(rng, "sessions are held out at random")
-    n_contexts = check_count("n_contexts", n_contexts)
+    method, n_contexts = _model(episodes, method, n_contexts)
     observations = _observed(episodes.require_log() if isinstance(episodes, Estimate) else episodes, rewards, rng)
-    episodes = observations.episodes
-    rows = rng.permutation(len(episodes))
+    rows = rng.permutation(len(observations.episodes))
     n_held = max(round(_HELD_OUT * len(rows)), 1)
-    test, train = np.sort(rows[:n_held]), np.sort(rows[n_held:])
-    seen, held = observations.subset(train), observations.subset(test)
-    bandit = _METHOD.fit(seen, n_contexts=n_contexts, rng=rng).bandit
-    score = held.heldout(bandit)
-    one_type = held.heldout(_METHOD.fit(seen, n_contexts=1, rng=rng).bandit)
-    if bandit.rewards.values is not None:
-        apart = categorical_scores(episodes[train], episodes[test], bandit.rewards.values)
-    else:
-        apart = gaussian_scores(episodes[train], episodes[test])
+    n_folds = max(1, min(round(1 / _HELD_OUT), round(_ENOUGH / len(rows)))) if method.own_number else 1
+    held = [rows[fold * n_held : (fold + 1) * n_held] for fold in range(n_folds)]
+    folds = [_Fold.of(observations, np.sort(test), method, n_contexts, rng) for test in held if len(test)]
+    scores = _Scores(
+        *(np.concatenate(each) for each in zip(*(vars(fold.scores).values() for fold in folds), strict=True))
+    )
     return Check(
-        n_contexts, n_held, float(score.mean()), _gain(score - one_type), _gain(score - apart),
-        calibrate(bandit, episodes[test]),
-    )  # fmt: skip
+        n_contexts=folds[0].bandit.n_contexts,
+        n_episodes=len(scores.model),
+        log_likelihood=float(scores.model.mean()),
+        over_one_type=_gain(scores.model - scores.one_type),
+        over_independent_arms=_gain(scores.model - scores.apart),
+        calibration=calibrate(folds[0].bandit, observations.episodes[np.sort(held[0])]),
+        over_generosity=_gain(scores.model - scores.generosity) if len(scores.generosity) else None,
+        over_traits=_gain(scores.model - scores.traits) if len(scores.traits) else None,
+        replay=_replay(scores.replayed),
+        n_factors=folds[0].n_factors,
+    )
 
 
-def _observed(episodes: Episodes | Observations, rewards: str | None, rng: np.random.Generator) -> Observations:
+def _model(
+    episodes: Episodes | Packed | Observations | Estimate, method: Estimator | None, n_contexts: int | None
+) -> tuple[Estimator, int]:
+    """What is fitted, and with how many contexts."""
+    given = episodes if isinstance(episodes, Estimate) else None
+    if method is None and n_contexts is None and given is not None and given.factors is not None:
+        method = Traits(n_factors=max(given.factors.n_factors, 1), n_points=given.n_contexts)
+    if method is not None and method.own_number:
+        return method, 0
+    if n_contexts is None and given is not None:
+        n_contexts = given.n_contexts
+    return method or _METHOD, check_count("n_contexts", n_contexts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """Of held-out sessions: log-likelihoods under several models, and what masked replay gains."""
+
+    model: Float[Array, "n"]
+    one_type: Float[Array, "n"]
+    apart: Float[Array, "n"]
+    generosity: Float[Array, "g"]  # empty where sessions have one step
+    traits: Float[Array, "t"]  # empty where the model is one, or has one type
+    replayed: Float[Array, "r"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Fold:
+    bandit: LatentBandit  # fitted to the other sessions
+    n_factors: int | None
+    scores: _Scores
+
+    @classmethod
+    def of(
+        cls,
+        observations: Observations,
+        test: Integer[Array, "n"],
+        method: Estimator,
+        n_contexts: int,
+        rng: np.random.Generator,
+    ) -> _Fold:
+        episodes, train = observations.episodes, np.setdiff1d(np.arange(len(observations.episodes)), test)
+        seen, held = observations.subset(train), observations.subset(test)
+        fit = method.fit(seen, n_contexts=n_contexts, rng=rng)
+        bandit = fit.bandit
+        model = held.heldout(bandit)
+        one_type = held.heldout(_METHOD.fit(seen, n_contexts=1, rng=rng).bandit)
+        if bandit.rewards.values is not None:
+            apart = categorical_scores(episodes[train], episodes[test], bandit.rewards.values)
+        else:
+            apart = gaussian_scores(episodes[train], episodes[test])
+        none = np.empty(0)
+        several = bandit.n_contexts > 1
+        generosity = held.heldout(GENEROSITY.fit(seen, rng=rng).bandit) if several else none
+        traits = held.heldout(_TRAITS.fit(seen, rng=rng).bandit) if several and not method.own_number else none
+        replayed = masked_gains(bandit, popularity_of(episodes[train]), episodes[test]) if several else none
+        n_factors = None if fit.factors is None else fit.factors.n_alive
+        return cls(bandit, n_factors, _Scores(model, one_type, apart, generosity, traits, replayed))
+
+
+def _replay(gains: Float[Array, "n"]) -> Replay | None:
+    if not len(gains):
+        return None
+    return Replay(float(gains.mean()), float(gains.std() / np.sqrt(len(gains))), len(gains))
+
+
+def _observed(
+    episodes: Episodes | Packed | Observations, rewards: str | None, rng: np.random.Generator
+) -> Observations:
     """The log, or some of its sessions where it is large, encoded."""
     if not isinstance(episodes, Observations):
         require_log("episodes", episodes)
@@ -126,21 +223,28 @@ class Identifiability:
     core_arms: tuple[int, ...]  # which tell most about the types
     arm_labels: tuple[str | int, ...] | None
     rarest: float = 1.0  # share of the rarest type
+    traits: bool = False  # types are points of factors: none of them is rare
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """The note, for a reader."""
         need = 2 * self.n_contexts - 1
-        lines = [self.starts + "."]
-        if self.n_contexts > 1:
+        lines = [] if self.traits else [self.starts + "."]
+        if self.n_contexts > 1 and not self.traits:
             lines.append(
                 f"{self.long_enough:.0%} of the sessions have the {need} steps that identify {self.n_contexts} types "
                 f"in every case"
                 + ("." if self.long_enough > 0.5 else "; shorter ones may leave several models equally likely.")
             )
         if self.rank is not None:
-            lines.append(f"The types differ in {count(self.rank, 'direction')} (numerical rank).")
-        if self.rare_arms:
+            who = "Sessions" if self.traits else "The types"
+            lines.append(f"{who} differ in {count(self.rank, 'direction')} (numerical rank).")
+        if self.rare_arms and self.traits:
+            lines.append(
+                f"{count(len(self.rare_arms), 'arm')} of fewer than {_PLAYS} plays: what is known of other arms stands "
+                f"in for most of what is said about {self.names(self.rare_arms)}."
+            )
+        elif self.rare_arms:
             were = "was" if len(self.rare_arms) == 1 else "were"
             lines.append(
                 f"{count(len(self.rare_arms), 'arm')} {were} played fewer than {_PLAYS} times in the rarest type "
@@ -161,27 +265,29 @@ def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     """The identifiability note of an estimate."""
     rng = check_rng(rng, "a large log is sampled")
     episodes, bandit = estimate.episodes, estimate.bandit
-    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
-    rare = np.flatnonzero(plays * bandit.weights.min() < _PLAYS)
+    traits = estimate.factors is not None
+    rarest = 1.0 if traits else float(bandit.weights.min())
+    rare = np.flatnonzero(episodes.plays * rarest < _PLAYS)
     rank, core = _core(episodes, bandit.rewards.family, rng)
     return Identifiability(
         n_contexts=bandit.n_contexts,
         horizon=episodes.horizon,
-        long_enough=float((episodes.lengths >= 2 * bandit.n_contexts - 1).mean()),
+        long_enough=episodes.share_of_length(2 * bandit.n_contexts - 1),
         rank=rank,
         starts=str(estimate.starts),
         rare_arms=tuple(rare.tolist()),
         core_arms=core,
         arm_labels=episodes.arm_labels,
-        rarest=float(bandit.weights.min()),
+        rarest=rarest,
+        traits=traits,
     )
 
 
-def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
+def _core(episodes: Episodes | Packed, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
     try:
         sample = _sample(len(episodes), rng)
-        seen = episodes if sample is None else episodes[sample]
+        seen = episodes.load() if sample is None else episodes[sample]
         space = subspace(seen, rewards=family)
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
@@ -190,4 +296,4 @@ def _core(episodes: Episodes, family: str, rng: np.random.Generator) -> tuple[in
 
 def _sample(n_episodes: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
     """Some of the sessions of a large log; None: all."""
-    return None if n_episodes <= _SESSIONS else np.sort(rng.permutation(n_episodes)[:_SESSIONS])
+    return None if n_episodes <= _SESSIONS else np.sort(sample_rows(n_episodes, _SESSIONS, rng))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..data import sample_rows
 from ..estimation import EM, Observations
 
 _METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
@@ -15,7 +16,7 @@ _STEPS = 60_000  # of a log above which one fold is enough
 
 def one_more(observations: Observations, n_contexts: int, rng: np.random.Generator) -> tuple[float, float]:
     """Held-out log-likelihood of a session with one more type, over that with `n_contexts`; and its standard error."""
-    rows = rng.permutation(len(observations.episodes))[:_SESSIONS]
+    rows = sample_rows(len(observations.episodes), _SESSIONS, rng)
     if len(rows) < 2 * (n_contexts + 1):
         return 0.0, 0.0
     folds = np.array_split(rows, 5)[: 1 if observations.episodes.n_steps > _STEPS else _FOLDS]

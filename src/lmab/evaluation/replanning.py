@@ -62,7 +62,7 @@ class Replanner:
         value, own = float(weights @ values[0][0]), replanned.value(weights, family)
         unplayed = self._unplayed(replanned if own > value else self.tree, model, family)
         transferred = replanned.value(self._bandit.weights, self.rewards)
-        fixed, among_played = self._fixed(model)
+        fixed, among_played = fixed_choices(model, self._plan, self._played)
         return max(own, value, fixed), value, transferred, fixed, among_played, unplayed
 
     def _improved(self, weights: Float[Array, "M"], family: Categorical, values: list[Float[Array, "_ M"]]) -> Tree:
@@ -81,14 +81,6 @@ class Replanner:
         best = np.argpartition(-scores, _POOL + self._plan.horizon, axis=1)[:, : _POOL + self._plan.horizon]
         return np.union1d(best.ravel(), self._branches.arms)
 
-    def _fixed(self, model: LatentBandit) -> tuple[float, float]:
-        horizon, repeats = self._plan.horizon, self._plan.repeats
-        fixed = model.best_fixed(horizon, repeats)
-        average = np.sort((model.weights @ model.means)[self._played])[::-1]
-        if self._played.all() or (not repeats and len(average) < horizon):
-            return fixed, fixed
-        return fixed, float(horizon * average[0] if repeats else average[:horizon].sum())
-
     def _unplayed(self, tree: Tree, model: LatentBandit, family: Categorical) -> float:
         """The share of what the tree earns on the model that comes from arms the log never plays."""
         if self._played.all():
@@ -96,3 +88,12 @@ class Replanner:
         total = tree.value(model.weights, family)
         rest = tree.value(model.weights, family, means=np.where(self._played, 0.0, family.means))
         return rest / total if total > 0 else 0.0
+
+
+def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> tuple[float, float]:
+    """What the best choice earns that ignores what it sees, among all arms and among those that the log plays."""
+    fixed = model.best_fixed(plan.horizon, plan.repeats)
+    average = np.sort((model.weights @ model.means)[played])[::-1]
+    if played.all() or (not plan.repeats and len(average) < plan.horizon):
+        return fixed, fixed
+    return fixed, float(plan.horizon * average[0] if plan.repeats else average[: plan.horizon].sum())

@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -44,7 +44,12 @@ def pending(trials: Sequence[Trial], store: Store) -> list[Trial]:
 
 
 def run_all(
-    trials: Sequence[Trial], store: Store, *, jobs: int = 1, progress: Callable[[Row], None] | None = None
+    trials: Sequence[Trial],
+    store: Store,
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    progress: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """Do what is pending, append each row as it finishes, and return the new rows.
 
@@ -52,10 +57,11 @@ def run_all(
         trials: what is wanted; those that the store holds are left out.
         store: where rows go.
         jobs: processes; the rows do not depend on it, except for plans that stop at their time limit.
+        executor: where trials run instead, `jobs` of them at a time; only this process writes to the store.
         progress: called with each row after it was stored.
     """
     rows = []
-    for row in _performed(pending(trials, store), check_count("jobs", jobs)):
+    for row in _performed(pending(trials, store), check_count("jobs", jobs), executor):
         store.append(row)
         rows.append(row)
         if progress is not None:
@@ -63,7 +69,13 @@ def run_all(
     return rows
 
 
-def _performed(trials: Sequence[Trial], jobs: int) -> Iterator[Row]:
+def _performed(trials: Sequence[Trial], jobs: int, executor: Executor | None) -> Iterator[Row]:
+    if executor is not None:
+        try:
+            yield from _in_order_of_completion(executor, trials, 2 * jobs)
+        except CancelledError:
+            raise WorkerDied("the cluster was lost; run the same command again to go on from here") from None
+        return
     if jobs == 1:
         yield from map(perform, trials)
         return
@@ -82,7 +94,7 @@ def _performed(trials: Sequence[Trial], jobs: int) -> Iterator[Row]:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_order_of_completion(pool: ProcessPoolExecutor, trials: Sequence[Trial], ahead: int) -> Iterator[Row]:
+def _in_order_of_completion(pool: Executor, trials: Sequence[Trial], ahead: int) -> Iterator[Row]:
     """Rows as they finish, with at most `ahead` trials handed out: a stop need not wait for a long queue."""
     left = iter(trials)
     active: set[Future[Row]] = set()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float
-from ..checks import COUNT, Count, OneOf, Or, check_fields
+from ..checks import COUNT, Count, Nothing, OneOf, Or, check_fields
 from ..data import Episodes
-from ..estimation import EM, Estimate, Schedule, draw_models, estimate
+from ..estimation import EM, Estimate, Schedule, Traits, draw_models, estimate
 from ..model import LatentBandit
 from ..moments import subspace
 from ..policies import Thompson, Uniform
@@ -30,7 +30,7 @@ class DirectMLE(Learner):
     """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank where there is one, plan with bounds.
 
     Args:
-        n_contexts: how many contexts, or "auto": chosen by held-out likelihood.
+        n_contexts: how many contexts, or "auto": chosen by held-out likelihood. None with `Traits`.
         rank: the dimension of the space that the contexts' rewards span. A number confines the fit to this rank; None
             leaves it free. "auto" takes one more than the number of eigenvalues of the second moments above the noise.
             It confines the fit where this rank is below `n_contexts`, where the other eigenvalues look like noise (as
@@ -38,7 +38,8 @@ class DirectMLE(Learner):
         thompson_rounds: 0 explores uniformly. Otherwise half of the episodes explore uniformly, so that the log stays
             of use, and the others come in this many rounds of Thompson sampling: of models that the log so far could
             have come from, one and its context are drawn from the belief, and the best arm of that context is played.
-        method: how to fit.
+        method: how to fit: `EM(...)`, or `Traits(...)` for people who differ by degrees; traits know no rank, and their
+            Thompson sampling draws a context of the fit.
 
     Examples:
         >>> import numpy as np, lmab
@@ -49,13 +50,13 @@ class DirectMLE(Learner):
         True
     """
 
-    n_contexts: int | str
+    n_contexts: int | str | None = None
     rank: int | str | None = "auto"
     thompson_rounds: int = 0
-    method: EM = _MAP
+    method: EM | Traits = _MAP
 
     def __post_init__(self) -> None:
-        number = Or(COUNT, OneOf(("auto",)))
+        number = Nothing() if self.method.own_number else Or(COUNT, OneOf(("auto",)))
         check_fields(self, {"n_contexts": number, "rank": RANK, "thompson_rounds": Count(0)})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
@@ -69,7 +70,8 @@ class DirectMLE(Learner):
             n = (task.n_episodes - len(episodes)) // left
             if n > 0:
                 fit = self._fit(task, episodes, number, rng, course, "fit so far")
-                bandit, number = _possible(fit, rng), fit.n_contexts  # the number is chosen once, and again at the end
+                bandit = _possible(fit, rng)
+                number = number and fit.n_contexts  # the number is chosen once, and again at the end
                 policy = Thompson(floored(bandit, task.values), horizon=task.horizon)
                 episodes += yield from course.explore(Exploration.of_policy("thompson", policy, n))
         fit = self._fit(task, episodes, self.n_contexts, rng, course, "fit")
@@ -79,7 +81,13 @@ class DirectMLE(Learner):
         return course.learned(result.policy, bandit, plan=result, estimate=fit)
 
     def _fit(
-        self, task: Task, episodes: Episodes, number: int | str, rng: np.random.Generator, course: Course, name: str
+        self,
+        task: Task,
+        episodes: Episodes,
+        number: int | str | None,
+        rng: np.random.Generator,
+        course: Course,
+        name: str,
     ) -> Estimate:
         fit = estimate(
             episodes, n_contexts=number, method=self.method, rewards=task.rewards, values=task.values, rng=rng
@@ -90,6 +98,8 @@ class DirectMLE(Learner):
     def _polish(self, task: Task, fit: Estimate, uniform: Episodes, course: Course) -> Estimate:
         """The fit under a lower rank, where one is asked for or improves Akaike's criterion clearly."""
         rank = self.rank
+        if isinstance(self.method, Traits):
+            return fit
         if rank == "auto":
             if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:
                 return fit
@@ -108,6 +118,8 @@ class DirectMLE(Learner):
 
 def _possible(fit: Estimate, rng: np.random.Generator) -> LatentBandit:
     """All contexts of models that the log could have come from, as one bandit: its belief tells models apart too."""
+    if fit.factors is not None:
+        return fit.bandit
     weights, families = draw_models(fit.require_log(), fit.bandit, rng=rng, schedule=_DRAWS)
     return LatentBandit(weights.ravel() / len(weights), families[0].joined(families[1:]))
 

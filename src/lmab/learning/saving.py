@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..estimation import EM, TensorDecomposition
+from ..estimation import EM, TensorDecomposition, Traits
 from ..files import Record
 from ..model import LatentBandit
 from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
@@ -26,7 +26,7 @@ LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCR
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: Makers = {
     "bandit": LatentBandit.from_record,
-    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, TensorDecomposition)},
+    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition)},
 }
 
 

@@ -13,12 +13,13 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument
 from ..model import index_among
 from .core_set import Design
 
 _MAX_ENTRIES = 200_000
+_CHUNK = 1 << 18  # episodes looked at together
 _LEAST_EPISODES = 5.0  # for a mean product of rewards: fewer episodes do not give a standard error
 
 Pairs = list[tuple[int, Any]]
@@ -38,7 +39,7 @@ class CoreMoments:
         return int(self.indices.shape[1])
 
 
-def core_moments(episodes: Episodes, design: Design, order: int) -> tuple[CoreMoments, ...]:
+def core_moments(episodes: Episodes | Packed, design: Design, order: int) -> tuple[CoreMoments, ...]:
     """Moments of order 1 to `order` over the core set of `design`.
 
     An entry counts how often its arms were played in different steps of an episode, and is the share of these times in
@@ -58,12 +59,15 @@ def core_moments(episodes: Episodes, design: Design, order: int) -> tuple[CoreMo
     arms = sorted({arm for arm, _ in pairs})
     position = np.full(max(episodes.n_arms, arms[-1] + 1), -1)
     position[arms] = np.arange(len(arms))
-    groups = position[episodes.actions]
-    slots, observed = _observed(episodes, groups, pairs, arms, design.values)
     indices = [_multi_indices(pairs, degree) for degree in range(1, order + 1)]
     products, ways = _positions(indices, [arms.index(arm) for arm, _ in pairs], len(arms), order)
-    arguments = (groups, observed, episodes.offsets, slots, len(pairs), order, products, ways)
-    sums = kernel("moments").core_sums(*arguments)  # one pass over the log for all orders
+    sums = np.zeros((len(products), 5))
+    for chunk in episodes.chunks(_CHUNK):  # one pass over the log for all orders
+        groups = position[chunk.actions]
+        slots, observed = _observed(chunk, groups, pairs, arms, design.values)
+        sums += kernel("moments").core_sums(
+            groups, observed, chunk.offsets, slots, len(pairs), order, products, ways
+        )  # fmt: skip
     parts = np.split(sums, np.cumsum([len(own) for own in indices])[:-1])
     bounded = design.values is not None
     found = [_ratios(own, part, bounded=bounded) for own, part in zip(indices, parts, strict=True)]

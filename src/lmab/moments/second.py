@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import OneOf, check, check_count, optional
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument
 from ..model import distinct_values, index_among
 
@@ -62,7 +63,7 @@ class Subspace:
 
 
 def subspace(
-    episodes: Episodes, *, rank: int | None = None, pairs: str = "all", rewards: str | None = None
+    episodes: Episodes | Packed, *, rank: int | None = None, pairs: str = "all", rewards: str | None = None
 ) -> Subspace:
     """Estimate the subspace that the contexts' reward probabilities span, without telling contexts apart (Lemma 3.7).
 
@@ -105,38 +106,63 @@ def subspace(
 
 
 def second_moments(
-    episodes: Episodes, *, pairs: str = "all", rewards: str | None = None, values: Float[Array, "Z"] | None = None
+    episodes: Episodes | Packed,
+    *,
+    pairs: str = "all",
+    rewards: str | None = None,
+    values: Float[Array, "Z"] | None = None,
+    half: int | None = None,
 ) -> Moments:
     """The second moments of a log: each entry is a mean over the times that its two arms were played together.
 
     Entries are divided by the plays of the pair and not by N (the paper's estimator, which is M2 / A^2 under uniform
     play), so that they do not depend on the logging policy. Pairs of arms that were never played together get the
-    product of their marginals. `values` are the (rising) reward values, where the log may not show all of them.
+    product of their marginals. `values` are the (rising) reward values, where the log may not show all of them. `half`
+    0 or 1 looks at every second episode only.
     """
     check("pairs", pairs, OneOf(_PAIRS))
     check("rewards", rewards, optional(OneOf(_FAMILIES)))
     if episodes.horizon < 2:
         raise InvalidArgument("episodes must have sessions of at least 2 steps, because correlations need two, got 1")
-    if pairs == "first-two":
-        episodes = _first_steps(episodes, 2)
     if values is None and rewards != "gaussian":
-        values = distinct_values(episodes.rewards, limited=rewards is None)
+        values = distinct_values(_seen(episodes, pairs), limited=rewards is None)
     per_arm = 1 if values is None else len(values)
     if episodes.n_arms * per_arm > _MAX_FEATURES:
         raise InvalidArgument(f"episodes must have at most {_MAX_FEATURES} pairs, got {episodes.n_arms * per_arm}")
-    if values is None:
-        features, weights = np.asarray(episodes.actions, np.int64), episodes.rewards
-    else:
-        place = index_among(values, episodes.rewards)
-        features, weights = episodes.actions * np.int64(per_arm) + place, np.ones(episodes.n_steps)
-    sums = _pair_sums(episodes, features, weights, episodes.n_arms * per_arm)
-    plays = _pair_sums(episodes, np.asarray(episodes.actions, np.int64), np.ones(episodes.n_steps), episodes.n_arms)
-    marginal = _marginal(episodes, features, weights, per_arm).reshape(-1, per_arm)
+    size = episodes.n_arms * per_arm
+    sums, plays = np.zeros((size, size)), np.zeros((episodes.n_arms, episodes.n_arms))
+    paid, played = np.zeros(size), np.zeros(episodes.n_arms)
+    for chunk in _chunks(episodes, pairs, half):
+        arms, steps = np.asarray(chunk.actions, np.int64), np.ones(chunk.n_steps)
+        features, weights = arms, chunk.rewards
+        if values is not None:
+            features, weights = arms * per_arm + index_among(values, chunk.rewards), steps
+        sums += _pair_sums(chunk, features, weights, size)
+        plays += _pair_sums(chunk, arms, steps, episodes.n_arms)
+        paid += np.bincount(features, weights, minlength=size)
+        played += np.bincount(arms, minlength=episodes.n_arms)
+    marginal = (paid / np.maximum(np.repeat(played, per_arm), 1)).reshape(-1, per_arm)
     second = sums.reshape(episodes.n_arms, per_arm, episodes.n_arms, per_arm)  # in place: D x D is large
     second /= np.maximum(plays, 1)[:, None, :, None]
     one, other = np.nonzero(plays == 0)
     second[one, :, other, :] = marginal[one][:, :, None] * marginal[other][:, None, :]
     return Moments(sums, plays, values)
+
+
+def _seen(episodes: Episodes | Packed, pairs: str) -> Float[Array, "n"]:
+    """Rewards among which each reward is that counts."""
+    if pairs == "all":
+        return episodes.some_rewards
+    return np.concatenate([np.unique(chunk.rewards) for chunk in _chunks(episodes, pairs, None)])
+
+
+def _chunks(episodes: Episodes | Packed, pairs: str, half: int | None) -> Iterator[Episodes]:
+    """What counts of the log, a bounded number of episodes at a time."""
+    for chunk in episodes.chunks(_CHUNK):
+        if half is not None and len(chunk) <= half:
+            continue
+        own = chunk if half is None else chunk[half::2]
+        yield _first_steps(own, 2) if pairs == "first-two" else own
 
 
 def _pair_sums(
@@ -145,24 +171,11 @@ def _pair_sums(
     """Sum over ordered pairs of different steps of an episode of the products of their weights, by feature."""
     from scipy.sparse import csr_array
 
-    total = np.zeros((size, size))
-    for first in range(0, len(episodes), _CHUNK):
-        offsets = episodes.offsets[first : first + _CHUNK + 1]
-        steps = slice(int(offsets[0]), int(offsets[-1]))
-        columns = (weights[steps], features[steps], offsets - offsets[0])
-        rows = csr_array(columns, shape=(len(offsets) - 1, size))
-        total += (rows.T @ rows).toarray()
+    rows = csr_array((weights, features, episodes.offsets), shape=(len(episodes), size))
+    total = (rows.T @ rows).toarray()
     own = np.bincount(features, weights**2, minlength=size)  # a step with itself is no pair
     total[np.diag_indices(size)] -= own
     return total
-
-
-def _marginal(
-    episodes: Episodes, features: Integer[Array, "S"], weights: Float[Array, "S"], per_arm: int
-) -> Float[Array, "D"]:
-    size = episodes.n_arms * per_arm
-    plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
-    return np.bincount(features, weights, minlength=size) / np.maximum(np.repeat(plays, per_arm), 1)
 
 
 def _first_steps(episodes: Episodes, n: int) -> Episodes:
@@ -172,13 +185,15 @@ def _first_steps(episodes: Episodes, n: int) -> Episodes:
     return Episodes(episodes.actions[keep], episodes.rewards[keep], offsets, episodes.n_arms)
 
 
-def _half_difference(episodes: Episodes, pairs: str, values: Float[Array, "Z"] | None) -> Float[Array, "D D"] | None:
+def _half_difference(
+    episodes: Episodes | Packed, pairs: str, values: Float[Array, "Z"] | None
+) -> Float[Array, "D D"] | None:
     """Half the difference between the moments of two halves of the log: it has the law of the moments' own error."""
     if len(episodes) < _LEAST_EPISODES:
         return None
     family = "gaussian" if values is None else "categorical"
-    halves = (episodes[start::2] for start in (0, 1))
-    one, other = (second_moments(half, pairs=pairs, rewards=family, values=values).second for half in halves)
+    how: dict[str, Any] = {"pairs": pairs, "rewards": family, "values": values}
+    one, other = (second_moments(episodes, **how, half=half).second for half in (0, 1))
     return (one - other) / 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._markup import Markup, element, join
+from .._markup import Markup, element, join, prose
 from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from ..planning import colour, names, shortened, tree_svg
@@ -27,7 +27,7 @@ def worth(contents: Contents) -> Markup:
         "section",
         element("h2", "What personalisation is worth"),
         element("p", _sentence(contents, "best single arm" if single else "same arms", fixed), class_="lead"),
-        element("p", contents.verdict.sentence),
+        prose("p", contents.verdict.sentence),
         _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
         element(
             "p",

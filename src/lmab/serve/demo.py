@@ -54,7 +54,7 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
     service = make_service(options)
     running = server(options, service)
     task = asyncio.create_task(running.serve())
-    while not service.ready and not task.done():
+    while not running.started and not task.done():
         await asyncio.sleep(0.05)
     optimum = plan(people.bandit, horizon=HORIZON).lower
     folder = Path(f"{options.store}.policies")

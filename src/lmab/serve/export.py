@@ -82,6 +82,7 @@ def write_days(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], folder: P
     import pyarrow.parquet as pq
 
     folder.mkdir(parents=True, exist_ok=True)
+    numbered = all(isinstance(label, int) for label in arms)  # all files alike: readers want one type of a column
     days: dict[int, list[tuple[Any, ...]]] = {}
     for row in rows:
         days.setdefault(int(row[9] // _DAY), []).append(row)
@@ -95,7 +96,7 @@ def write_days(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], folder: P
         columns = {
             "episode": pa.array([row[0] for row in rewarded], pa.string()),
             "step": pa.array([row[1] for row in rewarded], pa.int32()),
-            "action": pa.array(names if all(isinstance(n, int) for n in names) else [str(n) for n in names]),
+            "action": pa.array(names if numbered else [str(name) for name in names]),
             "reward": pa.array([row[3] for row in rewarded], pa.float64()),
             "propensity": pa.array([row[4] for row in rewarded], pa.float64()),
             "policy": pa.array([row[5] for row in rewarded], pa.string()),

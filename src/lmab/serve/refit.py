@@ -42,7 +42,7 @@ class Wishes:
     horizon: int | None = None  # None: the longest session
     repeats: bool | None = None  # None: whether the log plays an arm twice in a session
     floor: float = 0.1
-    prior: float = 1.5
+    prior: float | str = "learned"
     least: int = 200  # sessions below which nothing is fitted, and a canary is not judged
     held_back: float = 0.2
     time_limit: float = 30.0
@@ -77,7 +77,7 @@ async def refit(
     else:
         night = await _next(store, folder, turn, rows, arms, wishes, rng, at)
     past = json.loads(await store.setting("refits", None) or "[]")
-    await store.set_setting("refits", json.dumps([*past[-_KEPT:], asdict(night)]))
+    await store.set_setting("refits", json.dumps([*past, asdict(night)][-_KEPT:]))
     return night
 
 

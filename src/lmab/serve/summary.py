@@ -53,16 +53,14 @@ async def _refits(service: Service) -> list[dict[str, Any]]:
 def summarise(rows: Sequence[tuple[Any, ...]], labels: Sequence[Any], now: float) -> dict[str, Any]:
     """From the steps of the store, as `Store.rows` gives them."""
     totals: dict[str, dict[str, float]] = defaultdict(dict)  # by version, by session: reward
-    lengths: Counter[str] = Counter()
     by_step: dict[int, Counter[int]] = defaultdict(Counter)
     minutes: Counter[int] = Counter()
     explored: Counter[str] = Counter()
     fallback: Counter[str] = Counter()
     steps: Counter[str] = Counter()
-    recent: dict[str, float] = {}
+    recent: dict[str, float] = {}  # by session: its last step
     for session, step, arm, reward, _, policy, at, was_explored, was_fallback, began in rows:
         totals[policy][session] = totals[policy].get(session, 0.0) + (reward or 0.0)
-        lengths[session] += 1
         by_step[step][arm] += 1
         steps[policy] += 1
         explored[policy] += was_explored
@@ -81,7 +79,7 @@ def summarise(rows: Sequence[tuple[Any, ...]], labels: Sequence[Any], now: float
     ]
     shown = [arm for arm, _ in sum(by_step.values(), Counter()).most_common(_ARMS)]
     return {
-        "sessions": len(lengths),
+        "sessions": len(recent),
         "versions": versions,
         "arms": [str(labels[arm]) for arm in shown],
         "by_step": [[by_step[step][arm] for arm in shown] for step in sorted(by_step)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..._kernel import kernel
@@ -12,7 +14,9 @@ from ..observations import Chain
 from ..prior import Prior
 from .log import CategoricalLog
 from .models import CategoricalModels
+from .steps import Window
 
+_SESSIONS = 1 << 22  # of a log in files, drawn together
 _LEAST = 1e-9  # a weight never falls below
 _SOFT = 0.01  # of equal probabilities is mixed into the start, which may call nothing impossible
 
@@ -24,7 +28,18 @@ class CategoricalChain(Chain):
         self._table[0] = np.maximum(self._table[0], _LEAST)
         self._table[1:] = (1 - _SOFT) * self._table[1:] + _SOFT / len(log.values)
         self._statistics = np.empty_like(self._table)
-        self._n_episodes = int(log.multiplicity.sum())
+
+    def _windows(self) -> Iterator[Window]:
+        """The log as it lies in memory, or some sessions of a log in files after the other."""
+        steps = self._log.steps
+        if not steps.travels:
+            yield steps.window(0, steps.n_all)
+            return
+        for low in range(0, steps.n_all, _SESSIONS):
+            yield steps.window(low, min(low + _SESSIONS, steps.n_all))
+
+    def _n_drawn(self, window: Window) -> int:
+        return len(self._log.episodes) if not self._log.steps.travels else window.high
 
     @property
     def weights(self) -> Float[Array, "M"]:
@@ -42,8 +57,12 @@ class CategoricalChain(Chain):
         return Prior(centre, np.clip(strength, *STRENGTHS))
 
     def sweep(self, rng: np.random.Generator) -> None:
-        log, uniforms = self._log, rng.random(self._n_episodes)
-        kernel("gibbs").categorical(log.codes, log.offsets, log.counts, self._table, uniforms, self._statistics)
+        log = self._log
+        self._statistics[:] = 0.0
+        for window in self._windows():
+            own, uniforms = np.empty_like(self._statistics), rng.random(self._n_drawn(window))
+            kernel("gibbs").categorical(*window[:3], self._table, uniforms, own)
+            self._statistics += own
         self._table[0] = np.maximum(rng.dirichlet(self._statistics[0] + 1.0), _LEAST)
         counts = self._statistics[1:].reshape(log.n_arms, len(log.values), -1)
         self._table[1:] = self._arms.draw(counts, rng).reshape(-1, counts.shape[2])

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._kernel import kernel
-from ..._shapes import Array, Float, Integer, Shaped
+from ..._shapes import Array, Float, Integer
 from ..arrays import normalised_weights
 from ..observations import EMMap
-from ..passes import Passes, part_edges
+from ..passes import Passes
 from ..prior import Prior
 from .log import CategoricalLog
+from .steps import Steps
 
 _NEGLIGIBLE = 1e-150  # a probability below this is zero: it would only slow the arithmetic down
 _SHRINK = 0.02  # an extrapolation may take a probability down to this part of what it was, never to zero
@@ -26,19 +27,19 @@ class CategoricalMap(EMMap):
     def expectation(
         self, models: Float[Array, "R K P"], passes: Passes
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        log = self.log
-        elsewhere = passes.expectation(log, models)
+        elsewhere = passes.expectation(self.log, models)
         if elsewhere is not None:
             return elsewhere
-        edges = part_edges(log.offsets, log.codes.nbytes, models[0].nbytes)
-        n_models, n_parts = len(models), len(edges) - 1
-        arguments = (log.codes, log.offsets, log.counts, edges, np.ascontiguousarray(models))
-        work = len(log.codes) * n_models
-        statistics, logs = passes.ordered(_expectation, n_models * n_parts, *arguments, work=work)
+        steps = self.log.steps
+        parts = steps.parts(models[0].nbytes)
+        n_models, n_parts = len(models), len(parts)
+        arguments = (steps, parts, np.ascontiguousarray(models))
+        work = steps.n_steps * n_models
+        statistics, logs = passes.ordered(_expectation, n_parts * n_models, *arguments, work=work)
         if n_parts == 1:
             return statistics, logs
-        statistics = statistics.reshape(n_models, n_parts, *models.shape[1:])
-        return statistics.sum(axis=1), logs.reshape(n_models, n_parts).sum(axis=1)
+        statistics = statistics.reshape(n_parts, n_models, *models.shape[1:])
+        return statistics.sum(axis=0), np.ascontiguousarray(logs.reshape(n_parts, n_models).T).sum(axis=1)
 
     def maximise(self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         cells = self.log.by_arm(statistics)
@@ -68,15 +69,23 @@ class CategoricalMap(EMMap):
 
 
 def _expectation(
-    codes: Shaped[Array, "T"],
-    offsets: Integer[Array, "K1"],
-    counts: Float[Array, "C"],
-    edges: Integer[Array, "B1"],
-    models: Float[Array, "R K P"],
-    first: int,
-    last: int,
+    steps: Steps, parts: Integer[Array, "B 2"], models: Float[Array, "R K P"], first: int, last: int
 ) -> tuple[Float[Array, "n K P"], Float[Array, "n"]]:
-    """Statistics and log-likelihood of tasks first to last - 1; task r * B + b is part b under model r."""
+    """Statistics and log-likelihood of tasks first to last - 1; task b * R + r is part b under model r.
+
+    So a range of tasks asks for each of its parts once, for all models.
+    """
+    n_models = len(models)
     statistics, logs = np.empty((last - first, *models.shape[1:])), np.empty(last - first)
-    kernel("em").categorical(codes, offsets, counts, edges, models, statistics, logs, first, last)
+    asked = range(first // n_models, -(-last // n_models))
+    room = np.empty(1 + int(np.diff(parts[asked.start : asked.stop], axis=1).max()) if steps.travels else 0, np.int64)
+    for part in asked:
+        low, high = parts[part].tolist()
+        window = steps.window(low, high, room)
+        edges = np.array([window.low, window.high])
+        start = max(part * n_models, first)
+        end = min((part + 1) * n_models, last)
+        one, other = start % n_models, end - part * n_models
+        own = slice(start - first, end - first)
+        kernel("em").categorical(*window[:3], edges, models, statistics[own], logs[own], one, other)
     return statistics, logs

@@ -85,18 +85,18 @@ def categorical_information(
     size = len(weights) + rewards.n_parameters
     check_size(len(weights), size)
     steps = _Steps.of(log, rewards)
-    matrix = summed(partial(_part, log, weights, steps), log.offsets, log.codes.nbytes, size, passes)
+    matrix = summed(partial(_part, log, weights, steps), log.steps, size, passes)
     _add_seen(matrix, np.repeat(prior.strength[:, None], len(weights), axis=1), steps.seen)
-    matrix = with_weights(matrix, weights, float(log.multiplicity.sum()))
+    matrix = with_weights(matrix, weights, float(len(log.episodes)))
     return Information(matrix, CategoricalCoordinates(weights, rewards, log.played))
 
 
 def _part(log: CategoricalLog, weights: Float[Array, "M"], steps: _Steps, low: int, high: int) -> Float[Array, "Q Q"]:
     """What some episodes tell about the rewards, less what is missing because their contexts are not seen."""
     n_arms, n_contexts, n_entries = steps.seen.shape[:3]
-    offsets = log.offsets[low : high + 1] - log.offsets[low]
-    codes = log.codes[log.offsets[low] : log.offsets[high]].astype(np.int64)
-    counts, arms = log.multiplicity[low:high], steps.arms[codes]
+    window = log.steps.window(low, high).own
+    offsets, codes = window.offsets, window.codes.astype(np.int64)
+    counts, arms = window.counts if len(window.counts) else np.ones(high - low), steps.arms[codes]
     with np.errstate(divide="ignore"):
         joint = np.log(weights) + np.add.reduceat(steps.logs[codes], offsets[:-1], axis=0)
     shares = normalised(joint, weights)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer, Shaped
-from ...data import Episodes
+from ...data import Episodes, Packed
 from ...model import index_among
 from ..arrays import frozen, tally
 from ..merging import merge
-from ..passes import Arrays, partitions
+from ..passes import Arrays
+from .filed_merging import merged
+from .steps import FiledSteps, HeldSteps, Steps
 
 _CHUNK = 1 << 18  # steps encoded at once
 
@@ -22,26 +25,63 @@ _CHUNK = 1 << 18  # steps encoded at once
 class CategoricalLog:
     """A log as codes a * Z + z, identical episodes merged where that pays."""
 
-    episodes: Episodes  # as they were given
+    episodes: Episodes | Packed  # as they were given
     values: Float[Array, "Z"]
-    codes: Shaped[Array, "T"]  # unsigned, of the smallest size
-    offsets: Integer[Array, "K1"]
-    counts: Float[Array, "C"]  # episodes that each distinct one stands for; empty: one
+    steps: Steps
     edges: Float[Array, "E"] | None = None  # where continuous rewards were cut into the values
 
     @classmethod
     def encode(
-        cls, episodes: Episodes, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+        cls, episodes: Episodes | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
     ) -> CategoricalLog:
         """The log in codes of the given reward values."""
+        if isinstance(episodes, Packed):
+            return cls(episodes, values, merged(_filed(episodes, values), episodes.n_arms * len(values)), edges)
         n_codes = episodes.n_arms * len(values)
         codes = np.empty(episodes.n_steps, np.min_scalar_type(n_codes - 1))
         for start in range(0, episodes.n_steps, _CHUNK):
-            steps = slice(start, start + _CHUNK)
-            place = index_among(values, episodes.rewards[steps], first_step=start)
-            codes[steps] = episodes.actions[steps] * np.int64(len(values)) + place
-        merged, starts, counts = map(frozen, merge(codes, episodes.offsets, n_codes))
-        return cls(episodes, values, merged, starts, counts, edges)
+            chunk = slice(start, start + _CHUNK)
+            place = index_among(values, episodes.rewards[chunk], first_step=start)
+            codes[chunk] = episodes.actions[chunk] * np.int64(len(values)) + place
+        steps = HeldSteps(*map(frozen, merge(codes, episodes.offsets, n_codes)))
+        return cls(episodes, values, steps, edges)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: nothing that is computed again as easily."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def travels(self) -> bool:
+        """Whether a pickle is small."""
+        return self.steps.travels
+
+    def level(self, every: int) -> CategoricalLog | None:
+        """One of `every` parts of the log; None where the log is too small."""
+        steps = self.steps.level(every)
+        if steps is None:
+            return None
+        part = replace(self, steps=steps)
+        part.__dict__["cells"] = self.cells  # which are those of the whole log, counted once
+        return part
+
+    @cached_property
+    def held(self) -> HeldSteps:
+        """All steps in memory."""
+        return self.steps.held
+
+    @property
+    def codes(self) -> Shaped[Array, "T"]:
+        """Unsigned, of the smallest size."""
+        return self.held.codes
+
+    @property
+    def offsets(self) -> Integer[Array, "K1"]:
+        return self.held.offsets
+
+    @property
+    def counts(self) -> Float[Array, "C"]:
+        """Episodes that each distinct one stands for; empty: one."""
+        return self.held.counts
 
     @property
     def n_arms(self) -> int:
@@ -53,7 +93,7 @@ class CategoricalLog:
 
     @property
     def n_steps(self) -> int:
-        return len(self.codes)
+        return self.steps.n_steps // self.steps.every
 
     @property
     def n_sums(self) -> int:
@@ -65,11 +105,11 @@ class CategoricalLog:
 
     def partitions(self) -> Iterable[Arrays]:
         """(codes, lengths, counts, no rewards) of parts of the log."""
-        return partitions(self.codes, self.offsets, self.counts, np.empty(0))
+        return self.steps.stretches()
 
     @property
     def n_distinct(self) -> int:
-        return len(self.offsets) - 1
+        return self.steps.n_distinct
 
     @cached_property
     def multiplicity(self) -> Float[Array, "n"]:
@@ -79,6 +119,8 @@ class CategoricalLog:
     @cached_property
     def cells(self) -> Float[Array, "A Z"]:
         """How often each arm paid each value."""
+        if isinstance(self.episodes, Packed):
+            return _cells(self.episodes, self.values)
         if len(self.counts):
             steps = np.repeat(self.counts, np.diff(self.offsets))
             cells = np.bincount(self.codes, steps, minlength=self.n_codes)
@@ -100,3 +142,25 @@ class CategoricalLog:
     def by_arm(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
         """The rows of the codes in models or statistics, as a view."""
         return models[:, 1:].reshape(len(models), self.n_arms, len(self.values), models.shape[2])
+
+
+def _places(packed: Packed, values: Float[Array, "Z"]) -> Integer[Array, "V"]:
+    """The place of each reward of the packed log among `values`."""
+    assert packed.values is not None
+    return index_among(values, packed.values)
+
+
+def _filed(packed: Packed, values: Float[Array, "Z"]) -> FiledSteps:
+    """The steps in the codes of the values; those in the files where they are the same."""
+    assert packed.values is not None
+    if np.array_equal(packed.values, values):
+        return FiledSteps.of(packed, None)
+    n_codes = packed.n_arms * len(values)
+    table = (np.arange(packed.n_arms)[:, None] * len(values) + _places(packed, values)).ravel()
+    return FiledSteps.of(packed, table.astype(np.min_scalar_type(n_codes - 1)))
+
+
+def _cells(packed: Packed, values: Float[Array, "Z"]) -> Float[Array, "A Z"]:
+    cells = np.zeros((packed.n_arms, len(values)))
+    cells[:, _places(packed, values)] = packed.cells
+    return cells

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._shapes import Array, Float, Integer
-from ...data import Episodes
+from ...data import Episodes, Packed
 from ...model import Categorical, LatentBandit
 from ..held_out import log_likelihoods
 from ..information import Information
@@ -21,6 +21,7 @@ from .information import categorical_information
 from .log import CategoricalLog
 from .models import CategoricalModels, categorical
 from .start_models import CategoricalStartModels
+from .surface import CategoricalSurface
 
 _UNSEEN = 1e-4  # probability that a held-out reward is of any kind
 
@@ -32,13 +33,13 @@ class CategoricalObservations(Observations):
 
     @classmethod
     def encode(
-        cls, episodes: Episodes, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+        cls, episodes: Episodes | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
     ) -> CategoricalObservations:
         """The log in codes of the given reward values, and the edges between them where rewards were cut."""
         return cls(CategoricalLog.encode(episodes, values, edges))
 
     @property
-    def episodes(self) -> Episodes:  # type: ignore[override]
+    def episodes(self) -> Episodes | Packed:  # type: ignore[override]
         return self.log.episodes
 
     @property
@@ -64,6 +65,10 @@ class CategoricalObservations(Observations):
     def subset(self, rows: Integer[Array, "n"]) -> CategoricalObservations:
         return CategoricalObservations.encode(self.episodes[rows], self.values, self.log.edges)
 
+    def level(self, every: int) -> CategoricalObservations | None:
+        log = self.log.level(every)
+        return None if log is None else CategoricalObservations(log)
+
     def prior(self, strength: float) -> Prior:
         return Prior.equal(self.log.marginals, strength)
 
@@ -74,6 +79,10 @@ class CategoricalObservations(Observations):
     @property
     def start_models(self) -> CategoricalStartModels:
         return CategoricalStartModels(self.log)
+
+    @property
+    def surface(self) -> CategoricalSurface:
+        return CategoricalSurface(self.log)
 
     def em_map(self, prior: Prior) -> CategoricalMap:
         return CategoricalMap(self.log, prior)

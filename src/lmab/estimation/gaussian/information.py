@@ -68,7 +68,7 @@ def gaussian_information(
     size = len(weights) + rewards.means.size + (not scale_is_known)
     check_size(len(weights), size)
     part = partial(_part, log, weights, rewards)
-    matrix = summed(part, log.offsets, log.residuals.nbytes, size, passes)
+    matrix = summed(part, log, size, passes)
     strength = np.repeat(prior.strength[:, None], len(weights), axis=1)
     deviations = (prior.centre[:, None] - rewards.means.T) / rewards.scale
     _add_seen(matrix, strength, strength * deviations, strength * deviations**2)

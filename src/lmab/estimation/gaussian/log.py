@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer, Shaped
 from ...data import Episodes
 from ..arrays import frozen
-from ..passes import Arrays, partitions
+from ..passes import Arrays, part_edges, partitions
 
 _LEAST_SCALE = 1e-6  # of the rewards' own deviation: below it the likelihood has no maximum
+
+
+class Window(NamedTuple):
+    """Offsets of which those from `low` to `high` count."""
+
+    offsets: Integer[Array, "N1"]
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +50,21 @@ class GaussianLog:
         return cls(episodes, known_scale, frozen(arms), centres, frozen(residuals), frozen(episodes.offsets))
 
     @property
-    def n_arms(self) -> int:
-        return self.episodes.n_arms
-
-    @property
     def n_steps(self) -> int:
         return len(self.arms)
+
+    def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
+        """The first episode of each part of a pass, and the one after its last."""
+        edges = part_edges(self.offsets, self.residuals.nbytes, result_bytes)
+        return np.stack([edges[:-1], edges[1:]], axis=1)
+
+    def window(self, low: int, high: int) -> Window:
+        """The offsets of some episodes."""
+        return Window(self.offsets, low, high)
+
+    @property
+    def n_arms(self) -> int:
+        return self.episodes.n_arms
 
     @property
     def n_sums(self) -> int:

@@ -22,6 +22,7 @@ from .information import gaussian_information
 from .log import GaussianLog
 from .models import GaussianModels, gaussian
 from .start_models import GaussianStartModels
+from .surface import GaussianSurface
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,10 @@ class GaussianObservations(Observations):
     @property
     def start_models(self) -> GaussianStartModels:
         return GaussianStartModels(self.log)
+
+    @property
+    def surface(self) -> GaussianSurface:
+        return GaussianSurface(self.log)
 
     def em_map(self, prior: Prior) -> GaussianMap:
         return GaussianMap(self.log, prior)

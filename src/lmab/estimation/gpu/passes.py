@@ -11,13 +11,13 @@ import numpy as np
 
 from ..._kernel import on_gpu
 from ..._shapes import Array, Float
-from ..passes import Arrays, CodedLog, Threads
+from ..passes import Arrays, CodedLog, Passes, Threads
 from .chunks import Chunks
 
 _WORTH = 1 << 20  # steps times models of a pass below which the CPU is as fast
 
 
-class Gpu:
+class Gpu(Passes):
     """Passes on one GPU: `with Gpu() as passes: em_map.expectation(models, passes)`.
 
     The codes of a log go to the device with the first pass and stay there. Those that do not fit are brought anew for
@@ -73,15 +73,11 @@ class Gpu:
         self._threads.__exit__(kind, error, traceback)
 
 
-class _Exact:
+class _Exact(Passes):
     """Passes of a GPU in double precision."""
 
     def __init__(self, passes: Gpu) -> None:
         self._passes = passes
-
-    @property
-    def exact(self) -> _Exact:
-        return self
 
     @property
     def processor(self) -> Threads:

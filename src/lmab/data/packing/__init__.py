@@ -1,0 +1,3 @@
+"""Packing: turn the rows of a log into a packed log, batch by batch."""
+
+from .pack import pack as pack

@@ -1,0 +1,198 @@
+"""pack: write a log of any size as a packed log."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
+from .. import log_files
+from ..arm_numbers import arm_numbers, by_place
+from ..columns import Labels
+from ..episodes import Episodes
+from ..ingest import Options, missing_words, ties_words
+from ..log_files import Paths
+from ..naming import Columns
+from ..packed.log import Packed
+from ..packed.manifest import CELLS, MANIFEST, Entry, Manifest, read_manifest, tallied
+from ..rows import Change
+from .gathering import Gatherer, Split, Stream
+from .sealing import Tables, read_unit, remove_unit, seal
+from .sources import Files, Sessions, Source
+from .work import WORK, State, Work, replace_text, writing
+
+
+def pack(
+    paths: Paths | Episodes | Iterable[Episodes],
+    folder: str | os.PathLike[str],
+    *,
+    episode: str = "episode",
+    action: str = "action",
+    reward: str = "reward",
+    step: str | None = None,
+    propensity: str | None = None,
+    person: str | None = None,
+    time: str | None = None,
+    gap: str | float = "30m",
+    arm_labels: Labels | None = None,
+    missing: str = "error",
+    at_most: int | None = None,
+    encoding: str = "utf-8",
+) -> Packed:
+    """Write a log of any size into `folder`, from where `lmab.estimate` reads it in place.
+
+    A log whose rows are sorted by numbers of sessions goes through in one pass. Other logs, and sessions named by text,
+    are split by a hash of the session first. A run that was stopped goes on where it was, when it is started again.
+
+    Args:
+        paths: what `Episodes.read` takes: files or folders; or sessions in memory: `Episodes`, one or several.
+        folder: where to write; it must be new, or hold what an earlier run on the same files left there.
+        episode: column of the session's id; the same id in two files is the same session.
+        action: column of the arm.
+        reward: column of the reward.
+        step: column that orders the steps of a session: numbers or times.
+        propensity: column of the probability with which the arm was chosen.
+        person: column of the person, where sessions are made of events; with `time`, and without `episode`.
+        time: column of the time of an event.
+        gap: the pause that ends a session of a person, as for `Episodes.from_events`.
+        arm_labels: the table of labels, where it is known.
+        missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+        at_most: how many steps of a session are kept, from its first; None: all.
+        encoding: of text files.
+
+    Examples:
+        >>> import os, tempfile, pyarrow, pyarrow.parquet, lmab
+        >>> folder = tempfile.mkdtemp()
+        >>> log = pyarrow.table({"user": [7, 7, 9], "item": ["tea", "milk", "tea"], "click": [1, 0, 1]})
+        >>> pyarrow.parquet.write_table(log, os.path.join(folder, "log.parquet"))
+        >>> packed = lmab.pack(os.path.join(folder, "log.parquet"), os.path.join(folder, "packed"),
+        ...                    episode="user", action="item", reward="click")
+        >>> packed.arm_labels, len(packed)
+        (('milk', 'tea'), 2)
+    """
+    if (person is None) != (time is None):
+        raise InvalidArgument("person and time must be given together: sessions are made of both")
+    columns: dict[str, str | None] = {"action": action, "reward": reward, "propensity": propensity}
+    columns |= {"episode": episode, "step": step} if person is None else {"person": person, "time": time}
+    options = Options(arm_labels, missing, at_most, None if person is None else gap, encoding)
+    source: Source
+    if isinstance(paths, str | os.PathLike) or (isinstance(paths, list | tuple) and not isinstance(paths[0], Episodes)):
+        source = Files(log_files.listed(paths), columns, options)
+    else:
+        source = Sessions([paths] if isinstance(paths, Episodes) else paths)  # type: ignore[arg-type]
+    return _packed(source, Path(folder), options, columns)
+
+
+def _packed(source: Source, folder: Path, options: Options, columns: Columns) -> Packed:
+    signature = source.signature
+    if (folder / MANIFEST).exists():
+        if read_manifest(folder).source == signature:
+            return Packed(folder)
+        raise InvalidFile(f"{folder}: holds another packed log: pack into a new folder")
+    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / WORK).is_dir())):
+        raise InvalidFile(f"{folder}: must be a new folder, or hold a packing that was stopped; it holds other files")
+    work = Work(folder)
+    with writing(folder):
+        state = _gathered(source, work, work.begin(signature))
+        manifest = _sealed(source, work, state, options, columns)
+        replace_text(folder / MANIFEST, manifest.to_json())
+        work.end()
+    return Packed(folder, verify=False)
+
+
+def _gathered(source: Source, work: Work, state: State) -> State:
+    """All rows in units; where the log is not as was assumed, all over again."""
+    while not state.gathered:
+        try:
+            if source.by_events and not state.way.split:
+                raise Change(split=True)
+            gatherer: Gatherer = Split.of(work, state, source.n_rows) if state.way.split else Stream(work, state)
+            for rows in source.rows(state):
+                gatherer.add(rows)
+            gatherer.finish()
+            state.gathered = True
+            work.save(state)
+        except Change as change:
+            source.require_again()
+            state.way = replace(state.way, **change.changes)
+            state = work.restart(state)
+    if not state.known.arms:
+        raise InvalidData("the log must have at least one row, got none")
+    return state
+
+
+def _tables(source: Source, state: State, options: Options, columns: Columns) -> tuple[Tables, Labels | None]:
+    labels, least = source.labels()
+    seen: Any = state.known.arms
+    arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["action"]), untyped=source.untyped)
+    arms = by_place(seen, arms) if state.way.small_arms else arms
+    labels = source.named(labels)
+    if not state.way.listed:
+        return Tables(arms, n_arms, None, np.empty(0, np.int64)), labels
+    if options.missing == "zero" and 0.0 not in state.known.values:
+        state.known.value_places(np.zeros(1))
+    values = np.setdiff1d(state.known.values, state.unused)
+    places = np.minimum(np.searchsorted(values, state.known.values), max(len(values) - 1, 0))
+    return Tables(arms, n_arms, values, places), labels
+
+
+def _sealed(source: Source, work: Work, state: State, options: Options, columns: Columns) -> Manifest:
+    """All units as partitions; where no step is left with some value, all over again without it."""
+    while True:
+        tables, labels = _tables(source, state, options, columns)
+        for number in range(len(state.sealed), len(state.units)):
+            unit = read_unit(work.folder, state, number, options)
+            state.sealed.append(seal(work.target, f"{number:05d}", unit, tables, options))
+            work.save(state)
+            if options.plain:  # nothing can be left out, so no unit is needed twice
+                remove_unit(work.folder, state, number)
+        written = [one for one in state.sealed if one["entry"] is not None]
+        if not written:
+            raise InvalidData(f"column {columns['reward']!r} must hold a reward that can be used, got none")
+        cells = sum((np.fromfile(work.folder / one["cells"], np.int64) for one in written), np.zeros(tables.n_codes))
+        cells = cells.astype(np.int64)
+        unused = [] if tables.values is None else tables.values[cells.reshape(tables.n_arms, -1).sum(axis=0) == 0]
+        if not len(unused):
+            break
+        state.unused += list(unused)
+        state.sealed = []
+        work.save(state)
+    _tell(state, options, columns)
+    cells.tofile(work.target / CELLS)
+    return _manifest(state, tables, labels, cells)
+
+
+def _manifest(state: State, tables: Tables, labels: Labels | None, cells: Any) -> Manifest:
+    written = [one for one in state.sealed if one["entry"] is not None]
+    entries = tuple(Entry(**one["entry"]) for one in written)
+    return Manifest(
+        n_sessions=sum(one.n_sessions for one in entries),
+        n_steps=sum(one.n_steps for one in entries),
+        n_arms=tables.n_arms,
+        arm_labels=labels,
+        values=None if tables.values is None else tuple(tables.values.tolist()),
+        code_bytes=tables.code_type.itemsize,
+        lengths=tallied(pair for one in written for pair in one["lengths"]),
+        checksum=f"{sum(int(one['checksum'], 16) for one in written) % 2**64:016x}",
+        cells=(cells.nbytes, zlib.crc32(cells.data)),
+        source=state.signature,
+        partitions=entries,
+    )
+
+
+def _tell(state: State, options: Options, columns: Columns) -> None:
+    """What a reader of the log should know about it, once for all partitions."""
+    ties = state.ties + sum(one["ties"] for one in state.sealed)
+    if ties:
+        warnings.warn(ties_words(ties, columns.get("step") or columns.get("time")), LmabWarning, stacklevel=5)
+    missing, left_out = (sum(one[name] for one in state.sealed) for name in ("missing", "left_out"))
+    if missing:
+        said = missing_words(missing, left_out, columns["reward"], options.missing)
+        warnings.warn(said, LmabWarning, stacklevel=5)

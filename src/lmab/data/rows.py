@@ -1,0 +1,244 @@
+"""Rows of a log, batch by batch: ids, arms and rewards of a batch as numbers of dictionaries that grow."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..errors import InvalidData, LmabError
+from . import log_files
+from .columns import Column
+from .ingest import Options
+from .mixing import mixed
+from .naming import Columns
+
+MISSING = 0xFFFF  # the place of a reward that is missing
+MAX_VALUES = 4096  # distinct rewards that are still listed; more are kept as numbers
+_SMALL = 1 << 16  # arms that are integers below this are their own places
+_FEW = 6  # values that are compared one by one
+
+
+class Change(LmabError):
+    """What was assumed about the log does not hold, and packing begins again with another `Way`; never seen outside."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__(str(changes))
+        self.changes = changes
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a log is packed; it begins with the cheapest way, and a log that is not so changes it."""
+
+    split: bool = False  # sessions are put together by a hash of their ids, because rows are not sorted by them
+    small_arms: bool = True  # arms are small integers
+    listed: bool = True  # distinct rewards are few
+    integers: bool = True  # ids in files without types are integers
+    whole_steps: bool = True  # what orders the rows of a session is integers
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some consecutive rows."""
+
+    first: int  # number of the first row in the log
+    ids: Shaped[Array, "i *two"]  # numbers, or two words of a hash in columns where `Way.split`
+    steps: Shaped[Array, "n"] | None  # what orders the rows of a session
+    arms: Integer[Array, "n"]  # places in `Dictionaries.arms`
+    rewards: Shaped[Array, "n"]  # places in `Dictionaries.values`; numbers where these are not listed
+    propensities: Float[Array, "n"] | None
+    file: int = 0  # of a log of our own, whose sessions are numbered by file
+
+
+@dataclass
+class Dictionaries:
+    """Arms and rewards in the order in which they were seen."""
+
+    arms: list[str | int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    text_ids: bool | None = None  # whether sessions are named by text; None: not known yet
+    seconds: float | None = None  # per unit of a column of times
+    latest: float = 0.0  # the largest number in a column of times
+
+    def __post_init__(self) -> None:
+        self._places = {label: place for place, label in enumerate(self.arms)}
+        self._seen = np.zeros(_SMALL, bool)
+        self._seen[[label for label in self.arms if isinstance(label, int) and 0 <= label < _SMALL]] = True
+
+    def arm_places(self, numbers: Shaped[Array, "n"], texts: Any, *, small: bool) -> Integer[Array, "n"]:
+        """Places of arms, which are numbers, or texts with a code for each row.
+
+        Where all arms are assumed to be `small` integers, they are their own places.
+        """
+        if small:
+            if texts is not None or numbers.min() < 0 or numbers.max() >= _SMALL:
+                raise Change(small_arms=False)
+            self._seen[numbers] = True
+            if np.count_nonzero(self._seen) > len(self.arms):
+                self.arms[:] = np.flatnonzero(self._seen).tolist()
+            return numbers.astype(np.uint16)
+        if texts is not None:
+            self._require_kind(str)
+            return np.array([self._place(label) for label in texts.to_pylist()], np.int32)[numbers]
+        self._require_kind(int)
+        labels, back = np.unique(numbers, return_inverse=True)
+        return np.array([self._place(label) for label in labels.tolist()], np.int32)[back]
+
+    def _place(self, label: str | int) -> int:
+        place = self._places.setdefault(label, len(self.arms))
+        if place == len(self.arms):
+            self.arms.append(label)
+        return place
+
+    def _require_kind(self, kind: type) -> None:
+        if self.arms and not isinstance(self.arms[0], kind):
+            raise InvalidData("the column of the arm must hold text or numbers in all files, got text in some only")
+
+    def note_ids(self, text: bool, name: str) -> None:
+        """Sessions are named by text, or by numbers, in all files."""
+        if self.text_ids is not None and self.text_ids != text:
+            raise InvalidData(f"column {name!r} must hold text or numbers in all files, got text in some only")
+        self.text_ids = text
+
+    def value_places(self, rewards: Float[Array, "n"]) -> Integer[Array, "n"]:
+        """Places of rewards; NaN, where missing ones are allowed, is `MISSING`."""
+        places, known = self._known_places(rewards)
+        if not known.all():
+            fresh = np.unique(rewards[~known & ~np.isnan(rewards)]) + 0.0
+            if len(self.values) + len(fresh) > MAX_VALUES:
+                raise Change(listed=False)
+            self.values += fresh.tolist()
+            places, known = self._known_places(rewards)
+            places[~known] = MISSING
+        return places
+
+    def _known_places(self, rewards: Float[Array, "n"]) -> tuple[Integer[Array, "n"], Bool[Array, "n"]]:
+        """Places of the rewards that are in the dictionary, and which are; a few comparisons are fastest."""
+        places, known = np.zeros(len(rewards), np.uint16), np.zeros(len(rewards), bool)
+        if len(self.values) <= _FEW:
+            for place, value in enumerate(self.values):
+                here = rewards == value
+                known |= here
+                places += here.astype(np.uint16) * np.uint16(place) if place > 1 else here if place else 0
+            return places, known
+        values = np.array(self.values)
+        order = np.argsort(values)
+        index = order[np.minimum(np.searchsorted(values, rewards, sorter=order), len(values) - 1)]
+        return index.astype(np.uint16), values[index] == rewards
+
+
+Last = tuple[Any, Any, int]  # id, step and file of a row
+
+
+def beginnings(rows: Rows, last: Last | None) -> tuple[Bool[Array, "n"], Bool[Array, "n"], Last]:
+    """Which rows begin a session, and which have the step of the row before; and the last row.
+
+    `last` is the row before. Rows that are not sorted by session, and within it by step, raise `Change`.
+    """
+    ids, steps = rows.ids, rows.steps
+    fresh = np.ones(len(ids), bool)
+    np.not_equal(ids[1:], ids[:-1], out=fresh[1:])
+    wrong = bool((ids[1:] < ids[:-1]).any())
+    if last is not None and rows.file == last[2]:
+        fresh[0] = ids[0] != last[0]
+        wrong |= bool(ids[0] < last[0])
+    tied = np.zeros(len(ids), bool)
+    if steps is not None:
+        before = np.concatenate([[last[1] if last is not None else 0], steps[:-1]])
+        wrong |= bool(((steps < before) & ~fresh).any())
+        tied = (steps == before) & ~fresh
+    if wrong:
+        raise Change(split=True)
+    return fresh, tied, (ids[-1].item(), None if steps is None else steps[-1].item(), rows.file)
+
+
+def read_rows(
+    files: Sequence[Path],
+    notes: Sequence[log_files.Note] | None,
+    columns: Columns,
+    options: Options,
+    way: Way,
+    known: Dictionaries,
+    skip: int,
+) -> Iterator[Rows]:
+    """The rows of all files from row `skip` on; `notes`: of our own files, each of which is a log of its own."""
+    places = log_files.Places()
+    roles = {role: name for role, name in columns.items() if name is not None}
+    for note in notes or ():
+        roles.update(note.columns)
+    untyped = any(log_files.is_text(path) for path in files)
+    may_miss = options.missing != "error"
+    found = {
+        role: Column(name, role, places, untyped=untyped, missing=may_miss and role == "reward")
+        for role, name in roles.items()
+    }
+    ends = np.cumsum([log_files.rows_of(path) for path in files]) if notes else np.empty(0)
+    row = skipped = 0
+    for path in files if skip else ():
+        if log_files.kind_of(path) != "Parquet" or skipped + log_files.rows_of(path) > skip:
+            break
+        row = skipped = skipped + log_files.rows_of(path)
+    with log_files.reading(files[0]):
+        for batch in log_files.batches(files, roles, options.encoding, places, skip=skip):
+            start, row = row, row + batch.num_rows
+            if row <= skip or batch.num_rows == 0:
+                continue
+            if start < skip:
+                batch, start = batch.slice(skip - start), skip
+            for column in found.values():
+                column.add(batch.column(column.name), start)
+            file = int(np.searchsorted(ends, start, side="right")) if notes else 0
+            yield _rows(found, start, file, way, known, untyped)
+
+
+def _rows(found: dict[str, Column], first: int, file: int, way: Way, known: Dictionaries, untyped: bool) -> Rows:
+    taken = {role: column.take() for role, column in found.items()}
+    by_events = "person" in taken
+    within = taken.get("time" if by_events else "step")
+    if by_events:
+        known.seconds = found["time"].seconds
+        known.latest = max(known.latest, float(np.abs(within[0].astype(np.float64)).max()))  # type: ignore[index]
+    if within is not None and within[1] is not None:
+        raise InvalidData(f"column {found['step'].name!r} must hold numbers or times to be packed, got text")
+    name = "person" if by_events else "episode"
+    known.note_ids(taken[name][1] is not None, found[name].name)
+    ids = _ids(*taken[name], way, untyped, file)
+    if within is not None and way.whole_steps and within[0].dtype.kind == "f":
+        raise Change(whole_steps=False)
+    rewards = taken["reward"][0]
+    propensities = taken["propensity"][0] if "propensity" in taken else None
+    arms = known.arm_places(*taken["action"], small=way.small_arms)
+    places = known.value_places(rewards) if way.listed else rewards
+    steps = None if within is None else within[0].astype(np.int64 if way.whole_steps else np.float64)
+    return Rows(first, ids, steps, arms, places, propensities, file)
+
+
+def _wide(numbers: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
+    return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
+
+
+def _ids(numbers: Shaped[Array, "n"], texts: Any, way: Way, untyped: bool, file: int) -> Shaped[Array, "..."]:
+    """Ids as numbers; where `way.split`, as 128 bits that are the same for the same id."""
+    if texts is not None and untyped and way.integers:
+        import pyarrow as pa
+
+        try:
+            numbers, texts = texts.cast(pa.int64()).to_numpy()[numbers], None
+        except pa.ArrowInvalid:
+            raise Change(integers=False) from None
+    if not way.split:
+        if texts is not None:
+            raise Change(split=True)
+        return numbers
+    if texts is None:
+        words = _wide(numbers) + 0  # -0.0 is 0.0
+        first = mixed(words.view(np.uint64) ^ np.uint64(file))
+        return np.stack([first, mixed(first ^ words.view(np.uint64))], axis=1)
+    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts.to_pylist()]
+    return np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)[numbers]

@@ -1,0 +1,172 @@
+"""`lmab pack`, packed logs at the other commands, and `--cluster`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from clusters import cluster
+from typer.testing import CliRunner
+
+import lmab
+from lmab.cli import fit as command
+from lmab.cli.app import app
+from lmab.data.packing import gathering
+from lmab.errors import ClusterLost, InvalidArgument, InvalidData
+from lmab.estimation import backends
+
+RUNNER = CliRunner()
+
+
+def run(*arguments):
+    result = RUNNER.invoke(app, [str(one) for one in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def log(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(gathering, "PARTITION", 1000)
+    monkeypatch.setattr("lmab.data.log_files.BATCH", 300)
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
+    made = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=900, horizon=4, rng=rng)
+    table = {
+        "session": np.repeat(np.arange(900), 4),
+        "item": np.array(["tea", "milk", "jam"])[made.actions],
+        "click": made.rewards,
+    }
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "log.parquet")
+    return tmp_path / "log.parquet"
+
+
+COLUMNS = ("--episode", "session", "--action", "item", "--reward", "click")
+
+
+def test_a_packed_log_is_fitted_as_the_log_is(log, tmp_path):
+    said = run("pack", log, "-o", tmp_path / "packed", *COLUMNS).output
+    assert "900 sessions, 3,600 steps, 3 arms written to" in said.replace("\n", " ")
+    assert "4 partitions" in said
+    answers = []
+    for what in ((log, *COLUMNS), (tmp_path / "packed",)):
+        result = run("fit", *what, "-o", tmp_path / "model.lmab", "--contexts", "2", "--json")
+        answers.append(json.loads(result.stdout))
+    assert answers[0] == answers[1]
+    again = run("pack", log, "-o", tmp_path / "packed", *COLUMNS, "--json")
+    sizes = {"sessions": 900, "steps": 3600, "arms": 3, "partitions": 4}
+    assert json.loads(again.stdout) == {"output": str(tmp_path / "packed"), **sizes}
+
+
+def test_a_packed_log_at_other_commands(log, tmp_path):
+    run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
+    run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", "--contexts", "2", "--no-check")
+    run("plan", tmp_path / "model.lmab", "--horizon", "2", "-o", tmp_path / "policy.lmab")
+    answers = [
+        run("evaluate", tmp_path / "policy.lmab", "--certify", *what, "--json").stdout
+        for what in ((log, *COLUMNS), (tmp_path / "packed",))
+    ]
+    assert json.loads(answers[0]) == json.loads(answers[1])
+
+
+def test_options_that_a_packed_log_has_no_use_for(log, tmp_path):
+    run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
+    with pytest.raises(InvalidArgument, match="whose columns were named when it was packed"):
+        run("fit", tmp_path / "packed", "--episode", "session")
+    with pytest.raises(InvalidArgument, match="is a packed log, and must be given alone"):
+        run("fit", tmp_path / "packed", log)
+    with pytest.raises(InvalidArgument, match="--cluster must be given with a packed log"):
+        run("fit", log, *COLUMNS, "--cluster", "tcp://localhost:1", "--contexts", "2")
+
+
+def test_events_are_packed(tmp_path):
+    table = {
+        "who": ["a", "b", "a", "a"],
+        "at": [0, 5, 60, 9000],
+        "action": [0, 1, 1, 0],
+        "reward": [1.0, 0.0, 1.0, 1.0],
+    }
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "log.parquet")
+    run("pack", tmp_path / "log.parquet", "-o", tmp_path / "packed", "--person", "who", "--time", "at")
+    assert sorted(len(one.actions) for one in lmab.Packed(tmp_path / "packed").load()) == [1, 1, 2]
+
+
+def test_remarks_are_told(tmp_path):
+    table = {"episode": [0, 0], "action": [0, 1], "reward": pa.array([1.0, None])}
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "log.parquet")
+    result = run("pack", tmp_path / "log.parquet", "-o", tmp_path / "packed", "--missing", "drop", "--json")
+    assert "1 step has no reward" in result.stderr
+    assert json.loads(result.stdout)["steps"] == 1
+
+
+def test_amounts_and_single_steps_of_a_packed_log(tmp_path, rng):
+    log = lmab.Episodes.from_arrays(np.zeros((40, 3), int), rng.normal(size=(40, 3)))
+    lmab.pack(log, tmp_path / "packed")
+    with pytest.raises(InvalidData, match="more than 32 distinct rewards"):
+        run("fit", tmp_path / "packed")
+    lmab.pack(log[:10], tmp_path / "few")
+    with pytest.raises(InvalidData, match="types can be found only in sessions of two or more"):
+        run("fit", lmab.pack(lmab.Episodes([0, 1], [1.0, 0.0], [0, 1, 2], 2), tmp_path / "one").folder)
+
+
+@pytest.mark.parametrize("labels", [None, ("b", "a", "c")])
+def test_arms_of_a_model(tmp_path, labels):
+    log = lmab.Episodes([0, 1, 1], [1.0, 0.0, 1.0], [0, 2, 3], 2, arm_labels=labels and labels[:2])
+    lmab.pack(log, tmp_path / "packed")
+    table = ("c", "a", "b") if labels else None
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]])
+    bandit = lmab.LatentBandit(bandit.weights, bandit.rewards, table)
+    found = command.COLUMNS.read(tmp_path / "packed", arms_of=bandit)
+    assert found.actions.tolist() == ([2, 1, 1] if labels else [0, 1, 1])
+    assert found.n_arms == 3
+    other = lmab.LatentBandit(bandit.weights, bandit.rewards, ("c", "x", "y"))
+    if labels:
+        with pytest.raises(InvalidData, match="the packed log names an unknown arm, 'b'"):
+            command.COLUMNS.read(tmp_path / "packed", arms_of=other)
+
+
+@pytest.fixture
+def far(monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    monkeypatch.setattr(backends, "_FAR", 0)
+    monkeypatch.setattr("lmab.estimation.passes._PART", 200)
+    monkeypatch.setattr("lmab.estimation.merging.MOST", 1)  # no sessions are merged
+    monkeypatch.setattr("lmab.estimation.categorical.filed_merging.MOST", 1)
+
+
+def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
+    run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
+    options = ("--contexts", "2", "--prior", "1", "--no-check", "--json")
+    expected = run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", *options)
+    study = ("reproduce", "planning", "--quick", "--json")
+    with cluster(tmp_path, 1) as (processes, _):
+        there = ("--cluster", processes.address)
+        found = run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", *options, *there)
+        assert json.loads(found.stdout) == json.loads(expected.stdout)
+        done = json.loads(run(*study, "--out", tmp_path / "far", *there).stdout)
+        assert done[0]["done"] == done[0]["trials"]
+
+        def killing(news):
+            os.kill(processes.scheduler.pid, signal.SIGKILL)
+            processes.scheduler.wait()
+
+        original = command.estimation.estimate
+        monkeypatch.setattr(
+            command.estimation,
+            "estimate",
+            lambda *a, progress, **k: original(*a, progress=lambda news: killing(news), **k),
+        )
+        with pytest.raises(ClusterLost, match=r"the best model so far is written to .*best\.lmab, without the checks"):
+            run("fit", tmp_path / "packed", "-o", tmp_path / "best.lmab", *options, *there)
+    assert lmab.load(tmp_path / "best.lmab").status == "interrupted"
+
+
+def test_no_scheduler(far, log, tmp_path, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.dask_cluster._CONNECT", 0.3)
+    run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
+    with pytest.raises(ClusterLost, match="no scheduler answers at"):
+        run("fit", tmp_path / "packed", "--contexts", "2", "--cluster", "tcp://127.0.0.1:9")

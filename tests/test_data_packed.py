@@ -1,0 +1,108 @@
+"""Packed logs: what is checked when one is opened, and what it answers."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.data.packing import gathering
+from lmab.errors import InvalidArgument, InvalidFile
+
+
+@pytest.fixture
+def log(rng):
+    bandit = lmab.random_bandit(2, 5, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(5), n_episodes=200, horizon=3, rng=rng)
+
+
+@pytest.fixture
+def packed(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(gathering, "PARTITION", 100)
+    monkeypatch.setattr("lmab.data.packing.sources._STEPS", 30)
+    return lmab.pack(log, tmp_path / "packed")
+
+
+def test_it_answers_as_the_log_does(packed, log):
+    assert len(packed.manifest.partitions) == 6
+    assert (len(packed), packed.n_steps, packed.n_arms) == (len(log), log.n_steps, log.n_arms)
+    assert repr(packed) == "Packed(200 episodes, 600 steps, 5 arms, 6 partitions)"
+    assert packed[20:170] == log[20:170]
+    mask = np.arange(200) % 7 == 1
+    assert packed[mask] == log[mask]
+    assert packed.with_arms(6) == log.with_arms(6)
+    for wrong in ([200], [-201]):
+        with pytest.raises(InvalidArgument, match=r"indices must be in 0\.\.199"):
+            packed[wrong]
+    with pytest.raises(InvalidArgument, match="at least one episode"):
+        packed[[]]
+
+
+def test_parts_are_cut_as_in_memory(packed, log):
+    for n_parts in (2, 3, 7, 64):
+        targets = np.arange(1, n_parts) * (log.n_steps / n_parts)
+        assert packed.partitions.cuts(targets).tolist() == np.searchsorted(log.offsets, targets).tolist()
+    for low, high in [(0, 200), (0, 1), (33, 34), (30, 70), (199, 200)]:
+        offsets, codes = packed.partitions.part(low, high, "codes")
+        assert offsets.tolist() == (log.offsets[low : high + 1] - log.offsets[low]).tolist()
+        assert (codes // 2).tolist() == log.actions[log.offsets[low] : log.offsets[high]].tolist()
+
+
+def test_a_pickle_holds_no_data(packed, log):
+    text = pickle.dumps(packed)
+    assert len(text) < 500
+    assert pickle.loads(text).load() == log
+    assert len(pickle.dumps(packed.partitions)) < 2000
+
+
+@pytest.mark.parametrize("column", ["codes", "lengths"])
+def test_a_missing_cut_or_changed_partition_is_named(packed, column):
+    path = packed.folder / f"00003.{column}"
+    kept = path.read_bytes()
+    path.write_bytes(kept[:-1])
+    with pytest.raises(InvalidFile, match=rf"00003\.{column}: .* was changed: it has \d+ bytes instead of \d+"):
+        lmab.Packed(packed.folder)
+    path.write_bytes(bytes([kept[0] ^ 1]) + kept[1:])
+    with pytest.raises(InvalidFile, match=rf"00003\.{column}: .* was changed: its checksum"):
+        lmab.Packed(packed.folder)
+    lmab.Packed(packed.folder, verify=False)
+    path.unlink()
+    with pytest.raises(InvalidFile, match=rf"00003\.{column}: this part of the packed log is missing"):
+        lmab.Packed(packed.folder)
+    with pytest.raises(InvalidFile, match=rf"00003\.{column}: .* cannot see this part of the packed log"):
+        packed.load()
+
+
+def test_a_partition_of_another_log_is_named(packed, tmp_path, log):
+    lmab.pack(log[::-1], tmp_path / "other")
+    (packed.folder / "00001.codes").write_bytes((tmp_path / "other" / "00001.codes").read_bytes())
+    with pytest.raises(InvalidFile, match=r"00001\.codes: .* was changed"):
+        lmab.Packed(packed.folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "has version 2, and this lmab reads version 1"),
+        ({"format": "zip"}, "not the manifest of a packed log"),
+        ({"n_steps": 5}, "damaged: its partitions hold 200 sessions and 600 steps"),
+        ({"partitions": None}, "damaged"),
+    ],
+)
+def test_another_version_or_a_damaged_manifest(packed, changes, message):
+    path = packed.folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(InvalidFile, match=message):
+        lmab.Packed(packed.folder)
+    path.write_text("{")
+    with pytest.raises(InvalidFile, match="damaged"):
+        lmab.Packed(packed.folder)
+
+
+def test_what_is_no_packed_log(tmp_path):
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(InvalidFile, match="not a packed log"):
+            lmab.Packed(folder)

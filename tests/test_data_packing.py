@@ -1,0 +1,455 @@
+"""Packing: the same sessions as in memory, for every kind of log; runs that were killed; disks that are full."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lmab
+from lmab.data import Fingerprint, ingest
+from lmab.data.packing import gathering, work
+from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
+
+
+def rows(rng, n_sessions=60, longest=5, n_arms=4, values=(0.0, 1.0)):
+    """Columns of a log, sorted by session and step."""
+    lengths = rng.integers(1, longest + 1, size=n_sessions)
+    n = lengths.sum()
+    return {
+        "episode": np.repeat(np.arange(n_sessions) * 3, lengths),
+        "step": np.concatenate([np.arange(length) for length in lengths]),
+        "action": rng.integers(n_arms, size=n),
+        "reward": rng.choice(values, size=n),
+    }
+
+
+def in_memory(path, *, step=None, propensity=None, **how):
+    """The log as it is read where nothing is assumed about it."""
+    columns = {"episode": "episode", "action": "action", "reward": "reward", "step": step, "propensity": propensity}
+    logs = [lmab.Episodes(*log) for log in ingest.read(path, columns, ingest.Options(**how))]
+    return reduce(add, logs)
+
+
+def shuffled(columns, rng):
+    order = rng.permutation(len(columns["episode"]))
+    return {name: column[order] for name, column in columns.items()}
+
+
+def written(path, columns):
+    table = pa.table(columns)
+    if path.suffix == ".csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    return path
+
+
+def sessions(log):
+    """The sessions as a sorted list, with the names of the arms."""
+    names = log.arm_labels or range(log.n_arms)
+    return sorted(
+        [(str(names[arm]), reward) for arm, reward in zip(one.actions.tolist(), one.rewards.tolist(), strict=True)]
+        for one in log
+    )
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Partitions and buckets of a few steps."""
+    monkeypatch.setattr(gathering, "PARTITION", 50)
+    monkeypatch.setattr(gathering, "_SPILL", 40)
+    monkeypatch.setattr(gathering, "_BUCKET", 30)
+    monkeypatch.setattr("lmab.data.log_files.BATCH", 17)
+
+
+@pytest.mark.parametrize("step", [None, "step"])
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_sorted_numeric_logs_keep_their_order(small, tmp_path, rng, suffix, step):
+    path = written(tmp_path / f"log{suffix}", rows(rng))
+    packed, log = lmab.pack(path, tmp_path / "packed", step=step), in_memory(path, step=step)
+    assert packed.load() == log
+    assert len(packed.manifest.partitions) > 1
+    assert Fingerprint.of(packed) == Fingerprint.of(log)
+    assert packed.plays.tolist() == log.plays.tolist()
+    assert (packed.horizon, packed.median_length) == (log.horizon, np.median(log.lengths))
+    assert packed.share_of_length(3) == log.share_of_length(3) == (log.lengths >= 3).mean()
+    assert not (tmp_path / "packed" / ".packing").exists()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("ids", ["numbers", "text", "floats"])
+def test_unsorted_logs_hold_the_same_sessions(small, tmp_path, rng, suffix, ids):
+    columns = shuffled(rows(rng), rng)
+    if ids == "text":
+        columns["episode"] = np.array([f"s{number}" for number in columns["episode"]])
+    if ids == "floats":
+        columns["episode"] = columns["episode"] / 2 - 10
+    path = written(tmp_path / f"log{suffix}", columns)
+    packed, log = lmab.pack(path, tmp_path / "packed", step="step"), in_memory(path, step="step")
+    assert sessions(packed.load()) == sessions(log)
+    assert Fingerprint.of(packed) == Fingerprint.of(log)
+    assert len(packed.manifest.partitions) > 1
+
+
+def test_rows_of_a_session_without_steps_keep_their_order(small, tmp_path, rng):
+    columns = shuffled(rows(rng), rng)
+    path = written(tmp_path / "log.parquet", columns)
+    assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(in_memory(path))
+
+
+def test_a_session_may_go_on_in_another_file(small, tmp_path, rng):
+    columns = rows(rng)
+    half = len(columns["episode"]) // 2
+    for number, part in enumerate((slice(0, half), slice(half, None))):
+        written(tmp_path / f"{number}.parquet", {name: column[part] for name, column in columns.items()})
+    files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    assert lmab.pack(files, tmp_path / "sorted").load() == in_memory(files)
+    turned = lmab.pack(files[::-1], tmp_path / "turned", step="step").load()
+    assert sessions(turned) == sessions(in_memory(files, step="step"))
+
+
+def test_our_own_files_are_logs_of_their_own(small, tmp_path, rng):
+    bandit = lmab.random_bandit(2, 6, rng=rng)
+    logs = [lmab.simulate(bandit, lmab.Uniform(6), n_episodes=n, horizon=3, rng=rng) for n in (30, 20)]
+    for number, log in enumerate(logs):
+        lmab.Episodes(log.actions, log.rewards, log.offsets, 6 + number).write(tmp_path / f"{number}.parquet")
+    files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    packed = lmab.pack(files, tmp_path / "packed")
+    assert packed.load() == in_memory(files)
+    assert (len(packed), packed.n_arms) == (50, 7)
+
+
+def test_labels_of_our_own_files_are_merged(tmp_path):
+    logs = [lmab.Episodes([0, 1], [1.0, 0.0], [0, 2], 2, arm_labels=labels) for labels in (("b", "a"), ("c", "b"))]
+    for number, log in enumerate(logs):
+        log.write(tmp_path / f"{number}.parquet")
+    files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    packed = lmab.pack(files, tmp_path / "packed")
+    assert packed.arm_labels == ("b", "a", "c")
+    assert packed.load() == in_memory(files)
+    lmab.Episodes([0], [1.0], [0, 1], 2).write(files[1])
+    with pytest.raises(InvalidArgument, match="both logs must have arm labels, or none"):
+        lmab.pack(files, tmp_path / "another")
+
+
+@pytest.mark.parametrize("arms", [[10, 20, 40], [-1, 0, 1], [0, 1, 70_000], ["tea", "milk", "jam"], [0, 1, 2]])
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_arms_get_the_numbers_and_labels_of_a_log_in_memory(tmp_path, rng, arms, suffix):
+    columns = rows(rng, n_arms=3)
+    columns["action"] = np.array(arms)[columns["action"]]
+    path = written(tmp_path / f"log{suffix}", columns)
+    packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
+    assert packed.arm_labels == log.arm_labels
+    assert packed.load() == log
+
+
+def test_text_that_stands_for_the_same_number_is_the_same(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("episode,action,reward\n07,01,1\n7,1,0\n8,0,1\n")
+    packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
+    assert packed.load() == log
+    assert len(packed) == 2
+    path.write_text("episode,action,reward\n07,01,1\n7,1,0\nx,0,1\n")
+    assert len(lmab.pack(path, tmp_path / "another")) == len(in_memory(path)) == 3
+
+
+def test_known_labels_and_unknown_arms(tmp_path, rng):
+    columns = rows(rng, n_arms=2)
+    columns["action"] = np.array(["b", "a"])[columns["action"]]
+    path = written(tmp_path / "log.parquet", columns)
+    labels = ("c", "b", "a")
+    assert lmab.pack(path, tmp_path / "packed", arm_labels=labels).load() == in_memory(path, arm_labels=labels)
+    with pytest.raises(InvalidData, match="column 'action' names an unknown arm, 'a'; 2 are known: 'b', 'c'"):
+        lmab.pack(path, tmp_path / "another", arm_labels=("b", "c"))
+
+
+@pytest.mark.parametrize("propensity", [None, "propensity"])
+@pytest.mark.parametrize("missing", ["drop", "zero"])
+@pytest.mark.parametrize("listed", [True, False])
+def test_missing_rewards_and_at_most(small, tmp_path, rng, missing, propensity, listed, monkeypatch):
+    if not listed:
+        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 1)
+    columns = rows(rng, values=(1.0, 2.0))
+    columns["propensity"] = rng.uniform(0.1, 1.0, size=len(columns["action"]))
+    reward = pa.array(columns["reward"], mask=rng.random(len(columns["reward"])) < 0.1)
+    path = written(tmp_path / "log.parquet", columns | {"reward": reward})
+    how = {"missing": missing, "at_most": 4, "propensity": propensity}
+    with pytest.warns(LmabWarning) as expected:
+        log = in_memory(path, **how)
+    with pytest.warns(LmabWarning) as found:
+        packed = lmab.pack(path, tmp_path / "packed", **how)
+    assert packed.load() == log
+    assert [str(one.message) for one in found] == [str(one.message) for one in expected]
+    with pytest.raises(InvalidData, match="column 'reward' has a missing value"):
+        lmab.pack(path, tmp_path / "another")
+
+
+def test_values_that_no_step_is_left_with_are_not_listed(tmp_path):
+    columns = {"episode": [0, 0, 1, 1], "action": [0, 1, 0, 1], "reward": [1.0, 5.0, 2.0, 5.0]}
+    path = written(tmp_path / "log.parquet", columns)
+    packed = lmab.pack(path, tmp_path / "packed", at_most=1)
+    assert packed.values.tolist() == [1.0, 2.0]
+    assert packed.load() == in_memory(path, at_most=1)
+
+
+def test_events_become_sessions(small, tmp_path, rng):
+    n = 200
+    columns = {
+        "who": np.array([f"p{k}" for k in rng.integers(12, size=n)]),
+        "when": 1.7e9 + rng.permutation(n) * 400,
+        "action": rng.integers(3, size=n),
+        "reward": rng.integers(2, size=n).astype(float),
+    }
+    path = written(tmp_path / "log.parquet", columns)
+    how = {"person": "who", "time": "when", "gap": "30m", "action": "action", "reward": "reward"}
+    packed = lmab.pack(path, tmp_path / "packed", **how)
+    assert sessions(packed.load()) == sessions(lmab.Episodes.from_events(path, **how))
+    stamps = pa.array((columns["when"] * 1000).astype(np.int64)).cast(pa.timestamp("ms"))
+    path = written(tmp_path / "stamps.parquet", columns | {"when": stamps})
+    packed = lmab.pack(path, tmp_path / "stamps", **how)
+    assert sessions(packed.load()) == sessions(lmab.Episodes.from_events(path, **how))
+    with pytest.raises(InvalidArgument, match="person and time must be given together"):
+        lmab.pack(path, tmp_path / "another", person="who")
+
+
+def test_many_distinct_rewards_are_kept_as_numbers(small, tmp_path, rng, monkeypatch):
+    columns = rows(rng, n_sessions=200)
+    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 100)
+    columns["reward"] = rng.normal(size=len(columns["action"]))
+    path = written(tmp_path / "log.parquet", columns)
+    packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
+    assert packed.values is None
+    assert packed.load() == log
+    assert packed.one_reward is None
+    assert packed.plays.tolist() == log.plays.tolist()
+    assert Fingerprint.of(packed) == Fingerprint.of(log)
+
+
+@pytest.mark.parametrize(("n_arms", "size"), [(128, 1), (129, 2), (32_769, 4)])
+def test_codes_are_as_small_as_arms_and_values_allow(tmp_path, n_arms, size):
+    actions = np.array([[0, n_arms - 1], [n_arms // 2, 1]])
+    log = lmab.Episodes.from_arrays(actions, np.array([[0.0, 1.0], [1.0, 0.0]]), n_arms=n_arms)
+    packed = lmab.pack(log, tmp_path / "packed")
+    assert packed.manifest.code_bytes == size
+    assert packed.load() == log
+
+
+def test_rows_with_the_same_step_are_told_once(small, tmp_path, rng):
+    columns = rows(rng)
+    columns["step"] = columns["step"] // 2
+    for name, made in (("sorted", columns), ("shuffled", shuffled(columns, rng))):
+        path = written(tmp_path / f"{name}.parquet", made)
+        with pytest.warns(LmabWarning) as expected:
+            in_memory(path, step="step")
+        with pytest.warns(LmabWarning, match="rows have the same 'step'") as found:
+            lmab.pack(path, tmp_path / name, step="step")
+        assert str(found[0].message) == str(expected[0].message)
+        assert len(found) == 1
+
+
+def test_text_and_numbers_do_not_mix(tmp_path):
+    one = written(tmp_path / "1.parquet", {"episode": ["a"], "action": [0], "reward": [1.0]})
+    two = written(tmp_path / "2.parquet", {"episode": [1], "action": [0], "reward": [1.0]})
+    three = written(tmp_path / "3.parquet", {"episode": ["a"], "action": ["x"], "reward": [1.0]})
+    with pytest.raises(InvalidData, match="column 'episode' must hold text or numbers in all files"):
+        lmab.pack([one, two], tmp_path / "packed")
+    with pytest.raises(InvalidData, match="must hold text or numbers in all files"):
+        lmab.pack([one, three], tmp_path / "another")
+    four = written(tmp_path / "4.parquet", {"episode": [1], "step": ["a"], "action": [0], "reward": [1.0]})
+    with pytest.raises(InvalidData, match="column 'step' must hold numbers or times to be packed, got text"):
+        lmab.pack(four, tmp_path / "third", step="step")
+
+
+@given(data=st.data())
+def test_sessions_in_memory_keep_their_order(tmp_path_factory, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    lengths = rng.integers(1, 6, size=data.draw(st.integers(1, 20)))
+    n = int(lengths.sum())
+    labels = ("x", "y", "z") if data.draw(st.booleans()) else None
+    own = rng.uniform(0.1, 1, size=n) if data.draw(st.booleans()) else None
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    log = lmab.Episodes(rng.integers(3, size=n), rng.integers(3, size=n) - 1.0, offsets, 3, own, labels)
+    folder = tmp_path_factory.mktemp("packed")
+    packed = lmab.pack(log, folder / "whole")
+    assert packed.load() == log
+    assert lmab.pack(iter(log), folder / "parts").load() == log
+    picked = rng.integers(len(log), size=7)
+    assert packed[picked] == log[picked]
+    assert packed[-1] == log[-1]
+    assert packed[::2] == log[::2]
+
+
+def test_sessions_that_differ_or_come_once(tmp_path, rng):
+    one, two = (lmab.Episodes([0], [1.0], [0, 1], n) for n in (2, 3))
+    with pytest.raises(InvalidArgument, match="the logs must have the same arms and labels"):
+        lmab.pack([one, two], tmp_path / "packed")
+    many = lmab.Episodes.from_arrays(np.zeros((2000, 3), int), rng.normal(size=(2000, 3)))
+    with pytest.raises(InvalidArgument, match="few distinct rewards"):
+        lmab.pack(iter([many]), tmp_path / "another")
+    assert lmab.pack([many], tmp_path / "third").load() == many
+
+
+def test_a_folder_that_holds_something_else(tmp_path, rng):
+    path = written(tmp_path / "log.parquet", rows(rng))
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "letter.txt").write_text("dear")
+    with pytest.raises(InvalidFile, match="it holds other files"):
+        lmab.pack(path, tmp_path / "used")
+    packed = lmab.pack(path, tmp_path / "packed")
+    assert repr(lmab.pack(path, tmp_path / "packed")) == repr(packed)  # done already
+    with pytest.raises(InvalidFile, match="holds another packed log"):
+        lmab.pack(path, tmp_path / "packed", at_most=2)
+    with pytest.raises(InvalidData, match="at least one row"):
+        lmab.pack(written(tmp_path / "empty.parquet", pa.table(rows(rng)).slice(0, 0)), tmp_path / "nothing")
+
+
+KILLED = """
+import os, signal, sys
+import lmab
+from lmab.data.packing import gathering, work
+gathering.PARTITION, gathering._SPILL, gathering._BUCKET = 50, 40, 30
+lmab.data.log_files.BATCH = 17
+save, left = work.Work.save, int(sys.argv[3])
+
+def killing(self, state):
+    global left
+    save(self, state)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+work.Work.save = killing
+lmab.pack(sys.argv[1], sys.argv[2], step="step")
+"""
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_a_run_that_was_killed_goes_on_where_it_was(small, tmp_path, rng, order, monkeypatch):
+    columns = rows(rng, n_sessions=120)
+    path = written(tmp_path / "log.parquet", columns if order == "sorted" else shuffled(columns, rng))
+    expected = lmab.pack(path, tmp_path / "expected", step="step")
+    for saves in (1, 3, 5, 8):
+        folder = tmp_path / f"killed{saves}"
+        run = subprocess.run([sys.executable, "-c", KILLED, path, folder, str(saves)], check=False, capture_output=True)
+        assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+        with pytest.raises(InvalidFile, match="its packing was not finished"):
+            lmab.Packed(folder)
+        before = json.loads((folder / ".packing" / "state.json").read_text())
+        packed = lmab.pack(path, folder, step="step")
+        assert packed.manifest == expected.manifest
+        assert packed.load() == expected.load()
+        if saves == 5:
+            assert before["row"] > 0
+
+
+def test_a_run_that_goes_on_reads_no_row_twice(small, tmp_path, rng, monkeypatch):
+    columns = rows(rng, n_sessions=120)
+    path = written(tmp_path / "log.parquet", columns)
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED, path, tmp_path / "packed", "4"], check=False, capture_output=True
+    )
+    assert run.returncode == -signal.SIGKILL
+    done = json.loads((tmp_path / "packed" / ".packing" / "state.json").read_text())["row"]
+    assert 0 < done < len(columns["action"])
+    seen = []
+    original = gathering.Stream.add
+
+    def noted(self, rows):
+        seen.append(rows.first)
+        original(self, rows)
+
+    monkeypatch.setattr(gathering.Stream, "add", noted)
+    lmab.pack(path, tmp_path / "packed", step="step")
+    assert min(seen) == done
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"episode": [1, 1, 2, 2], "step": [1, 0, 0, 1]},  # steps of a session
+        {"episode": [2, 3, 1, 2], "step": [0, 0, 0, 1]},  # sessions, where two batches meet
+    ],
+)
+def test_rows_out_of_order_are_noticed(tmp_path, monkeypatch, made):
+    monkeypatch.setattr("lmab.data.log_files.BATCH", 2)
+    path = written(tmp_path / "log.parquet", made | {"action": [0, 1, 2, 3], "reward": [0.0, 1.0, 1.0, 0.0]})
+    expected = sessions(in_memory(path, step="step"))
+    assert sessions(lmab.pack(path, tmp_path / "packed", step="step").load()) == expected
+
+
+class Stopped(Exception):
+    """A run ends here."""
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_what_a_run_left_half_done_is_done_again(small, tmp_path, rng, monkeypatch, order):
+    columns = rows(rng, n_sessions=120)
+    path = written(tmp_path / "log.parquet", columns if order == "sorted" else shuffled(columns, rng))
+    expected = lmab.pack(path, tmp_path / "expected", step="step")
+    saves, save = [], work.Work.save
+
+    def failing(self, state):
+        """The fifth state is lost, after the files that it speaks of were written."""
+        saves.append(state.row)
+        if len(saves) == 5:
+            raise Stopped
+        save(self, state)
+
+    monkeypatch.setattr(work.Work, "save", failing)
+    with pytest.raises(Stopped):
+        lmab.pack(path, tmp_path / "packed", step="step")
+    monkeypatch.setattr(work.Work, "save", save)
+    assert saves[-1] > saves[-2] > 0
+    assert lmab.pack(path, tmp_path / "packed", step="step").manifest == expected.manifest
+
+
+def test_a_changed_log_begins_again(small, tmp_path, rng):
+    path = written(tmp_path / "log.parquet", rows(rng, n_sessions=120))
+    subprocess.run([sys.executable, "-c", KILLED, path, tmp_path / "packed", "4"], check=False, capture_output=True)
+    time.sleep(0.01)
+    written(path, rows(rng, n_sessions=90))
+    assert lmab.pack(path, tmp_path / "packed").load() == in_memory(path)
+
+
+FULL = """
+import resource, signal, sys
+import lmab
+from lmab.data.packing import gathering
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+try:
+    lmab.pack(sys.argv[1], sys.argv[2])
+except lmab.errors.InvalidFile as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 3000, 20_000])
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_a_disk_that_is_full_leaves_nothing_that_is_read(tmp_path, rng, limit, order):
+    columns = rows(rng, n_sessions=4000)
+    path = written(tmp_path / "log.parquet", columns if order == "sorted" else shuffled(columns, rng))
+    command = [sys.executable, "-c", textwrap.dedent(FULL), path, tmp_path / "packed", str(limit)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    if limit < 20_000 or order == "shuffled":
+        assert "cannot write here" in run.stdout
+        assert "nothing half-written is ever read" in run.stdout
+        with pytest.raises(InvalidFile, match="was not finished"):
+            lmab.Packed(tmp_path / "packed")
+    assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(in_memory(path))
+    assert sorted(os.listdir(tmp_path / "packed"))[0] == "00000.codes"

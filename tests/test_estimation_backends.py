@@ -1,0 +1,191 @@
+"""Where passes run: threads, executors, a real Dask cluster; the same bits everywhere, and what is said on failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from clusters import cluster
+
+import lmab
+from lmab.data.packing import gathering
+from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
+from lmab.estimation import backends
+from lmab.estimation.backends import Pool, opened, travels
+from lmab.estimation.passes import Threads
+
+METHOD = lmab.EM(prior=1.0, restarts=3, tolerance=1e-4)
+
+
+@pytest.fixture
+def log(rng, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.passes._PART", 128)
+    monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
+    monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
+    monkeypatch.setattr(gathering, "PARTITION", 3000)
+    monkeypatch.setattr("lmab.data.packing.sources._STEPS", 500)
+    monkeypatch.setattr(backends, "_FAR", 0)
+    bandit = lmab.random_bandit(3, 10, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(10), n_episodes=3000, horizon=5, rng=rng)
+
+
+@pytest.fixture
+def packed(log, tmp_path):
+    return lmab.pack(log, tmp_path / "packed")
+
+
+@pytest.fixture
+def expected(log):
+    return lmab.estimate(log, n_contexts=3, method=METHOD, rng=1)
+
+
+def same(one, other):
+    assert one.log_likelihood == other.log_likelihood
+    np.testing.assert_array_equal(one.bandit.rewards.probabilities, other.bandit.rewards.probabilities)
+    np.testing.assert_array_equal(one.trace, other.trace)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
+    executor = (
+        ThreadPoolExecutor(2)
+        if kind == "threads"
+        else ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
+    )
+    with executor:
+        same(lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
+        if kind == "threads":
+            same(lmab.estimate(log, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
+
+
+def here(log, first, last):
+    return (np.full(last - first, os.getpid()),)
+
+
+def test_what_is_sent_away(packed, log, monkeypatch):
+    assert travels((packed,))
+    assert not travels((log, np.ones(3)))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        pool = Pool(executor, Threads(1))
+        assert (pool.ordered(here, 5, packed, work=10)[0] != os.getpid()).all()
+        assert (pool.ordered(here, 5, log, work=10)[0] == os.getpid()).all()  # a log in memory stays
+        assert (pool.ordered(here, 1, packed, work=10)[0] == os.getpid()).all()
+        monkeypatch.setattr(backends, "_FAR", 11)
+        assert (pool.ordered(here, 5, packed, work=10)[0] == os.getpid()).all()  # so does little work
+
+
+def test_what_is_no_backend(packed):
+    with pytest.raises(
+        InvalidArgument, match=r"backend must be None, a concurrent\.futures\.Executor, a Dask client or 'gpu'"
+    ):
+        lmab.estimate(packed, n_contexts=2, rng=1, backend="tcp://localhost:1")
+    passes = Threads(1)
+    with opened(passes) as found:
+        assert found is passes
+
+
+def test_a_method_of_others_needs_no_backend(packed, expected):
+    class Own:
+        forgiving = False
+
+        def fit(self, observations, *, n_contexts, rng, progress=None):
+            return METHOD.fit(observations, n_contexts=n_contexts, rng=rng)
+
+    same(lmab.estimate(packed, n_contexts=3, method=Own(), rng=1), expected)
+
+
+def fitted(packed, client, progress=None):
+    return lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1, backend=client, progress=progress)
+
+
+def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import dask_cluster
+
+    with cluster(tmp_path, 2) as (processes, client):
+        same(fitted(packed, client), expected)
+        sent = []
+        submitted = dask_cluster.Cluster._submitted
+
+        def killing(self, function, n_parts, arguments):
+            """In the middle of the third pass a worker is killed; in the sixth another one comes."""
+            jobs = submitted(self, function, n_parts, arguments)
+            sent.append(len(jobs))
+            if len(sent) == 3:
+                os.kill(processes.workers[0].pid, signal.SIGKILL)
+            if len(sent) == 6:
+                processes.add_worker()
+            return jobs
+
+        monkeypatch.setattr(dask_cluster.Cluster, "_submitted", killing)
+        monkeypatch.setattr(dask_cluster, "_LARGE", 1000)
+        same(fitted(packed, client), expected)
+        assert processes.workers[0].wait() == -signal.SIGKILL
+        assert len(sent) > 6
+        assert max(sent) > 1
+
+
+def test_a_worker_that_does_not_see_the_files_says_which(packed, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import dask_cluster
+
+    submitted = dask_cluster.Cluster._submitted
+
+    def hiding(self, *arguments):
+        shutil.move(tmp_path / "packed" / "00001.codes", tmp_path / "elsewhere")
+        return submitted(self, *arguments)
+
+    monkeypatch.setattr(dask_cluster.Cluster, "_submitted", hiding)
+    seen = pytest.raises(InvalidFile, match=r"worker tcp://.*00001\.codes: .* cannot see this part")
+    with cluster(tmp_path, 1) as (_, client), seen:
+        fitted(packed, client)
+
+
+def test_a_dead_scheduler_leaves_the_best_model_so_far(packed, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import dask_cluster
+
+    monkeypatch.setattr(dask_cluster, "_LOOK", 0.2)
+    seen = []
+    with cluster(tmp_path, 1) as (processes, client):
+
+        def kill(news):
+            seen.append(news.stage)
+            if news.stage == "climb" and "killed" not in seen:
+                os.kill(processes.scheduler.pid, signal.SIGKILL)
+                processes.scheduler.wait()
+                seen.append("killed")
+
+        with pytest.raises(ClusterLost, match="the cluster was lost") as caught:
+            fitted(packed, client, kill)
+    best = caught.value.estimate
+    assert best.status == "interrupted"
+    assert best.bandit.n_contexts == 3
+    assert np.isfinite(best.log_likelihood)
+
+
+def test_a_cluster_without_workers_is_lost_after_a_while(packed, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import dask_cluster
+
+    monkeypatch.setattr(dask_cluster, "_LOOK", 0.1)
+    monkeypatch.setattr(dask_cluster, "_PATIENCE", 0.3)
+    with cluster(tmp_path, 0) as (_, client), pytest.raises(ClusterLost, match="there was no worker for"):
+        fitted(packed, client)
+
+
+def test_no_scheduler_answers(monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import dask_cluster
+
+    monkeypatch.setattr(dask_cluster, "_CONNECT", 0.5)
+    with (
+        pytest.raises(ClusterLost, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"),
+        dask_cluster.connected("tcp://127.0.0.1:9"),
+    ):
+        pass

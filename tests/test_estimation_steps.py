@@ -1,0 +1,220 @@
+"""A packed log gives the same bits as the same log in memory, in everything that is a sum over sessions."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab import diagnostics
+from lmab.data.packing import gathering
+from lmab.errors import InvalidArgument, LmabWarning
+from lmab.estimation import observe
+from lmab.estimation.categorical.steps import FiledSteps, HeldSteps
+from lmab.estimation.passes import Threads
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Parts, partitions and pilots of a few steps, so that small logs go the way of large ones."""
+    monkeypatch.setattr("lmab.estimation.passes._PART", 64)
+    monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
+    monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
+    monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
+    monkeypatch.setattr("lmab.estimation.merging.SAMPLE", 64)
+    monkeypatch.setattr("lmab.estimation.categorical.filed_merging.SAMPLE", 64)
+    monkeypatch.setattr("lmab.estimation.categorical.filed_merging._SESSIONS", 100)
+    monkeypatch.setattr("lmab.estimation.categorical.chain._SESSIONS", 300)
+    monkeypatch.setattr("lmab.data.packing.sources._STEPS", 70)
+    monkeypatch.setattr(gathering, "PARTITION", 500)
+
+
+def made(rng, distinct, n=1500):
+    """A ragged log, most of whose sessions are `distinct` or not."""
+    n_arms, horizon = (12, 6) if distinct else (2, 3)
+    bandit = lmab.random_bandit(3, n_arms, rank=2, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(n_arms), n_episodes=n, horizon=horizon, rng=rng)
+    actions, rewards = log.to_arrays()
+    actions[np.arange(horizon) >= rng.integers(2, horizon + 1, size=n)[:, None]] = -1
+    return lmab.Episodes.from_arrays(actions, rewards, n_arms=n_arms)
+
+
+@pytest.fixture(params=[True, False], ids=["distinct", "merged"])
+def pair(request, rng, tmp_path):
+    log = made(rng, request.param)
+    return log, lmab.pack(log, tmp_path / "packed"), request.param
+
+
+def same(one, other):
+    assert one.log_likelihood == other.log_likelihood
+    np.testing.assert_array_equal(one.bandit.weights, other.bandit.weights)
+    np.testing.assert_array_equal(one.bandit.rewards.probabilities, other.bandit.rewards.probabilities)
+    np.testing.assert_array_equal(one.trace, other.trace)
+    assert (one.message, one.n_parameters, one.log) == (other.message, other.n_parameters, other.log)
+
+
+def test_steps_in_files_are_those_in_memory(pair):
+    log, packed, distinct = pair
+    held, filed = observe(log).log, observe(packed).log
+    assert isinstance(filed.steps, FiledSteps if distinct else HeldSteps)
+    assert filed.n_distinct == held.n_distinct
+    assert filed.codes.dtype == held.codes.dtype
+    for name in ("codes", "offsets", "counts", "cells"):
+        np.testing.assert_array_equal(getattr(filed, name), getattr(held, name))
+    for size in (0, 100):
+        np.testing.assert_array_equal(filed.steps.parts(size), held.steps.parts(size))
+        assert len(held.steps.parts(size)) > 1 or not distinct
+    assert len(pickle.dumps(filed)) < 20_000 or not distinct
+
+
+@pytest.mark.parametrize("prior", [0.0, 1.0, "learned"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_fit_has_the_same_bits(pair, prior, threads):
+    log, packed, _ = pair
+    fits = [
+        lmab.estimate(
+            data, n_contexts=3, method=lmab.EM(prior=prior, restarts=6, threads=number, max_iterations=400), rng=1
+        )
+        for data, number in ((log, 1), (packed, threads))
+    ]
+    same(*fits)
+    assert fits[1].episodes is packed
+    np.testing.assert_array_equal(fits[0].information().matrix, fits[1].information().matrix)
+    np.testing.assert_array_equal(fits[0].posterior(), fits[1].posterior())
+
+
+def test_the_number_of_types_and_all_checks_are_the_same(pair):
+    log, packed, _ = pair
+    fits = [lmab.estimate(data, n_contexts="auto", method=lmab.EM(prior="learned"), rng=2) for data in (log, packed)]
+    same(*fits)
+    checks = [diagnostics.check(fit, n_contexts=2, rng=3) for fit in fits]
+    assert checks[0].over_one_type == checks[1].over_one_type
+    assert checks[0].over_independent_arms == checks[1].over_independent_arms
+    known = [diagnostics.identify(fit, rng=4) for fit in fits]
+    assert known[0] == known[1] or vars(known[0]) == vars(known[1])
+    np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in fits))
+
+
+def test_certificates_are_the_same(rng, tmp_path):
+    log = made(rng, True, n=600)
+    packed = lmab.pack(log, tmp_path / "packed")
+    found = []
+    for data in (log, packed):
+        fit = lmab.estimate(data, n_contexts=2, method=lmab.EM(prior="learned"), rng=5)
+        plan = lmab.plan(fit, horizon=2)
+        found.append(lmab.certify(fit, plan, data, n_draws=20, rng=6))
+    assert (found[0].value, found[0].regret) == (found[1].value, found[1].regret)
+
+
+def test_an_estimate_from_a_file_takes_its_packed_log(pair, tmp_path):
+    log, packed, _ = pair
+    fit = lmab.estimate(packed, n_contexts=2, rng=1)
+    fit.save(tmp_path / "fit.lmab")
+    loaded = lmab.load(tmp_path / "fit.lmab")
+    for data in (packed, log):
+        assert loaded.with_log(data).standard_errors().weights.tolist() == fit.standard_errors().weights.tolist()
+    with pytest.raises(InvalidArgument, match="must be the log that the estimate was fitted to"):
+        loaded.with_log(lmab.pack(log[:-1], tmp_path / "shorter"))
+
+
+def test_more_values_than_were_seen(pair):
+    log, packed, _ = pair
+    values = [-1.0, 0.0, 0.5, 1.0]
+    same(
+        *(lmab.estimate(data, n_contexts=2, values=values, method=lmab.EM(prior=1.0), rng=1) for data in (log, packed))
+    )
+    with pytest.raises(InvalidArgument, match="rewards must be among the values"):
+        lmab.estimate(packed, n_contexts=2, values=[0.0, 2.0], rng=1)
+
+
+@pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
+@pytest.mark.parametrize("method", [lmab.TensorDecomposition(), lmab.MomentMatching(restarts=2)])
+def test_methods_of_moments(pair, method):
+    log, packed, distinct = pair
+    if not distinct:
+        pytest.skip("two arms identify no two types by moments")
+    found = [lmab.estimate(data, n_contexts=2, method=method, rng=1) for data in (log, packed)]
+    same(*found)
+
+
+@pytest.mark.parametrize("rewards", ["gaussian", "binned"])
+def test_continuous_rewards(rng, tmp_path, rewards):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[3.0, 1.0, 2.0], [1.0, 3.0, 2.0]])
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=300, horizon=4, rng=rng)
+    packed = lmab.pack(log, tmp_path / "packed")
+    one, other = (lmab.estimate(data, n_contexts=2, rewards=rewards, rng=1) for data in (log, packed))
+    assert one.log_likelihood == other.log_likelihood
+    assert one.log == other.log
+    with pytest.raises(InvalidArgument, match="more than 32 distinct rewards"):
+        lmab.estimate(packed, n_contexts=2, rng=1)
+
+
+def test_doubts_are_the_same(tmp_path):
+    log = lmab.Episodes.from_arrays(np.zeros((50, 2), int), np.ones((50, 2)))
+    with pytest.warns(LmabWarning) as found:
+        lmab.estimate(lmab.pack(log, tmp_path / "packed"), n_contexts=2, rng=1)
+    with pytest.warns(LmabWarning) as expected:
+        lmab.estimate(log, n_contexts=2, rng=1)
+    assert [str(one.message) for one in found] == [str(one.message) for one in expected]
+
+
+def test_a_level_is_one_of_many_parts(pair):
+    log, packed, distinct = pair
+    whole, filed = observe(log), observe(packed)
+    if not distinct:
+        assert whole.level(16) is None
+        return
+    level, other = whole.level(16), filed.level(16)
+    parts = whole.log.steps.parts(0)
+    np.testing.assert_array_equal(level.log.steps.parts(0), parts[8::16])
+    assert level.n_distinct == -(-whole.n_distinct // 16)
+    models = whole.start_models.random(2, 3, np.random.default_rng(0))
+    with Threads(2) as passes:
+        found = [data.em_map(data.prior(1.0)).expectation(models, passes) for data in (level, other)]
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+    rows = np.concatenate([np.arange(*part) for part in parts[8::16]])
+    expected = observe(log[rows], values=whole.values)
+    alone = expected.em_map(whole.prior(1.0)).expectation(models, Threads(1))
+    np.testing.assert_allclose(found[0][0], alone[0], rtol=1e-9)
+    np.testing.assert_allclose(found[0][1], alone[1], rtol=1e-9)
+
+
+def test_a_large_log_is_climbed_on_a_part_first(rng, monkeypatch):
+    log = made(rng, True, n=8000)
+    data = observe(log)
+    seen, original = [], type(data.em_map(data.prior(0.0))).expectation
+
+    def noted(self, models, passes):
+        seen.append((self.log.n_distinct, len(models)))
+        return original(self, models, passes)
+
+    monkeypatch.setattr(type(data.em_map(data.prior(0.0))), "expectation", noted)
+    fits, maps = [], []
+    for level in (16, 1 << 40):
+        seen.clear()
+        monkeypatch.setattr("lmab.estimation.em._LEVEL", level)
+        fits.append(lmab.EM(prior=1.0, restarts=6).fit(data, n_contexts=3, rng=np.random.default_rng(1)))
+        sizes = {size: sum(models for n, models in seen if n == size) for size, _ in seen}
+        assert (500 in sizes) == (level == 16)
+        maps.append(sizes[8000])
+    assert fits[0].trace[-1] >= fits[1].trace[-1] - 1.0
+    assert maps[0] < maps[1]
+    assert fits[0].starts.finished == 2  # told of the last climb with more than one start
+
+
+@pytest.mark.parametrize("prior", [1.0, "learned"])
+def test_a_stop_on_a_part_gives_a_model_of_the_whole(rng, prior):
+    log = made(rng, True, n=8000)
+    stages = []
+
+    def stop(news):
+        stages.append(news.stage)
+        return len(stages) > 20 and news.stage == "climb"
+
+    fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior, restarts=6), rng=1, progress=stop)
+    assert fit.status == "interrupted"
+    assert fit.n_episodes == 8000
+    assert fit.log_likelihood == pytest.approx(observe(log).log_likelihood(fit.bandit))

@@ -1,0 +1,87 @@
+"""certify: its intervals from hand-made draws, and the shares that it tells of a log with thin and unplayed arms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from seeds import generator
+
+import lmab
+from lmab.evaluation import certifying
+from lmab.evaluation.decision_tree import unroll
+from lmab.evaluation.laplace import FLOOR, LEARNED_FLOOR, laplace
+from lmab.evaluation.replanning import Replanned
+
+
+def drawn(rng, unplayed: float) -> Replanned:
+    value = rng.normal(2.0, 0.2, 400)
+    optimum = value + rng.exponential(0.3, 400)
+    return Replanned(
+        optimum, value, rng.normal(1.9, 0.1, 400), value - rng.normal(0.3, 0.2, 400),
+        value - rng.normal(0.5, 0.1, 400), np.full(400, unplayed),
+    )  # fmt: skip
+
+
+class Bounds:
+    upper = 2.6
+
+
+@pytest.mark.parametrize("unplayed", [0.0, 0.4])
+def test_intervals_are_unions_of_quantiles_over_the_ways_to_draw(unplayed):
+    rng = generator(0)
+    sets, miss, own = [drawn(rng, 0.0), drawn(rng, unplayed)], 0.1, 2.05
+    value, optimum, regret, gain, undone = certifying._intervals(Bounds(), own, sets, miss)
+
+    def union(samples):
+        return min(np.quantile(one, 0.05) for one in samples), max(np.quantile(one, 0.95) for one in samples)
+
+    best = max([own, *(one.transferred.max() for one in sets)])
+    assert undone == pytest.approx(2.6 - best)
+    assert value == pytest.approx(union([one.value for one in sets]))
+    guessed = [sets[1].value] if unplayed else []  # arms never played may be worth nothing
+    low, high = union([*(one.optimum for one in sets), *guessed])
+    assert optimum == pytest.approx((low, high + undone))
+    assert gain == pytest.approx(union([one.value - fixed for one in sets for fixed in (one.fixed, one.fixed_played)]))
+    losses = [loss for one in sets for loss in (one.optimum - one.value, best - one.transferred)]
+    assert regret[0] == 0
+    assert regret[1] == pytest.approx(undone + max(np.quantile(loss, 0.9) for loss in losses))
+    assert certifying._intervals(Bounds(), 3.0, sets, miss)[-1] == 0.0
+
+
+@pytest.fixture(scope="module")
+def lopsided():
+    """A log of two types in which arm 2, the best, is played 30 times, and arm 3 never."""
+    rng = generator(3)
+    arms = rng.integers(2, size=(600, 4))
+    arms[:30, 0] = 2
+    means = np.array([[0.6, 0.3, 0.95, 0.5], [0.3, 0.6, 0.95, 0.5]])
+    contexts = rng.integers(2, size=600)
+    rewards = (rng.random(arms.shape) < means[contexts[:, None], arms]).astype(float)
+    log = lmab.Episodes.from_arrays(arms, rewards, n_arms=4)
+    fitted = {
+        prior: lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior, restarts=4), rng=rng)
+        for prior in ("learned", 2.0)
+    }
+    return log, fitted
+
+
+@pytest.mark.parametrize("prior", ["learned", 2.0])
+def test_thin_arms_are_counted_per_type_and_directions_by_the_floor_of_the_prior(lopsided, prior):
+    log, fitted = lopsided
+    estimate = fitted[prior]
+    plan = lmab.plan(estimate.bandit, horizon=3)
+    found = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(0))
+    steps = unroll(plan.policy, estimate.bandit, 3).plays(4)
+    assert steps.sum() == pytest.approx(3)
+    assert found.thin_share == pytest.approx(steps[[2, 3]].sum() / 3)  # 30 plays are fewer than 25 in each of 2 types
+    assert found.thin_share > 0.5
+    posterior = laplace(estimate.information(), LEARNED_FLOOR if prior == "learned" else FLOOR)
+    assert found.n_floored == posterior.n_floored
+    assert found.n_parameters == 1 + 8
+    assert (found.n_unplayed, found.n_episodes, found.n_steps) == (1, 600, 2400)
+    assert (found.confidence, found.bounds) == (0.9, (plan.lower, plan.upper))
+    assert found.is_about(plan)
+    assert not found.is_about(replace(plan, lower=plan.lower - 0.1))
+    assert not found.is_about(lmab.plan(estimate.bandit, horizon=2))

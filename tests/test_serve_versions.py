@@ -1,0 +1,101 @@
+"""Versions: what a file says and what it leaves to the defaults, and arms that come as often as they are told to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from serving import BANDIT, HORIZON, LABELS, policy_bytes
+
+import lmab
+from lmab.model import Categorical
+from lmab.serve import Defaults
+from lmab.serve.versions import Seats, Version, _pick, read_version, uniform_version
+
+COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
+OPEN = [(label, True) for label in LABELS]
+
+
+def seats_of(floor, arms=OPEN) -> Seats:
+    return Seats(Version("v", COMPACT, HORIZON, True, LABELS, floor, None), arms)
+
+
+@pytest.mark.parametrize(
+    ("floor", "best", "fresh", "explores"),
+    [
+        (0.3, 1, [0, 1, 2], 0.3),
+        (0.3, None, [0, 2], 1.0),
+        (0.3, 1, [0, 2], 0.3),  # the policy's own arm may not be explored
+        (np.array([0.1, 0.0, 0.2]), 0, [0, 1, 2], 0.3),
+        (np.array([0.1, 0.0, 0.2]), 1, [0, 1], 0.1),
+        (np.array([0.1, 0.0, 0.2]), None, [1, 2], 1.0),
+        (np.array([0.1, 0.0, 0.2]), 2, [0, 1, 2, 3], 0.5),  # a new arm has the largest floor
+        (np.array([0.4, 0.3, 0.2]), 2, [0, 1, 2, 3], 0.9),  # and all of them together leave a tenth to the policy
+        (np.array([0.0, 0.0, 0.0]), 1, [0, 1, 2], 0.0),
+    ],
+)
+def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
+    seats, n = seats_of(floor, [*OPEN, ("new", True)]), 240
+    draws = (np.arange(n) + 0.5) / n
+    counts, told, explored = np.zeros(4), {}, 0
+    for first in draws:
+        for second in draws:
+            arm, propensity, was_explored = seats.choose(best, fresh, first, second)
+            assert told.setdefault(arm, propensity) == pytest.approx(propensity, rel=1e-12)
+            assert arm in fresh or arm == best
+            counts[arm] += 1
+            explored += was_explored
+    assert explored / n**2 == pytest.approx(explores, abs=0.01)
+    assert sum(told.values()) == pytest.approx(1.0)
+    for arm, propensity in told.items():
+        assert counts[arm] / n**2 == pytest.approx(propensity, abs=0.01)
+
+
+def test_seats_are_the_open_arms_as_the_version_knows_them():
+    seats = seats_of(0.1, [("new", True), ("blue", True), ("red", False), ("green", True)])
+    assert seats.open == [0, 1, 3]
+    assert seats.place == {2: 0, 3: 1, 1: 2}
+    assert seats.mask.tolist() == [False, True, True]
+    assert (seats.everything, seats.anything) == (False, True)
+    assert seats_of(0.1).everything
+    alone = seats_of(0.1, [("new", True), ("red", False)])
+    assert (alone.everything, alone.anything) == (False, False)
+
+
+def file_of(value, tmp_path) -> bytes:
+    value.save(tmp_path / "p.lmab")
+    return (tmp_path / "p.lmab").read_bytes()
+
+
+def test_what_a_file_does_not_say_comes_from_the_defaults(tmp_path):
+    planned = read_version(policy_bytes(), Defaults(99, repeats=False))
+    assert (planned.floor, planned.horizon, planned.repeats, planned.labels) == (0.05, HORIZON, True, LABELS)
+    assert planned.values == {0.0, 1.0}
+    assert read_version(policy_bytes(), Defaults(floor=0.2)).floor == 0.2
+    assert read_version(policy_bytes(floor=0.4), Defaults(floor=0.2)).floor == 0.4
+    anything = read_version(file_of(lmab.Uniform(3), tmp_path), Defaults(7, floor=0.2, values=None, repeats=False))
+    assert (anything.compact, anything.horizon, anything.repeats, anything.floor) == (None, 7, False, 1.0)
+    assert (anything.labels, anything.values) == ((0, 1, 2), None)
+    assert read_version(file_of(lmab.Uniform(3), tmp_path), Defaults(7)).values == {0.0, 1.0}
+    once = lmab.plan(BANDIT, horizon=3, repeats=False).policy
+    assert not read_version(file_of(once, tmp_path), Defaults()).repeats
+
+
+def test_any_number_is_a_reward_where_rewards_are_cut_into_values_or_normal(tmp_path):
+    normal = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.7)
+    cut = Categorical(np.array([[[0.2, 0.8], [0.7, 0.3]]] * 2), np.array([1.0, 5.0]), np.array([3.0]))
+    for bandit in (normal, lmab.LatentBandit([0.5, 0.5], cut)):
+        version = read_version(file_of(lmab.plan(bandit, horizon=2).policy, tmp_path), Defaults())
+        assert version.accepts(0.123)
+    assert not read_version(policy_bytes(), Defaults()).accepts(0.5)
+
+
+def test_the_version_without_a_policy_is_what_the_defaults_say():
+    version = uniform_version(Defaults(5, values=(0.0, 2.0), repeats=False))
+    assert (version.name, version.horizon, version.repeats, version.floor) == ("uniform", 5, False, 1.0)
+    assert (version.accepts(2.0), version.accepts(1.0)) == (True, False)
+    assert uniform_version(Defaults(5, values=None)).accepts(0.1)
+
+
+def test_an_arm_without_a_floor_is_never_explored():
+    for draw in (0.0, 0.5, 1.0 - 2**-53, 1.0):  # the ends of the range, too
+        assert _pick([5, 6, 7], [0.0, 0.2, 0.0], draw) == 6
