@@ -1,8 +1,10 @@
-"""Traits on real people and on known truth: `python -m benchmarks.study_traits jester PATH | truth | cost [--store]`.
+"""Traits on real people and known truth: `python -m benchmarks.study_traits STUDY`, STUDY one of the below.
 
 `jester` learns from halves of 7,200 people, of whom L jokes each were seen (see `examples/jester.py` for the data), and
 plays greedily without repeats to the other halves: splits `default_rng(s).permutation(7200)`, jokes seen by
-`default_rng(s + 1)`. `truth` knows the surface: three factors, 100 arms, 10 steps. `cost` measures processor seconds.
+`default_rng(s + 1)`. `truth` knows the surface: three factors, 100 arms, 10 steps. `ahead`
+compares looking one step ahead with being greedy where the model is the truth. `search PATH` compares the
+certified planner with being greedy on people held out. `cost` measures processor seconds.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from pathlib import Path
 import numpy as np
 
 import lmab
+from lmab.estimation.points import Points
 
 from . import rows as stored
 
 HORIZONS = (5, 10, 20)
 SPLITS = (0, 1, 2)
-LABELS = {"jester": ("reward", "L"), "truth": ("sessions",), "cost": ("log",)}
+LABELS = {"jester": ("reward", "L"), "truth": ("sessions",), "ahead": ("H",), "search": ("reward",), "cost": ("log",)}
+SEEDS = (0, 1, 2, 3)
 
 
 def main() -> None:
@@ -31,9 +35,11 @@ def main() -> None:
     parser.add_argument("--splits", nargs="+", type=int, default=SPLITS)
     parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     options = parser.parse_args()
-    table = {"jester": jester, "truth": truth, "cost": cost}[options.study](options)
+    table = {"jester": jester, "truth": truth, "ahead": ahead, "search": search, "cost": cost}[options.study](options)
     if options.store:
-        command = f"python -m benchmarks.study_traits {options.study}" + " PATH" * (options.study == "jester")
+        command = f"python -m benchmarks.study_traits {options.study}" + " PATH" * (
+            options.study in ("jester", "search")
+        )
         rows = stored.of_table(table, LABELS[options.study])
         stored.store(f"traits_{options.study}", stored.measured(command, rows, {"": table}))
 
@@ -88,10 +94,43 @@ def jester(options: argparse.Namespace) -> str:
     return printed(f"| reward | L | {gains} | factors alive | seconds a fit |", lines)
 
 
+def search(options: argparse.Namespace) -> str:
+    """Sessions of 20 jokes for 2,000 people of the first split, learned from 20 jokes each of the other half."""
+    with np.load(options.path, allow_pickle=False) as arrays:
+        ratings = arrays[arrays.files[0]] / 100
+
+    def lines() -> Iterator[str]:
+        for kind in "AB":
+            train, test = np.split(_liked(ratings, kind)[np.random.default_rng(0).permutation(len(ratings))], 2)
+            arms, paid = logged(train, 20, np.random.default_rng(1))
+            log = lmab.Episodes.from_arrays(arms, paid, n_arms=ratings.shape[1])
+            fit = lmab.estimate(log, method=lmab.Traits(threads=1), rng=0)
+            plan = lmab.plan(fit, horizon=20, repeats=False, method=lmab.Certified(), time_limit=25)
+            people = test[:2000]
+            more = _replayed(plan.policy, people, 20) - told(fit.bandit, people, 20).sum(axis=1)
+            yield f"| {kind} | {more.mean():+.3f} ± {more.std() / np.sqrt(len(more)):.3f} |"
+
+    return printed("| reward | certified, less greedy |", lines)
+
+
+def _liked(ratings: np.ndarray, kind: str) -> np.ndarray:
+    bar = 0.0 if kind == "A" else np.median(ratings, axis=1, keepdims=True)
+    return (ratings > bar).astype(float)
+
+
+def _replayed(policy: lmab.Policy, answers: np.ndarray, horizon: int) -> np.ndarray:
+    """What each session pays in all under a policy that repeats nothing by itself."""
+    state, total, everyone = policy.start(len(answers)), np.zeros(len(answers)), np.arange(len(answers))
+    for _ in range(horizon):
+        arms = np.asarray(policy.act(state))
+        total += answers[everyone, arms]
+        state = policy.observe(state, arms, answers[everyone, arms])
+    return total
+
+
 def _cell(ratings: np.ndarray, kind: str, n_shown: int, splits: tuple[int, ...]) -> str:
     """Gain over popularity, mean of the splits; its standard error is over people, who are in one half or the other."""
-    bar = 0.0 if kind == "A" else np.median(ratings, axis=1, keepdims=True)
-    liked = (ratings > bar).astype(float)
+    liked = _liked(ratings, kind)
     gains, alive, seconds = [], [], []
     for split in splits:
         order = np.random.default_rng(split).permutation(len(ratings))
@@ -122,7 +161,7 @@ def truth(options: argparse.Namespace) -> str:
     sizes = (1000, 4000, 16_000)
 
     def lines() -> Iterator[str]:
-        shares = np.array([_shares(seed, sizes) for seed in (0, 1)])
+        shares = np.array([_shares(seed, sizes) for seed in SEEDS])
         for place, size in enumerate(sizes):
             yield (
                 f"| {size:,} | {shares[:, place].mean():.0%} | "
@@ -130,7 +169,34 @@ def truth(options: argparse.Namespace) -> str:
                 + " |"
             )
 
-    return printed("| sessions | share of the gain | seed 0 | seed 1 |", lines)
+    head = " | ".join(f"seed {seed}" for seed in SEEDS)
+    return printed(f"| sessions | share of the gain | {head} |", lines)
+
+
+def ahead(options: argparse.Namespace) -> str:
+    """People drawn from a surface of 256 types that the planner knows: nothing is wrong with the model."""
+    rng = np.random.default_rng(0)
+    points = Points.of(3, 256)
+    chances = 1 / (1 + np.exp(-(rng.normal(0, 0.7, 100) + points.places @ rng.normal(0, 0.6, (3, 100)))))
+    bandit = lmab.LatentBandit.bernoulli(points.weights, chances)
+    types = rng.integers(256, size=1000)
+    answers = (rng.random((1000, 100)) < bandit.means[types]).astype(float)
+
+    def lines() -> Iterator[str]:
+        for horizon in HORIZONS:
+            earned = []
+            for method in (lmab.QMDP(), lmab.Lookahead()):
+                policy = lmab.plan(bandit, horizon=horizon, method=method, repeats=False, time_limit=10).policy
+                state, total, everyone = policy.start(1000), np.zeros(1000), np.arange(1000)
+                for _ in range(horizon):
+                    arms = np.asarray(policy.act(state))
+                    total += bandit.means[types, arms]
+                    state = policy.observe(state, arms, answers[everyone, arms])
+                earned.append(total)
+            more = earned[1] - earned[0]
+            yield f"| {horizon} | {earned[0].mean():.3f} | {more.mean():+.3f} ± {more.std() / np.sqrt(1000):.3f} |"
+
+    return printed("| H | greedy | one step ahead, less greedy |", lines)
 
 
 def _shares(seed: int, sizes: tuple[int, ...], n_arms: int = 100, n_steps: int = 10) -> list[float]:
@@ -144,8 +210,6 @@ def _shares(seed: int, sizes: tuple[int, ...], n_arms: int = 100, n_steps: int =
         return (rng.random((n, n_arms)) < chances(rng.normal(size=(n, 3)))).astype(float)
 
     test = draw(4000)
-    from lmab.estimation.points import Points
-
     points = Points.of(3, 2048)
     surface = lmab.LatentBandit.bernoulli(points.weights, chances(points.places))
     marginal = np.argsort(-surface.weights @ surface.means)[:n_steps]

@@ -253,9 +253,10 @@ def main() -> None:
     parser.add_argument("--shown", nargs="+", type=int, default=[5, 10, 20, 50], help="jokes seen per person (L)")
     parser.add_argument("--horizons", nargs="+", type=int, default=[5, 10, 20], help="jokes told per session (H)")
     parser.add_argument("--seed", type=int, default=1, help="of the jokes shown, and of the fits")
+    parser.add_argument("--split", type=int, default=0, help="seed of who is learned from and who is replayed")
     options = parser.parse_args()
     ratings = read(options.path)
-    order = np.random.default_rng(0).permutation(len(ratings))
+    order = np.random.default_rng(options.split).permutation(len(ratings))
     train, test = np.split(ratings[order], [len(ratings) // 2])
     print(f"{len(train)} people to learn from, {len(test)} to replay; gain over popular ± paired standard error")
     print(

@@ -103,3 +103,18 @@ def test_errors():
     bandit = lmab.random_bandit(3, 5, rng=generator(0))
     with pytest.raises(InvalidArgument, match="horizon must be at most the 5 arms without repeats, got 6"):
         lmab.plan(bandit, horizon=6, repeats=False)
+
+
+def test_long_sessions_of_many_types_are_greedy_by_default(rng):
+    """On people held out the search earned no more there than being greedy does, and took all of its time."""
+    many, few = lmab.random_bandit(65, 13, rng=rng), lmab.random_bandit(3, 13, rng=rng)
+
+    def greedy(bandit, horizon, **settings):
+        made = lmab.plan(bandit, horizon=horizon, time_limit=0.5, **settings)
+        return made.message.startswith("greedy")
+
+    assert greedy(many, 11, repeats=False)
+    assert not greedy(many, 11, repeats=False, method=lmab.Certified())
+    assert not greedy(many, 10, repeats=False)
+    assert not greedy(few, 11, repeats=False)
+    assert not greedy(many, 11)

@@ -22,7 +22,10 @@ def plan(
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
     repeats: Annotated[bool, typer.Option(help="May a session play an arm twice?")] = True,
-    gap: Annotated[float, typer.Option(help="Stop when this relative gap to the optimum is proved.", min=0.0)] = 0.01,
+    gap: Annotated[
+        float | None,
+        typer.Option(help="Stop when this relative gap to the optimum is proved [default: 0.01].", min=0.0),
+    ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds at most; the bounds hold after any time.", min=0.1)] = 60.0,
     as_json: Json = False,
 ) -> None:
@@ -31,11 +34,11 @@ def plan(
     Example: lmab plan model.lmab --horizon 5 --no-repeats -o policy.lmab
     """
     check_writable(output)
-    fitted = load_fitted(model)
+    fitted, method = load_fitted(model), None if gap is None else Certified(gap=gap)
     with progress() as bar:
         task = bar.add_task("planning", total=None)
         made = planning.plan(
-            fitted, horizon=horizon, method=Certified(gap=gap), time_limit=time_limit, repeats=repeats,
+            fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats,
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip
     made.save(output)

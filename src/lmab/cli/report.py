@@ -59,6 +59,7 @@ def report(
         certificate=found,
         curve=fitted.curve if isinstance(fitted, Estimate) else None,
         check=fitted.check if isinstance(fitted, Estimate) else None,
+        factors=fitted.factors if isinstance(fitted, Estimate) else None,
         time_limit=time_limit,
         settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
     )

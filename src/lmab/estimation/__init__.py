@@ -5,6 +5,7 @@ from .check import Calibration as Calibration
 from .check import Check as Check
 from .check import Gain as Gain
 from .check import Replay as Replay
+from .coordinates import Coordinates as Coordinates
 from .coordinates import contrasts as contrasts
 from .dask_cluster import connected as connected
 from .em import EM as EM
@@ -31,3 +32,5 @@ from .sweeping import sweep as sweep
 from .tensor_decomposition import TensorDecomposition as TensorDecomposition
 from .traits import GENEROSITY as GENEROSITY
 from .traits import Traits as Traits
+from .traits_information import TraitCoordinates as TraitCoordinates
+from .traits_information import hidden_size as hidden_size

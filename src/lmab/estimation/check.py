@@ -64,7 +64,7 @@ class Replay:
     @property
     def sure(self) -> bool:
         """Above zero by more than two standard errors."""
-        return self.mean > 2 * self.stderr
+        return self.mean - 2 * self.stderr > 0
 
     def __str__(self) -> str:
         found = f"{self.mean:+.4f} ± {self.stderr:.4f} per session"

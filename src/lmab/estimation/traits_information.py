@@ -25,7 +25,7 @@ from .surface import Arms, Surface
 from .traits_rounds import Task
 
 _STEPS = 4096  # whose gradients are held at once
-_SESSIONS = 4000  # of a larger log tell what is missing, in proportion
+_SESSIONS = 2000  # of a larger log tell what is missing, in proportion
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,26 @@ class TraitCoordinates(Coordinates):
         drawn = (Arms(parameters + move.reshape(parameters.shape), *_rest(self.arms)) for move in moves)
         return [self.surface.bandit(arms, self.points).rewards for arms in drawn]
 
+    def shrunk(self, moves: Float[Array, "B P"], shares: Float[Array, "B d"]) -> Float[Array, "B P"]:
+        """The moves after which loadings on each factor have only a share of their size."""
+        n_arms, p = self.arms.parameters.shape
+        moved = self.arms.parameters + moves.reshape(len(moves), n_arms, p)
+        moved[..., p - shares.shape[1] :] *= shares[:, None]
+        return (moved - self.arms.parameters).reshape(len(moves), -1)
+
+    def with_one_more(
+        self, moves: Float[Array, "B P"], loadings: Float[Array, "B A"], places: Float[Array, "K"]
+    ) -> list[Any]:
+        """The rewards after every move, with one more factor, which the points have these places on."""
+        points = Points(np.column_stack([self.points.places, places]), self.points.weights)
+        n_arms, p = self.arms.parameters.shape
+        wider = [
+            np.column_stack([self.arms.parameters + move.reshape(n_arms, p), own])
+            for move, own in zip(moves, loadings, strict=True)
+        ]
+        nothing = np.zeros((n_arms, p + 1, p + 1)), np.zeros(p + 1), np.ones(p + 1)
+        return [self.surface.bandit(Arms(each, *nothing, self.arms.scale), points).rewards for each in wider]
+
     def moved_weights(self, moves: Float[Array, "B P"]) -> Float[Array, "B K"]:
         return np.tile(self.weights, (len(moves), 1))
 
@@ -97,6 +117,23 @@ def traits_information(
     everyone = np.arange(n_arms)
     blocks[everyone, :, everyone, :] += seen + np.linalg.inv(spread)
     return Information(matrix, TraitCoordinates(bandit.weights, surface.played, surface, arms, points))
+
+
+def hidden_size(observations: Observations, scale: float) -> float:
+    """Root mean square of loadings up to which a factor would hide in the noise of the arms' covariances.
+
+    A pair of arms that met in m sessions has a covariance with error noise / sqrt(m). The covariances of A arms that
+    load w on a factor have the eigenvalue A w^2 unit^2 and show it above that of the noise, sqrt(A / m) noise; twice
+    that is seen for sure.
+    """
+    n, played = len(observations.episodes), observations.surface.played
+    rows = np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)
+    _, _, unit = observations.subset(rows).surface.deviations()
+    steps = np.diff(observations.episodes[rows].offsets).astype(np.float64)
+    n_arms, typical = int(played.sum()), float(unit[played].mean())
+    pairs = n * float((steps * (steps - 1)).mean()) / n_arms**2  # sessions that met an average pair of arms
+    noise = scale**2 if observations.values is None else typical
+    return float(np.sqrt(2 * noise / (typical**2 * np.sqrt(max(pairs * n_arms, 1.0)))))
 
 
 def _scale(bandit: LatentBandit) -> float:

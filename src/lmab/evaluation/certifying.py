@@ -139,10 +139,10 @@ def _of_traits(
     """Only models around the estimate: they have hundreds of parameters instead of tens of thousands."""
     replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng), estimate.factors
     assert factors is not None
-    around, floored = replanner.replan(n_draws, rng)
+    sets, floored = replanner.replan(n_draws, rng)
     per_arm = factors.intercepts.shape[1] + factors.n_alive
     n_parameters = per_arm * estimate.bandit.n_arms
-    return _Found([around], replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0))
+    return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0))
 
 
 def _n_parameters(estimate: Estimate) -> int:

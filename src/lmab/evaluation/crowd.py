@@ -15,7 +15,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..model import Categorical, LatentBandit
 from ..policies import Policy
 
-_SESSIONS = 2048  # about
+_SESSIONS = 1024  # about, and at least one of each type
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +39,11 @@ class Crowd:
 
     @classmethod
     def of(cls, n_contexts: int, horizon: int, rng: np.random.Generator) -> Crowd:
-        """About as many sessions of each type as make `_SESSIONS` in all, half of them with the opposite luck."""
-        each = 2 * max(round(_SESSIONS / n_contexts / 2), 1)
-        half = rng.random((n_contexts * each // 2, horizon))
-        types = np.tile(np.arange(n_contexts), each // 2)
-        return cls(np.concatenate([types, types]), np.concatenate([half, 1 - half]))
+        """As many sessions of each type as make about `_SESSIONS` in all, every second with the luck reversed."""
+        each = max(round(_SESSIONS / n_contexts), 1)
+        luck = rng.random((each, n_contexts, horizon))
+        luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
+        return cls(np.tile(np.arange(n_contexts), each), luck.reshape(-1, horizon))
 
     def play(self, policy: Policy, model: LatentBandit, *, repeats: bool) -> Earned:
         """What a session earns under the policy where the model is true."""

@@ -33,11 +33,14 @@ class Laplace:
         """Directions that the log says next to nothing about."""
         return int((self.eigenvalues < self.floor).sum())
 
+    def moves(self, n_draws: int, rng: np.random.Generator) -> Float[Array, "B P"]:
+        """Coordinates of models that the log could have come from."""
+        noise = rng.standard_normal((n_draws, self.n_parameters))
+        return noise / np.sqrt(np.maximum(self.eigenvalues, self.floor)) @ self.eigenvectors.T
+
     def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[Float[Array, "B M"], list[Any]]:
         """Weights and rewards (of the bandit's family) of models that the log could have come from."""
-        noise = rng.standard_normal((n_draws, self.n_parameters))
-        moves = noise / np.sqrt(np.maximum(self.eigenvalues, self.floor)) @ self.eigenvectors.T
-        coordinates = self.information.coordinates
+        moves, coordinates = self.moves(n_draws, rng), self.information.coordinates
         return coordinates.moved_weights(moves), coordinates.moved(moves)
 
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from ..data import Episodes
 from ..errors import InvalidArgument
-from ..estimation import Check, Curve
+from ..estimation import Check, Curve, Factors
 from ..evaluation import Certificate, Evaluation, Verdict, value_of
 from ..model import LatentBandit
 from ..planning import Plan, Tree, plan, policy_of, tree_of
 from ..policies import Policy
 from ..simulation import check_fits
 from .held_out import HeldOut, look
+from .people import People, groups_of, in_groups, look_at
 
 _SEED = 0  # of the sessions that are simulated where no exact value exists
 
@@ -54,6 +55,7 @@ class Contents:
     curve: Curve | None  # held-out likelihood by number of contexts
     settings: tuple[tuple[str, str], ...]
     check: Check | None = None  # of the fit, on held-out sessions
+    people: People | None = None  # where sessions lie on the factors of a traits model; None: types
 
     @property
     def verdict(self) -> Verdict:
@@ -75,6 +77,7 @@ def gather(
     certificate: Certificate | None = None,
     curve: Curve | None = None,
     check: Check | None = None,
+    factors: Factors | None = None,
     time_limit: float = 20.0,
     title: str = "Session policy report",
     settings: dict[str, str] | None = None,
@@ -89,6 +92,7 @@ def gather(
         certificate: from `lmab.certify`, to be quoted.
         curve: the curve of an estimate whose number of contexts was chosen, to be drawn.
         check: the held-out check of the fit; None: that of the certificate, or of the plan's estimate.
+        factors: of a traits model, to be drawn instead of types; None: those of the plan's estimate.
         time_limit: seconds that planning may take where a policy or bounds are missing.
         title: the title of the page.
         settings: more lines for the table at the end, such as where the model came from.
@@ -103,6 +107,10 @@ def gather(
     chosen = made.policy if policy is None else policy_of(policy)
     worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
     check = check or (None if certificate is None else certificate.check) or _check_behind(policy)
+    factors = factors or _factors_behind(policy)
+    tree = tree_of(chosen, bandit, steps)
+    if factors is not None and tree is not None:
+        tree = in_groups(tree, groups_of(factors, bandit))
     lines = {
         **(settings or {}),
         "policy": f"{chosen.kind}, {steps} steps" + ("" if repeats else ", no arm twice"),
@@ -117,13 +125,18 @@ def gather(
         policy=chosen,
         horizon=steps,
         worth=worth,
-        tree=tree_of(chosen, bandit, steps),
+        tree=tree,
         certificate=certificate,
         held_out=None if episodes is None else look(bandit, chosen, episodes, steps),
         curve=curve,
         settings=tuple(lines.items()),
         check=check,
+        people=None if factors is None else look_at(factors, bandit, chosen, steps, episodes),
     )
+
+
+def _factors_behind(policy: Policy | Plan | None) -> Factors | None:
+    return policy.estimate.factors if isinstance(policy, Plan) and policy.estimate is not None else None
 
 
 def _check_behind(policy: Policy | Plan | None) -> Check | None:

@@ -10,7 +10,7 @@ from .._markup import Markup, element
 from .._words import count
 from ..checks import check_writable
 from ..planning import palette
-from . import checks, sections
+from . import checks, sections, traits
 from .contents import Contents
 
 #: Nothing outside the file may be fetched, and no script runs.
@@ -31,10 +31,10 @@ def render(contents: Contents) -> str:
         element("style", Markup(style)),
     )
     beside = element("div", sections.worth(contents), checks.certificate(contents), class_="pair")
+    model = (sections.types, sections.heat_map) if contents.people is None else (traits.factors, traits.people)
     parts = (
         sections.tree,
-        sections.types,
-        sections.heat_map,
+        *model,
         checks.held_out,
         checks.number_of_types,
         sections.settings,
@@ -56,9 +56,8 @@ def write(contents: Contents, path: str | os.PathLike[str]) -> None:
 
 
 def _opening(contents: Contents) -> Markup:
-    bandit = contents.bandit
-    text = (
-        f"{count(bandit.n_contexts, 'hidden type')} of sessions, {count(bandit.n_arms, 'arm')} to choose from, "
-        f"{count(contents.horizon, 'step')} per session."
-    )
+    bandit, people = contents.bandit, contents.people
+    types = f"{count(bandit.n_contexts, 'hidden type')} of sessions"
+    what = types if people is None else count(people.factors.n_alive, "hidden factor")
+    text = f"{what}, {count(bandit.n_arms, 'arm')} to choose from, {count(contents.horizon, 'step')} per session."
     return element("header", element("h1", contents.title), element("p", text, class_="soft"))

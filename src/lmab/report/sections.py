@@ -190,6 +190,8 @@ def tree(contents: Contents) -> Markup:
         "From left to right: the arm that is played, what it pays (and how often), and the next arm. The bar in "
         "each box is the belief: the share of each type among the sessions that get there."
     )
+    if contents.people is not None:
+        note += " Types are here the fifths of all sessions along factor 1, from its low end."
     cut = [name for name in names(contents.tree) if shortened(name)[1]]
     full = f"In full: {'; '.join(cut)}." if cut else ""
     return element(
@@ -197,7 +199,7 @@ def tree(contents: Contents) -> Markup:
         element("h2", "First steps of the policy"),
         element("p", note, class_="soft"),
         element("p", "The picture may be wider than this screen: push it aside to see later steps.", class_="scrolls"),
-        _legend(contents.bandit.n_contexts),
+        _legend(len(contents.tree.belief)),
         element("div", tree_svg(contents.tree, standalone=False), class_="wide", tabindex=0),
         element("p", full, class_="soft") if cut else Markup(""),
     )
