@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
 
-.PHONY: demo test check suite coverage slow mutants floors dist bench figures map docs manual browser reproduction clean
+.PHONY: demo test check suite coverage slow gpu mutants floors dist bench figures map docs manual browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -27,6 +27,9 @@ coverage: $(VENV)/.installed-dev   ## the tests again, and which branches they r
 slow: $(VENV)/.installed-dev       ## statistical studies, and all other tests with other seeds: an hour or two
 	$(BIN)/python -m pytest -m slow
 	for seed in $(SEEDS); do LMAB_SEED=$$seed $(BIN)/python -m pytest -m "not slow" $(TWO) || exit 1; done
+
+gpu: $(VENV)/.installed-dev $(VENV)/.installed-gpu  ## the kernels on an NVIDIA GPU, which the other tests only simulate
+	$(BIN)/python -m pytest -m gpu tests/test_kernel_cuda.py
 
 mutants: $(VENV)/.installed-dev    ## small faults, one at a time, in a copy of the package: the tests must notice; minutes
 	$(BIN)/python -m mutants

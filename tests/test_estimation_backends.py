@@ -81,7 +81,7 @@ def test_what_is_sent_away(packed, log, monkeypatch):
 
 def test_what_is_no_backend(packed):
     with pytest.raises(
-        InvalidArgument, match=r"backend must be None, a concurrent\.futures\.Executor or a Dask client"
+        InvalidArgument, match=r"backend must be None, a concurrent\.futures\.Executor, a Dask client or 'gpu'"
     ):
         lmab.estimate(packed, n_contexts=2, rng=1, backend="tcp://localhost:1")
     passes = Threads(1)

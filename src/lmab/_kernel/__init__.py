@@ -22,6 +22,15 @@ from .reference.planning_search import Nodes as Nodes
 from .reference.planning_search import Price as Price
 from .reference.planning_search import Upper as Upper
 from .reference.planning_search import add_node as add_node
+from .reference.shelves import FIRST_SESSION as FIRST_SESSION
+from .reference.shelves import FIRST_STEP as FIRST_STEP
+from .reference.shelves import FIRST_TILE as FIRST_TILE
+from .reference.shelves import FIRST_WORD as FIRST_WORD
+from .reference.shelves import LENGTH as LENGTH
+from .reference.shelves import SIZE as SIZE
+from .reference.shelves import TILE as TILE
+from .reference.shelves import Shelves as Shelves
+from .reference.shelves import per_word as per_word
 
 _on_compilation: list[Callable[[], None]] = []
 
@@ -42,3 +51,8 @@ def kernel(name: str) -> ModuleType:
     """The kernel module `name` ("em", "moments", "planning_search", ...) of the chosen implementation."""
     implementation = os.environ.get("LMAB_KERNEL", "compiled")
     return importlib.import_module(f"{__name__}.{implementation}.{name}")
+
+
+def on_gpu() -> ModuleType:
+    """The launches of the GPU's kernels; numba-cuda is imported with the first call."""
+    return importlib.import_module(f"{__name__}.cuda.launch")

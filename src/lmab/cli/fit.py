@@ -30,6 +30,13 @@ from .words import at_the_door
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 
 
+class Device(StrEnum):
+    """Where passes over the log run."""
+
+    cpu = "cpu"
+    gpu = "gpu"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """How many more sessions are needed for a stated regret."""
@@ -58,6 +65,7 @@ def fit(
         bool, typer.Option("--traits", help="Sessions differ by degrees: factors instead of types.")
     ] = False,
     factors: Annotated[int, typer.Option(help="Factors that --traits offers to the log.", min=1)] = 8,
+    device: Annotated[Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].")] = Device.cpu,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
     regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
@@ -72,13 +80,14 @@ def fit(
     Example: lmab fit logs.parquet --episode session --action item --reward click
     """
     check_writable(output)
+    backend = _backend(device, cluster)
     method = _method(traits, contexts, prior, restarts, factors)
     number, rng = None if method.own_number else n_contexts(contexts), np.random.default_rng(seed)
     episodes = columns.open(log)
     _require_types(episodes, number, rewards, columns)
     _require_packed(episodes, cluster)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, method, rng, cluster, output)
+        estimate = _estimate(episodes, number, rewards, method, rng, backend, cluster, output)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -136,6 +145,16 @@ def _require_types(
         )
 
 
+def _backend(device: Device, cluster: str | None) -> str | None:
+    """The device as `estimate` names it, refused before the log is read, which may take minutes."""
+    if device is Device.cpu:
+        return None
+    if cluster is not None:
+        raise InvalidArgument(f"--device must be cpu with --cluster, got {device.value}")
+    estimation.require_backend(device.value)
+    return device.value
+
+
 def _require_packed(episodes: Episodes | Packed, cluster: str | None) -> None:
     if cluster is not None and not isinstance(episodes, Packed):
         raise InvalidArgument("--cluster must be given with a packed log, whose files the workers can see: `lmab pack`")
@@ -143,12 +162,12 @@ def _require_packed(episodes: Episodes | Packed, cluster: str | None) -> None:
 
 def _estimate(
     episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
-    rng: np.random.Generator, cluster: str | None, output: Path,
+    rng: np.random.Generator, backend: str | None, cluster: str | None, output: Path,
 ) -> Estimate:  # fmt: skip
     """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
     try:
-        with nullcontext() if cluster is None else connected(cluster) as client:
-            return _fitted(episodes, number, rewards, method, rng, client)
+        with nullcontext(backend) if cluster is None else connected(cluster) as place:
+            return _fitted(episodes, number, rewards, method, rng, place)
     except ClusterLost as lost:
         if lost.estimate is None:
             raise
@@ -158,7 +177,7 @@ def _estimate(
 
 def _fitted(
     episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
-    rng: np.random.Generator, client: Any,
+    rng: np.random.Generator, backend: Any,
 ) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
         task = bar.add_task("fitting", total=None)
@@ -169,7 +188,7 @@ def _fitted(
             return asked_to_stop()
 
         return estimation.estimate(
-            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show, backend=client
+            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend
         )  # fmt: skip
 
 

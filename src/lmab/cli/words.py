@@ -21,6 +21,8 @@ _SENTENCES = (
         r"stopped after \1 iterations, before convergence: try fewer factors or more sessions",
     ),
     (re.compile(r"\bafter (\d+) (?:maps|rounds)\b"), r"after \1 iterations"),
+    (re.compile(r"^backend must be None where\b"), "--device must be cpu where"),
+    (re.compile(r"^backend must be None for the method Traits\b.*"), "--device must be cpu with --traits"),
 )
 _WORDS = (("episode", "session"), ("context", "type"))
 _QUOTED = re.compile(r"('[^']*'|\"[^\"]*\"|`[^`]*`)")

@@ -1,5 +1,6 @@
 """Estimation: fit a latent bandit to a log."""
 
+from .backends import require_backend as require_backend
 from .check import Calibration as Calibration
 from .check import Check as Check
 from .check import Gain as Gain

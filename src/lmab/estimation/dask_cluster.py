@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ClusterLost, InvalidArgument, InvalidFile, first_line
 from . import backends
-from .passes import Arrays, Threads, ranges_of
+from .passes import Arrays, Passes, Threads, ranges_of
 
 _PIECES = 4  # per thread of a worker
 _LARGE = 1 << 17  # bytes of arguments that are sent to the scheduler once, and not with every piece
@@ -22,7 +22,7 @@ _LOOK = 2.0  # seconds after which a wait looks around
 _CONNECT = 20.0  # seconds until a scheduler must answer
 
 
-class Cluster:
+class Cluster(Passes):
     """The workers of a Dask cluster.
 
     A pass is a few tasks that are pure functions of their arguments, so that those of a worker that died are done by
@@ -31,7 +31,6 @@ class Cluster:
 
     def __init__(self, client: Any, here: Threads) -> None:
         self._client, self._here = client, here
-        self.failure: ClusterLost | None = None
         with contextlib.suppress(Exception):  # another scheduler may not allow it
             client.run_on_scheduler(_forgive)
 

@@ -12,6 +12,7 @@ from ..checks import Rng, check_count, check_rng
 from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..status import Status
+from .backends import require_backend
 from .em import EM
 from .encoding import bins_of, observe
 from .gaussian import misfit
@@ -49,8 +50,9 @@ def estimate(
         scale: the standard deviation of a Gaussian model; None: estimated.
         rng: where the starts come from.
         progress: told about the progress; answers True to stop with the best so far.
-        backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client.
-            The result is the same to the bit. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
+        backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
+            with the same result to the bit; or "gpu": those of `EM` over any large log run on an NVIDIA GPU, and where
+            there is none, an error says so. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
             best model so far.
 
     Examples:
@@ -64,8 +66,9 @@ def estimate(
     """
     rng = check_rng(rng, "the starts are random")
     require_log("episodes", episodes)
-    _check_method(method)
-    if method.own_number and n_contexts is not None:
+    _check_method(method, backend)
+    own_number = getattr(method, "own_number", False)  # methods of others may not know of it
+    if own_number and n_contexts is not None:
         raise InvalidArgument(f"n_contexts must be None with {type(method).__name__}, got {n_contexts!r}: {_OWN}")
     observations = observe(episodes, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
@@ -75,7 +78,7 @@ def estimate(
         curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
-        number = 0 if method.own_number else _number(n_contexts, len(episodes))
+        number = 0 if own_number else _number(n_contexts, len(episodes))
         _warn(_doubts(episodes) if number != 1 else [])
     where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend
     result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
@@ -90,10 +93,13 @@ def estimate(
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
 
 
-def _check_method(method: Any) -> None:
+def _check_method(method: Any, backend: Any) -> None:
     if isinstance(method, type) or not hasattr(method, "fit"):
         shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
+    require_backend(backend)
+    if isinstance(backend, str) and backend not in getattr(method, "devices", ()):
+        raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
 
 
 def _number(n_contexts: int | str | None, n_episodes: int) -> int:

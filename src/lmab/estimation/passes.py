@@ -7,7 +7,8 @@ of their numbers, so that the outcome has the same bits wherever the parts ran.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._shapes import Array, Integer
+from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_count
 from ..data import Episodes, Packed
 from ..errors import ClusterLost
@@ -25,13 +26,34 @@ _WORTH = 50_000  # steps of a pass below which waking other threads does not pay
 _PIECES = 4  # per thread, since parts may differ in length
 _PART = 1 << 15  # steps that make a part worth its own statistics
 _MAX_PARTS = 64
+PARTITION = 1 << 28  # steps that a device is given at once
 
 
-class Passes(Protocol):
+class CodedLog(Protocol):
+    """A log as the expectation step reads it: a code for every step, and a reward where the code is only the arm."""
+
+    @property
+    def n_steps(self) -> int:
+        """Steps that a pass walks through."""
+
+    @property
+    def n_sums(self) -> int:
+        """Rows of the statistics."""
+
+    @property
+    def largest(self) -> float | None:
+        """The largest absolute reward; None where the codes say all."""
+
+    def partitions(self) -> Iterable[Arrays]:
+        """Parts of whole sessions: (codes, lengths, counts, rewards), counts empty where no sessions are merged."""
+
+
+class Passes(ABC):
     """What runs a function on all parts of a log."""
 
-    failure: ClusterLost | None  # why passes run here now, where they were to run elsewhere
+    failure: ClusterLost | None = None  # why passes run here now, where they were to run elsewhere
 
+    @abstractmethod
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
         """The arrays that `function(*arguments, first, last)` gives for parts first to last - 1, for all parts.
 
@@ -41,8 +63,24 @@ class Passes(Protocol):
         `work`, in steps of all parts together, tells whether sharing it out pays.
         """
 
+    def expectation(
+        self, log: CodedLog, models: Float[Array, "R K P"]
+    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]] | None:
+        """The expectation step on another device; None: `ordered` is to run it."""
+        return None
 
-class Threads:
+    @property
+    def exact(self) -> Passes:
+        """The same in double precision, where it is less: for the end of a climb."""
+        return self
+
+    @property
+    def processor(self) -> Passes:
+        """The same without another device."""
+        return self
+
+
+class Threads(Passes):
     """A number of threads, idle between passes: `with Threads(2) as passes: passes.ordered(...)`.
 
     Threads gain where the function releases the interpreter's lock, as the kernels do.
@@ -51,7 +89,6 @@ class Threads:
     def __init__(self, threads: int | None = None) -> None:
         self.threads = _available() if threads is None else check_count("threads", threads)
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
-        self.failure: ClusterLost | None = None
 
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
         if self._pool is None or n_parts == 1 or work < _WORTH:
@@ -113,6 +150,15 @@ def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(offsets, np.arange(int(offsets[0]) + n_steps, int(offsets[-1]), n_steps))
     edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist()
     return list(pairwise(edges))
+
+
+def partitions(
+    codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], counts: Float[Array, "C"], rewards: Float[Array, "s"]
+) -> Iterable[Arrays]:
+    """A log in memory in parts of whole sessions, as `CodedLog` gives them."""
+    for low, high in spans(offsets, PARTITION):
+        steps = slice(int(offsets[low]), int(offsets[high]))
+        yield codes[steps], np.diff(offsets[low : high + 1]), counts[low:high], rewards[steps]
 
 
 def _available() -> int:

@@ -65,6 +65,11 @@ class Estimator(ABC):
         return False
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """Where its passes can run besides the CPU."""
+        return ()
+
+    @property
     def own_number(self) -> bool:
         """Whether the method itself knows how many contexts there are, so that none may be asked for."""
         return False

@@ -27,6 +27,9 @@ class CategoricalMap(EMMap):
     def expectation(
         self, models: Float[Array, "R K P"], passes: Passes
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
+        elsewhere = passes.expectation(self.log, models)
+        if elsewhere is not None:
+            return elsewhere
         steps = self.log.steps
         parts = steps.parts(models[0].nbytes)
         n_models, n_parts = len(models), len(parts)

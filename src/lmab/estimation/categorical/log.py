@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from ...data import Episodes, Packed
 from ...model import index_among
 from ..arrays import frozen, tally
 from ..merging import merge
+from ..passes import Arrays
 from .filed_merging import merged
 from .steps import FiledSteps, HeldSteps, Steps
 
@@ -56,7 +58,11 @@ class CategoricalLog:
     def level(self, every: int) -> CategoricalLog | None:
         """One of `every` parts of the log; None where the log is too small."""
         steps = self.steps.level(every)
-        return None if steps is None else replace(self, steps=steps)
+        if steps is None:
+            return None
+        part = replace(self, steps=steps)
+        part.__dict__["cells"] = self.cells  # which are those of the whole log, counted once
+        return part
 
     @cached_property
     def held(self) -> HeldSteps:
@@ -84,6 +90,22 @@ class CategoricalLog:
     @property
     def n_codes(self) -> int:
         return self.n_arms * len(self.values)
+
+    @property
+    def n_steps(self) -> int:
+        return self.steps.n_steps // self.steps.every
+
+    @property
+    def n_sums(self) -> int:
+        return 1 + self.n_codes
+
+    @property
+    def largest(self) -> None:
+        return None
+
+    def partitions(self) -> Iterable[Arrays]:
+        """(codes, lengths, counts, no rewards) of parts of the log."""
+        return self.steps.stretches()
 
     @property
     def n_distinct(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from ..._shapes import Array, Float, Integer, Shaped
 from ...data import Packed, Partitions
 from ..arrays import frozen
-from ..passes import count_parts, edges_at
+from ..passes import PARTITION, Arrays, count_parts, edges_at
 
 _NONE: Float[Array, "C"] = np.empty(0)
 
@@ -80,6 +82,14 @@ class Steps(ABC):
         n_parts = count_parts(self.n_steps, self.n_bytes, result_bytes if self.every == 1 else 0)
         edges = edges_at(self.cuts(np.arange(1, n_parts) * (self.n_steps / n_parts)), self.n_all)
         return np.stack([edges[:-1], edges[1:]], axis=1)[self.every // 2 :: self.every]
+
+    def stretches(self) -> Iterator[Arrays]:
+        """(codes, lengths, counts, no rewards) of parts as long as a device wants them."""
+        n_parts = -(-self.n_steps // PARTITION)
+        edges = edges_at(self.cuts(np.arange(1, n_parts) * (self.n_steps / n_parts)), self.n_all)
+        for low, high in pairwise(edges.tolist()) if self.every == 1 else self.parts(0).tolist():
+            window = self.window(low, high).own
+            yield window.codes, np.diff(window.offsets), window.counts, _NONE
 
     def level(self, every: int) -> Steps | None:
         """One of `every` parts; None where that is not a small part of the log."""

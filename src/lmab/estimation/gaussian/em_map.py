@@ -26,7 +26,11 @@ class GaussianMap(EMMap):
     def expectation(
         self, models: Float[Array, "R K P"], passes: Passes
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        log, rows = self.log, 1 + 2 * self.log.n_arms
+        log, rows = self.log, self.log.n_sums
+        elsewhere = passes.expectation(log, models)
+        if elsewhere is not None:
+            scales = models[:, -1, 0] * np.sqrt(2 * np.pi)
+            return elsewhere[0], elsewhere[1] - log.n_steps * np.log(scales)
         edges = part_edges(log.offsets, log.residuals.nbytes, rows * models.shape[2] * 8)
         n_models, n_parts = len(models), len(edges) - 1
         arguments = (log.arms, log.residuals, log.offsets, edges, np.ascontiguousarray(models))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from ..._shapes import Array, Bool, Float, Integer, Shaped
 from ...data import Episodes
 from ..arrays import frozen
-from ..passes import part_edges
+from ..passes import Arrays, part_edges, partitions
 
 _LEAST_SCALE = 1e-6  # of the rewards' own deviation: below it the likelihood has no maximum
 
@@ -64,6 +65,18 @@ class GaussianLog:
     @property
     def n_arms(self) -> int:
         return self.episodes.n_arms
+
+    @property
+    def n_sums(self) -> int:
+        return 1 + 2 * self.n_arms
+
+    @cached_property
+    def largest(self) -> float:
+        return float(np.abs(self.residuals).max()) or 1.0
+
+    def partitions(self) -> Iterable[Arrays]:
+        """(arms, lengths, no counts, residuals) of parts of the log."""
+        return partitions(self.arms, self.offsets, np.empty(0), self.residuals)
 
     @property
     def n_distinct(self) -> int:

@@ -1,0 +1,27 @@
+"""The kernels for a GPU, compiled by numba-cuda.
+
+Where the environment variable `NUMBA_ENABLE_CUDASIM` is 1, its simulator runs the same functions. numba-cuda is
+imported with the first module of this package, never with lmab.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numba import config
+
+setattr(config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0)  # noqa: B010  (a log, or its last part, may be small)
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+if SIMULATED or hasattr(np, "row_stack"):
+    from numba import cuda as cuda
+else:  # numba-cuda 0.30 asks for this name, which NumPy 2.5 has dropped, while its compiler is loaded
+    np.vstack = np.vstack
+    try:
+        from numba import cuda as cuda
+        from numba.cuda.descriptor import cuda_target
+
+        cuda_target.typing_context.refresh()
+    finally:
+        del np.vstack

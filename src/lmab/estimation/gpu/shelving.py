@@ -1,0 +1,60 @@
+"""shelve: sessions sorted by length, as a GPU reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._kernel import (
+    FIRST_SESSION,
+    FIRST_STEP,
+    FIRST_TILE,
+    FIRST_WORD,
+    LENGTH,
+    SIZE,
+    TILE,
+    Shelves,
+    kernel,
+    per_word,
+)
+from ..._shapes import Array, Float, Integer, Shaped
+
+_NONE = np.empty(0)
+
+
+def shelve(
+    codes: Shaped[Array, "S"],
+    lengths: Shaped[Array, "N"],
+    counts: Shaped[Array, "n"] = _NONE,
+    rewards: Float[Array, "s"] = _NONE,
+) -> Shelves:
+    """A part of a log, its sessions sorted by length.
+
+    Args:
+        codes: of all steps, session after session; unsigned.
+        lengths: of the sessions.
+        counts: sessions that each one stands for; empty: one.
+        rewards: of all steps, where the codes are arms alone.
+    """
+    bits = 8 * codes.dtype.itemsize
+    per = per_word(bits)
+    shelves, n_words, n_tiles = _shelves(lengths, per)
+    words = np.empty(n_words, np.uint32 if bits == 8 else np.uint64)
+    side, order = np.empty(len(rewards)), np.empty(len(lengths), np.int64)
+    kernel("shelves").fill(codes, rewards, lengths, shelves, bits, per, words, side, order)
+    many = counts[order].astype(np.int64) if len(counts) else np.empty(0, np.int64)
+    tiles = np.repeat(np.arange(len(shelves), dtype=np.int32), n_tiles)
+    return Shelves(bits, len(counts) > 0, words, side, many, shelves, tiles)
+
+
+def _shelves(lengths: Shaped[Array, "N"], per: int) -> tuple[Integer[Array, "C 6"], int, Integer[Array, "C"]]:
+    """A row for each length, the number of words, and the tiles of each length."""
+    sizes = np.bincount(lengths)
+    present = np.flatnonzero(sizes)
+    sizes = sizes[present]
+    shelves = np.zeros((len(present), 6), np.int64)
+    shelves[:, LENGTH], shelves[:, SIZE] = present, sizes
+    n_words, n_tiles = -(-present // per) * sizes, -(-sizes // TILE)
+    sums = {FIRST_WORD: n_words, FIRST_STEP: present * sizes, FIRST_SESSION: sizes, FIRST_TILE: n_tiles}
+    for column, amounts in sums.items():
+        shelves[1:, column] = np.cumsum(amounts)[:-1]
+    return shelves, int(n_words.sum()), n_tiles

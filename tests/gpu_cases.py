@@ -1,0 +1,152 @@
+"""Passes on a GPU, or on its simulator, beside the CPU's: `python gpu_cases.py N SEED` prints what differs, as JSON.
+
+Each case gives the largest error of the statistics (as a part of the largest), that of the log-likelihood (relative),
+and whether other grids give the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+
+import lmab
+from lmab._kernel.cuda import SIMULATED, launch
+from lmab._kernel.reference import em as reference
+from lmab.estimation.gpu import chunks, passes
+
+KINDS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
+CASES = {
+    "eight lanes": {"n_contexts": 3, "bits": 8, "other_grid": True},
+    "sixteen lanes": {"n_contexts": 12, "bits": 8},
+    "thirty-two lanes": {"n_contexts": 20, "bits": 16},
+    "more contexts than lanes": {"n_contexts": 40, "bits": 8, "other_grid": True},
+    "wide codes": {"n_contexts": 4, "bits": 32, "n_arms": 5},
+    "merged": {"n_contexts": 4, "bits": 8, "merged": True},
+    "merged, contexts in pieces": {"n_contexts": 40, "bits": 8, "merged": True, "n_arms": 2},
+    "long": {"n_contexts": 4, "bits": 8, "longest": 80},
+    "long, contexts in pieces": {"n_contexts": 40, "bits": 8, "longest": 40},
+    "tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-12},
+    "tiny, contexts in pieces": {"n_contexts": 40, "bits": 8, "tiny": 1e-12},
+    "too small for single precision": {"n_contexts": 2, "bits": 8, "tiny": 1e-60},
+    "zeros": {"n_contexts": 3, "bits": 8, "zeros": True},
+    "impossible": {"n_contexts": 2, "bits": 8, "impossible": True},
+    "more codes than shared memory holds": {"n_contexts": 3, "bits": 16, "n_arms": 500, "n_values": 2},
+    "many codes, contexts in pieces": {"n_contexts": 20, "bits": 16, "n_arms": 150, "n_values": 2},
+    "streamed": {"n_contexts": 3, "bits": 8, "memory": 0},
+    "double precision": {"n_contexts": 3, "bits": 8, "exact": True},
+    "double precision, contexts in pieces": {"n_contexts": 40, "bits": 8, "exact": True},
+}
+GAUSSIAN = {
+    "normal": {"n_contexts": 3},
+    "normal, contexts in pieces": {"n_contexts": 40},
+    "normal, more arms than shared memory holds": {"n_contexts": 3, "n_arms": 800},
+}
+
+
+class Parts:
+    """A log as the device is given it."""
+
+    def __init__(self, *parts):
+        self._parts = parts
+
+    def partitions(self):
+        return self._parts
+
+
+def models(rng, n_contexts, n_arms, n_values, *, zeros=False, impossible=False, tiny=None):
+    width = -(-n_contexts // 8) * 8
+    found = np.zeros((2, 1 + n_arms * n_values, width))
+    found[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=2)
+    tables = rng.dirichlet(np.ones(n_values), size=(2, n_arms, n_contexts))
+    if zeros:
+        tables[:, 0, 0] = np.eye(n_values)[0]
+    if tiny is not None:
+        tables *= tiny
+    if impossible:
+        tables[:, 0, :, 0] = 0.0
+    found[:, 1:, :n_contexts] = np.moveaxis(tables, 3, 2).reshape(2, -1, n_contexts)
+    return found
+
+
+def sessions(rng, n, longest, n_codes, kind):
+    lengths = rng.integers(1, longest + 1, size=n)
+    return rng.integers(n_codes, size=lengths.sum()).astype(kind), lengths
+
+
+def categorical(n, rng, *, n_contexts, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None, exact=False,
+                other_grid=False, **kind):  # fmt: skip
+    codes, lengths = sessions(rng, n, longest, n_arms * n_values, KINDS[bits])
+    codes[0] = 0  # of which "impossible" knows nothing
+    counts = rng.integers(1, 5000, size=n).astype(float) if merged else np.empty(0)
+    tables = models(rng, n_contexts, n_arms, n_values, **kind)
+    half = n // 2
+    cut = int(lengths[:half].sum())
+    none = np.empty(0)
+    log = Parts((codes[:cut], lengths[:half], counts[:half], none), (codes[cut:], lengths[half:], counts[half:], none))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    statistics, logs = np.empty_like(tables), np.empty(2)
+    with np.errstate(under="ignore"):
+        reference.categorical(codes, offsets, counts, np.array([0, n]), tables, statistics, logs, 0, 2)
+    held = chunks.Chunks(log, memory)
+    return compare(held, tables, statistics, logs, other_grid, exact=exact)
+
+
+def gaussian(n, rng, *, n_contexts, n_arms=3):
+    arms, lengths = sessions(rng, n, 5, n_arms, np.uint16)
+    rewards = rng.normal(size=len(arms))
+    tables = models(rng, n_contexts, n_arms + 1, 1)
+    tables[:, 1:-1, :n_contexts] = rng.normal(size=(2, n_arms, n_contexts))
+    tables[:, -1] = [[0.7], [1.3]]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    statistics, logs = np.empty((2, 1 + 2 * n_arms, tables.shape[2])), np.empty(2)
+    reference.gaussian(arms, rewards, offsets, np.array([0, n]), tables, statistics, logs, 0, 2)
+    logs += len(arms) * np.log(tables[:, -1, 0] * np.sqrt(2 * np.pi))
+    held = chunks.Chunks(Parts((arms, lengths, np.empty(0), rewards)))
+    return compare(held, tables, statistics, logs, gaussian=True, top=float(np.abs(rewards).max()))
+
+
+def compare(held, tables, statistics, logs, other_grid=False, **options):
+    grids = (1,) if SIMULATED and not other_grid else (1, 2)
+    found = [launch.expectation(held, tables, n_sums=statistics.shape[1], blocks=b, **options) for b in grids]
+    same = all(np.array_equal(*pair) for pair in zip(found[0], found[-1], strict=True))
+    with np.errstate(invalid="ignore"):
+        lost = np.where(logs == found[0][1], 0.0, found[0][1] / logs - 1)
+    return {
+        "statistics": float(np.abs(found[0][0] - statistics).max() / max(statistics.max(), 1.0)),
+        "log": float(np.abs(lost).max()),
+        "same": same,
+        "finite": bool(np.isfinite(found[0][1]).all()),
+    }
+
+
+def fit(n, n_contexts):
+    """A whole fit on the device beside the CPU's: what differs in log-likelihood a session, and in the models."""
+    rng = np.random.default_rng(0)
+    bandit = lmab.random_bandit(2, 4, rng=rng)
+    episodes = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=n, horizon=5, rng=rng)
+    passes._WORTH = 0
+    fits = [
+        lmab.estimate(episodes, n_contexts=n_contexts, method=lmab.EM(restarts=2), backend=backend, rng=1)
+        for backend in (None, "gpu")
+    ]
+    gap = abs(fits[0].log_likelihood - fits[1].log_likelihood) / n
+    falls = max(0.0, float(-np.diff(fits[1].trace).min(initial=0.0)))
+    return {"log": gap, "models": float(fits[0].bandit.distance(fits[1].bandit)), "falls": falls,
+            "converged": fits[1].converged}  # fmt: skip
+
+
+def main(n, seed):
+    if SIMULATED:
+        sys.setswitchinterval(1e-4)  # threads of Python play the lanes, and one that waits for them all spins
+    shown = {}
+    for number, (name, case) in enumerate((CASES | GAUSSIAN).items()):
+        rng = np.random.default_rng([seed, number])
+        shown[name] = (gaussian if name in GAUSSIAN else categorical)(n, rng, **case)
+    shown["fit"] = fit(12 if SIMULATED else 100_000, 1 if SIMULATED else 2)
+    print(json.dumps(shown))
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

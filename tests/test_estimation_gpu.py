@@ -1,0 +1,151 @@
+"""The backend of a fit: by name, refused where it cannot be used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.errors import InvalidArgument
+from lmab.estimation import observe
+from lmab.estimation.backends import opened
+from lmab.estimation.gpu import passes
+from lmab.estimation.passes import Threads, partitions
+
+
+@pytest.fixture
+def episodes(rng):
+    return lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=50, horizon=3, rng=rng)
+
+
+def test_no_gpu_is_said_and_nothing_else_is_used(episodes, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: "none was found")
+    with pytest.raises(InvalidArgument, match=r"backend must be None .*\(none was found\), got 'gpu'"):
+        lmab.estimate(episodes, n_contexts=2, backend="gpu", rng=0)
+
+
+@pytest.mark.parametrize("error", [ImportError("no module"), AttributeError("no row_stack"), TypeError("no option")])
+def test_what_hinders_an_import_is_said(monkeypatch, error):
+    def broken():
+        raise error
+
+    monkeypatch.setattr(passes, "on_gpu", broken)
+    said = passes.missing() or ""
+    assert str(error) in said
+    assert "numba-cuda" in said
+
+
+def test_a_machine_without_a_driver_says_so():
+    program = "from lmab.estimation.gpu.passes import missing; print(missing())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None" or "GPU" in done.stdout or "numba-cuda" in done.stdout
+
+
+def test_the_command_line_names_its_own_option(episodes, monkeypatch, tmp_path, capsys):
+    from lmab.cli.app import main
+
+    monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: "none was found")
+    monkeypatch.setattr("sys.argv", ["lmab", "fit", str(tmp_path / "missing.csv"), "--device", "gpu"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--device must be cpu where no GPU can be used (none was found)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", ["tpu", 1])
+def test_a_backend_has_a_name(episodes, backend):
+    with pytest.raises(InvalidArgument, match="backend must be"):
+        lmab.estimate(episodes, n_contexts=2, backend=backend, rng=0)
+
+
+def test_a_cluster_has_no_gpu_of_ours(monkeypatch, tmp_path, capsys):
+    from lmab.cli.app import main
+
+    arguments = ["lmab", "fit", str(tmp_path / "missing.csv"), "--device", "gpu", "--cluster", "tcp://127.0.0.1:9"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit):
+        main()
+    assert "--device must be cpu with --cluster, got gpu" in capsys.readouterr().err
+
+
+def test_moments_have_no_backend(episodes, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: None)
+    with pytest.raises(InvalidArgument, match="backend must be None for the method MomentMatching, got 'gpu'"):
+        lmab.estimate(episodes, n_contexts=2, method=lmab.MomentMatching(), backend="gpu", rng=0)
+
+
+def test_without_a_name_passes_run_on_threads():
+    with opened(None, 2) as found:
+        assert isinstance(found, Threads)
+        assert found.threads == 2
+        assert found.exact is found.processor is found
+
+
+@pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
+def test_partitions_hold_the_whole_log(episodes, rewards, monkeypatch):
+    for module in ("categorical.steps", "passes"):
+        monkeypatch.setattr(f"lmab.estimation.{module}.PARTITION", 40)
+    log = observe(episodes, rewards=rewards).log
+    parts = list(log.partitions())
+    assert len(parts) > 1
+    steps = log.codes if rewards == "categorical" else log.arms
+    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), steps)
+    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), np.diff(log.offsets))
+    np.testing.assert_array_equal(
+        np.concatenate([part[2] for part in parts]), log.counts if rewards == "categorical" else []
+    )
+    np.testing.assert_array_equal(
+        np.concatenate([part[3] for part in parts]), [] if rewards == "categorical" else log.residuals
+    )
+    assert log.n_steps == len(steps)
+
+
+@pytest.mark.parametrize("every", [1, 16])
+def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, every, monkeypatch, tmp_path):
+    monkeypatch.setattr("lmab.estimation.categorical.steps.PARTITION", 200)
+    monkeypatch.setattr("lmab.estimation.passes._PART", 20)
+    lengths = rng.integers(1, 9, size=400)
+    n_steps, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+    episodes = lmab.Episodes(rng.integers(40, size=n_steps), rng.integers(2, size=n_steps).astype(float), offsets, 40)
+    packed = lmab.pack(episodes, tmp_path / "packed")
+    logs = [observe(one, values=(0.0, 1.0)).log.level(every) for one in (episodes, packed)]
+    held, filed = (list(log.partitions()) for log in logs)
+    assert len(filed) == len(held) > 1
+    for ours, theirs in zip(filed, held, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+    assert sum(int(part[1].sum()) for part in filed) == pytest.approx(n_steps / every, rel=0.3)
+    assert logs[1].n_steps == n_steps // every
+
+
+class Device:
+    """Passes that answer what they were told, and remember what they were asked."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked: list = []
+
+    def expectation(self, log, models):
+        self.asked = [log, models]
+        return self.answer
+
+
+@pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
+def test_another_device_may_do_the_expectation(episodes, rewards):
+    """The map gives the device its log and models, and takes what it answers."""
+    data = observe(episodes, rewards=rewards)
+    models = data.start_models.random(2, 2, np.random.default_rng(0))
+    device = Device((np.full((2, data.log.n_sums, 8), 3.0), np.zeros(2)))
+    statistics, logs = data.em_map(data.prior(0.0)).expectation(models, device)
+    assert device.asked[0] is data.log
+    assert device.asked[1] is models
+    assert (statistics == 3.0).all()
+    constant = 0.0 if rewards == "categorical" else np.log(models[:, -1, 0] * np.sqrt(2 * np.pi))
+    np.testing.assert_allclose(logs, -data.log.n_steps * constant)
+
+
+def test_empty_counts_and_rewards_stay_empty():
+    part = next(iter(partitions(np.zeros(4, np.uint8), np.array([0, 1, 4]), np.empty(0), np.empty(0))))
+    assert [len(array) for array in part] == [4, 2, 0, 0]
