@@ -35,7 +35,8 @@ def run(name: str, *, keep: bool) -> None:
     found = module.main()
     if found and keep:
         tables = {table: show(found) for table, show in getattr(module, "TABLES", {}).items()}
-        rows.store(name, rows.measured(f"python -m benchmarks {name}", found, tables))
+        where = getattr(module, "machine", rows.machine)()
+        rows.store(name, rows.measured(f"python -m benchmarks {name}", found, tables, where))
 
 
 if __name__ == "__main__":

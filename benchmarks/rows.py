@@ -35,13 +35,13 @@ class Measured:
     tables: dict[str, str] = field(default_factory=dict)  # as printed, by name: Markdown
 
 
-def measured(command: str, rows: Rows, tables: Mapping[str, str] | None = None) -> Measured:
-    """These rows and tables, measured here and now."""
+def measured(command: str, rows: Rows, tables: Mapping[str, str] | None = None, where: str | None = None) -> Measured:
+    """These rows and tables, measured now and, unless another machine is named, here."""
     import lmab
 
     today = datetime.date.today().isoformat()
     short = {name: float(f"{value:.6g}") for name, value in rows.items()}
-    return Measured(command, today, lmab.__version__, machine(), short, dict(tables or {}))
+    return Measured(command, today, lmab.__version__, where or machine(), short, dict(tables or {}))
 
 
 def machine() -> str:
