@@ -14,7 +14,7 @@ import numpy as np
 import lmab
 from lmab._kernel.cuda import SIMULATED, launch
 from lmab._kernel.reference import em as reference
-from lmab.estimation.gpu import chunks, passes
+from lmab.estimation.gpu import chunks, passes, shelving
 
 KINDS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 CASES = {
@@ -34,6 +34,12 @@ CASES = {
     "impossible": {"n_contexts": 2, "bits": 8, "impossible": True},
     "more codes than shared memory holds": {"n_contexts": 3, "bits": 16, "n_arms": 500, "n_values": 2},
     "many codes, contexts in pieces": {"n_contexts": 20, "bits": 16, "n_arms": 150, "n_values": 2},
+    "short": {"n_contexts": 3, "bits": 8, "longest": 19, "short": True, "other_grid": True},
+    "short, sixteen lanes": {"n_contexts": 12, "bits": 16, "short": True},
+    "short, thirty-two lanes": {"n_contexts": 20, "bits": 32, "longest": 4, "short": True},
+    "short, of one length": {"n_contexts": 3, "bits": 8, "length": 7, "short": True},
+    "short, of full words": {"n_contexts": 3, "bits": 8, "length": 8, "short": True},
+    "short and tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-12, "short": True},
     "streamed": {"n_contexts": 3, "bits": 8, "memory": 0},
     "double precision": {"n_contexts": 3, "bits": 8, "exact": True},
     "double precision, contexts in pieces": {"n_contexts": 40, "bits": 8, "exact": True},
@@ -70,14 +76,15 @@ def models(rng, n_contexts, n_arms, n_values, *, zeros=False, impossible=False, 
     return found
 
 
-def sessions(rng, n, longest, n_codes, kind):
-    lengths = rng.integers(1, longest + 1, size=n)
+def sessions(rng, n, longest, n_codes, kind, shortest=1):
+    lengths = rng.integers(shortest, longest + 1, size=n)
     return rng.integers(n_codes, size=lengths.sum()).astype(kind), lengths
 
 
 def categorical(n, rng, *, n_contexts, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None, exact=False,
-                other_grid=False, **kind):  # fmt: skip
-    codes, lengths = sessions(rng, n, longest, n_arms * n_values, KINDS[bits])
+                other_grid=False, short=False, length=None, **kind):  # fmt: skip
+    shelving._WORTH = 0 if short else 1 << 62
+    codes, lengths = sessions(rng, n, length or longest, n_arms * n_values, KINDS[bits], length or 1)
     codes[0] = 0  # of which "impossible" knows nothing
     counts = rng.integers(1, 5000, size=n).astype(float) if merged else np.empty(0)
     tables = models(rng, n_contexts, n_arms, n_values, **kind)
@@ -132,7 +139,7 @@ def fit(n, n_contexts):
         for backend in (None, "gpu")
     ]
     gap = abs(fits[0].log_likelihood - fits[1].log_likelihood) / n
-    falls = max(0.0, float(-np.diff(fits[1].trace).min(initial=0.0)))
+    falls = max(0.0, float(-np.diff(fits[1].trace).min(initial=0.0))) / abs(fits[1].log_likelihood)
     return {"log": gap, "models": float(fits[0].bandit.distance(fits[1].bandit)), "falls": falls,
             "converged": fits[1].converged}  # fmt: skip
 

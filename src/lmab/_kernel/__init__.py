@@ -30,6 +30,7 @@ from .reference.shelves import LENGTH as LENGTH
 from .reference.shelves import SIZE as SIZE
 from .reference.shelves import TILE as TILE
 from .reference.shelves import Shelves as Shelves
+from .reference.shelves import Short as Short
 from .reference.shelves import per_word as per_word
 
 _on_compilation: list[Callable[[], None]] = []

@@ -26,7 +26,7 @@ _WORTH = 50_000  # steps of a pass below which waking other threads does not pay
 _PIECES = 4  # per thread, since parts may differ in length
 _PART = 1 << 15  # steps that make a part worth its own statistics
 _MAX_PARTS = 64
-PARTITION = 1 << 28  # steps that a device is given at once
+PARTITION = 1 << 30  # steps that a device is given at once
 
 
 class CodedLog(Protocol):

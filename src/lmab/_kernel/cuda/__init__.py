@@ -14,14 +14,16 @@ from numba import config
 setattr(config, "CUDA_LOW_OCCUPANCY_WARNINGS", 0)  # noqa: B010  (a log, or its last part, may be small)
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 
-if SIMULATED or hasattr(np, "row_stack"):
+_DROPPED = "row_stack"  # by NumPy 2.5
+
+if SIMULATED or hasattr(np, _DROPPED):
     from numba import cuda as cuda
-else:  # numba-cuda 0.30 asks for this name, which NumPy 2.5 has dropped, while its compiler is loaded
-    np.vstack = np.vstack
+else:  # numba-cuda 0.30 asks for this name while its compiler is loaded
+    setattr(np, _DROPPED, np.vstack)
     try:
         from numba import cuda as cuda
         from numba.cuda.descriptor import cuda_target
 
         cuda_target.typing_context.refresh()
     finally:
-        del np.vstack
+        delattr(np, _DROPPED)

@@ -1,7 +1,7 @@
 """The expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one context.
 
 Probabilities and their products are single precision. A session whose mass becomes too small for that, and one that is
-long, is done with logarithms in double precision. Statistics are sums of integers (a session counts 2**24), and the
+long, is done with logarithms in double precision. Statistics are sums of integers (`share_one`), and the
 logarithms of a tile of sessions are rounded to integers before they are added. So the outcome has the same bits on
 any number of blocks.
 
@@ -20,14 +20,7 @@ from numba import float32, float64, int32, int64, uint32, uint64
 from ..reference.shelves import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
 from . import cuda
 from .lanes import atomic_add, compiled, device, group_max, group_sum, warp_any
-from .steps import SHARE_BITS, logarithm, walks
-
-LOG_BITS = 24  # below the point of a tile's log-likelihood
-_TINY = 1e-30  # single precision is not trusted with sessions whose mass is below
-_RUN = 1e-200  # a product of masses goes to the logarithms below
-_REGISTERS = 64  # of a thread: with fewer, more threads hide each other's waits
-_ONE = float(1 << SHARE_BITS)
-_LOG_ONE = float(1 << LOG_BITS)
+from .steps import LOG_ONE, RUN, TINY, give_sums, load_table, logarithm, registers, share_one, walks
 
 
 @device
@@ -67,21 +60,6 @@ def _none_left(left, flags):
     return left[flags] | left[flags + uint64(1)] | left[flags + uint64(2)] | left[flags + uint64(3)] == 0
 
 
-@device
-def _give_sums(sums, offset, out, first, columns, n_rows, pitch, width):
-    """Add the sums of shared memory to `out`."""
-    for i in range(cuda.threadIdx.x, n_rows * pitch, cuda.blockDim.x):
-        if sums[offset + i] > 0:
-            atomic_add(out, first + uint64(i // pitch) * columns + uint64(i % width), uint64(sums[offset + i]))
-
-
-@device
-def _load_table(table, single, first, columns, n_rows, pitch, width):
-    """Bring a piece of the table to shared memory, repeated for every group where `pitch` is 32."""
-    for i in range(cuda.threadIdx.x, n_rows * pitch, cuda.blockDim.x):
-        table[i] = single[first + uint64(i // pitch) * columns + uint64(i % width)]
-
-
 @cache
 def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
     """Writes the mass of each session of the tiles in each piece of the contexts; of long ones, its logarithm."""
@@ -98,7 +76,17 @@ def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
         table = cuda.shared.array(0, float32)
         column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(place)
         if pitch > 0 and not gaussian:
-            _load_table(table, single, uint64(cuda.blockIdx.z * width), columns, n_rows, pitch, width)
+            load_table(
+                table,
+                single,
+                uint64(cuda.blockIdx.z * width),
+                columns,
+                n_rows,
+                pitch,
+                width,
+                cuda.threadIdx.x,
+                cuda.blockDim.x,
+            )
             cuda.syncthreads()
         warp = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // 32
         for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * cuda.blockDim.x // 32):
@@ -141,9 +129,9 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -
     """
     walk = walks(bits, pitch > 0)
     product, add, add_high = walk.product, walk.add, walk.add_high
-    per_warp, shared_pitch = 32 // width, uint32(pitch)
+    per_warp, shared_pitch, one = 32 // width, uint32(pitch), float32(share_one(width))
 
-    @compiled(fastmath=True, max_registers=_REGISTERS)
+    @compiled(fastmath=True, max_registers=registers(width))
     def kernel(
         words, counts, shelves, tile_shelf, first_tile, last_tile, single, n_rows, masses, longest, out, logs, left
     ):
@@ -156,7 +144,9 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -
         column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(in_sums)
         sums_column = uint32(column + uint32(n_rows * pitch))
         if pitch > 0:
-            _load_table(table, single, in_sums - uint64(lane), columns, n_rows, pitch, width)
+            load_table(
+                table, single, in_sums - uint64(lane), columns, n_rows, pitch, width, cuda.threadIdx.x, cuda.blockDim.x
+            )
             for i in range(cuda.threadIdx.x, n_rows * pitch, cuda.blockDim.x):
                 sums[n_rows * pitch + i] = 0
             cuda.syncthreads()
@@ -188,12 +178,12 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -
                     mass = float32(_sum_pieces(masses, slot, cuda.gridDim.z, lane, width))
                 else:
                     mass = group_sum(share, width)
-                if warp_any(mass < float32(_TINY)):
+                if warp_any(mass < float32(TINY)):
                     if cuda.threadIdx.x % 32 == 0 and cuda.blockIdx.z == 0:
                         word = (uint64(cuda.blockIdx.y) * uint64(len(tile_shelf)) + uint64(tile)) * uint64(4)
                         atomic_add(left, word + uint64(number // 32), uint32(uint32(1) << uint32(number % 32)))
                 elif valid:
-                    amount = uint32(int32(share * (float32(_ONE) / mass) + float32(0.5)))
+                    amount = uint32(int32(share * (one / mass) + float32(0.5)))
                     if merged:
                         total += counts[first_session + session] * math.log(float64(mass))
                         full = uint64(amount) * uint64(counts[first_session + session])
@@ -204,18 +194,29 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -
                     else:
                         weights += uint64(amount)
                         run *= float64(mass)  # one logarithm for many sessions
-                        if run < _RUN:
+                        if run < RUN:
                             total += math.log(run)
                             run = float64(1.0)
                     if amount > 0:
                         add(words, at, size, n_steps, sums, shared_pitch, sums_column, amount, out, columns, in_sums)
-            total_log += int64(math.floor((total + math.log(run)) * _LOG_ONE + 0.5))
+            total_log += int64(math.floor((total + math.log(run)) * LOG_ONE + 0.5))
         atomic_add(out, in_sums, weights)
         if lane == 0 and cuda.blockIdx.z == 0:
             atomic_add(logs, 2 * cuda.blockIdx.y, total_log)
         if pitch > 0:
             cuda.syncthreads()
-            _give_sums(sums, n_rows * pitch, out, in_sums - uint64(lane), columns, n_rows, pitch, width)
+            give_sums(
+                sums,
+                n_rows * pitch,
+                out,
+                in_sums - uint64(lane),
+                columns,
+                n_rows,
+                pitch,
+                width,
+                cuda.threadIdx.x,
+                cuda.blockDim.x,
+            )
 
     return kernel
 
@@ -230,7 +231,7 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
     walk = walks(bits, pitch > 0)
     log_joint = walk.log_density if gaussian else walk.log_product
     add, add_high, add_weighted = walk.add, walk.add_high, walk.add_weighted
-    per_warp, shared_pitch = 32 // width, uint32(pitch)
+    per_warp, shared_pitch, one = 32 // width, uint32(pitch), float64(share_one(width))
 
     @cuda.jit
     def kernel(words, rewards, counts, merged, shelves, tile_shelf, first_tile, last_tile, double, n_rows, n_sums,
@@ -281,7 +282,7 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
                     impossible += 1
                 elif valid:
                     total += count * log_mass
-                    scaled = math.exp(own - log_mass) * _ONE
+                    scaled = math.exp(own - log_mass) * one
                     full = uint64(scaled + 0.5) * uint64(count)
                     low, high = uint32(full & uint64(0xFFFFFFFF)), full >> uint64(32)
                     weights += full
@@ -292,14 +293,16 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
                     if gaussian:
                         add_weighted(words, rewards, at, first, size, n_steps, sums, shared_pitch, column, scaled, top,
                                      uint64(n_rows - 2), out, columns, in_sums)  # fmt: skip
-            total_log += int64(math.floor(total * _LOG_ONE + 0.5))
+            total_log += int64(math.floor(total * LOG_ONE + 0.5))
         atomic_add(out, in_sums, weights)
         if lane == 0 and cuda.blockIdx.z == 0:
             atomic_add(logs, 2 * cuda.blockIdx.y, total_log)
             atomic_add(logs, 2 * cuda.blockIdx.y + 1, impossible)
         if pitch > 0:
             cuda.syncthreads()
-            _give_sums(sums, 0, out, in_sums - uint64(lane), columns, n_sums, pitch, width)
+            give_sums(
+                sums, 0, out, in_sums - uint64(lane), columns, n_sums, pitch, width, cuda.threadIdx.x, cuda.blockDim.x
+            )
 
     return kernel
 

@@ -10,8 +10,9 @@ import numpy as np
 from ..._shapes import Array, Float
 from ..reference.shelves import TILE, Shelves
 from . import SIMULATED, cuda
-from .em import LOG_BITS, careful_kernel, clear_kernel, fast_kernel, masses_kernel
-from .steps import SHARE_BITS
+from .em import careful_kernel, clear_kernel, fast_kernel, masses_kernel
+from .short import short_kernel
+from .steps import LOG_ONE, share_one
 
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
 _RESIDENT = 2048  # threads that a multiprocessor holds
@@ -33,8 +34,8 @@ class Place(NamedTuple):
 
 def upload(host: Shelves, stream: Any = 0) -> Shelves:
     """The same with arrays of the device."""
-    arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[2:])  # a kernel takes no empty ones
-    return Shelves(host.bits, host.merged, *(cuda.to_device(array, stream=stream) for array in arrays))
+    arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[3:])  # a kernel takes no empty ones
+    return Shelves(*host[:3], *(cuda.to_device(array, stream=stream) for array in arrays))
 
 
 def two_streams() -> list[Any]:
@@ -102,12 +103,12 @@ def expectation(
     for chunk, stream in chunks:
         this.launch(chunk, stream)
     cuda.synchronize()
-    sums = on_device[2].copy_to_host().reshape(n_models, n_sums, columns)[:, :, :n_contexts] / 2.0**SHARE_BITS
+    sums = on_device[2].copy_to_host().reshape(n_models, n_sums, columns)[:, :, :n_contexts] / share_one(place.width)
     total, impossible = on_device[3].copy_to_host().reshape(n_models, 2).T
     if gaussian:
         n_arms = n_rows - 2
         sums[:, 1 + n_arms :] = (2 * sums[:, 1 + n_arms :] - sums[:, 1 : 1 + n_arms]) * top
-    likelihood = np.where(impossible > 0, -np.inf, total / 2.0**LOG_BITS)
+    likelihood = np.where(impossible > 0, -np.inf, total / LOG_ONE)
     return sums, likelihood + (0.0 if gaussian else _lost_by_rounding(models, double, sums))
 
 
@@ -176,15 +177,30 @@ class _Pass(NamedTuple):
         sliced = shape[1] > 1
         where = (chunk.shelves, chunk.tile_shelf, *tiles)
         if self.longest > 0:
-            fast = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
-            fast[grid, place.threads, stream, place.shared](
-                chunk.words, chunk.counts, *where, one.single, n_rows, masses, self.longest, one.out, one.logs, left
-            )
+            begin = tiles[0] if sliced else self._add_short(chunk, stream, one, left)
+            if begin < tiles[1]:
+                fast = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
+                fast[grid, place.threads, stream, place.shared](
+                    chunk.words, chunk.counts, *where[:2], begin, tiles[1], one.single, n_rows, masses, self.longest,
+                    one.out, one.logs, left,
+                )  # fmt: skip
         careful = careful_kernel(place.width, chunk.bits, place.pitch, self.gaussian, sliced)
         careful[grid, place.threads, stream, 4 * n_sums * place.pitch](
             chunk.words, chunk.rewards, chunk.counts, chunk.merged, *where, one.double, n_rows, n_sums, masses,
             self.longest, self.top, one.out, one.logs, left,
         )  # fmt: skip
+
+    def _add_short(self, chunk: Shelves, stream: Any, one: _Pass, left: Any) -> int:
+        """Sessions of a few words; the first tile after them."""
+        place, (n_models, n_rows, _, _), done = self.place, self.sizes, 0
+        if place.pitch == 0 or chunk.merged:
+            return done
+        for n_words, last, first, done in chunk.short:
+            kernel = short_kernel(place.width, chunk.bits, place.pitch, n_words, last)
+            kernel[(_blocks(place, done - first), n_models), place.threads, stream, place.shared](
+                chunk.words, chunk.shelves, chunk.tile_shelf, first, done, one.single, n_rows, one.out, one.logs, left
+            )
+        return done
 
 
 def _blocks(place: Place, n_tiles: int) -> int:

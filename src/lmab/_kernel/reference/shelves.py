@@ -17,11 +17,21 @@ LENGTH, SIZE, FIRST_WORD, FIRST_STEP, FIRST_SESSION, FIRST_TILE = range(6)  # co
 TILE = 128  # sessions of one shelf that a warp works through, whatever the grid
 
 
+class Short(NamedTuple):
+    """Neighbouring tiles of sessions with equally many words."""
+
+    n_words: int
+    last: int  # steps in the last word; 0: they differ
+    first_tile: int
+    last_tile: int  # the one after
+
+
 class Shelves(NamedTuple):
     """Sessions sorted by length, as arrays of the host or of the device."""
 
     bits: int  # of a code
     merged: bool  # whether a session may stand for several
+    short: tuple[Short, ...]  # launches for short sessions, from the first tile on; the others follow
     words: Shaped[Array, "W"]
     rewards: Float[Array, "s"]  # empty: the codes say all
     counts: Integer[Array, "n"]  # sessions that each one stands for; empty where none is merged
@@ -30,7 +40,7 @@ class Shelves(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self[2:])
+        return sum(array.nbytes for array in self[3:])
 
 
 def per_word(bits: int) -> int:

@@ -13,12 +13,15 @@ from ..._kernel import (
     SIZE,
     TILE,
     Shelves,
+    Short,
     kernel,
     per_word,
 )
 from ..._shapes import Array, Float, Integer, Shaped
 
 _NONE = np.empty(0)
+_WORTH = 1 << 22  # sessions for which it pays to compile kernels for short ones
+_MOST_WORDS = 4  # of short sessions
 
 
 def shelve(
@@ -43,7 +46,18 @@ def shelve(
     kernel("shelves").fill(codes, rewards, lengths, shelves, bits, per, words, side, order)
     many = counts[order].astype(np.int64) if len(counts) else np.empty(0, np.int64)
     tiles = np.repeat(np.arange(len(shelves), dtype=np.int32), n_tiles)
-    return Shelves(bits, len(counts) > 0, words, side, many, shelves, tiles)
+    short = _short(shelves[:, LENGTH], per, n_tiles) if len(lengths) >= _WORTH and not len(rewards) else ()
+    return Shelves(bits, len(counts) > 0, short, words, side, many, shelves, tiles)
+
+
+def _short(lengths: Integer[Array, "C"], per: int, n_tiles: Integer[Array, "C"]) -> tuple[Short, ...]:
+    """The tiles of sessions of one word, of two, and so on, for a kernel of their own."""
+    ends, n_words, found = np.cumsum(n_tiles), -(-lengths // per), []
+    for number in np.unique(n_words[n_words <= _MOST_WORDS]).tolist():
+        own = np.flatnonzero(n_words == number)
+        last = int(lengths[own[0]]) - (number - 1) * per if len(own) == 1 else 0
+        found.append(Short(number, last, int(ends[own[0]] - n_tiles[own[0]]), int(ends[own[-1]])))
+    return tuple(found)
 
 
 def _shelves(lengths: Shaped[Array, "N"], per: int) -> tuple[Integer[Array, "C 6"], int, Integer[Array, "C"]]:
