@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lmab
 from lmab._kernel.compiled import shelves as compiled
 from lmab._kernel.reference import shelves as reference
 from lmab.estimation.gpu.passes import missing
@@ -32,6 +33,7 @@ EXACT = {"double precision", "double precision, contexts in pieces", "too small 
 def run(n_sessions, seed, **environment):
     """What `gpu_cases.py` prints: in a process of its own, since the simulator is chosen when Numba is imported."""
     command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "gpu_cases.py"), str(n_sessions), str(seed)]
+    environment["PYTHONPATH"] = str(Path(lmab.__file__).parent.parent)  # the package under test, perhaps a copy
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
