@@ -87,7 +87,7 @@ class Check:
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=5000, horizon=5, rng=rng)
         >>> diagnostics.check(log, n_contexts=2, rng=rng).verdict[:25]
-        'There is: held-out sessio'
+        'There are types: held-out'
     """
 
     n_contexts: int
@@ -146,8 +146,8 @@ class Check:
                 f"({arms})."
             )
         return (
-            f"There is: held-out sessions are predicted better than by one type (a session is {one.times} times as "
-            f"likely, log-likelihood {one}), and better than by unrelated arms ({arms.times} times, {arms}); of each "
+            f"There are types: held-out sessions are predicted better than by one type (a session is {one.times} times "
+            f"as likely, log-likelihood {one}), and better than by unrelated arms ({arms.times} times, {arms}); of each "
             f"predicted difference {self.calibration.slope:.0%} is real."
         )
 
