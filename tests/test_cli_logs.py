@@ -52,7 +52,7 @@ def test_the_commands_of_the_readme_run_as_printed(tmp_path, monkeypatch):
     lines = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
     said = [text(*shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("lmab ")]
     assert len(said) == 4
-    assert "There is" in said[0]
+    assert "There are types" in said[0]
     assert "Report written" in said[3]
 
 

@@ -100,7 +100,7 @@ def test_fit_finds_the_types_and_says_what_the_log_can_tell(folder):
     assert fitted.arm_labels == tuple(f"item {arm}" for arm in range(5))
     assert lmab.LatentBandit(fitted.weights, fitted.rewards).distance(truth) < 0.3
     shown = text("fit", folder / "train.parquet", *COLUMNS, "--contexts", 2, "-o", folder / "again.lmab")
-    assert "Is there anything latent to learn here? There is" in shown
+    assert "Is there anything latent to learn here? There are types" in shown
     assert "item" in shown
     assert f"Next: lmab plan {folder / 'again.lmab'} --horizon 4" in shown
     assert (folder / "again.lmab").read_bytes() == (folder / "model.lmab").read_bytes()

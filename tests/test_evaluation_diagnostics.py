@@ -31,7 +31,7 @@ def test_a_latent_log_is_found_out(checked, bandit, log):
     assert checked.over_one_type.sure
     assert checked.over_independent_arms.sure
     assert checked.calibration.slope == pytest.approx(1, abs=4 * checked.calibration.slope_stderr + 0.1)
-    assert checked.verdict.startswith("There is")
+    assert checked.verdict.startswith("There are types")
     truth = belief.log_joint(bandit, log)
     best = np.logaddexp.reduce(truth, axis=1).mean()
     assert checked.log_likelihood == pytest.approx(best, abs=0.1)

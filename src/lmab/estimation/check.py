@@ -147,8 +147,8 @@ class Check:
             )
         return (
             f"There are types: held-out sessions are predicted better than by one type (a session is {one.times} times "
-            f"as likely, log-likelihood {one}), and better than by unrelated arms ({arms.times} times, {arms}); of each "
-            f"predicted difference {self.calibration.slope:.0%} is real."
+            f"as likely, log-likelihood {one}), and better than by unrelated arms ({arms.times} times, {arms}); of "
+            f"each predicted difference {self.calibration.slope:.0%} is real."
         )
 
     @property
