@@ -44,7 +44,7 @@ def expected(log):
     return lmab.estimate(log, n_contexts=3, method=METHOD, rng=1)
 
 
-def same(one, other):
+def assert_same(one, other):
     assert one.log_likelihood == other.log_likelihood
     np.testing.assert_array_equal(one.bandit.rewards.probabilities, other.bandit.rewards.probabilities)
     np.testing.assert_array_equal(one.trace, other.trace)
@@ -58,9 +58,9 @@ def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
         else ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
     )
     with executor:
-        same(lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
+        assert_same(lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
         if kind == "threads":
-            same(lmab.estimate(log, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
+            assert_same(lmab.estimate(log, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
 
 
 def here(log, first, last):
@@ -96,7 +96,7 @@ def test_a_method_of_others_needs_no_backend(packed, expected):
         def fit(self, observations, *, n_contexts, rng, progress=None):
             return METHOD.fit(observations, n_contexts=n_contexts, rng=rng)
 
-    same(lmab.estimate(packed, n_contexts=3, method=Own(), rng=1), expected)
+    assert_same(lmab.estimate(packed, n_contexts=3, method=Own(), rng=1), expected)
 
 
 def fitted(packed, client, progress=None):
@@ -108,7 +108,7 @@ def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected,
     from lmab.estimation import dask_cluster
 
     with cluster(tmp_path, 2) as (processes, client):
-        same(fitted(packed, client), expected)
+        assert_same(fitted(packed, client), expected)
         sent = []
         submitted = dask_cluster.Cluster._submitted
 
@@ -124,7 +124,7 @@ def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected,
 
         monkeypatch.setattr(dask_cluster.Cluster, "_submitted", killing)
         monkeypatch.setattr(dask_cluster, "_LARGE", 1000)
-        same(fitted(packed, client), expected)
+        assert_same(fitted(packed, client), expected)
         assert processes.workers[0].wait() == -signal.SIGKILL
         assert len(sent) > 6
         assert max(sent) > 1

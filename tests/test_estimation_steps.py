@@ -47,7 +47,7 @@ def pair(request, rng, tmp_path):
     return log, lmab.pack(log, tmp_path / "packed"), request.param
 
 
-def same(one, other):
+def assert_same(one, other):
     assert one.log_likelihood == other.log_likelihood
     np.testing.assert_array_equal(one.bandit.weights, other.bandit.weights)
     np.testing.assert_array_equal(one.bandit.rewards.probabilities, other.bandit.rewards.probabilities)
@@ -79,7 +79,7 @@ def test_a_fit_has_the_same_bits(pair, prior, threads):
         )
         for data, number in ((log, 1), (packed, threads))
     ]
-    same(*fits)
+    assert_same(*fits)
     assert fits[1].episodes is packed
     np.testing.assert_array_equal(fits[0].information().matrix, fits[1].information().matrix)
     np.testing.assert_array_equal(fits[0].posterior(), fits[1].posterior())
@@ -88,7 +88,7 @@ def test_a_fit_has_the_same_bits(pair, prior, threads):
 def test_the_number_of_types_and_all_checks_are_the_same(pair):
     log, packed, _ = pair
     fits = [lmab.estimate(data, n_contexts="auto", method=lmab.EM(prior="learned"), rng=2) for data in (log, packed)]
-    same(*fits)
+    assert_same(*fits)
     checks = [diagnostics.check(fit, n_contexts=2, rng=3) for fit in fits]
     assert checks[0].over_one_type == checks[1].over_one_type
     assert checks[0].over_independent_arms == checks[1].over_independent_arms
@@ -122,7 +122,7 @@ def test_an_estimate_from_a_file_takes_its_packed_log(pair, tmp_path):
 def test_more_values_than_were_seen(pair):
     log, packed, _ = pair
     values = [-1.0, 0.0, 0.5, 1.0]
-    same(
+    assert_same(
         *(lmab.estimate(data, n_contexts=2, values=values, method=lmab.EM(prior=1.0), rng=1) for data in (log, packed))
     )
     with pytest.raises(InvalidArgument, match="rewards must be among the values"):
@@ -136,7 +136,7 @@ def test_methods_of_moments(pair, method):
     if not distinct:
         pytest.skip("two arms identify no two types by moments")
     found = [lmab.estimate(data, n_contexts=2, method=method, rng=1) for data in (log, packed)]
-    same(*found)
+    assert_same(*found)
 
 
 @pytest.mark.parametrize("rewards", ["gaussian", "binned"])

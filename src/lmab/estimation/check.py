@@ -14,16 +14,11 @@ from ..checks import check_same_length
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Held-out log-likelihood of a session over a baseline, in nats, with its paired standard error."""
+class _Paired:
+    """A mean over held-out sessions, with its paired standard error."""
 
     mean: float
     stderr: float
-
-    @property
-    def times(self) -> str:
-        """How many times as likely a session is as under the baseline."""
-        return f"{np.exp(min(self.mean, 700.0)):.3g}"
 
     @property
     def sure(self) -> bool:
@@ -32,6 +27,16 @@ class Gain:
 
     def __str__(self) -> str:
         return f"{self.mean:+.4f} ± {self.stderr:.4f}"
+
+
+@dataclass(frozen=True)
+class Gain(_Paired):
+    """Held-out log-likelihood of a session over a baseline, in nats, with its paired standard error."""
+
+    @property
+    def times(self) -> str:
+        """How many times as likely a session is as under the baseline."""
+        return f"{np.exp(min(self.mean, 700.0)):.3g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,24 +55,17 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(_Paired):
     """What the greedy policy earns more than popularity, among the arms that held-out sessions logged.
 
     In each session half of its arms are played, each once. No model needs to be believed, because every reward was
     paid; the arms that were logged must not depend on the session's own rewards.
     """
 
-    mean: float  # per session
-    stderr: float
     n_sessions: int  # with a choice: at least two arms
 
-    @property
-    def sure(self) -> bool:
-        """Above zero by more than two standard errors."""
-        return self.mean - 2 * self.stderr > 0
-
     def __str__(self) -> str:
-        found = f"{self.mean:+.4f} ± {self.stderr:.4f} per session"
+        found = f"{super().__str__()} per session"
         verdict = "more than" if self.sure else "less than" if self.mean < -2 * self.stderr else "about as much as"
         return (
             f"In masked replay ({self.n_sessions:,} held-out sessions, half of the arms that each logged) the policy "
