@@ -523,6 +523,61 @@ def test_lemma_c_2_bounds_the_wasserstein_distance():
         assert wasserstein(weights, core, others, close) == pytest.approx(wasserstein(others, close, weights, core))
 
 
+def test_both_bounds_of_lemma_c_2():
+    found = theory.separated_errors(16, 3, 2, 10**6, 10**6, 0.6, w_min=0.25)  # N decides
+    assert found.epsilon == pytest.approx(math.sqrt(16 * math.log(10**7) / 10**6) / 0.25)
+    assert found.weights == pytest.approx(found.epsilon * 0.25)
+    assert found.core == pytest.approx(2 * found.epsilon)
+    assert found.wasserstein == pytest.approx(3 * found.epsilon)
+    short = theory.separated_errors(16, 3, 2, 400, 10**9, 0.6, w_min=0.25)  # H decides
+    assert short.epsilon == pytest.approx(math.exp(-0.36 * 400 / (16 * 3 * 4)) / 0.25)
+
+
+@pytest.mark.parametrize(("epsilon", "w_min"), [(0.1, 0.25), (0.01, 0.1)])
+def test_lemma_c_2_promises_epsilon_for_what_it_asks(epsilon, w_min):
+    """The episodes and the horizon that epsilon needs give back epsilon, and ten times fewer do not."""
+    n_episodes = theory.separated_episodes(16, epsilon, w_min, 0.05)
+    horizon = theory.separated_horizon(16, 3, 2, 0.6, epsilon, w_min)
+
+    def promised(steps: float, episodes: float) -> float:
+        return theory.separated_errors(16, 3, 2, math.ceil(steps), episodes, 0.6, w_min=w_min, eta=0.05).epsilon
+
+    assert promised(horizon, n_episodes) == pytest.approx(epsilon, rel=1e-3)
+    assert promised(10 * horizon, n_episodes) == pytest.approx(epsilon)
+    assert promised(horizon / 10, n_episodes) > 2 * epsilon
+    assert promised(horizon, n_episodes / 10) > 2 * epsilon
+
+
+def test_lemma_c_2_is_reached_to_a_factor_four_and_eight():
+    """Two contexts that one step tells apart, whose laws differ by epsilon w_min / 2 in sum, as in the proof.
+
+    Weights may then be off by a quarter of the bound; the core value of the rare context by an eighth of its bound.
+    """
+    w_min, core = 0.2, np.array([[1.0, 0.5], [0.0, 0.5]])  # the first pair shows the context
+    bound = theory.separated_errors(2, 2, 2, 10**6, 10**7, 1.0, w_min=w_min)
+    weights = [w_min, 1 - w_min]
+    off, moved = bound.weights / 4, core.copy()
+    moved[0, 1] += bound.core / 8
+    for others, close in (([w_min + off, 1 - w_min - off], core), (weights, moved)):
+        assert _law_difference(weights, core, others, close) == pytest.approx(bound.epsilon * w_min / 2)
+
+
+def _law_difference(weights, core, others, close) -> float:
+    """The sum of |P - P'| over what the first pair and then the second show, one play of each."""
+    total = 0.0
+    for first in (0, 1):
+        for second in (0, 1):
+            one, two = (
+                sum(
+                    w * (nu[0] if first else 1 - nu[0]) * (nu[1] if second else 1 - nu[1])
+                    for w, nu in zip(ws, nus, strict=True)
+                )
+                for ws, nus in ((weights, core), (others, close))
+            )
+            total += abs(one - two)
+    return total
+
+
 def test_the_metric_of_section_2_3_on_a_known_case():
     assert wasserstein([0.5, 0.5], [[0.0, 0.0], [1.0, 0.4]], [0.25, 0.75], [[0.0, 0.1], [1.0, 0.0]]) == pytest.approx(
         0.25 * 0.1 + 0.25 * 1.0 + 0.5 * 0.4

@@ -205,6 +205,30 @@ def separated_episodes(core_size: int, epsilon: float, w_min: float, eta: float)
     return _solve_log(core_size / (w_min * epsilon) ** 2, eta)
 
 
+@dataclass(frozen=True)
+class SeparatedErrors:
+    """What Lemma C.2 promises of the likelihood's maximum on core plays, up to the order of the contexts."""
+
+    epsilon: float  # 1 or more: the episodes or the steps are too few, and nothing is promised
+    weights: float  # largest |w_m - w'_m|: epsilon w_min
+    core: float  # largest difference of nu_m and nu'_m on a core pair: 2 epsilon
+    wasserstein: float  # largest distance of section 2.3: 3 epsilon, from the two above
+
+
+def separated_errors(
+    core_size: int, n_contexts: int, n_values: int, horizon: int, n_episodes: float, gamma: float, *, w_min: float,
+    eta: float = 0.1,
+) -> SeparatedErrors:  # fmt: skip
+    """Both bounds of Lemma C.2, with the least epsilon for which N and H are large enough.
+
+    N >= n log(N / eta) / (w_min epsilon)^2 and H >= n M Z^2 log(1 / (epsilon w_min)) / gamma^2 are solved for epsilon.
+    """
+    by_episodes = math.sqrt(core_size * math.log(n_episodes / eta) / n_episodes) / w_min
+    by_steps = math.exp(-(gamma**2) * horizon / (core_size * n_contexts * n_values**2)) / w_min
+    epsilon = max(by_episodes, by_steps)
+    return SeparatedErrors(epsilon, epsilon * w_min, 2 * epsilon, 3 * epsilon)
+
+
 def separation(distances: Float[Array, "M M"]) -> float:
     """gamma of Assumption C.1: the least distance between two contexts, `bandit.rewards.distances(bandit.rewards)`."""
     apart = distances[~np.eye(len(distances), dtype=bool)]

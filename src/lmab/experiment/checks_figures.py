@@ -30,7 +30,8 @@ from .setting import Contender
 _SHARE = "fraction_qmdp"
 _GOOD = 0.95  # of the genie
 _PRINTED = {ED_MLE: ED_MLE_LITERAL, L_UCRL: L_UCRL_TENSOR}  # our forms, and the paper's
-_LEAST_RISE = 0.005  # reward per step: what counts as a change of UCB
+_LEAST_RISE = 0.005  # of the reward per step, or of the genie: what counts as a change
+_RANK = 4  # of the instances
 
 
 def forms(evidence: Evidence) -> tuple[Contender, Contender, str]:
@@ -143,19 +144,18 @@ def outperforms(column: str) -> Check:
 
 
 def falls_with_contexts(evidence: Evidence) -> Finding | None:
-    """Tensor decomposition has less than at M = 4 at every larger M, most at the largest, and ED+MLE loses less."""
+    """Figure 2's rules: tensor decomposition has less at the last M and rises at no step; ED+MLE stays ahead of it."""
     ed, _, note = forms(evidence)
-    texts, lost = [], {}
-    for method in (TENSOR, ed):
-        lost[method] = evidence.since("n_contexts", _SHARE, method, 4)
-        if len(lost[method]) < 1:
-            return None
-        changes = ", ".join(f"{mean.mean:+.3f} at M = {place}" for place, mean in lost[method].items())
-        texts.append(f"{method.label} against M = 4: {changes}")
-    last = max(lost[TENSOR])
-    falls = all(mean.mean < 0 for mean in lost[TENSOR].values()) and lost[TENSOR][last].below
-    less = all(lost[ed][place].mean > lost[TENSOR][place].mean / 2 for place in lost[ed] if place > 5)
-    return Finding(falls and less, "; ".join(texts) + note)
+    curve, steps = (f("n_contexts", _SHARE, TENSOR) for f in (evidence.along, evidence.steps))
+    ahead = evidence.ahead("n_contexts", _SHARE, ed, TENSOR)
+    above = {place: mean for place, mean in ahead.items() if place > _RANK}
+    if len(curve) < 2 or not steps or not above:
+        return None
+    rises = [place for place, step in steps.items() if step.above]
+    falls = curve[max(curve)].mean < curve[min(curve)].mean - _LEAST_RISE and not rises
+    text = _ends(TENSOR, curve) + (f", rises at M = {_places(rises)}" if rises else "")
+    text += f"; {ed.label} minus tensor for M > {_RANK}: {_counted(above, 'n_contexts')}"
+    return Finding(falls and all(mean.above for mean in above.values()), text + note)
 
 
 def approaches_the_genie(evidence: Evidence) -> Finding | None:

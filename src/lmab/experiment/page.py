@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from .analysis import episodes_needed, heading_of, wanted
+from .analysis import episodes_needed, heading_of, mean_and_error, wanted
 from .claims import CLAIMS, OURS, PAPER, Claim
+from .collapse import promise
 from .evidence import Evidence
+from .methods import DIRECT_MLE_FIT, ED_MLE_FIT
 from .store import Row
 from .studies import STUDIES
 from .study import Study
@@ -141,12 +143,39 @@ def _section(study: Study, rows: Sequence[Row], size: str) -> str:
         if claim.study == study.name:
             verdict, text = _verdict(claim, rows)
             quoted = f" {claim.quotation}:" if claim.quotation else ""
-            parts.append(f"- {claim.source.capitalize()}:{quoted} {claim.text} **{verdict.capitalize()}**: {text}.")
+            history = f" {claim.history}." if claim.history else ""
+            parts.append(
+                f"- {claim.source.capitalize()}:{quoted} {claim.text} **{verdict.capitalize()}**: {text}.{history}"
+            )
     for table in tables(study, rows):
         parts += ["", f"**{table.title}**", "", *_markdown(table.header, table.cells)]
     if study.name == "episodes":
         parts += ["", "**Episodes needed (5% to 95% of a bootstrap over instances)**", "", *_needed(study, rows)]
+    if study.name == "separation" and rows:
+        parts += ["", "**Lemma C.2: what it asks for and promises (constants 1), and what was measured**", ""]
+        parts += _promised(rows)
     return "\n".join(parts) + "\n"
+
+
+def _promised(rows: Sequence[Row]) -> list[str]:
+    """For each number of episodes both bounds, and the distances where sessions are the most telling."""
+    longest = max(row.separation**2 * row.horizon for row in rows)
+    cells = []
+    for n_episodes in sorted({row.n_episodes for row in rows}):
+        lemma = promise(rows[0].n_contexts, n_episodes)
+        nearest = [row for row in rows if row.n_episodes == n_episodes and row.separation**2 * row.horizon == longest]
+        reached = ", ".join(
+            f"{method.label} {mean_and_error(values)[0]:.4f}"
+            for method in (ED_MLE_FIT, DIRECT_MLE_FIT)
+            if (values := [row.distance for row in nearest if row.method == method.name and row.distance is not None])
+        )
+        errors = lemma.errors
+        numbers = (errors.epsilon, errors.weights, errors.core, lemma.distance)
+        asked = f"{lemma.scale:,.0f} ({longest:.0f})"
+        cells.append([f"{n_episodes:,}", asked, *(f"{number:.3f}" for number in numbers), reached])
+    header = ["episodes N", "gamma^2 H asked for (largest of the study)", "epsilon", "weights within",
+              "core pairs within", "distance within", "distance measured at the largest gamma^2 H"]  # fmt: skip
+    return _markdown(header, cells)
 
 
 def _needed(study: Study, rows: Sequence[Row]) -> list[str]:

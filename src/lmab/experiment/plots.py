@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .analysis import MEASURES, Point, heading_of, in_order, points, title_of
+from .collapse import Cell, promise, rates, scale
+from .evidence import Evidence, Mean
+from .setting import Contender
 from .store import Row
 from .study import Panel, Study
 
@@ -65,8 +68,10 @@ def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> l
 def _figure(study: Study, rows: Sequence[Row]) -> Any:
     from matplotlib.figure import Figure
 
-    columns = min(2, len(study.panels))
-    lines = -(-len(study.panels) // columns)
+    more = _MORE.get(study.name, ())
+    n_panels = len(study.panels) + len(more)
+    columns = min(2, n_panels)
+    lines = -(-n_panels // columns)
     figure = Figure(figsize=(4.6 * columns, 3.3 * lines + 0.9), layout="constrained")
     counts = set()
     for index, panel in enumerate(study.panels):
@@ -75,6 +80,8 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
         axes = figure.add_subplot(lines, columns, index + 1)
         axes.set_title(title_of(rows, panel), fontsize=9)
         _draw_panel(axes, study, panel, found)
+    for index, drawn in enumerate(more, len(study.panels) + 1):
+        drawn(figure.add_subplot(lines, columns, index), study, rows)
     figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}", fontsize=10)
     handles = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -149,6 +156,63 @@ def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], ca
         axes.set_xticks(list(places))
     if panel.log and axes.lines:
         axes.set_yscale("log")
+
+
+def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:
+    """The rate of every cell against gamma^2 H: one curve, if gamma^2 H alone decides."""
+    axes.set_title("Rates, all N", fontsize=9)
+    axes.set_ylabel("r: distance falls as N^-r")
+    _draw_cells(axes, study, {method: rates(rows, method) for method in study.methods()})
+    axes.axhline(0.5, color="black", linewidth=0.8, linestyle="--", label="parametric rate, 1/2")
+
+
+def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
+    """The distance at the largest number of episodes against gamma^2 H, and where Lemma C.2 begins to speak."""
+    evidence = Evidence(rows)
+    budgets = evidence.places("n_episodes")
+    if not budgets:
+        return
+    axes.set_title(f"Parameters and Lemma C.2, N = {budgets[-1]:,}", fontsize=9)
+    axes.set_ylabel(MEASURES["distance"][0])
+    found: dict[Contender, dict[Cell, Mean]] = {}
+    for method in study.methods():
+        cells = [(gap, horizon) for gap in evidence.places("separation") for horizon in evidence.places("horizon")]
+        means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_episodes=budgets[-1])
+                 for cell in cells}  # fmt: skip
+        found[method] = {cell: mean for cell, mean in means.items() if mean is not None}
+    _draw_cells(axes, study, found)
+    lemma = promise(rows[0].n_contexts, budgets[-1])
+    axes.plot([lemma.scale, 3 * lemma.scale], [lemma.distance] * 2, "k--", linewidth=0.8, label="Lemma C.2: distance")
+    axes.axvline(lemma.scale, color="black", linewidth=0.8, linestyle=":", label="Lemma C.2: gamma^2 H")
+    axes.set_yscale("log")
+
+
+def _draw_cells(axes: Any, study: Study, found: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
+    """A mark for each cell, with its gamma's colour and its method's marker as in the other panels."""
+    from matplotlib import colormaps
+
+    gaps = sorted({cell[0] for means in found.values() for cell in means})
+    drawn = [method for method in found if found[method]]
+    for number, method in enumerate(drawn):
+        for style, gap in enumerate(gaps):
+            line = {cell: mean for cell, mean in found[method].items() if cell[0] == gap}
+            axes.errorbar(
+                [scale(cell) for cell in line],
+                [mean.mean for mean in line.values()],
+                yerr=[mean.stderr for mean in line.values()],
+                label=", ".join(_names(study, method.label, str(gap), len(drawn))),
+                color=colormaps["viridis"](0.85 * style / max(len(gaps) - 1, 1)),
+                linestyle="none",
+                marker=_MARKERS[number],
+                markersize=3.5,
+            )
+    axes.set_xlabel("gamma^2 H")
+    axes.set_xscale("log")
+
+
+_MORE: Mapping[str, tuple[Callable[[Any, Study, Sequence[Row]], None], ...]] = {
+    "separation": (_draw_rates, _draw_lemma)  # panels whose axis is no column of the rows
+}
 
 
 def _short(number: float) -> str:
