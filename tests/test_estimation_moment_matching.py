@@ -188,6 +188,17 @@ def test_rewards_beyond_the_grid_stay_at_its_ends():
     np.testing.assert_allclose(wide.values, 2 * points)
 
 
+def test_rewards_beyond_the_grid_are_zero_as_in_the_paper():
+    printed, points = Bins.on_grid(3, 0.5, beyond="zero"), theory.gaussian_grid(3, 0.5)
+    low, high = points[0], points[-1]
+    rewards = np.array([low - 0.01, low, points[3] + 1e-9, high - 1e-9, high, 100.0])
+    assert printed.apply(rewards).tolist() == [0.0, low, points[3], points[-2], 0.0, 0.0]
+    with pytest.raises(ValueError, match="bins must have rising values to be cut by a policy"):
+        printed.edges_between(printed.values)
+    with pytest.raises(ValueError, match="beyond must be 'ends' or 'zero', got 'nothing'"):
+        Bins.on_grid(3, 0.5, beyond="nothing")
+
+
 def test_bins_refine_until_their_bias_vanishes(rng):
     """A context of mean 1 among others reads too low, because a bin has one value for all; less so in longer logs."""
     rewards = np.concatenate([rng.normal(1, 1, 200_000), rng.normal(-1, 1, 200_000)]).reshape(2, -1).T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from dataclasses import replace
 
 import learners
 import numpy as np
@@ -577,6 +578,58 @@ def test_three_paid_values_end_to_end(learner):
     assert learned.bandit.rewards.n_values == 3
     kinds = {type(value) for _, value in learned["design"].facts["core_set"]}
     assert kinds == ({frozenset} if learner.events == "events" else {float})
+
+
+def test_unknown_least_weights_are_tried_and_the_best_policy_is_kept():
+    """Appendix A: with weights .1 and .9 a least weight of 1/2 is wrong, and the sessions played show it."""
+    bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], [[0.05, 0.95, 0.05, 0.5], [0.9, 0.1, 0.8, 0.5]])
+    environment = lmab.Simulator(bandit, horizon=3, rng=1)
+    learner = lmab.EDMoments(2, restarts=4, w_min="tried")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # moments that a wrong least weight cannot match
+        learned = lmab.learn(environment, learner, n_episodes=20_000, rng=2, planner=lmab.Exact())
+    facts, played = learned["choice of w_min"].facts, learned["try policies"]
+    assert facts["tried"] == [0.5, 0.25]
+    assert facts["w_min"] == facts["tried"][int(np.argmax(facts["earned"]))]
+    assert (played.n_episodes, played.n_rounds, learned["core plays"].n_episodes) == (2_000, 2, 8_000)
+    assert learned.episodes_used == 20_000
+    assert played.reward == pytest.approx(1000 * sum(facts["earned"]))
+    assert learned.plan is not None
+    assert learned.policy is learned.plan.policy
+    assert learned.bandit.weights.min() >= facts["w_min"] - 1e-9
+
+
+def test_the_policy_that_earned_most_is_kept():
+    """The sessions decide: an environment that pays only while the n-th policy plays makes it the choice."""
+    task, learner = lmab.Task(4, 3, 4000, planner=lmab.Exact()), lmab.EDMoments(3, restarts=2, w_min="tried")
+    world = lmab.Simulator(lmab.random_bandit(3, 4, rng=1), horizon=3, rng=1)
+    for paid in (0, 2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LmabWarning)
+            campaign, found, plans = learner.campaign(task, rng=np.random.default_rng(0)), None, []
+            try:
+                asked = next(campaign)
+                while True:
+                    seen = asked.on(world)
+                    if asked.phase == "try policies":
+                        seen = replace(seen, rewards=np.full(seen.n_steps, float(len(plans) == paid)))
+                        plans.append(asked.policy)
+                    asked = campaign.send(seen)
+            except StopIteration as end:
+                found = end.value
+        assert len(plans) == 4  # 1/3, 1/6, 1/12 and 1/24, above 3^-3
+        assert found.policy is plans[paid]
+        assert found["choice of w_min"].facts["w_min"] == pytest.approx(1 / 3 / 2**paid)
+
+
+def test_least_weights_to_try_need_episodes_and_two_contexts():
+    environment = lmab.Simulator(lmab.random_bandit(3, 5, rng=1), horizon=5, rng=1)
+    with pytest.raises(ValueError, match=r"n_episodes must leave at least 4 episodes to try policies.* leaves 3"):
+        lmab.learn(environment, lmab.EDMoments(3, w_min="tried"), n_episodes=30, rng=2)
+    with pytest.raises(ValueError, match=r"w_min must be .* 'tried' or None, got 'all'"):
+        lmab.EDMoments(3, w_min="all")
+    one = lmab.learn(environment, lmab.EDMoments(1, w_min="tried"), n_episodes=400, rng=2)
+    assert [phase.name for phase in one.diagnostics] == ["explore", "subspace", "design", "core plays", "fit", "plan"]
 
 
 def test_events_are_for_indicators():

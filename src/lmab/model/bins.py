@@ -8,8 +8,9 @@ import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
-from ..checks import check_count
+from ..checks import OneOf, check, check_count
 from ..data import Episodes
+from ..errors import InvalidArgument
 
 BINS = 8  # beside the one for 0
 _TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
@@ -21,7 +22,7 @@ class Bins:
     """Edges between bins, and the reward that stands for each bin."""
 
     edges: Float[Array, "E"]  # rising
-    values: Float[Array, "Z"]  # Z = E + 1, rising
+    values: Float[Array, "Z"]  # Z = E + 1, rising, but for the paper's 0 beyond its grid
 
     @classmethod
     def at_quantiles(cls, rewards: Float[Array, "S"], n_bins: int) -> Bins:
@@ -65,13 +66,17 @@ class Bins:
         return cls.at_quantiles(episodes.rewards, int(np.clip(round(len(episodes) ** (1 / 3)), *_REFINED)))
 
     @classmethod
-    def on_grid(cls, horizon: int, epsilon: float, scale: float = 1.0) -> Bins:
+    def on_grid(cls, horizon: int, epsilon: float, scale: float = 1.0, *, beyond: str = "ends") -> Bins:
         """The grid of appendix B.2, for rewards of standard deviation `scale`: rewards are rounded down to it.
 
-        Rewards beyond the grid stay at its ends. The paper makes them 0, which a policy that cuts what it observes
-        cannot tell from the middle; they are so rare that both are within the error of Lemma B.5.
+        Rewards beyond the grid stay at its "ends", or become "zero" as in the paper. Learners leave them at the ends: a
+        policy that cuts what it observes cannot tell a 0 from the middle. Such rewards are so rare that both are within
+        the error of Lemma B.5.
         """
+        check("beyond", beyond, OneOf(("ends", "zero")))
         grid = theory.gaussian_grid(horizon, epsilon) * scale
+        if beyond == "zero":
+            return cls(grid, np.concatenate([[0.0], grid[:-1], [0.0]]))
         return cls(grid[1:], grid)
 
     @classmethod
@@ -83,6 +88,8 @@ class Bins:
 
     def edges_between(self, values: Float[Array, "V"]) -> Float[Array, "F"]:
         """The edges below all of these values of bins but the first, where other bins are empty."""
+        if (np.diff(self.values) <= 0).any():
+            raise InvalidArgument("bins must have rising values to be cut by a policy, got 0 beyond the grid")
         return self.edges[np.searchsorted(self.values, values[1:]) - 1]
 
     def apply(self, rewards: Float[Array, "S"]) -> Float[Array, "S"]:
