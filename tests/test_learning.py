@@ -605,7 +605,7 @@ def test_the_policy_that_earned_most_is_kept():
     world = lmab.Simulator(lmab.random_bandit(3, 4, rng=1), horizon=3, rng=1)
     for paid in (0, 2):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LmabWarning)
+            warnings.simplefilter("ignore", LmabWarning)  # moments that a wrong least weight cannot match
             campaign, found, plans = learner.campaign(task, rng=np.random.default_rng(0)), None, []
             try:
                 asked = next(campaign)

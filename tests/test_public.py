@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import re
 import subprocess
@@ -160,3 +161,17 @@ def test_version_comes_from_one_place():
     from importlib.metadata import version
 
     assert version("lmab") == lmab.__version__
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("lmab.policy", "State Policy BeliefPolicy best_allowed check_horizon"),
+        ("lmab.rewards", "Rewards Categorical Gaussian MAX_VALUES distinct_values restore permutation"),
+    ],
+)
+def test_names_of_0_1_can_still_be_imported(module, names):
+    with pytest.warns(DeprecationWarning, match=f"{module} has moved to lmab"):
+        sys.modules.pop(module, None)
+        found = importlib.import_module(module)
+    assert [name for name in names.split() if not hasattr(found, name)] == []

@@ -28,7 +28,7 @@ MOVED = {
     "laplace": "evaluation.laplace",
     "logfiles": "data.log_files",
     "off_policy": "evaluation.off_policy",
-    "policy": "policies.policy",
+    "policy": "policies",
     "propensities": "evaluation.propensities",
     "rewards": "model.rewards",
     "small_policies": "policies.small",

@@ -13,10 +13,11 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
-from ..errors import InvalidArgument, InvalidData
+from ..errors import InvalidArgument
 from . import ingest, streaming
 from .ingest import Options, step_numbers
 from .log_files import Paths
+from .sound import frozen, require_sound
 
 _CHUNK = 1 << 20  # steps counted at once
 
@@ -45,27 +46,10 @@ class Episodes:
 
     def __post_init__(self) -> None:
         for name, dtype in (("actions", np.int32), ("rewards", np.float64), ("offsets", np.int64)):
-            object.__setattr__(self, name, _frozen(np.ascontiguousarray(getattr(self, name), dtype)))
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
         if self.propensities is not None:
-            object.__setattr__(self, "propensities", _frozen(np.ascontiguousarray(self.propensities, np.float64)))
-        self._validate()
-
-    def _validate(self) -> None:
-        n_steps = len(self.actions)
-        if len(self.offsets) < 2:
-            raise InvalidArgument("episodes must hold at least one episode, got none")
-        if self.offsets[0] != 0 or self.offsets[-1] != n_steps or (self.offsets[1:] <= self.offsets[:-1]).any():
-            raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
-        if len(self.rewards) != n_steps or (self.propensities is not None and len(self.propensities) != n_steps):
-            raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
-        if self.actions.min() < 0 or self.actions.max() >= self.n_arms:
-            where = int(np.flatnonzero((self.actions < 0) | (self.actions >= self.n_arms))[0])
-            raise InvalidArgument(f"actions must be in 0..{self.n_arms - 1}, got {self.actions[where]} at step {where}")
-        _require_finite("rewards", self.rewards)
-        if self.propensities is not None:
-            _require_probability("propensities", self.propensities)
-        if self.arm_labels is not None and len(set(self.arm_labels)) != self.n_arms:
-            raise InvalidArgument(f"arm_labels must be {self.n_arms} distinct labels, got {len(self.arm_labels)}")
+            object.__setattr__(self, "propensities", frozen(self.propensities, np.float64))
+        require_sound(self.actions, self.rewards, self.offsets, self.n_arms, self.propensities, self.arm_labels)
 
     @classmethod
     def from_arrays(
@@ -390,27 +374,6 @@ def _joined(logs: list[Episodes]) -> Episodes:
 
 def _offsets(lengths: Integer[Array, "N"]) -> Integer[Array, "N1"]:
     return np.concatenate([[0], np.cumsum(lengths)])
-
-
-def _frozen(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _require_finite(name: str, column: Float[Array, "S"]) -> None:
-    for start in range(0, len(column), _CHUNK):  # a mask of all steps would be seen in the memory of large logs
-        good = np.isfinite(column[start : start + _CHUNK])
-        if not good.all():
-            row = start + int(good.argmin())
-            raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
-
-
-def _require_probability(name: str, column: Float[Array, "S"]) -> None:
-    bad = ~((column > 0) & (column <= 1))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise InvalidData(f"{name} must be in (0, 1], got {column[row]} at step {row}")
 
 
 def _merge_labels(first: Episodes, second: Episodes) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:

@@ -14,7 +14,8 @@ from .._notebook import card, percent
 from .._shapes import Array, Float
 from ..checks import check_array, check_count, check_distribution
 from ..errors import InvalidArgument, InvalidFile
-from .rewards import Categorical, Gaussian, permutation, restore
+from .family import permutation
+from .rewards import Categorical, Gaussian, restore
 from .transport import transport
 
 

@@ -10,7 +10,8 @@ from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_array
 from ..errors import InvalidArgument
-from .policy import Policy, restore_policy, unplayed
+from .choosing import unplayed
+from .policy import Policy, restore_policy
 from .state import State
 
 

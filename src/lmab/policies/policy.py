@@ -17,14 +17,13 @@ from .._notebook import card
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidFile
-from ..model import LatentBandit, arm_label, belief
+from ..model import arm_label
 from .compact import Compact, Remembering
 from .state import State, state_from_json, state_to_json
 
 #: (arm, reward) of the steps so far: the arm by its number or its label; None: the reward is not known
 History = Iterable[tuple[int | str, float | None]]
 
-_ROUNDING = 1e-12
 _KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
 
 
@@ -289,81 +288,6 @@ def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
             f"arm and reward must hold {len(arms)} entries, got shapes {arms.shape} and {rewards.shape}"
         )
     return rewards
-
-
-def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
-    """The allowed arm with the highest score; the lowest number among equals.
-
-    Scores within rounding of each other are equal, so that a decision does not depend on the order of a sum.
-
-    Examples:
-        >>> import numpy as np
-        >>> from lmab.policies import best_allowed
-        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]))
-        array([1])
-        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]), np.array([[True, False, True]]))
-        array([2])
-    """
-    if allowed is not None:
-        scores = np.where(allowed, scores, -np.inf)
-    top = scores.max(axis=1, keepdims=True)
-    best = scores >= top - _ROUNDING * np.abs(top)
-    return (best if allowed is None else best & allowed).argmax(axis=1)
-
-
-def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
-    """Arms that may be played in sessions without repeats; where nothing new is allowed, whatever is."""
-    if allowed is None:
-        return ~played
-    fresh = ~played & allowed
-    return np.where(fresh.any(axis=1, keepdims=True), fresh, allowed)
-
-
-class BeliefPolicy(Policy):
-    """A policy whose memory is the unnormalised belief under a model.
-
-    A subclass chooses arms from `state.memory`, one row of M numbers per session; `belief.normalise` makes them
-    probabilities. A subclass whose constructor takes the same arguments can be saved and loaded without more code.
-
-    Examples:
-        >>> import lmab
-        >>> from lmab.policies import best_allowed
-        >>> class Cautious(lmab.BeliefPolicy):
-        ...     "The arm whose mean in the worst context is highest, until one context is sure."
-        ...     kind = "cautious"
-        ...     def _choose(self, state, allowed, rng):
-        ...         sure = lmab.belief.normalise(state.memory).max(axis=1, keepdims=True) > 0.9
-        ...         means = self.bandit.means
-        ...         return best_allowed(sure * (state.memory @ means) + ~sure * means.min(axis=0), allowed)
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.evaluate(Cautious(bandit), bandit, horizon=5)
-        Evaluation(2.75 ± 0 over 5 steps, exact)
-    """
-
-    def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
-        self.bandit = bandit
-        self.n_arms = bandit.n_arms
-        self.horizon = check_horizon(horizon)
-
-    @property
-    def arm_labels(self) -> tuple[str | int, ...] | None:
-        return self.bandit.arm_labels
-
-    def _initial_memory(self) -> Float[Array, "M"]:
-        return self.bandit.weights
-
-    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
-        return belief.update(self.bandit, state.memory, arms, rewards)
-
-    def _belief(self, state: State) -> Float[Array, "n M"]:
-        return belief.normalise(state.memory[:, : self.bandit.n_contexts])
-
-    def record(self) -> files.Record:
-        return files.Record(self.kind, {"horizon": self.horizon}, records={"bandit": self.bandit.record()})
-
-    @classmethod
-    def from_record(cls, record: files.Record) -> Policy:
-        return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
 
 
 def restore_policy(record: files.Record) -> Policy:

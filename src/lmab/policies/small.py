@@ -12,7 +12,9 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..model import LatentBandit, belief
-from .policy import BeliefPolicy, Policy, best_allowed, check_horizon
+from .belief_policy import BeliefPolicy
+from .choosing import best_allowed
+from .policy import Policy, check_horizon
 from .state import State
 
 

@@ -1,0 +1,184 @@
+"""Categorical: rewards on finitely many values; Bernoulli rewards are categorical on 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+from ..checks import check_array, check_distribution
+from ..errors import InvalidArgument
+from ..files import Record
+from .family import Channel, take
+from .reward_values import index_among
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """Rewards on a finite set of values (Assumption 2.2 of the paper).
+
+    Examples:
+        >>> import numpy as np
+        >>> family = Categorical(np.array([[[0.2, 0.8]], [[0.5, 0.5]]]), np.array([0.0, 1.0]))
+        >>> family.means
+        array([[0.8],
+               [0.5]])
+    """
+
+    family: ClassVar[str] = "categorical"
+    discrete: ClassVar[bool] = True
+
+    probabilities: Float[Array, "M A Z"]  # P(value z | context m, arm a): the paper's mu_m(a, z)
+    values: Float[Array, "Z"]  # distinct rewards
+    edges: Float[Array, "E"] | None = None  # where continuous rewards were cut: those between two edges are one value
+
+    def __post_init__(self) -> None:
+        probabilities = check_distribution("probabilities", check_array("probabilities", self.probabilities, ndim=3))
+        values = check_array("values", self.values, ndim=1)
+        if len(np.unique(values)) != len(values):
+            raise InvalidArgument(f"values must be distinct, got {values.tolist()}")
+        if len(values) != probabilities.shape[2]:
+            raise InvalidArgument(
+                f"values must have one entry per column of probabilities ({probabilities.shape[2]}), got {len(values)}"
+            )
+        object.__setattr__(self, "probabilities", probabilities)
+        object.__setattr__(self, "values", values)
+        if self.edges is not None and len(values) > 1:
+            edges = check_array("edges", self.edges, ndim=1)
+            if len(edges) != len(values) - 1 or (np.diff(edges) <= 0).any() or (np.diff(values) <= 0).any():
+                raise InvalidArgument(f"edges must rise, one between any two rising values, got {edges.tolist()}")
+            object.__setattr__(self, "edges", edges)
+
+    @classmethod
+    def bernoulli(cls, means: Any) -> Categorical:
+        """Rewards 0 and 1 with the given means (M, A)."""
+        means = check_array("means", means, ndim=2)
+        if (means < 0).any() or (means > 1).any():
+            where = tuple(int(i) for i in np.argwhere((means < 0) | (means > 1))[0])
+            raise InvalidArgument(f"means must lie in [0, 1], got {means[where]} at index {where}")
+        return cls(np.stack([1 - means, means], axis=2), np.array([0.0, 1.0]))
+
+    @property
+    def n_contexts(self) -> int:
+        return int(self.probabilities.shape[0])
+
+    @property
+    def n_arms(self) -> int:
+        return int(self.probabilities.shape[1])
+
+    @property
+    def n_values(self) -> int:
+        return int(self.probabilities.shape[2])
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_contexts * self.n_arms * (self.n_values - 1)
+
+    @cached_property
+    def means(self) -> Float[Array, "M A"]:
+        return self.probabilities @ self.values
+
+    @cached_property
+    def table(self) -> Float[Array, "D M"]:
+        """Row a*Z + z holds P(value z | m, arm a) for every context m; the code of an observation is its row."""
+        n_contexts, n_arms, n_values = self.probabilities.shape
+        return np.ascontiguousarray(self.probabilities.reshape(n_contexts, n_arms * n_values).T)
+
+    @property
+    def spread(self) -> float:
+        return float(np.ptp(self.values))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return float(self.values.min()), float(self.values.max())
+
+    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+        """The outcomes are the values themselves; `bins` is ignored."""
+        return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
+
+    def joined(self, others: Sequence[Categorical]) -> Categorical:
+        """These contexts and those of `others`, one after another; all have the same arms and values."""
+        return replace(self, probabilities=np.concatenate([each.probabilities for each in (self, *others)]))
+
+    def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
+        """The same rewards, with no value less likely than `least`; `values` that were never seen get `least`."""
+        known = self.values if values is None else np.union1d(values, self.values)
+        probabilities = np.zeros((*self.means.shape, len(known)))
+        probabilities[:, :, np.searchsorted(known, self.values)] = self.probabilities
+        probabilities = np.maximum(probabilities, least)
+        return Categorical(probabilities / probabilities.sum(axis=2, keepdims=True), known, self.edges)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{value:g}" for value in self.values[:8]) + (", ..." if self.n_values > 8 else "")
+        return "rewards in {" + shown + "}"
+
+    @cached_property
+    def _cumulative(self) -> Float[Array, "cells Y"]:
+        """Cumulative probabilities without the last column, one row per (context, arm)."""
+        return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
+
+    def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+        """The index of each reward among `values`; another reward raises, unless `edges` say where it belongs."""
+        if self.edges is not None:
+            return np.searchsorted(self.edges, rewards, side="right")
+        return index_among(self.values, rewards)
+
+    def codes(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+        """One code a*Z + z in [0, D) per step, with D = A*Z, in the smallest unsigned type that can hold it."""
+        codes = np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)
+        return codes.astype(np.min_scalar_type(self.n_arms * self.n_values - 1))
+
+    def sample(
+        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+    ) -> Float[Array, "n"]:
+        rows = self._cumulative[contexts * self.n_arms + actions]
+        index = (rng.random(len(rows))[:, None] >= rows).sum(axis=1)
+        return self.values[index]
+
+    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """P(reward | context, arm) for every context."""
+        return self.table[np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)]
+
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The logarithm of `likelihood`; -inf where that is zero."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.likelihood(actions, rewards))
+
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The likelihood up to one factor per row; a belief needs no more."""
+        return self.likelihood(actions, rewards)
+
+    def distances(self, other: Categorical) -> Float[Array, "M K"]:
+        """max over arms of the L1 distance between reward distributions, for every pair of contexts."""
+        values = np.union1d(self.values, other.values)
+        mine, theirs = self._on(values), other._on(values)
+        return np.stack([np.abs(mine - context).sum(axis=2).max(axis=1) for context in theirs], axis=1)
+
+    def _on(self, values: Float[Array, "Y"]) -> Float[Array, "M A Y"]:
+        """The same probabilities on a larger set of values."""
+        wide = np.zeros((self.n_contexts, self.n_arms, len(values)))
+        wide[:, :, np.searchsorted(values, self.values)] = self.probabilities
+        return wide
+
+    def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Categorical:
+        """Context i of the result is context `contexts[i]` of this one; the same for arms."""
+        return Categorical(take(self.probabilities, contexts, arms), self.values, self.edges)
+
+    def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Categorical:
+        """These arms and `count` new ones, which have the probabilities `law` (Z,) in every context."""
+        if law is None:
+            average = np.einsum("m,maz->z", weights, self.probabilities)
+            law = average / average.sum()
+        one = check_distribution("law", check_array("law", law, ndim=1))
+        if len(one) != self.n_values:
+            raise InvalidArgument(f"law must hold the probability of each of {self.n_values} values, got {len(one)}")
+        new = np.broadcast_to(one, (self.n_contexts, count, self.n_values))
+        return Categorical(np.concatenate([self.probabilities, new], axis=1), self.values, self.edges)
+
+    def record(self) -> Record:
+        arrays = {"probabilities": self.probabilities, "values": self.values}
+        return Record("categorical", arrays=arrays if self.edges is None else {**arrays, "edges": self.edges})

@@ -1,0 +1,138 @@
+"""Gaussian: normal rewards with one standard deviation for all arms and contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+from ..checks import check_array
+from ..errors import InvalidArgument
+from ..files import Record
+from .family import Channel, take
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Normal rewards with a common standard deviation (Assumption B.1 of the paper, there with scale 1).
+
+    Examples:
+        >>> import numpy as np
+        >>> Gaussian(np.array([[0.0, 1.0]]), 2.0).likelihood(np.array([0]), np.array([0.0])).round(3)
+        array([[0.199]])
+    """
+
+    family: ClassVar[str] = "gaussian"
+    discrete: ClassVar[bool] = False
+    values: ClassVar[None] = None
+
+    means: Float[Array, "M A"]
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "means", check_array("means", self.means, ndim=2))
+        scale = float(check_array("scale", np.atleast_1d(np.asarray(self.scale)), ndim=1)[0])
+        if np.size(self.scale) != 1 or scale <= 0:
+            raise InvalidArgument(f"scale must be one positive number, got {self.scale!r}")
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    def n_contexts(self) -> int:
+        return int(self.means.shape[0])
+
+    @property
+    def n_arms(self) -> int:
+        return int(self.means.shape[1])
+
+    @property
+    def n_parameters(self) -> int:
+        return int(self.means.size)
+
+    @property
+    def spread(self) -> float:
+        return self.scale
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return -np.inf, np.inf
+
+    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+        """Rewards cut into `bins` bins per arm, at quantiles of their mixture over the contexts.
+
+        A bin tells less than the reward, so a plan earns at least as much from rewards as from bins.
+        """
+        halves = self._quantiles(weights, 2 * bins)  # edges, and between them the rewards of the bins
+        return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
+
+    def _quantiles(self, weights: Float[Array, "M"], parts: int) -> Float[Array, "A E"]:
+        """parts - 1 quantiles of every arm's rewards over all contexts, by bisection."""
+        from scipy.special import ndtr
+
+        targets = np.arange(1, parts) / parts
+        low = np.tile(self.means.min(axis=0)[:, None] - 10 * self.scale, (1, parts - 1))
+        high = np.tile(self.means.max(axis=0)[:, None] + 10 * self.scale, (1, parts - 1))
+        for _ in range(60):  # 20 scales / 2^60 is below rounding
+            middle = (low + high) / 2
+            below = ndtr((middle[:, :, None] - self.means.T[:, None, :]) / self.scale) @ weights < targets
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return (low + high) / 2
+
+    def _bin_table(self, edges: Float[Array, "A E"]) -> Float[Array, "D M"]:
+        """Row a*Z + z: probability of bin z of arm a in every context."""
+        from scipy.special import ndtr
+
+        below = ndtr((edges[:, :, None] - self.means.T[:, None, :]) / self.scale)
+        shape = (len(below), 1, below.shape[2])
+        cumulative = np.concatenate([np.zeros(shape), below, np.ones(shape)], axis=1)
+        return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_contexts))
+
+    def joined(self, others: Sequence[Gaussian]) -> Gaussian:
+        """These contexts and those of `others`, one after another; the scale is the mean of the scales."""
+        every = (self, *others)
+        return Gaussian(np.concatenate([each.means for each in every]), float(np.mean([each.scale for each in every])))
+
+    def floored(self, least: float, values: Sequence[float] | None = None) -> Gaussian:
+        """The same rewards, because no normal reward is impossible."""
+        return self
+
+    def __str__(self) -> str:
+        return f"normal rewards with scale {self.scale:g}"
+
+    def sample(
+        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+    ) -> Float[Array, "n"]:
+        return self.means[contexts, actions] + self.scale * rng.standard_normal(len(contexts))
+
+    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Density of the reward in every context."""
+        return np.exp(self.log_likelihood(actions, rewards))
+
+    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Log density of the reward in every context."""
+        deviation = (np.asarray(rewards, np.float64)[:, None] - self.means.T[actions]) / self.scale
+        return -0.5 * deviation**2 - np.log(self.scale * np.sqrt(2 * np.pi))
+
+    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The density up to one factor per row, so that a reward far from every mean still tells contexts apart."""
+        logs = self.log_likelihood(actions, rewards)
+        return np.exp(logs - logs.max(axis=1, keepdims=True))
+
+    def distances(self, other: Gaussian) -> Float[Array, "M K"]:
+        """max over arms of the difference of means (plus that of the scales), for every pair of contexts."""
+        gaps = np.stack([np.abs(self.means - context).max(axis=1) for context in other.means], axis=1)
+        return gaps + abs(self.scale - other.scale)
+
+    def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Gaussian:
+        """Context i of the result is context `contexts[i]` of this one; the same for arms."""
+        return Gaussian(take(self.means, contexts, arms), self.scale)
+
+    def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Gaussian:
+        """These arms and `count` new ones, which have the mean `law` in every context."""
+        mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)
+        return Gaussian(np.hstack([self.means, np.full((self.n_contexts, count), mean[0])]), self.scale)
+
+    def record(self) -> Record:
+        return Record("gaussian", fields={"scale": self.scale.hex()}, arrays={"means": self.means})
