@@ -171,7 +171,7 @@ def test_version_comes_from_one_place():
     ],
 )
 def test_names_of_0_1_can_still_be_imported(module, names):
+    sys.modules.pop(module, None)
     with pytest.warns(DeprecationWarning, match=f"{module} has moved to lmab"):
-        sys.modules.pop(module, None)
         found = importlib.import_module(module)
     assert [name for name in names.split() if not hasattr(found, name)] == []
