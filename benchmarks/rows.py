@@ -6,6 +6,7 @@ A benchmark's `main` prints and returns its rows. `python -m benchmarks NAME --s
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -114,6 +115,24 @@ def resumed(
             with path.open("a") as file:
                 file.write(json.dumps(rows[-1], default=float) + "\n")
     return rows
+
+
+def seeded(
+    description: str | None, many: str, default: int, path: Path, cases: Sequence[Any],
+    case_of: Callable[[StudyRow], tuple[Any, ...]], run: Callable[..., StudyRow],
+) -> tuple[list[StudyRow], bool]:  # fmt: skip
+    """The rows of a study whose rows are cases (dataclasses) times seeds, and whether its tables are to be stored.
+
+    The command line has the number of seeds (--`many`), the file of the rows (--rows) and --store.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(f"--{many}", dest="many", type=int, default=default, help=f"{many} per case")
+    parser.add_argument("--rows", type=Path, default=path, help="where the rows are kept")
+    parser.add_argument("--store", action="store_true", help="keep the tables in docs/benchmarks/rows.json")
+    arguments = parser.parse_args()
+    wanted = {(*case_of(asdict(case)), seed): (case, seed) for seed in range(arguments.many) for case in cases}
+    rows = resumed(arguments.rows, wanted, lambda row: (*case_of(row), row["seed"]), run)
+    return rows, arguments.store
 
 
 def flat(runs: dict[str, Measured]) -> Rows:

@@ -6,7 +6,6 @@ truth. Rows go to FILE as they are done (one JSON object per line), and those al
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -50,16 +49,10 @@ CASES = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", type=int, default=60, help="data sets per case")
-    parser.add_argument("--rows", type=Path, default=Path("certificate.jsonl"), help="where the rows are kept")
-    parser.add_argument("--store", action="store_true", help="keep the tables in docs/benchmarks/rows.json")
-    arguments = parser.parse_args()
-    wanted = {_key(asdict(case), seed): (case, seed) for seed in range(arguments.sets) for case in CASES}
-    rows = stored.resumed(arguments.rows, wanted, lambda row: _key(row, row["seed"]), run)
+    rows, store = stored.seeded(__doc__, "sets", 60, Path("certificate.jsonl"), CASES, _case, run)
     tables = {"": table(rows, claimed=True), "beside": table(rows, claimed=False)}
     print(*tables.values(), sep="\n\n")
-    if arguments.store:
+    if store:
         found = [stored.of_table(text, LABELS) for text in tables.values()]
         stored.store("study_certificate", stored.measured(COMMAND, found[0] | found[1], tables))
 
@@ -135,10 +128,6 @@ def _cells(rows: list[dict[str, Any]]) -> str:
             f"{seconds:.2f}",
         ]
     )
-
-
-def _key(row: dict[str, Any], seed: int) -> tuple[Any, ...]:
-    return (*_case(row), seed)
 
 
 def _case(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ object per line), and those already there are not done again.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -96,16 +95,10 @@ def _drawn(chances: Any, rng: np.random.Generator) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--logs", type=int, default=100, help="logs per case")
-    parser.add_argument("--rows", type=Path, default=Path("off_policy.jsonl"), help="where the rows are kept")
-    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
-    arguments = parser.parse_args()
-    wanted = {_key(asdict(case), seed): (case, seed) for seed in range(arguments.logs) for case in CASES}
-    rows = stored.resumed(arguments.rows, wanted, lambda row: _key(row, row["seed"]), run)
+    rows, store = stored.seeded(__doc__, "logs", 100, Path("off_policy.jsonl"), CASES, _case, run)
     text = table(rows)
     print(text)
-    if arguments.store:
+    if store:
         stored.store("study_off_policy", stored.measured(COMMAND, stored.of_table(text, LABELS), {"": text}))
 
 
@@ -194,10 +187,6 @@ def _cells(rows: list[dict[str, Any]]) -> list[str]:
         width = np.mean([high - low for _, low, high in said]) if said else np.nan
         cells.append(f"{held:.3f}, {width:.2f}" if said else "")
     return cells
-
-
-def _key(row: dict[str, Any], seed: int) -> tuple[Any, ...]:
-    return (*_case(row), seed)
 
 
 def _case(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,27 @@ def test_a_study_goes_on_where_it_stopped(tmp_path):
     assert [(row["name"], row["number"]) for row in found] == [("a", 1), ("b", 1), ("b", 3)]
     assert len(path.read_text().splitlines()) == 4
     assert resume() == [json.loads(line) for line in path.read_text().splitlines() if '"z"' not in line]
+
+
+def test_rows_of_cases_and_seeds_are_completed(tmp_path, monkeypatch):
+    """Twice as many seeds run only what is new, and --store is told to the study."""
+
+    @dataclass(frozen=True)
+    class Case:
+        name: str
+
+    asked = []
+
+    def run(case: Case, seed: int) -> dict[str, Any]:
+        asked.append((case.name, seed))
+        return {"name": case.name, "seed": seed}
+
+    def study(*options: str) -> tuple[list[dict[str, Any]], bool]:
+        monkeypatch.setattr("sys.argv", ["study", "--rows", str(tmp_path / "rows.jsonl"), *options])
+        return rows.seeded(None, "logs", 1, Path("x"), [Case("a"), Case("b")], lambda row: (row["name"],), run)
+
+    found, store = study()
+    assert (found, store) == ([{"name": "a", "seed": 0}, {"name": "b", "seed": 0}], False)
+    found, store = study("--logs", "2", "--store")
+    assert (len(found), store) == (4, True)
+    assert asked == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
