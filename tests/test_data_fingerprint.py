@@ -72,3 +72,13 @@ def test_minus_zero_is_zero_and_what_is_beside_the_point_does_not_count():
 )
 def test_words(one, said):
     assert str(one) == said
+
+
+def test_sessions_in_codes_have_the_same_sum_in_parts(monkeypatch, rng):
+    """Sums of parts go beyond 64 bits: what is over is dropped, as in the sums of the parts."""
+    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=60, horizon=3, rng=rng)
+    monkeypatch.setattr(module, "_SESSIONS", 7)
+    codes = 2 * log.actions + log.rewards.astype(int)
+    for values, arms, rewards in ((np.array([0.0, 1.0]), codes, None), (None, log.actions, log.rewards)):
+        total = module.word_sums(arms, log.lengths, values, rewards)
+        assert f"{total:016x}" == Fingerprint.of(log).checksum

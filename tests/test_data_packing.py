@@ -19,10 +19,11 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import logs
 
 import lmab
 from lmab.data import Fingerprint, ingest
-from lmab.data.packing import gathering, work
+from lmab.data.packing import gathering, sources, work
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
 
@@ -453,3 +454,15 @@ def test_a_disk_that_is_full_leaves_nothing_that_is_read(tmp_path, rng, limit, o
             lmab.Packed(tmp_path / "packed")
     assert sessions(lmab.pack(path, tmp_path / "packed").load()) == sessions(in_memory(path))
     assert sorted(os.listdir(tmp_path / "packed"))[0] == "00000.codes"
+
+
+@given(logs(), st.integers(1, 12))
+def test_spans_of_sessions_are_as_long_as_the_limit_allows(log, limit):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "_STEPS", limit)
+        spans = list(sources.log_spans(log))
+    assert [low for low, _ in spans] == [0, *(high for _, high in spans[:-1])]
+    assert spans[-1][1] == len(log)
+    for low, high in spans:
+        assert high == low + 1 or log.offsets[high] - log.offsets[low] <= limit
+        assert high == len(log) or log.offsets[high + 1] - log.offsets[low] > limit
