@@ -70,7 +70,7 @@ SIMPLE = [
     Case("spherical", 5, 50, 7, 10_000),
 ]
 THOMPSON = [*SIMPLE, Case("spherical", 5, 200, 7, 20_000), Case("spherical", 5, 1_000, 7, 20_000)]
-ROUNDS = (0, 4)
+ROUNDS = (0, 2)
 
 
 def genie(case: Case, bandit: lmab.LatentBandit) -> float:

@@ -32,6 +32,37 @@ def in_one_pass(monkeypatch):
     monkeypatch.setattr(ingest, "read", closed)
 
 
+@pytest.fixture(params=["one pass", "usual way"])
+def either_way(request, monkeypatch):
+    """Logs are read in one pass, or in the way that takes all logs."""
+    if request.param == "usual way":
+
+        def closed(*arguments):
+            raise InvalidData("not in one pass")
+
+        monkeypatch.setattr(streaming, "_sorted", closed)
+    else:
+        request.getfixturevalue("in_one_pass")
+
+
+def test_text_labels_make_digits_names_either_way(tmp_path, either_way):
+    (tmp_path / "log.csv").write_text("episode,action,reward\n1,7,0\n1,11,1\n")
+    assert lmab.Episodes.read(tmp_path / "log.csv", arm_labels=("11", "7")).actions.tolist() == [1, 0]
+    assert lmab.Episodes.read(tmp_path / "log.csv", arm_labels=(7, 11)).actions.tolist() == [0, 1]
+
+
+def test_our_own_files_keep_arms_that_were_never_played_either_way(tmp_path, either_way):
+    own = lmab.Episodes([1, 0], [1.0, 0.0], [0, 1, 2], n_arms=5)
+    own.write(tmp_path / "own.parquet")
+    assert lmab.Episodes.read(tmp_path / "own.parquet") == own
+
+
+def test_given_labels_come_before_those_of_our_own_file_either_way(tmp_path, either_way):
+    lmab.Episodes([1, 0], [1.0, 0.0], [0, 1, 2], 2, arm_labels=("a", "b")).write(tmp_path / "own.parquet")
+    read = lmab.Episodes.read(tmp_path / "own.parquet", arm_labels=("b", "c", "a"))
+    assert (read.arm_labels, read.actions.tolist()) == (("b", "c", "a"), [0, 2])
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 @pytest.mark.parametrize("step", [None, "step"])
 @pytest.mark.parametrize("arms", [[0, 1, 2, 3], [5, 0, 9, 7], ["d", "a", "c", "b"], [0, -1, 90_000, 2]])

@@ -241,7 +241,7 @@ def test_episodes_needed():
     rows = made_up(study("episodes"), share)
     assert verdicts(study("episodes"), rows) == [True]
     assert verdicts(study("episodes"), made_up(study("episodes"), lambda trial: share(trial, 5))) == [False]
-    assert "| DirectMLE |" in page(rows).split("Episodes needed (5%")[1]
+    assert "| DirectMLE, uniform play |" in page(rows).split("Episodes needed (5%")[1]
 
 
 def on_the_line(rate_below=0.0, rate_above=0.5):

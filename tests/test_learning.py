@@ -77,12 +77,12 @@ def test_learns_a_policy_for_the_environment(example):
 
 def new_run(learner=None, **options):
     settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": generator(0), **options}
-    return lmab.Run(learner or lmab.DirectMLE(2), **settings)
+    return lmab.Run(learner or lmab.DirectMLE(2, thompson_rounds=0), **settings)
 
 
 def test_a_run_takes_a_task_or_its_fields():
     task = Task(4, HORIZON, 100, values=[1.0, 0.0, 1.0])
-    given, named = lmab.Run(lmab.DirectMLE(2), task, rng=0), new_run(values=[1.0, 0.0], rng=0)
+    given, named = lmab.Run(lmab.DirectMLE(2, thompson_rounds=0), task, rng=0), new_run(values=[1.0, 0.0], rng=0)
     assert given.task == named.task == Task(4, HORIZON, 100, values=(0.0, 1.0))
     assert given.seed == named.seed
     with pytest.raises(InvalidArgument, match="task must be given without its fields, got horizon"):
@@ -192,8 +192,9 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_played():
         (lmab.EDMLE(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
         (lmab.EDMLE(2), {"n_episodes": 7}, "leave at least 2 episodes for the fit, .*, got 7, which leaves 1"),
         (lmab.EDMoments(3), {"n_episodes": 4}, "leave at least 3 episodes for the fit"),
-        (lmab.DirectMLE(3), {"n_episodes": 2}, "leave at least 3 episodes for the fit, .*, got 2, which leaves 2"),
-        (lmab.DirectMLE("auto"), {"n_episodes": 1}, "leave at least 2 episodes for the fit"),
+        (lmab.DirectMLE(3), {"n_episodes": 4}, "leave at least 3 episodes for the fit, .*, got 4, which leaves 2"),
+        (lmab.DirectMLE(3, thompson_rounds=0), {"n_episodes": 2}, "leave at least 3 .*, got 2, which leaves 2"),
+        (lmab.DirectMLE("auto"), {"n_episodes": 2}, "leave at least 2 episodes for the fit"),
         (lmab.Tensor(3), {"n_episodes": 2}, "leave at least 3 episodes for the fit"),
         (lmab.LUCRL(2), {"n_episodes": 4}, "leave at least 2 episodes for the fit"),
         (lmab.LUCRL(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
@@ -246,6 +247,15 @@ def test_thompson_rounds_spend_half_the_budget():
     assert learned["thompson"].reward > 1.2 * learned["explore"].reward  # it plays what seems best
 
 
+def test_two_rounds_are_the_default_and_none_is_uniform_play():
+    environment = Recorder()
+    learn(lmab.DirectMLE(2), environment)
+    assert [len(episodes) for episodes in environment.rounds] == [600, 300, 300]
+    environment = Recorder()
+    assert learn(lmab.DirectMLE(2, thompson_rounds=0), environment)["explore"].n_rounds == 1
+    assert [len(episodes) for episodes in environment.rounds] == [1200]
+
+
 def test_thompson_rounds_draw_from_models_that_the_log_could_have_come_from(rng):
     """A round's policy knows the contexts of all drawn models; arms that look alike are both tried."""
     from lmab.learning.direct_mle import _possible
@@ -277,7 +287,8 @@ def test_the_gain_of_a_polish_is_akaikes(rng):
     """AIC before less AIC after: what the likelihood lost counts against the parameters that were saved."""
     bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
     environment = lmab.Simulator(bandit, horizon=6, rng=rng)
-    learned = lmab.learn(environment, lmab.DirectMLE(6), n_episodes=2000, planner=lmab.QMDP(), rng=rng)
+    learner = lmab.DirectMLE(6, thompson_rounds=0)
+    learned = lmab.learn(environment, learner, n_episodes=2000, planner=lmab.QMDP(), rng=rng)
     facts, confined = learned["polish"].facts, learned.estimate
     assert facts["kept"]
     free = 5 + 6 * 12

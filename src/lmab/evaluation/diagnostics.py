@@ -33,7 +33,6 @@ from .unrelated_arms import categorical_scores, gaussian_scores
 _SESSIONS = 100_000  # of a larger log are looked at
 _HELD_OUT = 0.2
 _BINS = 10
-_CHUNK = 8192
 _ENOUGH = 100_000  # sessions over which folds are held out in turn
 _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _TRAITS = Traits(n_points=128)  # that types are compared with
@@ -187,16 +186,8 @@ def calibrate(bandit: LatentBandit, episodes: Episodes) -> Calibration:
 def predictions(bandit: LatentBandit, episodes: Episodes) -> tuple[Float[Array, "S"], Float[Array, "S"]]:
     """For every step, its expected reward given the session before it, and given nothing."""
     predicted = np.empty(episodes.n_steps)
-    for start in range(0, len(episodes), _CHUNK):
-        rows = np.arange(start, min(start + _CHUNK, len(episodes)))
-        beliefs = belief.prior(bandit, len(rows))
-        for step in range(int(episodes.lengths[rows].max())):
-            live = episodes.lengths[rows] > step
-            rows, beliefs = rows[live], beliefs[live]
-            places = episodes.offsets[rows] + step
-            arms = episodes.actions[places]
-            predicted[places] = np.einsum("nm,nm->n", belief.normalise(beliefs), bandit.means.T[arms])
-            beliefs = belief.update(bandit, beliefs, arms, episodes.rewards[places])
+    for places, beliefs in belief.before_steps(bandit, episodes):
+        predicted[places] = np.einsum("nm,nm->n", beliefs, bandit.means.T[episodes.actions[places]])
     return predicted, (bandit.weights @ bandit.means)[episodes.actions]
 
 

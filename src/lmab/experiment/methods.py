@@ -193,11 +193,11 @@ def _ed_mle_literal(setting: Setting, bandit: LatentBandit) -> Learner:
 
 
 def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
-    return DirectMLE(setting.n_contexts)
+    return DirectMLE(setting.n_contexts, thompson_rounds=0)
 
 
 def _direct_mle_fixed(setting: Setting, bandit: LatentBandit) -> Learner:
-    return DirectMLE(setting.n_contexts, method=EM(restarts=8, tolerance=1e-6, prior=1.5))
+    return DirectMLE(setting.n_contexts, thompson_rounds=0, method=EM(restarts=8, tolerance=1e-6, prior=1.5))
 
 
 GENIE = Contender("genie", "genie", Learning(_genie), learns=False)
@@ -214,7 +214,9 @@ ED_MLE_HALF = Contender("ed-mle-half", "ED+MLE, half for the core set", Learning
 ED_MLE_FULL = Contender("ed-mle-full", "ED+MLE, full likelihood", Learning(_ed_mle_full))
 ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE as printed", Learning(_ed_mle_literal))
 HISTORY = Contender("history-ucbvi", "history MDP", Learning(_history))
-DIRECT_MLE = Contender("direct-mle", "DirectMLE", Learning(_direct_mle), revision=2)  # its prior is learned
+DIRECT_MLE = Contender(
+    "direct-mle", "DirectMLE, uniform play", Learning(_direct_mle), revision=2
+)  # its prior is learned
 DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_direct_mle_fixed))
 ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(_ed_mle))
 DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_direct_mle_fixed))

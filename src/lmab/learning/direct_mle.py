@@ -1,4 +1,4 @@
-"""DirectMLE: explore uniformly, fit one likelihood over all arms, plan; the default learner."""
+"""DirectMLE: explore, fit one likelihood over all arms, plan; the default learner."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class DirectMLE(Learner):
             leaves it free. "auto" takes one more than the number of eigenvalues of the second moments above the noise.
             It confines the fit where this rank is below `n_contexts`, where the other eigenvalues look like noise (as
             far above zero as below), and where Akaike's criterion improves clearly.
-        thompson_rounds: 0 explores uniformly. Otherwise half of the episodes explore uniformly, so that the log stays
-            of use, and the others come in this many rounds of Thompson sampling: of models that the log so far could
-            have come from, one and its context are drawn from the belief, and the best arm of that context is played.
+        thompson_rounds: half of the episodes explore uniformly, so that the log stays of use, and the others come in
+            this many rounds of Thompson sampling: of models that the log so far could have come from, one and its
+            context are drawn from the belief, and the best arm of that context is played. Each round takes a fit. 0
+            explores uniformly with all episodes, and fits once.
         method: how to fit: `EM(...)`, or `Traits(...)` for people who differ by degrees; traits know no rank, and their
             Thompson sampling draws a context of the fit.
 
@@ -52,7 +53,7 @@ class DirectMLE(Learner):
 
     n_contexts: int | str | None = None
     rank: int | str | None = "auto"
-    thompson_rounds: int = 0
+    thompson_rounds: int = 2
     method: EM | Traits = _MAP
 
     def __post_init__(self) -> None:

@@ -8,14 +8,17 @@ possible, the belief stays as it was.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from .._shapes import Array, Float, Shaped
+from .._shapes import Array, Float, Integer, Shaped
 from ..data import Episodes
 from .bandit import LatentBandit
 
 _SMALL = 2.0**-400  # rows below this are scaled up
 _CHUNK = 1 << 16  # steps handled at once by `posterior`
+_SESSIONS = 8192  # handled at once by `before_steps`
 
 
 def prior(bandit: LatentBandit, n: int | None = None) -> Float[Array, "*n M"]:
@@ -64,6 +67,22 @@ def rescale(belief: Float[Array, "n M"]) -> Float[Array, "n M"]:
 def normalise(belief: Float[Array, "*n M"]) -> Float[Array, "*n M"]:
     """The belief as probabilities."""
     return belief / belief.sum(axis=-1, keepdims=True)
+
+
+def before_steps(bandit: LatentBandit, episodes: Episodes) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n M"]]]:
+    """The belief before every step, as probabilities: places in the log, at most one of a session, and their beliefs.
+
+    However the arms were chosen, given the session so far and the arm the next reward follows this belief.
+    """
+    for start in range(0, len(episodes), _SESSIONS):
+        rows = np.arange(start, min(start + _SESSIONS, len(episodes)))
+        beliefs = prior(bandit, len(rows))
+        for step in range(int(episodes.lengths[rows].max())):
+            live = episodes.lengths[rows] > step
+            rows, beliefs = rows[live], beliefs[live]
+            places = episodes.offsets[rows] + step
+            yield places, normalise(beliefs)
+            beliefs = update(bandit, beliefs, episodes.actions[places], episodes.rewards[places])
 
 
 def posterior(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..._shapes import Array, Float
 from ...data import Episodes
-from ...model import LatentBandit
+from ...model import LatentBandit, belief
 
-_STEPS = 100_000  # of a larger log are looked at
+_STEPS = 100_000  # of a larger log are looked at, in whole sessions
 _ONE_VALUE = 0.2  # share of one single value above which rewards are no measurements
 _NOISE = 1.63  # over the root of the number of rewards: what the distance reaches by chance in 1 of 100 logs
 _DISTANCE = 0.08  # between the two distributions of rewards, above which promises were seen to be wrong
@@ -25,8 +25,8 @@ def misfit(bandit: LatentBandit, episodes: Episodes) -> list[str]:
         >>> misfit(lmab.LatentBandit.gaussian([1.0], [[1.0]], scale=8.0), log)[0][:41]
         'normal rewards do not fit: 75% of the rew'
     """
-    steps = slice(None, None, max(1, -(-episodes.n_steps // _STEPS)))
-    rewards = episodes.rewards[steps]
+    episodes = episodes[:: max(1, -(-episodes.n_steps // _STEPS))]
+    rewards = episodes.rewards
     values, counts = np.unique(rewards, return_counts=True)
     if len(values) == 1:
         return []  # a log that tells nothing is told about elsewhere
@@ -35,7 +35,7 @@ def misfit(bandit: LatentBandit, episodes: Episodes) -> list[str]:
     if counts[often] > _ONE_VALUE * len(rewards):
         share = counts[often] / len(rewards)
         return [f"normal rewards do not fit: {share:.0%} of the rewards are exactly {values[often]:g}: {remedy}"]
-    distance = _distance(_below(bandit, episodes.actions[steps], rewards))
+    distance = _distance(_below(bandit, episodes))
     if distance > _DISTANCE + _NOISE / np.sqrt(len(rewards)):
         return [
             f"normal rewards do not fit: the shares of rewards below a value differ by up to {distance:.0%} from the "
@@ -44,12 +44,18 @@ def misfit(bandit: LatentBandit, episodes: Episodes) -> list[str]:
     return []
 
 
-def _below(bandit: LatentBandit, actions: Array, rewards: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Probability of a lower reward of the same arm under the model; uniform where the model is right."""
+def _below(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "S"]:
+    """Probability of a lower reward, given the session before it: uniform where the model is right.
+
+    So arms may have been chosen by a policy that looks at rewards.
+    """
     from scipy.special import ndtr
 
-    scale = bandit.rewards.spread
-    return ndtr((rewards[:, None] - bandit.means.T[actions]) / scale) @ bandit.weights
+    shares = np.empty(episodes.n_steps)
+    for places, beliefs in belief.before_steps(bandit, episodes):
+        distances = episodes.rewards[places][:, None] - bandit.means.T[episodes.actions[places]]
+        shares[places] = np.einsum("nm,nm->n", ndtr(distances / bandit.rewards.spread), beliefs)
+    return shares
 
 
 def _distance(shares: Float[Array, "n"]) -> float:
