@@ -1,4 +1,7 @@
-"""What lanes tell each other, in two forms: instructions of the GPU, and what the simulator can run.
+"""What lanes do and tell each other, in two forms: instructions of the GPU, and what the simulator can run.
+
+Shared memory is read and added to at addresses: bytes on the GPU, where a known distance between rows then costs
+nothing, and places in the array in the simulator.
 
 A group is `width` neighbouring lanes (8, 16 or 32). All lanes of a warp call these functions together. The simulator
 knows no shuffles; there a block is one warp, and its threads are threads of Python that meet at a barrier.
@@ -8,6 +11,8 @@ from __future__ import annotations
 
 import threading
 
+from numba import uint32
+
 from . import SIMULATED, cuda
 
 _ALL = 0xFFFFFFFF
@@ -16,7 +21,20 @@ _PATIENCE = 60.0  # seconds after which a lane of the simulator gives up on the 
 if SIMULATED:
     from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
 
+    DOUBLE = WORD = 1  # how far addresses of neighbours are apart
     atomic_add = FakeCUDAAtomic().add
+
+    def address(array, place):
+        return place
+
+    def load(array, address):
+        return array[address]
+
+    def add_at(array, address, amount):
+        return atomic_add(array, address, amount)
+
+    def reciprocal(value):
+        return 1.0 / value
 
     def compiled(**options):
         return cuda.jit
@@ -56,8 +74,36 @@ if SIMULATED:
         return found
 
 else:
+    from .assembly import add as _add
+    from .assembly import first as _first
+    from .assembly import load as _load
+    from .assembly import rough_reciprocal as _rough
+
     compiled = cuda.jit  # type: ignore[assignment]
     device = cuda.jit(device=True, forceinline=True)  # type: ignore[call-arg]
+
+    DOUBLE, WORD = 8, 4
+
+    @device
+    def address(array, place):
+        """Where an entry of an array in shared memory is."""
+        return uint32(_first(array) + uint32(place * array.itemsize))
+
+    @device
+    def load(array, address):
+        """The float64 at an address in shared memory."""
+        return _load(address)
+
+    @device
+    def add_at(array, address, amount):
+        """Add 32 bits at an address in shared memory; what was there before."""
+        return _add(address, amount)
+
+    @device
+    def reciprocal(value):
+        """1 / value to about 12 digits, for less than a division."""
+        rough = _rough(value)
+        return rough + rough * (1.0 - value * rough)
 
     @device
     def atomic_add(array, index, value):

@@ -22,9 +22,11 @@ class Chunks:
     def __init__(self, log: CodedLog, memory: int | None = None) -> None:
         self._resident: list[Shelves] = []
         self._waiting: list[Shelves] = []
+        self.weight = 0  # steps of all sessions; a merged one counts as often as it stands for others
         left = int(_SHARE * on_gpu().free_memory()) if memory is None else memory
         for partition in log.partitions():
             part = shelve(*partition)
+            self.weight += part.weight
             fits = not self._waiting and 3 * part.nbytes <= left  # two more may have to come and go
             if fits:
                 left -= part.nbytes
