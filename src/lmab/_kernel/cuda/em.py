@@ -24,6 +24,8 @@ from .lanes import address, atomic_add, compiled, device, group_max, group_sum, 
 from .short import short_walks
 from .steps import LARGE, RUN, TINY, logarithm, walks
 
+_REGISTERS = 64  # of a thread: with fewer, spills cost more than further threads gain (measured)
+
 
 @device
 def _sum_pieces(masses, slot, n_pieces, lane, width):
@@ -106,9 +108,7 @@ def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
 
 
 @cache
-def fast_kernel(
-    width: int, bits: int, pitch: int, merged: bool, sliced: bool, registers: int, n_words: int = 0, last: int = 0
-) -> Any:
+def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool, n_words: int = 0, last: int = 0) -> Any:
     """Adds the statistics and the log-likelihood of the sessions of the tiles, which are not long, to `out` and `logs`.
 
     A round, in which every group of a warp does one session, is left to `careful_kernel` where the mass of one of its
@@ -120,7 +120,6 @@ def fast_kernel(
         pitch: columns of the table and the sums in shared memory; 0: both stay in the device's memory.
         merged: whether `counts` says how many sessions each one stands for.
         sliced: whether `masses` holds the mass of each session in each piece of the contexts.
-        registers: of a thread.
         n_words: of every session, where they are few and equally many; 0: any number.
         last: steps in the last of them, where the sessions are equally long; 0: any number.
     """
@@ -128,7 +127,7 @@ def fast_kernel(
     read, product, add, add_large = walk.read, walk.product, walk.add, walk.add_large
     per_warp = uint32(32 // width)
 
-    @compiled(fastmath=True, max_registers=registers)
+    @compiled(fastmath=True, max_registers=_REGISTERS)
     def kernel(words, counts, shelves, tile_shelf, first_tile, last_tile, double, scales, n_rows, masses, out, logs,
                left):  # fmt: skip
         thread, n_threads, model = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.y

@@ -17,9 +17,10 @@ _SHARED = 48 * 1024  # bytes of shared memory that every block may have
 _RESIDENT = 2048  # threads that a multiprocessor holds
 _PER_PROCESSOR = 224 * 1024  # bytes of shared memory of a multiprocessor
 _MASSES = 1 << 27  # numbers kept for the sessions of one launch, where contexts are cut into pieces
-_REGISTERS = 64  # of a thread: with fewer, spills cost more than further threads gain (measured)
-_MEAN_BITS = 21  # of the share of a session in a context, on average
-_MOST_BITS = 44  # of a whole session in a context, however rare
+_OWN_PAGES = 1 << 20  # bytes of an array that shares no page of the host's memory with another
+_MEAN_BITS = (21, 27)  # of the share of a session in a context, on average: with more, sums overflow 32 bits more often
+_SMALL = 49 - 27  # bits of the steps of a log that may have the most; each further one costs one
+_MOST_BITS = 50  # of a whole session in a context, however rare
 
 
 class Place(NamedTuple):
@@ -34,8 +35,17 @@ class Place(NamedTuple):
 
 def upload(host: Shelves, stream: Any = 0) -> Shelves:
     """The same with arrays of the device."""
+    names = Shelves._fields[3:8]
     arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[3:8])  # a kernel takes no empty ones
-    return Shelves(*host[:3], *(cuda.to_device(array, stream=stream) for array in arrays), *host[8:])
+    return host._replace(**{name: cuda.to_device(one, stream=stream) for name, one in zip(names, arrays, strict=True)})
+
+
+def pin(host: Shelves) -> list[Any]:
+    """Keep large arrays in place in the host's memory while the result lives, so that the device can read them itself."""
+    if SIMULATED:
+        return []
+    pins = cuda.current_context().mempin
+    return [pins(one, one.ctypes.data, one.nbytes, mapped=False) for one in host[3:8] if one.nbytes >= _OWN_PAGES]
 
 
 def two_streams() -> list[Any]:
@@ -118,8 +128,10 @@ def _scales(weights: Float[Array, "R C"], total: int) -> Float[Array, "R C"]:
 
     Powers of two; no sum over the log exceeds 64 bits.
     """
-    least = np.maximum(weights, 2.0**-_MOST_BITS)
-    return 2.0 ** np.minimum(np.floor(_MEAN_BITS - np.log2(least)), min(_MOST_BITS, 63 - total.bit_length()))
+    few, many = _MEAN_BITS
+    mean = min(max(many + _SMALL - total.bit_length(), few), many)
+    wanted = np.floor(mean - np.log2(np.maximum(weights, 2.0**-_MOST_BITS)))
+    return 2.0 ** np.minimum(wanted, min(_MOST_BITS, 63 - total.bit_length()))
 
 
 class _Pass(NamedTuple):
@@ -188,7 +200,7 @@ class _Pass(NamedTuple):
             begin = tiles[0] if sliced else self._add_short(chunk, stream, one, masses, left)
             end = min(tiles[1], chunk.long_tile)
             if begin < end:
-                kernel = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced, _REGISTERS)
+                kernel = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
                 self._add_fast(kernel, chunk, stream, (begin, end), shape, one, masses, left)
         careful = careful_kernel(place.width, chunk.bits, place.pitch, self.gaussian, sliced)
         grid = (_blocks(place, tiles[1] - tiles[0]), *shape)
@@ -204,7 +216,7 @@ class _Pass(NamedTuple):
         if place.pitch == 0 or chunk.merged:
             return done
         for n_words, last, first, done in chunk.short:
-            kernel = fast_kernel(place.width, chunk.bits, place.pitch, False, False, _REGISTERS, n_words, last)
+            kernel = fast_kernel(place.width, chunk.bits, place.pitch, False, False, n_words, last)
             self._add_fast(kernel, chunk, stream, (first, done), (self.sizes[0], 1), one, masses, left)
         return done
 
