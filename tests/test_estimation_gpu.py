@@ -80,7 +80,7 @@ def test_without_a_name_passes_run_on_threads():
     with opened(None, 2) as found:
         assert isinstance(found, Threads)
         assert found.threads == 2
-        assert found.exact is found.processor is found
+        assert found.processor is found
 
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])

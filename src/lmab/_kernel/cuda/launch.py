@@ -41,7 +41,7 @@ def upload(host: Shelves, stream: Any = 0) -> Shelves:
 
 
 def pin(host: Shelves) -> list[Any]:
-    """Keep large arrays in place in the host's memory while the result lives, so that the device can read them itself."""
+    """Keep large arrays where they are in the host's memory while the result lives: the device then reads them itself."""
     if SIMULATED:
         return []
     pins = cuda.current_context().mempin
@@ -86,6 +86,7 @@ def expectation(
     models: Float[Array, "R K P"],
     *,
     n_sums: int,
+    n_steps: int,
     weight: int,
     gaussian: bool = False,
     top: float = 1.0,
@@ -97,7 +98,8 @@ def expectation(
         chunks: parts of the log on the device, each with the stream of its launches.
         models: as the CPU's kernel takes them.
         n_sums: rows of the statistics.
-        weight: steps of all sessions of the log; a merged one counts as often as it stands for others.
+        n_steps: of the log.
+        weight: the same where a merged session counts as often as it stands for others.
         gaussian: whether rewards are normal; then rows of sums of rewards follow those of plays.
         top: no reward is larger than this, nor smaller than its opposite.
         blocks: of the grid; None: as many as fill the device. The outcome does not depend on it.
@@ -107,7 +109,7 @@ def expectation(
     columns = -(-n_contexts // place.width) * place.width
     double = np.zeros((n_models, n_rows, columns))
     double[:, :, :n_contexts] = models
-    scales = _scales(double[:, 0], weight)
+    scales = _scales(double[:, 0], n_steps, weight)
     out, logs = np.zeros(n_models * n_sums * columns, np.uint64), np.zeros(n_models * N_LOGS, np.int64)
     on_device = [cuda.to_device(array) for array in (double.ravel(), scales.ravel(), out, logs)]
     longest = 0 if gaussian else LONGEST
@@ -123,13 +125,13 @@ def expectation(
     return sums, np.where(impossible > 0, -np.inf, whole + fraction / LOG_ONE)
 
 
-def _scales(weights: Float[Array, "R C"], total: int) -> Float[Array, "R C"]:
+def _scales(weights: Float[Array, "R C"], n_steps: int, total: int) -> Float[Array, "R C"]:
     """What a session counts in each context: the more the rarer the context is, so that its shares keep their digits.
 
     Powers of two; no sum over the log exceeds 64 bits.
     """
     few, many = _MEAN_BITS
-    mean = min(max(many + _SMALL - total.bit_length(), few), many)
+    mean = min(max(many + _SMALL - n_steps.bit_length(), few), many)
     wanted = np.floor(mean - np.log2(np.maximum(weights, 2.0**-_MOST_BITS)))
     return 2.0 ** np.minimum(wanted, min(_MOST_BITS, 63 - total.bit_length()))
 

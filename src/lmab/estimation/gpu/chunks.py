@@ -24,10 +24,12 @@ class Chunks:
         self._resident: list[Shelves] = []
         self._waiting: list[Shelves] = []
         self._pins: list[Any] = []
-        self.weight = 0  # steps of all sessions; a merged one counts as often as it stands for others
+        self.n_steps = 0
+        self.weight = 0  # the same where a merged session counts as often as it stands for others
         left = int(_SHARE * on_gpu().free_memory()) if memory is None else memory
         for partition in log.partitions():
             part = shelve(*partition)
+            self.n_steps += len(partition[0])
             self.weight += part.weight
             fits = not self._waiting and 3 * part.nbytes <= left  # two more may have to come and go
             if fits:

@@ -53,6 +53,7 @@ class Gpu(Passes):
             chunks,
             models,
             n_sums=log.n_sums,
+            n_steps=chunks.n_steps,
             weight=chunks.weight,
             gaussian=log.largest is not None,
             top=1.0 if log.largest is None else log.largest,
