@@ -9,6 +9,7 @@ knows no shuffles; there a block is one warp, and its threads are threads of Pyt
 
 from __future__ import annotations
 
+import operator
 import threading
 
 from numba import uint32
@@ -43,35 +44,34 @@ if SIMULATED:
         return function
 
     def group_sum(value, width):
-        offset = width // 2
-        while offset:
-            value = value + _partner(value, offset)
-            offset //= 2
-        return value
+        return _folded(value, width, operator.add)
 
     def group_max(value, width):
-        offset = width // 2
-        while offset:
-            value = max(value, _partner(value, offset))
-            offset //= 2
-        return value
+        return _folded(value, width, max)
 
     def warp_any(condition):
         return any(_exchanged(bool(condition)).values())
 
-    def _partner(value, offset):
-        """The value of the lane whose number differs by the bit `offset`."""
-        return _exchanged(value)[threading.current_thread().threadIdx.x ^ offset]
+    def _folded(value, width, function):
+        """The values of a group, folded in half again and again, as the GPU's lanes do it together."""
+        values, lane = _exchanged(value), threading.current_thread().threadIdx.x
+        own = [values[lane // width * width + one] for one in range(width)]
+        while len(own) > 1:
+            half = len(own) // 2
+            own = [function(own[one], own[one + half]) for one in range(half)]
+        return own[0]
 
     def _exchanged(value):
-        """The values of all lanes, by the number of the lane."""
+        """The values of all lanes, by the number of the lane.
+
+        There are two boards in turn: whoever writes on one has seen all lanes leave it.
+        """
         thread = threading.current_thread()
-        board, meeting = thread._manager.__dict__.setdefault("board", ({}, threading.Barrier(32)))
-        board[thread.threadIdx.x] = value
+        boards, meeting = thread._manager.__dict__.setdefault("boards", (({}, {}), threading.Barrier(32)))
+        thread.turn = 1 - getattr(thread, "turn", 0)
+        boards[thread.turn][thread.threadIdx.x] = value
         meeting.wait(_PATIENCE)
-        found = dict(board)
-        meeting.wait(_PATIENCE)
-        return found
+        return boards[thread.turn]
 
 else:
     from .assembly import add as _add

@@ -41,7 +41,7 @@ def upload(host: Shelves, stream: Any = 0) -> Shelves:
 
 
 def pin(host: Shelves) -> list[Any]:
-    """Keep large arrays where they are in the host's memory while the result lives: the device then reads them itself."""
+    """Keep large arrays in place in the host's memory while the result lives: the device then reads them itself."""
     if SIMULATED:
         return []
     pins = cuda.current_context().mempin
