@@ -142,7 +142,7 @@ class _Pass(NamedTuple):
     place: Place
     gaussian: bool
     top: float
-    longest: int  # steps of a session that single precision is trusted with
+    longest: int  # steps of a session whose probabilities are multiplied
     sizes: tuple[int, int, int, int]  # models, rows of a model, rows of the statistics, columns
     double: Any
     scales: Any
