@@ -1,13 +1,14 @@
 """Passes on a GPU, or on its simulator, beside the CPU's: `python gpu_cases.py N SEED` prints what differs, as JSON.
 
-Each case gives the largest error of the statistics (as a part of the largest), that of the log-likelihood (relative),
-and whether other grids give the same bits.
+Each case gives the largest error of a statistic (see `scales_of`), that of the log-likelihood (relative), and whether
+other grids give the same bits.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from lmab._kernel.reference import em as reference
 from lmab.estimation.gpu import chunks, passes, shelving
 
 KINDS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
+ONE = {"n_models": 1, "n_parts": 1}
 CASES = {
     "eight lanes": {"n_contexts": 3, "bits": 8, "other_grid": True},
     "sixteen lanes": {"n_contexts": 12, "bits": 8},
@@ -24,29 +26,41 @@ CASES = {
     "more contexts than lanes": {"n_contexts": 40, "bits": 8, "other_grid": True},
     "wide codes": {"n_contexts": 4, "bits": 32, "n_arms": 5},
     "merged": {"n_contexts": 4, "bits": 8, "merged": True},
-    "merged, contexts in pieces": {"n_contexts": 40, "bits": 8, "merged": True, "n_arms": 2},
+    "merged, contexts in pieces": {
+        "n_contexts": 40,
+        "bits": 8,
+        "merged": True,
+        "n_arms": 2,
+        "n_models": 1,
+        "n_parts": 1,
+    },
     "long": {"n_contexts": 4, "bits": 8, "longest": 80},
-    "long, contexts in pieces": {"n_contexts": 40, "bits": 8, "longest": 40},
-    "tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-12},
-    "tiny, contexts in pieces": {"n_contexts": 40, "bits": 8, "tiny": 1e-12},
-    "too small for single precision": {"n_contexts": 2, "bits": 8, "tiny": 1e-60},
+    "long, contexts in pieces": {"n_contexts": 40, "bits": 8, "longest": 40, **ONE},
+    "tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-60},
+    "tiny, contexts in pieces": {"n_contexts": 40, "bits": 8, "tiny": 1e-60, **ONE},
+    "rare contexts": {"n_contexts": 3, "bits": 8, "rare": 1e-4, "zeros": True},
     "zeros": {"n_contexts": 3, "bits": 8, "zeros": True},
     "impossible": {"n_contexts": 2, "bits": 8, "impossible": True},
     "more codes than shared memory holds": {"n_contexts": 3, "bits": 16, "n_arms": 500, "n_values": 2},
-    "many codes, contexts in pieces": {"n_contexts": 20, "bits": 16, "n_arms": 150, "n_values": 2},
+    "many codes, contexts in pieces": {
+        "n_contexts": 20,
+        "bits": 16,
+        "n_arms": 150,
+        "n_values": 2,
+        "n_models": 1,
+        "n_parts": 1,
+    },
     "short": {"n_contexts": 3, "bits": 8, "longest": 19, "short": True, "other_grid": True},
     "short, sixteen lanes": {"n_contexts": 12, "bits": 16, "short": True},
     "short, thirty-two lanes": {"n_contexts": 20, "bits": 32, "longest": 4, "short": True},
     "short, of one length": {"n_contexts": 3, "bits": 8, "length": 7, "short": True},
     "short, of full words": {"n_contexts": 3, "bits": 8, "length": 8, "short": True},
-    "short and tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-12, "short": True},
+    "short and tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-60, "short": True},
     "streamed": {"n_contexts": 3, "bits": 8, "memory": 0},
-    "double precision": {"n_contexts": 3, "bits": 8, "exact": True},
-    "double precision, contexts in pieces": {"n_contexts": 40, "bits": 8, "exact": True},
 }
 GAUSSIAN = {
     "normal": {"n_contexts": 3},
-    "normal, contexts in pieces": {"n_contexts": 40},
+    "normal, contexts in pieces": {"n_contexts": 40, "n_models": 1},
     "normal, more arms than shared memory holds": {"n_contexts": 3, "n_arms": 800},
 }
 
@@ -61,18 +75,20 @@ class Parts:
         return self._parts
 
 
-def models(rng, n_contexts, n_arms, n_values, *, zeros=False, impossible=False, tiny=None):
+def models(rng, n_models, n_contexts, n_arms, n_values, *, zeros=False, impossible=False, tiny=None, rare=None):
     width = -(-n_contexts // 8) * 8
-    found = np.zeros((2, 1 + n_arms * n_values, width))
-    found[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=2)
-    tables = rng.dirichlet(np.ones(n_values), size=(2, n_arms, n_contexts))
+    found = np.zeros((n_models, 1 + n_arms * n_values, width))
+    found[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=n_models)
+    if rare is not None:
+        found[:, 0, :n_contexts] = [1 - rare] + [rare / (n_contexts - 1)] * (n_contexts - 1)
+    tables = rng.dirichlet(np.ones(n_values), size=(n_models, n_arms, n_contexts))
     if zeros:
         tables[:, 0, 0] = np.eye(n_values)[0]
     if tiny is not None:
         tables *= tiny
     if impossible:
         tables[:, 0, :, 0] = 0.0
-    found[:, 1:, :n_contexts] = np.moveaxis(tables, 3, 2).reshape(2, -1, n_contexts)
+    found[:, 1:, :n_contexts] = np.moveaxis(tables, 3, 2).reshape(n_models, -1, n_contexts)
     return found
 
 
@@ -81,51 +97,67 @@ def sessions(rng, n, longest, n_codes, kind, shortest=1):
     return rng.integers(n_codes, size=lengths.sum()).astype(kind), lengths
 
 
-def categorical(n, rng, *, n_contexts, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None, exact=False,
-                other_grid=False, short=False, length=None, **kind):  # fmt: skip
+def categorical(n, rng, *, n_contexts, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None,
+                other_grid=False, short=False, length=None, n_models=2, n_parts=2, **kind):  # fmt: skip
     shelving._WORTH = 0 if short else 1 << 62
     codes, lengths = sessions(rng, n, length or longest, n_arms * n_values, KINDS[bits], length or 1)
     codes[0] = 0  # of which "impossible" knows nothing
-    counts = rng.integers(1, 5000, size=n).astype(float) if merged else np.empty(0)
-    tables = models(rng, n_contexts, n_arms, n_values, **kind)
-    half = n // 2
-    cut = int(lengths[:half].sum())
-    none = np.empty(0)
-    log = Parts((codes[:cut], lengths[:half], counts[:half], none), (codes[cut:], lengths[half:], counts[half:], none))
+    counts = rng.choice([5.0, 9.0, 14.0, 4000.0], size=n) if merged else np.empty(0)
+    tables = models(rng, n_models, n_contexts, n_arms, n_values, **kind)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    statistics, logs = np.empty_like(tables), np.empty(2)
+    edges = np.linspace(0, n, n_parts + 1).astype(int)
+    log = Parts(
+        *(
+            (codes[offsets[low] : offsets[high]], lengths[low:high], counts[low:high], np.empty(0))
+            for low, high in pairwise(edges)
+        )
+    )
+    statistics, logs = np.empty_like(tables), np.empty(n_models)
     with np.errstate(under="ignore"):
-        reference.categorical(codes, offsets, counts, np.array([0, n]), tables, statistics, logs, 0, 2)
+        reference.categorical(codes, offsets, counts, np.array([0, n]), tables, statistics, logs, 0, n_models)
     held = chunks.Chunks(log, memory)
-    return compare(held, tables, statistics, logs, other_grid, exact=exact)
+    return compare(held, tables, statistics, logs, scales_of(statistics, tables), other_grid)
 
 
-def gaussian(n, rng, *, n_contexts, n_arms=3):
+def gaussian(n, rng, *, n_contexts, n_arms=3, n_models=2):
     arms, lengths = sessions(rng, n, 5, n_arms, np.uint16)
     rewards = rng.normal(size=len(arms))
-    tables = models(rng, n_contexts, n_arms + 1, 1)
-    tables[:, 1:-1, :n_contexts] = rng.normal(size=(2, n_arms, n_contexts))
-    tables[:, -1] = [[0.7], [1.3]]
+    tables = models(rng, n_models, n_contexts, n_arms + 1, 1)
+    tables[:, 1:-1, :n_contexts] = rng.normal(size=(n_models, n_arms, n_contexts))
+    tables[:, -1] = [[0.7], [1.3]][:n_models]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    statistics, logs = np.empty((2, 1 + 2 * n_arms, tables.shape[2])), np.empty(2)
-    reference.gaussian(arms, rewards, offsets, np.array([0, n]), tables, statistics, logs, 0, 2)
+    statistics, logs = np.empty((n_models, 1 + 2 * n_arms, tables.shape[2])), np.empty(n_models)
+    reference.gaussian(arms, rewards, offsets, np.array([0, n]), tables, statistics, logs, 0, n_models)
     logs += len(arms) * np.log(tables[:, -1, 0] * np.sqrt(2 * np.pi))
     held = chunks.Chunks(Parts((arms, lengths, np.empty(0), rewards)))
-    return compare(held, tables, statistics, logs, gaussian=True, top=float(np.abs(rewards).max()))
+    top = float(np.abs(rewards).max())
+    scales = scales_of(statistics[:, : 1 + n_arms], tables)
+    scales = np.concatenate([scales, 2 * top * scales[:, 1:]], axis=1)  # a sum of rewards is one of many signs
+    return compare(held, tables, statistics, logs, scales, gaussian=True, top=top)
 
 
-def compare(held, tables, statistics, logs, other_grid=False, **options):
-    grids = (1,) if SIMULATED and not other_grid else (1, 2)
-    found = [launch.expectation(held, tables, n_sums=statistics.shape[1], blocks=b, **options) for b in grids]
-    same = all(np.array_equal(*pair) for pair in zip(found[0], found[-1], strict=True))
-    with np.errstate(invalid="ignore"):
+def scales_of(statistics, tables):
+    """What an error is a part of: the statistic itself, or a hundredth of what the context's weight would give it."""
+    return np.maximum(statistics, 0.01 * tables[:, :1] * statistics.sum(axis=2, keepdims=True))
+
+
+def compare(held, tables, statistics, logs, scales, other_grid=False, **options):
+    grids = ((1, 2) if other_grid else (1,)) if SIMULATED else (1, 2, None)
+    found = [expectation(held, tables, statistics.shape[1], blocks=b, **options) for b in grids]
+    same = all(np.array_equal(one, first) for other in found for one, first in zip(other, found[0], strict=True))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wrong = np.where(statistics == found[0][0], 0.0, np.abs(found[0][0] - statistics) / scales)
         lost = np.where(logs == found[0][1], 0.0, found[0][1] / logs - 1)
     return {
-        "statistics": float(np.abs(found[0][0] - statistics).max() / max(statistics.max(), 1.0)),
+        "statistics": float(wrong.max()),
         "log": float(np.abs(lost).max()),
         "same": same,
         "finite": bool(np.isfinite(found[0][1]).all()),
     }
+
+
+def expectation(held, tables, n_sums, **options):
+    return launch.expectation(held, tables, n_sums=n_sums, n_steps=held.n_steps, weight=held.weight, **options)
 
 
 def fit(n, n_contexts):
@@ -151,6 +183,7 @@ def main(n, seed):
     for number, (name, case) in enumerate((CASES | GAUSSIAN).items()):
         rng = np.random.default_rng([seed, number])
         shown[name] = (gaussian if name in GAUSSIAN else categorical)(n, rng, **case)
+    shown["room"] = float((launch._scales(np.array([[1e-30, 0.5]]), 1000, 2**40) * 2**40).max())
     shown["fit"] = fit(12 if SIMULATED else 100_000, 1 if SIMULATED else 2)
     print(json.dumps(shown))
 

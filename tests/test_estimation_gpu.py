@@ -13,6 +13,7 @@ from lmab.errors import InvalidArgument
 from lmab.estimation import observe
 from lmab.estimation.backends import opened
 from lmab.estimation.gpu import passes
+from lmab.estimation.gpu.shelving import shelve
 from lmab.estimation.passes import Threads, partitions
 
 
@@ -80,7 +81,7 @@ def test_without_a_name_passes_run_on_threads():
     with opened(None, 2) as found:
         assert isinstance(found, Threads)
         assert found.threads == 2
-        assert found.exact is found.processor is found
+        assert found.processor is found
 
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
@@ -118,6 +119,14 @@ def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, eve
             np.testing.assert_array_equal(mine, other)
     assert sum(int(part[1].sum()) for part in filed) == pytest.approx(n_steps / every, rel=0.3)
     assert logs[1].n_steps == n_steps // every
+
+
+def test_shelves_know_how_much_they_stand_for_and_where_long_sessions_begin():
+    lengths = np.array([40, 1, 3])
+    merged = shelve(np.zeros(44, np.uint8), lengths, np.array([2.0, 5.0, 1.0]))
+    assert merged.weight == 40 * 2 + 1 * 5 + 3 * 1
+    assert shelve(np.zeros(44, np.uint8), lengths).weight == 44
+    assert merged.long_tile == 2
 
 
 class Device:

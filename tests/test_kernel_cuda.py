@@ -18,30 +18,20 @@ from lmab._kernel.compiled import shelves as compiled
 from lmab._kernel.reference import shelves as reference
 from lmab.estimation.gpu.passes import missing
 
-CASES = (
-    "eight lanes", "sixteen lanes", "thirty-two lanes", "more contexts than lanes", "wide codes", "merged",
-    "merged, contexts in pieces", "long", "long, contexts in pieces", "tiny", "tiny, contexts in pieces",
-    "too small for single precision", "zeros", "impossible", "more codes than shared memory holds",
-    "many codes, contexts in pieces", "short", "short, sixteen lanes", "short, thirty-two lanes",
-    "short, of one length", "short, of full words", "short and tiny", "streamed", "double precision",
-    "double precision, contexts in pieces", "normal", "normal, contexts in pieces",
-    "normal, more arms than shared memory holds",
-)  # fmt: skip
-EXACT = {"double precision", "double precision, contexts in pieces", "too small for single precision"}
-
 
 def run(n_sessions, seed, **environment):
     """What `gpu_cases.py` prints: in a process of its own, since the simulator is chosen when Numba is imported."""
     command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / "gpu_cases.py"), str(n_sessions), str(seed)]
-    environment["PYTHONPATH"] = str(Path(lmab.__file__).parent.parent)  # the package under test, perhaps a copy
+    paths = [str(Path(lmab.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]  # the package under test first
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def simulated():
-    return run(4, 0, NUMBA_ENABLE_CUDASIM="1")
+def as_asked(case):
+    """Statistics to 1e-6 (of what, `gpu_cases` says), the log-likelihood to 1e-9, the same bits on another grid."""
+    return case["statistics"] < 1e-6 and case["log"] < 1e-9 and case["same"]
 
 
 @pytest.fixture(scope="module")
@@ -52,39 +42,30 @@ def on_gpu():
     return run(100_000, 0)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_pass_in_the_simulator_equals_the_reference(simulated, name):
-    found = simulated[name]
-    assert found["statistics"] < 1e-6
-    assert found["log"] < (1e-8 if name in EXACT else 1e-7)
-    assert found["same"]
-
-
-def test_the_simulator_meets_an_impossible_session(simulated):
-    assert [name for name in CASES if not simulated[name]["finite"]] == ["impossible"]
-
-
-def test_a_fit_in_the_simulator_equals_that_of_the_cpu(simulated):
-    assert simulated["fit"]["log"] < 1e-12
-    assert simulated["fit"]["models"] < 1e-6
+def test_passes_in_the_simulator_equal_the_reference():
+    """One test, so that a single process runs the simulator, however many share the suite."""
+    found = run(4, 0, NUMBA_ENABLE_CUDASIM="1")
+    fit, room = found.pop("fit"), found.pop("room")
+    assert room < 2**63  # sums over the whole log are of 64 bits
+    assert {name for name, case in found.items() if not case["finite"]} == {"impossible"}
+    assert {name: case for name, case in found.items() if not as_asked(case)} == {}
+    assert fit["log"] < 1e-12
+    assert fit["models"] < 1e-6
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", CASES)
-def test_a_pass_on_the_gpu_equals_the_reference(on_gpu, name):
-    found = on_gpu[name]
-    assert found["statistics"] < 5e-7
-    assert found["log"] < (1e-11 if name in EXACT else 1e-8)
-    assert found["same"]
+def test_every_pass_on_the_gpu_equals_the_reference(on_gpu):
+    cases = {name: case for name, case in on_gpu.items() if isinstance(case, dict) and name != "fit"}
+    assert {name: case for name, case in cases.items() if not as_asked(case)} == {}
 
 
 @pytest.mark.gpu
 def test_a_fit_on_the_gpu_equals_that_of_the_cpu(on_gpu):
     found = on_gpu["fit"]
     assert found["converged"]
-    assert found["falls"] < 1e-7  # as a part of the log-likelihood: the rounding of single precision
-    assert found["log"] < 1e-8  # the tolerance of the climb
-    assert found["models"] < 1e-2
+    assert found["falls"] == 0.0
+    assert found["log"] < 1e-9  # a session; the tolerance of the climb is ten times that
+    assert found["models"] < 2e-3  # so far the two stop from each other
 
 
 @given(seed=st.integers(0, 2**32 - 1), bits=st.sampled_from([8, 16, 32]), longest=st.integers(1, 11))

@@ -27,6 +27,7 @@ from .reference.shelves import FIRST_STEP as FIRST_STEP
 from .reference.shelves import FIRST_TILE as FIRST_TILE
 from .reference.shelves import FIRST_WORD as FIRST_WORD
 from .reference.shelves import LENGTH as LENGTH
+from .reference.shelves import LONGEST as LONGEST
 from .reference.shelves import SIZE as SIZE
 from .reference.shelves import TILE as TILE
 from .reference.shelves import Shelves as Shelves

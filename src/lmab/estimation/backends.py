@@ -2,7 +2,7 @@
 
 Every place but the GPU runs the same function on ranges of the parts and gives the arrays in the order of the parts, so
 that a fit has the same bits everywhere. A log in memory is worked on where it lies; a packed log travels as names of
-files. A GPU computes the expectation step in its own way, and the climb ends there in double precision.
+files. A GPU computes the expectation step in its own way, to about 1e-8.
 """
 
 from __future__ import annotations

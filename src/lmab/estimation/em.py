@@ -96,22 +96,12 @@ class EM(Estimator):
                 task, outcome, starts = self._search_and_learn(task, n_starts, request.rng, progress)
             else:
                 outcome, starts = self._search(task, n_starts, request.rng, progress)
-            if passes.exact is not passes and not outcome.stopped:
-                task, outcome = self._settle(task, outcome, progress)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             found = _estimate(task, self.prior if why_not is None else START, outcome, starts, self.rank)
             if passes.failure is not None:
                 raise ClusterLost(str(passes.failure), found)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
-
-    def _settle(self, task: Likelihood, outcome: Climb, progress: StopOnce) -> tuple[Likelihood, Climb]:
-        """The best climb, continued in double precision until it has converged there."""
-        task = replace(task, passes=task.passes.exact)
-        rough = outcome.pick(outcome.order()[:1])
-        limit = max(self.max_iterations - int(rough.n_maps[0]), 1)
-        more = self._climb(task, rough.models, limit, progress, "climb")
-        return task, more.after(rough.below(more.traces[0][0]))
 
     def _first_prior(self, observations: Observations) -> tuple[Prior, str | None]:
         """The prior under which starts compete, and why none is learned where one was asked for."""

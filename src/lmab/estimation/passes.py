@@ -70,11 +70,6 @@ class Passes(ABC):
         return None
 
     @property
-    def exact(self) -> Passes:
-        """The same in double precision, where it is less: for the end of a climb."""
-        return self
-
-    @property
     def processor(self) -> Passes:
         """The same without another device."""
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -47,11 +47,6 @@ class Climb:
         return Climb(
             self.models[rows], self.objectives[rows], self.n_maps[rows], self.converged[rows], traces, self.stopped
         )
-
-    def below(self, limit: float) -> Climb:
-        """The same with traces that stay at or below `limit`, which a more exact objective may be by rounding."""
-        traces = tuple(tuple(min(value, limit) for value in trace) for trace in self.traces)
-        return replace(self, traces=traces)
 
     def after(self, earlier: Climb) -> Climb:
         """The same climbs with the way that led to their starts."""

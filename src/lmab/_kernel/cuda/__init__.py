@@ -7,6 +7,7 @@ imported with the first module of this package, never with lmab.
 from __future__ import annotations
 
 import os
+import warnings
 
 import numpy as np
 from numba import config
@@ -18,12 +19,14 @@ _DROPPED = "row_stack"  # by NumPy 2.5
 
 if SIMULATED or hasattr(np, _DROPPED):
     from numba import cuda as cuda
-else:  # numba-cuda 0.30 asks for this name while its compiler is loaded
+else:  # numba-cuda 0.30 asks for this name, and for others that NumPy warns of, while its compiler is loaded
     setattr(np, _DROPPED, np.vstack)
     try:
-        from numba import cuda as cuda
-        from numba.cuda.descriptor import cuda_target
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from numba import cuda as cuda
+            from numba.cuda.descriptor import cuda_target
 
-        cuda_target.typing_context.refresh()
+            cuda_target.typing_context.refresh()
     finally:
         delattr(np, _DROPPED)

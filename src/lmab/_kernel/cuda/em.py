@@ -1,9 +1,9 @@
 """The expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one context.
 
-Probabilities and their products are single precision. A session whose mass becomes too small for that, and one that is
-long, is done with logarithms in double precision. Statistics are sums of integers (`share_one`), and the
-logarithms of a tile of sessions are rounded to integers before they are added. So the outcome has the same bits on
-any number of blocks.
+Probabilities and their products are double precision. A session whose mass becomes too small, and one that is long, is
+done with logarithms. Statistics are sums of integers: a share is counted in units of its context (`scales`), and the
+log-likelihood of a tile of sessions is rounded to integers before it is added. So the outcome has the same bits on any
+number of blocks.
 
 Where there are more contexts than lanes, they are cut into pieces (the third dimension of the grid): one kernel finds
 the mass of every session in every piece, a second one adds the shares.
@@ -15,12 +15,16 @@ import math
 from functools import cache
 from typing import Any
 
-from numba import float32, float64, int32, int64, uint32, uint64
+from numba import float64, int64, uint32, uint64
 
-from ..reference.shelves import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
+from ..reference.shelves import TILE
 from . import cuda
-from .lanes import atomic_add, compiled, device, group_max, group_sum, warp_any
-from .steps import LOG_ONE, RUN, TINY, give_sums, load_table, logarithm, registers, share_one, walks
+from .blocks import IMPOSSIBLE, LEFT, N_LOGS, clear_sums, flags_of, give_logs, give_sums, in_units, load_table, tile_of
+from .lanes import address, atomic_add, compiled, device, group_max, group_sum, reciprocal, warp_any
+from .short import short_walks
+from .steps import LARGE, RUN, TINY, logarithm, walks
+
+_REGISTERS = 64  # of a thread: with fewer, spills cost more than further threads gain (measured)
 
 
 @device
@@ -64,61 +68,51 @@ def _none_left(left, flags):
 def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
     """Writes the mass of each session of the tiles in each piece of the contexts; of long ones, its logarithm."""
     walk = walks(bits, pitch > 0)
-    log_joint, product = walk.log_density if gaussian else walk.log_product, walk.product
-    per_warp, shared_pitch = 32 // width, uint32(pitch)
+    log_joint, read, product = walk.log_density if gaussian else walk.log_product, walk.read, walk.product
+    per_warp = 32 // width
 
     @cuda.jit
-    def kernel(words, rewards, shelves, tile_shelf, first_tile, last_tile, single, double, n_rows, masses, longest):
-        lane, part = cuda.threadIdx.x % width, cuda.threadIdx.x % 32 // width
+    def kernel(words, rewards, shelves, tile_shelf, first_tile, last_tile, double, n_rows, masses, longest):
+        thread, n_threads = cuda.threadIdx.x, cuda.blockDim.x
+        lane, part = thread % width, thread % 32 // width
         n_pieces = cuda.gridDim.z
         columns = uint64(n_pieces * width)
         place = uint64(cuda.blockIdx.z * width + lane)
-        table = cuda.shared.array(0, float32)
-        column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(place)
+        table = cuda.shared.array(0, float64)
+        column = uint64(address(table, uint32(thread % pitch))) if pitch > 0 else place
         if pitch > 0 and not gaussian:
-            load_table(
-                table,
-                single,
-                uint64(cuda.blockIdx.z * width),
-                columns,
-                n_rows,
-                pitch,
-                width,
-                cuda.threadIdx.x,
-                cuda.blockDim.x,
-            )
+            load_table(table, double, place - uint64(lane), columns, n_rows, pitch, width, thread, n_threads)
             cuda.syncthreads()
-        warp = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // 32
-        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * cuda.blockDim.x // 32):
-            shelf = tile_shelf[tile]
-            n_steps, size = uint32(shelves[shelf, LENGTH]), uint64(shelves[shelf, SIZE])
-            begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
-            n_sessions = min(TILE, shelves[shelf, SIZE] - begin)
-            first_word, first_step = shelves[shelf, FIRST_WORD] + begin, shelves[shelf, FIRST_STEP] + begin
+        warp = (cuda.blockIdx.x * n_threads + thread) // 32
+        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * n_threads // 32):
+            n_steps, n_sessions, size, first_word, first_step, _ = tile_of(shelves, tile_shelf, tile)
             for start in range(0, n_sessions, per_warp):
-                session = min(start + part, n_sessions - 1)
-                at, first = uint64(first_word + session), uint64(first_step + session)
+                session = uint64(min(start + part, n_sessions - 1))
+                at = first_word + session
                 if not gaussian and n_steps <= longest:
+                    kept = read(words, at, size)
                     if pitch > 0:
-                        share = product(words, at, size, n_steps, table, shared_pitch, column, table[column])
+                        share = product(kept, words, at, size, n_steps, table, pitch, column, double[place])
                     else:
-                        share = product(words, at, size, n_steps, single, columns, column, single[column])
-                    mass = float64(group_sum(share, width))
+                        share = product(kept, words, at, size, n_steps, double, columns, column, double[place])
+                    mass = group_sum(share, width)
                 else:
-                    own = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, place)
+                    own = log_joint(
+                        words, rewards, at, first_step + session, size, n_steps, double, n_rows, columns, place
+                    )
                     mass = _log_group_sum(own, width)
                 if lane == 0 and start + part < n_sessions:
-                    masses[((tile - first_tile) * TILE + session) * n_pieces + cuda.blockIdx.z] = mass
+                    masses[(uint64(tile - first_tile) * uint64(TILE) + session) * n_pieces + cuda.blockIdx.z] = mass
 
     return kernel
 
 
 @cache
-def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -> Any:
-    """Adds the statistics and the log-likelihood of sessions of up to `longest` steps to `out` and `logs`.
+def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool, n_words: int = 0, last: int = 0) -> Any:
+    """Adds the statistics and the log-likelihood of the sessions of the tiles, which are not long, to `out` and `logs`.
 
     A round, in which every group of a warp does one session, is left to `careful_kernel` where the mass of one of its
-    sessions is too small for single precision; `left` has a bit for every round of a tile.
+    sessions is too small; `left` has a bit for every round of a tile.
 
     Args:
         width: lanes of a group: 8, 16 or 32.
@@ -126,137 +120,127 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool) -
         pitch: columns of the table and the sums in shared memory; 0: both stay in the device's memory.
         merged: whether `counts` says how many sessions each one stands for.
         sliced: whether `masses` holds the mass of each session in each piece of the contexts.
+        n_words: of every session, where they are few and equally many; 0: any number.
+        last: steps in the last of them, where the sessions are equally long; 0: any number.
     """
-    walk = walks(bits, pitch > 0)
-    product, add, add_high = walk.product, walk.add, walk.add_high
-    per_warp, shared_pitch, one = 32 // width, uint32(pitch), float32(share_one(width))
+    walk = short_walks(bits, n_words, last) if n_words > 0 else walks(bits, pitch > 0)
+    read, product, add, add_large = walk.read, walk.product, walk.add, walk.add_large
+    per_warp = uint32(32 // width)
 
-    @compiled(fastmath=True, max_registers=registers(width))
-    def kernel(
-        words, counts, shelves, tile_shelf, first_tile, last_tile, single, n_rows, masses, longest, out, logs, left
-    ):
-        lane, part = cuda.threadIdx.x % width, cuda.threadIdx.x % 32 // width
+    @compiled(fastmath=True, max_registers=_REGISTERS)
+    def kernel(words, counts, shelves, tile_shelf, first_tile, last_tile, double, scales, n_rows, masses, out, logs,
+               left):  # fmt: skip
+        thread, n_threads, model = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.y
+        lane, part = thread % width, uint32(thread % 32 // width)
         columns = uint64(cuda.gridDim.z * width)
         place = uint64(cuda.blockIdx.z * width + lane)
-        in_sums = uint64(cuda.blockIdx.y * n_rows) * columns + place
-        table = cuda.shared.array(0, float32)
+        in_sums = uint64(model * n_rows) * columns + place
+        table = cuda.shared.array(0, float64)
         sums = cuda.shared.array(0, uint32)  # the same memory, of which the table takes the first part
-        column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(in_sums)
-        sums_column = uint32(column + uint32(n_rows * pitch))
+        offset = 2 * n_rows * pitch
+        column = uint64(address(table, uint32(thread % pitch))) if pitch > 0 else in_sums
+        sums_column = address(sums, uint32(offset + thread % pitch)) if pitch > 0 else uint32(0)
         if pitch > 0:
-            load_table(
-                table, single, in_sums - uint64(lane), columns, n_rows, pitch, width, cuda.threadIdx.x, cuda.blockDim.x
-            )
-            for i in range(cuda.threadIdx.x, n_rows * pitch, cuda.blockDim.x):
-                sums[n_rows * pitch + i] = 0
+            load_table(table, double, in_sums - uint64(lane), columns, n_rows, pitch, width, thread, n_threads)
+            clear_sums(sums, offset, n_rows, pitch, thread, n_threads)
             cuda.syncthreads()
-        weight = table[column] if pitch > 0 else single[column]
-        weights, total_log = uint64(0), int64(0)
-        warp = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // 32
-        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * cuda.blockDim.x // 32):
-            shelf = tile_shelf[tile]
-            n_steps, size = uint32(shelves[shelf, LENGTH]), uint64(shelves[shelf, SIZE])
-            if n_steps > longest:
-                continue
-            begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
-            n_sessions = uint32(min(TILE, shelves[shelf, SIZE] - begin))
-            first_word = uint64(shelves[shelf, FIRST_WORD] + begin)
-            first_session = shelves[shelf, FIRST_SESSION] + begin
-            run, total = float64(1.0), float64(0.0)
-            for number in range(uint32(n_sessions + uint32(per_warp - 1)) // uint32(per_warp)):
-                session = uint32(number * uint32(per_warp)) + uint32(part)
+        weight, scale = double[in_sums], scales[uint64(model) * columns + place]
+        weights, whole, fraction = uint64(0), int64(0), int64(0)
+        warp = (cuda.blockIdx.x * n_threads + thread) // 32
+        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * n_threads // 32):
+            n_steps, n_sessions, size, first_word, _, first_session = tile_of(shelves, tile_shelf, tile)
+            run, total, start = float64(1.0), float64(0.0), uint32(0)
+            while start < n_sessions:
+                session = uint32(start + part)
                 valid = session < n_sessions
                 if not valid:
                     session = uint32(0)
-                at = first_word + session
+                at = first_word + uint64(session)
+                kept = read(words, at, size)
                 if pitch > 0:
-                    share = product(words, at, size, n_steps, table, shared_pitch, column, weight)
+                    share = product(kept, words, at, size, n_steps, table, pitch, column, weight)
                 else:
-                    share = product(words, at, size, n_steps, single, columns, column, weight)
+                    share = product(kept, words, at, size, n_steps, double, columns, column, weight)
                 if sliced:
-                    slot = (tile - first_tile) * TILE + session
-                    mass = float32(_sum_pieces(masses, slot, cuda.gridDim.z, lane, width))
+                    slot = uint64(tile - first_tile) * uint64(TILE) + uint64(session)
+                    mass = _sum_pieces(masses, slot, cuda.gridDim.z, lane, width)
                 else:
                     mass = group_sum(share, width)
-                if warp_any(mass < float32(TINY)):
-                    if cuda.threadIdx.x % 32 == 0 and cuda.blockIdx.z == 0:
-                        word = (uint64(cuda.blockIdx.y) * uint64(len(tile_shelf)) + uint64(tile)) * uint64(4)
-                        atomic_add(left, word + uint64(number // 32), uint32(uint32(1) << uint32(number % 32)))
+                if warp_any(mass < TINY):
+                    if thread % 32 == 0 and cuda.blockIdx.z == 0:
+                        number = start // per_warp
+                        word = flags_of(model, len(tile_shelf), tile) + uint64(number // uint32(32))
+                        atomic_add(left, word, uint32(uint32(1) << uint32(number % uint32(32))))
+                        atomic_add(logs, N_LOGS * model + LEFT, int64(1))
                 elif valid:
-                    amount = uint32(int32(share * (one / mass) + float32(0.5)))
+                    units = share * (scale * reciprocal(mass)) + 0.5
                     if merged:
-                        total += counts[first_session + session] * math.log(float64(mass))
-                        full = uint64(amount) * uint64(counts[first_session + session])
-                        amount, high = uint32(full & uint64(0xFFFFFFFF)), full >> uint64(32)
-                        weights += full
-                        if high > 0:
-                            add_high(words, at, size, n_steps, high << uint64(32), out, columns, in_sums)
+                        count = counts[first_session + uint64(session)]
+                        total += count * math.log(mass)
+                        units = math.floor(units) * count
                     else:
-                        weights += uint64(amount)
-                        run *= float64(mass)  # one logarithm for many sessions
+                        run *= mass  # one logarithm for many sessions
                         if run < RUN:
                             total += math.log(run)
                             run = float64(1.0)
-                    if amount > 0:
-                        add(words, at, size, n_steps, sums, shared_pitch, sums_column, amount, out, columns, in_sums)
-            total_log += int64(math.floor((total + math.log(run)) * LOG_ONE + 0.5))
+                    if units < LARGE:
+                        amount = uint32(units)
+                        weights += uint64(amount)
+                        if amount > 0:
+                            add(kept, words, at, size, n_steps, sums, pitch, sums_column, amount, out, columns, in_sums)
+                    else:
+                        weights += uint64(units)
+                        add_large(words, at, size, n_steps, uint64(units), out, columns, in_sums)
+                start += per_warp
+            units_of = in_units(total + math.log(run))
+            whole += units_of[0]
+            fraction += units_of[1]
         atomic_add(out, in_sums, weights)
         if lane == 0 and cuda.blockIdx.z == 0:
-            atomic_add(logs, 2 * cuda.blockIdx.y, total_log)
+            give_logs(logs, model, whole, fraction)
         if pitch > 0:
             cuda.syncthreads()
-            give_sums(
-                sums,
-                n_rows * pitch,
-                out,
-                in_sums - uint64(lane),
-                columns,
-                n_rows,
-                pitch,
-                width,
-                cuda.threadIdx.x,
-                cuda.blockDim.x,
-            )
+            give_sums(sums, offset, out, in_sums - uint64(lane), columns, n_rows, pitch, width, thread, n_threads)
 
     return kernel
 
 
 @cache
 def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bool) -> Any:
-    """The same in double precision and with logarithms: long sessions, and the rounds that `left` names.
+    """The same with logarithms: long sessions, from `long_tile` on, and the rounds that `left` names.
 
     Arguments as of `fast_kernel`; `gaussian` tells whether rewards are normal instead of coded. `logs` receives the
     number of sessions that are impossible, too.
     """
     walk = walks(bits, pitch > 0)
     log_joint = walk.log_density if gaussian else walk.log_product
-    add, add_high, add_weighted = walk.add, walk.add_high, walk.add_weighted
-    per_warp, shared_pitch, one = 32 // width, uint32(pitch), float64(share_one(width))
+    read, add, add_large, add_weighted = walk.read, walk.add, walk.add_large, walk.add_weighted
+    per_warp = 32 // width
 
     @cuda.jit
-    def kernel(words, rewards, counts, merged, shelves, tile_shelf, first_tile, last_tile, double, n_rows, n_sums,
-               masses, longest, top, out, logs, left):  # fmt: skip
-        lane, part = cuda.threadIdx.x % width, cuda.threadIdx.x % 32 // width
+    def kernel(words, rewards, counts, merged, shelves, tile_shelf, first_tile, last_tile, long_tile, double, scales,
+               n_rows, n_sums, masses, longest, top, out, logs, left):  # fmt: skip
+        thread, n_threads, model = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.y
+        lane, part = thread % width, thread % 32 // width
         n_pieces = cuda.gridDim.z
         columns = uint64(n_pieces * width)
         place = uint64(cuda.blockIdx.z * width + lane)
-        in_tables = uint64(cuda.blockIdx.y * n_rows) * columns + place
-        in_sums = uint64(cuda.blockIdx.y * n_sums) * columns + place
+        in_tables = uint64(model * n_rows) * columns + place
+        in_sums = uint64(model * n_sums) * columns + place
         sums = cuda.shared.array(0, uint32)
-        column = uint32(cuda.threadIdx.x % pitch) if pitch > 0 else uint32(0)
+        column = address(sums, uint32(thread % pitch)) if pitch > 0 else uint32(0)
+        begin = first_tile if logs[N_LOGS * model + LEFT] > 0 else max(first_tile, long_tile)
+        if begin >= last_tile:
+            return
         if pitch > 0:
-            for i in range(cuda.threadIdx.x, n_sums * pitch, cuda.blockDim.x):
-                sums[i] = 0
+            clear_sums(sums, 0, n_sums, pitch, thread, n_threads)
             cuda.syncthreads()
-        weights, total_log, impossible = uint64(0), int64(0), int64(0)
-        warp = (cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x) // 32
-        for tile in range(first_tile + warp, last_tile, cuda.gridDim.x * cuda.blockDim.x // 32):
-            shelf = tile_shelf[tile]
-            n_steps, size = uint32(shelves[shelf, LENGTH]), uint64(shelves[shelf, SIZE])
-            begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
-            n_sessions = min(TILE, shelves[shelf, SIZE] - begin)
-            first_word, first_step = shelves[shelf, FIRST_WORD] + begin, shelves[shelf, FIRST_STEP] + begin
-            flags = (uint64(cuda.blockIdx.y) * uint64(len(tile_shelf)) + uint64(tile)) * uint64(4)
+        scale = float64(scales[uint64(model) * columns + place])
+        weights, whole, fraction, impossible = uint64(0), int64(0), int64(0), int64(0)
+        warp = (cuda.blockIdx.x * n_threads + thread) // 32
+        for tile in range(begin + warp, last_tile, cuda.gridDim.x * n_threads // 32):
+            n_steps, n_sessions, size, first_word, first_step, first_session = tile_of(shelves, tile_shelf, tile)
+            flags = flags_of(model, len(tile_shelf), tile)
             if n_steps <= longest and _none_left(left, flags):
                 continue
             total = float64(0.0)
@@ -264,14 +248,15 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
                 if n_steps <= longest and (left[flags + uint64(number // 32)] >> uint32(number % 32)) & uint32(1) == 0:
                     continue
                 valid = number * per_warp + part < n_sessions
-                session = min(number * per_warp + part, n_sessions - 1)
-                at, first = uint64(first_word + session), uint64(first_step + session)
-                count = counts[shelves[shelf, FIRST_SESSION] + begin + session] if merged else int64(1)
+                session = uint64(min(number * per_warp + part, n_sessions - 1))
+                at, first = first_word + session, first_step + session
+                count = counts[first_session + session] if merged else int64(1)
                 own = log_joint(words, rewards, at, first, size, n_steps, double, n_rows, columns, in_tables)
                 if not sliced:
                     log_mass = _log_group_sum(own, width)
                 elif n_steps > longest:
-                    log_mass = _log_sum_pieces(masses, (tile - first_tile) * TILE + session, n_pieces, lane, width)
+                    slot = uint64(tile - first_tile) * uint64(TILE) + session
+                    log_mass = _log_sum_pieces(masses, slot, n_pieces, lane, width)
                 else:
                     log_mass = float64(-math.inf)
                     for piece in range(n_pieces):
@@ -282,27 +267,27 @@ def careful_kernel(width: int, bits: int, pitch: int, gaussian: bool, sliced: bo
                     impossible += 1
                 elif valid:
                     total += count * log_mass
-                    scaled = math.exp(own - log_mass) * one
-                    full = uint64(scaled + 0.5) * uint64(count)
-                    low, high = uint32(full & uint64(0xFFFFFFFF)), full >> uint64(32)
-                    weights += full
-                    if high > 0:
-                        add_high(words, at, size, n_steps, high << uint64(32), out, columns, in_sums)
-                    if low > 0:
-                        add(words, at, size, n_steps, sums, shared_pitch, column, low, out, columns, in_sums)
+                    units = math.exp(own - log_mass) * scale
+                    amount = uint64(units + 0.5) * uint64(count)
+                    weights += amount
+                    if amount >= uint64(LARGE):
+                        add_large(words, at, size, n_steps, amount, out, columns, in_sums)
+                    elif amount > 0:
+                        add(read(words, at, size), words, at, size, n_steps, sums, pitch, column,
+                            uint32(amount), out, columns, in_sums)  # fmt: skip
                     if gaussian:
-                        add_weighted(words, rewards, at, first, size, n_steps, sums, shared_pitch, column, scaled, top,
+                        add_weighted(words, rewards, at, first, size, n_steps, sums, pitch, column, units, top,
                                      uint64(n_rows - 2), out, columns, in_sums)  # fmt: skip
-            total_log += int64(math.floor(total * LOG_ONE + 0.5))
+            units_of = in_units(total)
+            whole += units_of[0]
+            fraction += units_of[1]
         atomic_add(out, in_sums, weights)
         if lane == 0 and cuda.blockIdx.z == 0:
-            atomic_add(logs, 2 * cuda.blockIdx.y, total_log)
-            atomic_add(logs, 2 * cuda.blockIdx.y + 1, impossible)
+            give_logs(logs, model, whole, fraction)
+            atomic_add(logs, N_LOGS * model + IMPOSSIBLE, impossible)
         if pitch > 0:
             cuda.syncthreads()
-            give_sums(
-                sums, 0, out, in_sums - uint64(lane), columns, n_sums, pitch, width, cuda.threadIdx.x, cuda.blockDim.x
-            )
+            give_sums(sums, 0, out, in_sums - uint64(lane), columns, n_sums, pitch, width, thread, n_threads)
 
     return kernel
 

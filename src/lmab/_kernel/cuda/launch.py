@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._shapes import Array, Float
-from ..reference.shelves import TILE, Shelves
+from ..reference.shelves import LONGEST, TILE, Shelves
 from . import SIMULATED, cuda
+from .blocks import LOG_ONE, N_LOGS
 from .em import careful_kernel, clear_kernel, fast_kernel, masses_kernel
-from .short import short_kernel
-from .steps import LOG_ONE, share_one
 
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
 _RESIDENT = 2048  # threads that a multiprocessor holds
 _PER_PROCESSOR = 224 * 1024  # bytes of shared memory of a multiprocessor
 _MASSES = 1 << 27  # numbers kept for the sessions of one launch, where contexts are cut into pieces
-_LONGEST = 32  # steps of a session that single precision is trusted with
-_LEAST_SINGLE = 1e-37  # single precision holds no smaller numbers in full
+_OWN_PAGES = 1 << 20  # bytes of an array that shares no page of the host's memory with another
+_MEAN_BITS = (21, 27)  # of the share of a session in a context, on average: with more, sums overflow 32 bits more often
+_SMALL = 49 - 27  # bits of the steps of a log that may have the most; each further one costs one
+_MOST_BITS = 50  # of a whole session in a context, however rare
 
 
 class Place(NamedTuple):
@@ -34,8 +35,17 @@ class Place(NamedTuple):
 
 def upload(host: Shelves, stream: Any = 0) -> Shelves:
     """The same with arrays of the device."""
-    arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[3:])  # a kernel takes no empty ones
-    return Shelves(*host[:3], *(cuda.to_device(array, stream=stream) for array in arrays))
+    names = Shelves._fields[3:8]
+    arrays = (array if len(array) else np.zeros(1, array.dtype) for array in host[3:8])  # a kernel takes no empty ones
+    return host._replace(**{name: cuda.to_device(one, stream=stream) for name, one in zip(names, arrays, strict=True)})
+
+
+def pin(host: Shelves) -> list[Any]:
+    """Keep large arrays in place in the host's memory while the result lives: the device then reads them itself."""
+    if SIMULATED:
+        return []
+    pins = cuda.current_context().mempin
+    return [pins(one, one.ctypes.data, one.nbytes, mapped=False) for one in host[3:8] if one.nbytes >= _OWN_PAGES]
 
 
 def two_streams() -> list[Any]:
@@ -57,7 +67,7 @@ def free_memory() -> int:
 
 def spread(n_models: int, n_contexts: int, n_rows: int, n_sums: int, gaussian: bool, blocks: int | None) -> Place:
     """How many lanes, threads and blocks: as many contexts on lanes as shared memory allows."""
-    cell = 4 * (n_sums + (0 if gaussian else n_rows))  # bytes for one column
+    cell = 4 * n_sums + (0 if gaussian else 8 * n_rows)  # bytes for one column
     width = 8 if n_contexts <= 8 else 16 if n_contexts <= 16 else 32
     while width > 8 and cell * width > _SHARED:
         width //= 2
@@ -76,9 +86,10 @@ def expectation(
     models: Float[Array, "R K P"],
     *,
     n_sums: int,
+    n_steps: int,
+    weight: int,
     gaussian: bool = False,
     top: float = 1.0,
-    exact: bool = False,
     blocks: int | None = None,
 ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
     """Statistics and log-likelihood under every model, of all chunks of the log together.
@@ -87,29 +98,42 @@ def expectation(
         chunks: parts of the log on the device, each with the stream of its launches.
         models: as the CPU's kernel takes them.
         n_sums: rows of the statistics.
+        n_steps: of the log.
+        weight: the same where a merged session counts as often as it stands for others.
         gaussian: whether rewards are normal; then rows of sums of rewards follow those of plays.
         top: no reward is larger than this, nor smaller than its opposite.
-        exact: whether every session is done in double precision.
         blocks: of the grid; None: as many as fill the device. The outcome does not depend on it.
     """
     n_models, n_rows, n_contexts = models.shape
     place = spread(n_models, n_contexts, n_rows, n_sums, gaussian, blocks)
     columns = -(-n_contexts // place.width) * place.width
-    single, double = _tables(models, columns, exact or gaussian)
-    out, logs = np.zeros(n_models * n_sums * columns, np.uint64), np.zeros(2 * n_models, np.int64)
-    on_device = [cuda.to_device(array) for array in (single.ravel(), double.ravel(), out, logs)]
-    longest = 0 if exact or gaussian else _LONGEST
+    double = np.zeros((n_models, n_rows, columns))
+    double[:, :, :n_contexts] = models
+    scales = _scales(double[:, 0], n_steps, weight)
+    out, logs = np.zeros(n_models * n_sums * columns, np.uint64), np.zeros(n_models * N_LOGS, np.int64)
+    on_device = [cuda.to_device(array) for array in (double.ravel(), scales.ravel(), out, logs)]
+    longest = 0 if gaussian else LONGEST
     this = _Pass(place, gaussian, top, longest, (n_models, n_rows, n_sums, columns), *on_device)
     for chunk, stream in chunks:
         this.launch(chunk, stream)
     cuda.synchronize()
-    sums = on_device[2].copy_to_host().reshape(n_models, n_sums, columns)[:, :, :n_contexts] / share_one(place.width)
-    total, impossible = on_device[3].copy_to_host().reshape(n_models, 2).T
+    sums = (on_device[2].copy_to_host().reshape(n_models, n_sums, columns) / scales[:, None])[:, :, :n_contexts]
+    whole, fraction, impossible, _ = on_device[3].copy_to_host().reshape(n_models, N_LOGS).T
     if gaussian:
         n_arms = n_rows - 2
         sums[:, 1 + n_arms :] = (2 * sums[:, 1 + n_arms :] - sums[:, 1 : 1 + n_arms]) * top
-    likelihood = np.where(impossible > 0, -np.inf, total / LOG_ONE)
-    return sums, likelihood + (0.0 if gaussian else _lost_by_rounding(models, double, sums))
+    return sums, np.where(impossible > 0, -np.inf, whole + fraction / LOG_ONE)
+
+
+def _scales(weights: Float[Array, "R C"], n_steps: int, total: int) -> Float[Array, "R C"]:
+    """What a session counts in each context: the more the rarer the context is, so that its shares keep their digits.
+
+    Powers of two; no sum over the log exceeds 64 bits.
+    """
+    few, many = _MEAN_BITS
+    mean = min(max(many + _SMALL - n_steps.bit_length(), few), many)
+    wanted = np.floor(mean - np.log2(np.maximum(weights, 2.0**-_MOST_BITS)))
+    return 2.0 ** np.minimum(wanted, min(_MOST_BITS, 63 - total.bit_length()))
 
 
 class _Pass(NamedTuple):
@@ -118,10 +142,10 @@ class _Pass(NamedTuple):
     place: Place
     gaussian: bool
     top: float
-    longest: int  # steps of a session that single precision is trusted with
+    longest: int  # steps of a session whose probabilities are multiplied
     sizes: tuple[int, int, int, int]  # models, rows of a model, rows of the statistics, columns
-    single: Any
     double: Any
+    scales: Any
     out: Any
     logs: Any
 
@@ -139,10 +163,10 @@ class _Pass(NamedTuple):
         masses = cuda.device_array(at_once * TILE * n_pieces, np.float64)
         for model in range(n_models):
             one = self._replace(
-                single=self.single[model * n_rows * columns : (model + 1) * n_rows * columns],
                 double=self.double[model * n_rows * columns : (model + 1) * n_rows * columns],
+                scales=self.scales[model * columns : (model + 1) * columns],
                 out=self.out[model * n_sums * columns : (model + 1) * n_sums * columns],
-                logs=self.logs[2 * model : 2 * model + 2],
+                logs=self.logs[N_LOGS * model : N_LOGS * (model + 1)],
             )
             flags = left[4 * model * n_tiles : 4 * (model + 1) * n_tiles]
             for first in range(0, n_tiles, at_once):
@@ -157,8 +181,8 @@ class _Pass(NamedTuple):
         grid = (_blocks(place, tiles[1] - tiles[0]), 1, n_pieces)
         kernel = masses_kernel(place.width, chunk.bits, place.pitch, self.gaussian)
         kernel[grid, place.threads, stream, place.shared](
-            chunk.words, chunk.rewards, chunk.shelves, chunk.tile_shelf, *tiles, one.single, one.double, self.sizes[1],
-            masses, self.longest,
+            chunk.words, chunk.rewards, chunk.shelves, chunk.tile_shelf, *tiles, one.double, self.sizes[1], masses,
+            self.longest,
         )  # fmt: skip
 
     def _add(
@@ -171,58 +195,50 @@ class _Pass(NamedTuple):
         masses: Any,
         left: Any,
     ) -> None:
-        """What single precision can do, and then the rest with care."""
+        """What products can do, and then the rest with care."""
         place, (_, n_rows, n_sums, _) = self.place, self.sizes
-        grid = (_blocks(place, tiles[1] - tiles[0]), *shape)
         sliced = shape[1] > 1
-        where = (chunk.shelves, chunk.tile_shelf, *tiles)
         if self.longest > 0:
-            begin = tiles[0] if sliced else self._add_short(chunk, stream, one, left)
-            if begin < tiles[1]:
-                fast = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
-                fast[grid, place.threads, stream, place.shared](
-                    chunk.words, chunk.counts, *where[:2], begin, tiles[1], one.single, n_rows, masses, self.longest,
-                    one.out, one.logs, left,
-                )  # fmt: skip
+            begin = tiles[0] if sliced else self._add_short(chunk, stream, one, masses, left)
+            end = min(tiles[1], chunk.long_tile)
+            if begin < end:
+                kernel = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
+                self._add_fast(kernel, chunk, stream, (begin, end), shape, one, masses, left)
         careful = careful_kernel(place.width, chunk.bits, place.pitch, self.gaussian, sliced)
+        grid = (_blocks(place, tiles[1] - tiles[0]), *shape)
         careful[grid, place.threads, stream, 4 * n_sums * place.pitch](
-            chunk.words, chunk.rewards, chunk.counts, chunk.merged, *where, one.double, n_rows, n_sums, masses,
-            self.longest, self.top, one.out, one.logs, left,
+            chunk.words, chunk.rewards, chunk.counts, chunk.merged, chunk.shelves, chunk.tile_shelf, *tiles,
+            chunk.long_tile if self.longest > 0 else 0, one.double, one.scales, n_rows, n_sums, masses, self.longest,
+            self.top, one.out, one.logs, left,
         )  # fmt: skip
 
-    def _add_short(self, chunk: Shelves, stream: Any, one: _Pass, left: Any) -> int:
+    def _add_short(self, chunk: Shelves, stream: Any, one: _Pass, masses: Any, left: Any) -> int:
         """Sessions of a few words; the first tile after them."""
-        place, (n_models, n_rows, _, _), done = self.place, self.sizes, 0
+        place, done = self.place, 0
         if place.pitch == 0 or chunk.merged:
             return done
         for n_words, last, first, done in chunk.short:
-            kernel = short_kernel(place.width, chunk.bits, place.pitch, n_words, last)
-            kernel[(_blocks(place, done - first), n_models), place.threads, stream, place.shared](
-                chunk.words, chunk.shelves, chunk.tile_shelf, first, done, one.single, n_rows, one.out, one.logs, left
-            )
+            kernel = fast_kernel(place.width, chunk.bits, place.pitch, False, False, n_words, last)
+            self._add_fast(kernel, chunk, stream, (first, done), (self.sizes[0], 1), one, masses, left)
         return done
+
+    def _add_fast(
+        self,
+        kernel: Any,
+        chunk: Shelves,
+        stream: Any,
+        tiles: tuple[int, int],
+        shape: tuple[int, int],
+        one: _Pass,
+        masses: Any,
+        left: Any,
+    ) -> None:
+        grid = (_blocks(self.place, tiles[1] - tiles[0]), *shape)
+        kernel[grid, self.place.threads, stream, self.place.shared](
+            chunk.words, chunk.counts, chunk.shelves, chunk.tile_shelf, *tiles, one.double, one.scales, self.sizes[1],
+            masses, one.out, one.logs, left,
+        )  # fmt: skip
 
 
 def _blocks(place: Place, n_tiles: int) -> int:
     return max(min(place.blocks, -(-n_tiles * 32 // place.threads)), 1)
-
-
-def _tables(
-    models: Float[Array, "R K P"], columns: int, exact: bool
-) -> tuple[Float[Array, "R K C"], Float[Array, "R K C"]]:
-    """The models in single and in double precision; both hold the same numbers where single precision has them."""
-    double = np.zeros((*models.shape[:2], columns))
-    double[:, :, : models.shape[2]] = models
-    single = double.astype(np.float32)
-    if not exact:
-        double = np.where(single >= _LEAST_SINGLE, single.astype(np.float64), double)
-    return single, double
-
-
-def _lost_by_rounding(
-    models: Float[Array, "R K P"], double: Float[Array, "R K C"], sums: Float[Array, "R K P"]
-) -> Float[Array, "R"]:
-    """What the log-likelihood lost when the models were rounded: statistics are its slope in the logarithms."""
-    rounded = double[:, :, : models.shape[2]]
-    ratio = np.divide(models, rounded, out=np.ones_like(models), where=rounded > 0)
-    return np.einsum("rkp,rkp->r", sums, np.log(ratio))

@@ -13,63 +13,36 @@ from typing import Any, NamedTuple
 from numba import float64, uint32, uint64
 
 from ..reference.shelves import per_word
-from .lanes import atomic_add, device
+from .lanes import DOUBLE, WORD, add_at, atomic_add, device, load
 
-LOG_BITS = 24  # below the point of a tile's log-likelihood
-LOG_ONE = float(1 << LOG_BITS)
-TINY = 1e-30  # single precision is not trusted with sessions whose mass is below
-RUN = 1e-200  # a product of masses goes to the logarithms below
+TINY = 1e-150  # sessions whose mass is below go to the logarithms
+RUN = 1e-150  # a product of masses goes to the logarithms below; that times TINY is still a number
+LARGE = 2.0**31  # more than this goes to the device's memory at once
 _SMALL = 1e-100  # products below this go to the logarithms
 _CARRY = uint64(1 << 32)
-
-
-class Walks(NamedTuple):
-    """The functions for codes of one size."""
-
-    product: Callable[..., Any]
-    add: Callable[..., Any]
-    add_high: Callable[..., Any]
-    add_weighted: Callable[..., Any]
-    log_product: Callable[..., Any]
-    log_density: Callable[..., Any]
+_LOW = uint64(0xFFFFFFFF)
 
 
 class WordWalks(NamedTuple):
-    """The functions for single words, all of whose codes count or the first few."""
+    """The functions for single words of codes of one size, all of whose codes count or the first few."""
 
     per: int
     product: Callable[..., Any]
-    product_of: Callable[..., Any]
-    add_of: Callable[..., Any]
-    carry_over: Callable[..., Any]
+    add: Callable[..., Any]
+    carry: Callable[..., Any]
+    row: Callable[..., Any]
 
 
-def share_one(width: int) -> float:
-    """What a session counts: more where more contexts share it, since their shares are smaller."""
-    return {8: 2.0**24, 16: 2.0**25, 32: 2.0**26}[width]
+class Walks(NamedTuple):
+    """The functions for sessions with codes of one size."""
 
-
-def registers(width: int) -> int:
-    """Of a thread for sessions of any length: with fewer, more threads hide each other's waits (measured)."""
-    return 48 if width == 8 else 64
-
-
-@device
-def give_sums(sums, offset, out, first, columns, n_rows, pitch, width, thread, n_threads):
-    """Add the sums of shared memory, those of all groups together, to `out`."""
-    for i in range(thread, n_rows * width, n_threads):
-        total = uint64(0)
-        for column in range(i % width, pitch, width):
-            total += uint64(sums[offset + i // width * pitch + column])
-        if total > 0:
-            atomic_add(out, first + uint64(i // width) * columns + uint64(i % width), total)
-
-
-@device
-def load_table(table, single, first, columns, n_rows, pitch, width, thread, n_threads):
-    """Bring a piece of the table to shared memory, repeated for every group where `pitch` is 32."""
-    for i in range(thread, n_rows * pitch, n_threads):
-        table[i] = single[first + uint64(i // pitch) * columns + uint64(i % width)]
+    read: Callable[..., Any]
+    product: Callable[..., Any]
+    add: Callable[..., Any]
+    add_large: Callable[..., Any]
+    add_weighted: Callable[..., Any]
+    log_product: Callable[..., Any]
+    log_density: Callable[..., Any]
 
 
 @device
@@ -78,107 +51,125 @@ def logarithm(value):
 
 
 @device
-def shared_add(sums, place, amount, most, out, target):
-    """Add to 32 bits in shared memory; whether they could not hold it, so that 2**32 must be carried to `out`."""
-    return atomic_add(sums, place, amount) > most
+def from_shared(table, row, pitch, column):
+    """An entry of a table in shared memory, where `column` is an address."""
+    return load(table, uint32(column + row * uint32(pitch * DOUBLE)))
 
 
 @device
-def global_add(sums, place, amount, most, out, target):
-    """Add to `out` itself, where shared memory is too small: nothing is carried."""
-    atomic_add(out, target, uint64(amount))
-    return False
+def from_global(table, row, pitch, column):
+    return table[uint64(row) * pitch + column]
+
+
+@device
+def to_shared(sums, row, pitch, column, amount, out, out_pitch, out_column):
+    """Add to 32 bits in shared memory, where `column` is an address; what they held before."""
+    return add_at(sums, uint32(column + row * uint32(pitch * WORD)), amount)
+
+
+@device
+def to_global(sums, row, pitch, column, amount, out, out_pitch, out_column):
+    """Add to `out` itself, where shared memory is too small: nothing is ever to be carried."""
+    atomic_add(out, uint64(row) * out_pitch + out_column, uint64(amount))
+    return uint32(0)
 
 
 def word_walks(bits: int, shared: bool = True) -> WordWalks:
-    """The functions for words of codes of `bits` bits, with sums in shared memory or not."""
+    """The functions for words of codes of `bits` bits, with tables and sums in shared memory or not."""
     per = per_word(bits)
     word_type = uint32 if bits == 8 else uint64
     mask = word_type((1 << bits) - 1)
-    add_one = shared_add if shared else global_add
+    entry, add_one = (from_shared, to_shared) if shared else (from_global, to_global)
 
     @device
-    def row(word):
-        return uint32(uint32(word & mask) + uint32(1))
+    def row(word, place):
+        """The row of a code; the first row is that of the weights."""
+        return uint32(uint32((word >> word_type(place * bits)) & mask) + uint32(1))
 
     @device
-    def product(word, table, pitch, column, value):
-        """`value` times the probabilities of all codes of a word."""
-        for place in range(per):
-            value *= table[uint32(row(word >> word_type(place * bits)) * pitch) + column]
-        return value
-
-    @device
-    def product_of(word, n, table, pitch, column, value):
-        """The same for the first n codes."""
+    def product(word, n, table, pitch, column, value):
+        """`value` times the probabilities of the first n codes of a word."""
         for place in range(per):
             if place < n:
-                value *= table[uint32(row(word >> word_type(place * bits)) * pitch) + column]
+                value *= entry(table, row(word, place), pitch, column)
         return value
 
     @device
-    def add_of(word, n, sums, pitch, column, amount, out, out_pitch, out_column):
-        """Add `amount` to the sums of the first n codes of a word; bits of those that could not hold it.
+    def add(word, n, sums, pitch, column, amount, out, out_pitch, out_column):
+        """Add `amount` to the sums of the first n codes of a word; what each of up to four held before.
 
         None of the sums waits for the one before.
         """
-        most, carry = uint32(uint32(0xFFFFFFFF) - amount), uint32(0)
-        for place in range(per):
-            if place < n:
-                this = row(word >> word_type(place * bits))
-                full = add_one(sums, uint32(this * pitch) + column, amount, most, out, this * out_pitch + out_column)
-                carry |= uint32(uint32(full) << uint32(place))
-        return carry
+        b, c, d = uint32(0), uint32(0), uint32(0)
+        a = add_one(sums, row(word, 0), pitch, column, amount, out, out_pitch, out_column)
+        if n > 1:
+            b = add_one(sums, row(word, 1), pitch, column, amount, out, out_pitch, out_column)
+        if per > 2 and n > 2:
+            c = add_one(sums, row(word, 2 % per), pitch, column, amount, out, out_pitch, out_column)
+        if per > 2 and n > 3:
+            d = add_one(sums, row(word, 3 % per), pitch, column, amount, out, out_pitch, out_column)
+        return a, b, c, d
 
     @device
-    def carry_over(word, carry, out, out_pitch, out_column):
-        """Carry 2**32 to `out` for the codes whose bits are set."""
-        if carry > 0:
+    def carry(word, amount, held, out, pitch, column):
+        """Carry 2**32 to `out` for the sums of a word whose 32 bits could not hold `amount` more."""
+        if largest(held) > uint32(~amount):
             for place in range(per):
-                if (carry >> uint32(place)) & uint32(1) > 0:
-                    atomic_add(out, row(word >> word_type(place * bits)) * out_pitch + out_column, _CARRY)
+                if held[place] > uint32(~amount):
+                    atomic_add(out, uint64(row(word, place)) * pitch + column, _CARRY)
 
-    return WordWalks(per, product, product_of, add_of, carry_over)
+    return WordWalks(per, product, add, carry, row)
+
+
+@device
+def largest(held):
+    """The largest of four."""
+    return max(max(held[0], held[1]), max(held[2], held[3]))
 
 
 def walks(bits: int, shared: bool) -> Walks:
     """The functions for codes of `bits` bits, with sums in shared memory or not."""
-    per, of_word, of_rest, add_of, carry_over = word_walks(bits, shared)
-    word_type = uint32 if bits == 8 else uint64
-    mask = word_type((1 << bits) - 1)
-    add_one = shared_add if shared else global_add
+    per, of_word, add_of, carry, row = word_walks(bits, shared)
+    add_one = to_shared if shared else to_global
+    nothing = (uint32 if bits == 8 else uint64)(0)
 
     @device
-    def row(word):
-        return uint32(uint32(word & mask) + uint32(1))
+    def read(words, at, stride):
+        """Words that stay in registers: none, since there may be many."""
+        return nothing, nothing, nothing, nothing
 
     @device
-    def product(words, at, stride, n_steps, table, pitch, column, value):
+    def row_of(words, at, stride, step):
+        return row(words[at + uint64(uint32(step) // uint32(per)) * stride], uint32(step) % uint32(per))
+
+    @device
+    def product(kept, words, at, stride, n_steps, table, pitch, column, value):
         """`value` times the probabilities of all steps."""
         for _ in range(n_steps // per):
-            value = of_word(words[at], table, pitch, column, value)
+            value = of_word(words[at], per, table, pitch, column, value)
             at += stride
         if n_steps % per > 0:
-            value = of_rest(words[at], n_steps % per, table, pitch, column, value)
+            value = of_word(words[at], n_steps % per, table, pitch, column, value)
         return value
 
     @device
-    def add(words, at, stride, n_steps, sums, pitch, column, amount, out, out_pitch, out_column):
-        """Add `amount` to the sums of the codes of all steps."""
+    def add(kept, words, at, stride, n_steps, sums, pitch, column, amount, out, out_pitch, out_column):
+        """Add an `amount` of 32 bits to the sums of the codes of all steps."""
         for _ in range(n_steps // per):
-            carry = add_of(words[at], per, sums, pitch, column, amount, out, out_pitch, out_column)
-            carry_over(words[at], carry, out, out_pitch, out_column)
+            held = add_of(words[at], per, sums, pitch, column, amount, out, out_pitch, out_column)
+            carry(words[at], amount, held, out, out_pitch, out_column)
             at += stride
         if n_steps % per > 0:
-            carry = add_of(words[at], n_steps % per, sums, pitch, column, amount, out, out_pitch, out_column)
-            carry_over(words[at], carry, out, out_pitch, out_column)
+            held = add_of(words[at], n_steps % per, sums, pitch, column, amount, out, out_pitch, out_column)
+            carry(words[at], amount, held, out, out_pitch, out_column)
 
     @device
-    def add_high(words, at, stride, n_steps, amount, out, out_pitch, out_column):
-        """Add an `amount` of more than 32 bits: many sessions in one."""
-        for step in range(n_steps):
-            word = words[at + uint64(step // per) * stride] >> word_type(step % per * bits)
-            atomic_add(out, row(word) * out_pitch + out_column, amount)
+    def add_large(words, at, stride, n_steps, amount, out, out_pitch, out_column):
+        """Add an `amount` of more than 32 bits to `out`: many sessions in one, or a large share of a rare context."""
+        step = uint32(0)
+        while step < n_steps:
+            atomic_add(out, uint64(row_of(words, at, stride, step)) * out_pitch + out_column, amount)
+            step = uint32(step + uint32(1))
 
     @device
     def add_weighted(
@@ -186,20 +177,20 @@ def walks(bits: int, shared: bool) -> Walks:
     ):
         """Add the share times each step's reward, moved and scaled from -top .. top to 0 .. 1."""
         for step in range(n_steps):
-            word = words[at + uint64(step // per) * stride] >> word_type(step % per * bits)
-            this = row(word) + n_arms
-            amount = uint32(share * (rewards[first + uint64(step) * stride] / top * 0.5 + 0.5) + 0.5)
-            most = uint32(uint32(0xFFFFFFFF) - amount)
-            if add_one(sums, this * pitch + column, amount, most, out, this * out_pitch + out_column):
-                atomic_add(out, this * out_pitch + out_column, _CARRY)
+            this = uint32(row_of(words, at, stride, step) + n_arms)
+            amount = uint64(share * (rewards[first + uint64(step) * stride] / top * 0.5 + 0.5) + 0.5)
+            low, high = uint32(amount & _LOW), amount >> uint64(32) << uint64(32)
+            if add_one(sums, this, pitch, column, low, out, out_pitch, out_column) > uint32(~low):
+                high += _CARRY
+            if high > 0:
+                atomic_add(out, uint64(this) * out_pitch + out_column, high)
 
     @device
     def log_product(words, rewards, at, first, stride, n_steps, table, n_rows, pitch, column):
-        """log of the weight times the probabilities of all steps, in double precision."""
+        """log of the weight times the probabilities of all steps."""
         total, value = float64(0.0), table[column]
         for step in range(n_steps):
-            word = words[at + uint64(step // per) * stride] >> word_type(step % per * bits)
-            factor = table[row(word) * pitch + column]
+            factor = table[uint64(row_of(words, at, stride, step)) * pitch + column]
             if factor < _SMALL:
                 total += logarithm(factor)
             else:
@@ -216,10 +207,10 @@ def walks(bits: int, shared: bool) -> Walks:
             return -math.inf
         squares = float64(0.0)
         for step in range(n_steps):
-            word = words[at + uint64(step // per) * stride] >> word_type(step % per * bits)
-            deviation = rewards[first + uint64(step) * stride] - table[row(word) * pitch + column]
+            mean = table[uint64(row_of(words, at, stride, step)) * pitch + column]
+            deviation = rewards[first + uint64(step) * stride] - mean
             squares += deviation * deviation
         scale = table[uint64(n_rows - 1) * pitch + column]
         return logarithm(table[column]) - 0.5 * squares / (scale * scale)
 
-    return Walks(product, add, add_high, add_weighted, log_product, log_density)
+    return Walks(read, product, add, add_large, add_weighted, log_product, log_density)

@@ -15,6 +15,7 @@ from ..._shapes import Array, Float, Integer, Shaped
 
 LENGTH, SIZE, FIRST_WORD, FIRST_STEP, FIRST_SESSION, FIRST_TILE = range(6)  # columns of `shelves`
 TILE = 128  # sessions of one shelf that a warp works through, whatever the grid
+LONGEST = 32  # steps of a session whose probabilities are multiplied; longer ones take logarithms
 
 
 class Short(NamedTuple):
@@ -37,10 +38,12 @@ class Shelves(NamedTuple):
     counts: Integer[Array, "n"]  # sessions that each one stands for; empty where none is merged
     shelves: Integer[Array, "C 6"]
     tile_shelf: Integer[Array, "T"]
+    long_tile: int  # the first one of sessions of more than LONGEST steps
+    weight: int  # steps of all sessions that these stand for
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self[3:])
+        return sum(array.nbytes for array in self[3:8])
 
 
 def per_word(bits: int) -> int:

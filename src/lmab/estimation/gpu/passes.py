@@ -33,11 +33,6 @@ class Gpu(Passes):
         self._held: WeakKeyDictionary[CodedLog, Chunks] = WeakKeyDictionary()
 
     @property
-    def exact(self) -> _Exact:
-        """The same with every session in double precision: for the end of a climb."""
-        return _Exact(self)
-
-    @property
     def processor(self) -> Threads:
         """The CPU's threads."""
         return self._threads
@@ -46,7 +41,7 @@ class Gpu(Passes):
         return self._threads.ordered(function, n_parts, *arguments, work=work)
 
     def expectation(
-        self, log: CodedLog, models: Float[Array, "R K P"], exact: bool = False
+        self, log: CodedLog, models: Float[Array, "R K P"]
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]] | None:
         """Statistics and log-likelihood under every model; None where the pass is not worth the way to the device."""
         if log.n_steps * len(models) < _WORTH:
@@ -58,9 +53,10 @@ class Gpu(Passes):
             chunks,
             models,
             n_sums=log.n_sums,
+            n_steps=chunks.n_steps,
+            weight=chunks.weight,
             gaussian=log.largest is not None,
             top=1.0 if log.largest is None else log.largest,
-            exact=exact,
         )
 
     def __enter__(self) -> Gpu:
@@ -71,25 +67,6 @@ class Gpu(Passes):
     ) -> None:
         self._held.clear()
         self._threads.__exit__(kind, error, traceback)
-
-
-class _Exact(Passes):
-    """Passes of a GPU in double precision."""
-
-    def __init__(self, passes: Gpu) -> None:
-        self._passes = passes
-
-    @property
-    def processor(self) -> Threads:
-        return self._passes.processor
-
-    def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
-        return self._passes.ordered(function, n_parts, *arguments, work=work)
-
-    def expectation(
-        self, log: CodedLog, models: Float[Array, "R K P"]
-    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]] | None:
-        return self._passes.expectation(log, models, exact=True)
 
 
 def missing() -> str | None:

@@ -10,6 +10,7 @@ from ..._kernel import (
     FIRST_TILE,
     FIRST_WORD,
     LENGTH,
+    LONGEST,
     SIZE,
     TILE,
     Shelves,
@@ -47,7 +48,9 @@ def shelve(
     many = counts[order].astype(np.int64) if len(counts) else np.empty(0, np.int64)
     tiles = np.repeat(np.arange(len(shelves), dtype=np.int32), n_tiles)
     short = _short(shelves[:, LENGTH], per, n_tiles) if len(lengths) >= _WORTH and not len(rewards) else ()
-    return Shelves(bits, len(counts) > 0, short, words, side, many, shelves, tiles)
+    long_tile = int(n_tiles[shelves[:, LENGTH] <= LONGEST].sum())
+    weight = int(lengths @ counts) if len(counts) else int(lengths.sum(dtype=np.int64))
+    return Shelves(bits, len(counts) > 0, short, words, side, many, shelves, tiles, long_tile, weight)
 
 
 def _short(lengths: Integer[Array, "C"], per: int, n_tiles: Integer[Array, "C"]) -> tuple[Short, ...]:
