@@ -15,11 +15,12 @@ from ..model import LatentBandit, random_bandit
 from ..planning import plan
 from ..policies import Relabelled
 from .messages import Ask, Reward
-from .refit import Night, Wishes, refit
+from .refit import refit
 from .run import Options, make_service, server
 from .service import Service
 from .stores import open_store
 from .versions import UNIFORM, Defaults, read_version
+from .wishes import Night, Wishes
 
 HORIZON = 6
 
@@ -84,7 +85,7 @@ def _refit(where: str, folder: Path, seed: int) -> Night:
         store = open_store(where)
         await store.open()
         try:
-            wishes = Wishes(gate=-0.05, canary=0.5, horizon=HORIZON, repeats=True, time_limit=10.0)
+            wishes = Wishes(-0.05, canary=0.5, horizon=HORIZON, repeats=True, time_limit=10.0, unproven=True)
             return await refit(store, folder, wishes, rng=seed)
         finally:
             await store.close()

@@ -30,11 +30,12 @@ class Log:
     unrewarded: int  # steps
 
 
-def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label]) -> Log:
-    """The log of the rows that `Store.rows` gives; only arms that were played are in it."""
-    played = sorted({row[2] for row in rows if row[3] is not None})
-    if not played:
+def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], more: Sequence[int] = ()) -> Log:
+    """The log of the rows that `Store.rows` gives; only arms that were played are in it, and those of `more`."""
+    found = {row[2] for row in rows if row[3] is not None}
+    if not found:
         raise InvalidData("the store must hold a rewarded step, got none")
+    played = sorted(found | set(more))
     place = {number: index for index, number in enumerate(played)}
     labels = tuple(arms[number] for number in played)
     kept = [row for row in rows if row[3] is not None]
