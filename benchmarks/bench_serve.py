@@ -26,7 +26,7 @@ HORIZON = 7
 N_ARMS = 50
 _TICK = os.sysconf("SC_CLK_TCK")
 _CONSTANT = """
-import msgspec, sys, uvicorn
+import gc, msgspec, sys, uvicorn
 from lmab.serve.app import read_body
 from lmab.serve.messages import Ask, Told
 decode, encode = msgspec.json.Decoder(Ask).decode, msgspec.json.Encoder().encode
@@ -44,6 +44,7 @@ async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode())]})
     await send({"type": "http.response.body", "body": body})
+gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # as `lmab.serve.run` does
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, server_header=False)
 """
 

@@ -11,8 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
+from typer.testing import CliRunner
 
 import lmab
+from lmab.cli.app import app as cli
 from lmab.errors import InvalidData
 from lmab.evaluation import Comparison
 from lmab.serve import Wishes, open_store, refit
@@ -122,6 +124,28 @@ def test_days_with_and_without_named_arms_are_one_log(tmp_path):
     write_days(rows, [7, "tea"], tmp_path)
     log = lmab.Episodes.read(tmp_path, step="step")
     assert (len(log), log.arm_labels) == (3, ("7", "tea"))
+
+
+def test_days_that_were_written_before_an_arm_had_a_name_are_written_again(tmp_path):
+    def rows(last, arms):
+        return [
+            (f"s{day}-{n}", 0, n % arms, float(n % 2), 0.5, "v", 0.0, 0, 0, 86_400.0 * day)
+            for day in range(last)
+            for n in range(20)
+        ]
+
+    folder = tmp_path / "log"
+    write_days(rows(4, 2), [3, 7], folder)
+    numbered = lmab.Episodes.read(folder, step="step")
+    assert (len(numbered), numbered.arm_labels) == (80, (3, 7))
+    again = write_days(rows(6, 2), [3, 7, "tea"], folder)
+    assert [path.stem[-1] for path in again] == ["1", "2", "3", "4", "5", "6"]  # all days, once
+    assert [path.stem[-1] for path in write_days(rows(6, 2), [3, 7, "tea"], folder)] == ["5", "6"]
+    log = lmab.Episodes.read(folder, step="step")
+    assert (len(log), log.arm_labels) == (120, ("3", "7"))
+    fitted = CliRunner().invoke(cli, ["fit", str(folder), "--step", "step", "--contexts", "1", "-o", str(tmp_path / "m.lmab")])
+    assert fitted.exit_code == 0, fitted.output
+    assert lmab.load(tmp_path / "m.lmab").bandit.arm_labels == ("3", "7")
 
 
 def test_arms_without_names_keep_their_numbers():
