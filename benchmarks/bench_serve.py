@@ -26,9 +26,10 @@ HORIZON = 7
 N_ARMS = 50
 _TICK = os.sysconf("SC_CLK_TCK")
 _CONSTANT = """
-import gc, msgspec, sys, uvicorn
-from lmab.serve.app import read_body
+import msgspec, sys
+from lmab.serve.bodies import read_body
 from lmab.serve.messages import Ask, Told
+from lmab.serve.run import http_server, spare_garbage_collection
 decode, encode = msgspec.json.Decoder(Ask).decode, msgspec.json.Encoder().encode
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
@@ -44,8 +45,9 @@ async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode())]})
     await send({"type": "http.response.body", "body": body})
-gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # as `lmab.serve.run` does
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, server_header=False)
+running = http_server(app, "127.0.0.1", int(sys.argv[1]))
+spare_garbage_collection()
+running.run()
 """
 
 

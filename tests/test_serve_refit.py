@@ -143,7 +143,9 @@ def test_days_that_were_written_before_an_arm_had_a_name_are_written_again(tmp_p
     assert [path.stem[-1] for path in write_days(rows(6, 2), [3, 7, "tea"], folder)] == ["5", "6"]
     log = lmab.Episodes.read(folder, step="step")
     assert (len(log), log.arm_labels) == (120, ("3", "7"))
-    fitted = CliRunner().invoke(cli, ["fit", str(folder), "--step", "step", "--contexts", "1", "-o", str(tmp_path / "m.lmab")])
+    fitted = CliRunner().invoke(
+        cli, ["fit", str(folder), "--step", "step", "--contexts", "1", "-o", str(tmp_path / "m.lmab")]
+    )
     assert fitted.exit_code == 0, fitted.output
     assert lmab.load(tmp_path / "m.lmab").bandit.arm_labels == ("3", "7")
 
@@ -174,15 +176,15 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
             policy = lmab.load(folder / f"{night.version}.lmab")
             assert policy.floor.sum() == pytest.approx(0.1)
             assert lmab.load(folder / f"{night.version}.model.lmab").n_contexts == 2
-            await client.service.refresh()
-            assert client.service.turn.canary == night.version
+            await client.service.register.refresh()
+            assert client.service.register.turn.canary == night.version
             soon = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
             assert (soon.action, soon.lines[2]) == ("waits", "Waited.")
             await live(client, 600, "b", rng)
             after = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
             assert (after.action, after.version) == ("promoted", night.version), after.lines
-            await client.service.refresh()
-            assert client.service.turn.active == night.version
+            await client.service.register.refresh()
+            assert client.service.register.turn.active == night.version
             exact = lmab.evaluate(policy.policy, TRUTH, horizon=HORIZON).mean
             assert exact > 0.97 * lmab.plan(TRUTH, horizon=HORIZON).lower
             nights = json.loads(await store.setting("refits", None))
@@ -197,17 +199,17 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
 def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            good = client.service.turn.active
+            good = client.service.register.turn.active
             path = tmp_path / "bad.lmab"
             one = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.2, 0.1]])
             lmab.plan(lmab.LatentBandit(one.weights, one.rewards, LABELS), horizon=HORIZON).policy.save(path)
-            version = await client.service.add_version(path.read_bytes())  # plays red for ever
-            await client.service.promote(version.name, 0.5)
+            version = await client.service.register.add_version(path.read_bytes())  # plays red for ever
+            await client.service.register.promote(version.name, 0.5)
             await live(client, 600, "a", rng)
             night = await refit(client.service.store, tmp_path, WISHES, rng=0)
             assert (night.action, night.passed, night.version) == ("rolled back", False, version.name), night.lines
-            await client.service.refresh()
-            assert (client.service.turn.active, client.service.turn.canary) == (good, None)
+            await client.service.register.refresh()
+            assert (client.service.register.turn.active, client.service.register.turn.canary) == (good, None)
 
     go(scenario())
 
@@ -215,7 +217,7 @@ def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
 def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_store, tmp_path, rng):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
-            await client.service.set_arms(["gold", *LABELS])
+            await client.service.register.set_arms(["gold", *LABELS])
             wide = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2, 0.99], [0.1, 0.6, 0.3, 0.99]])
             labels = (*LABELS, "gold")
 
@@ -471,8 +473,8 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
             night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
             assert (night.action, night.passed) == ("promoted", True), night.lines
             assert night.lines[2] == f"Passed: {night.version} gets 100% of new sessions."
-            await client.service.refresh()
-            assert client.service.turn[:3] == (night.version, None, 0.0)
+            await client.service.register.refresh()
+            assert client.service.register.turn[:3] == (night.version, None, 0.0)
 
     go(scenario())
 
@@ -480,7 +482,7 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
 def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
-            store, name = client.service.store, client.service.turn.active
+            store, name = client.service.store, client.service.register.turn.active
             log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
             assert isinstance(await in_force(store, name, log), lmab.Uniform)
             assert isinstance(await in_force(store, "uniform", log), lmab.Uniform)
@@ -532,9 +534,9 @@ def test_a_night_starts_from_the_model_of_the_last_one(event_store, tmp_path, rn
             assert [(n, restarts, start) for n, restarts, start in asked] == [(300, 20, None), (240, 20, None)]
             first = last_model(tmp_path)
             clock.now += 2 * 86_400
-            await client.service.set_arms([*LABELS, "gold"])  # never played before the next night
+            await client.service.register.set_arms([*LABELS, "gold"])  # never played before the next night
             await live(client, 150, "b", rng, gold=TRUTH.with_arms(["gold"]))
-            await client.service.set_arms([*LABELS, "gold", "silver"])  # open, and never played at all
+            await client.service.register.set_arms([*LABELS, "gold", "silver"])  # open, and never played at all
             await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=clock())
             (n, restarts, start), (_, kept_back, earlier) = asked[2:]
             assert (n, restarts, kept_back) == (450, 4, 4)
@@ -560,7 +562,7 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
     async def scenario():
         async with served(event_store) as client:
             await live(client, 600, "a", rng)
-            await client.service.set_arms([*LABELS, "new"])
+            await client.service.register.set_arms([*LABELS, "new"])
             night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
             assert night.action == "promoted", night.lines
             model, policy = last_model(tmp_path), lmab.load(tmp_path / f"{night.version}.lmab")
@@ -568,7 +570,7 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
             np.testing.assert_allclose(model.bandit.means[:, 3], model.learned.centre[3, 1], atol=1e-6)
             assert "never played, so given the law of the other arms: arm 3" in model.message
             assert policy.floor.argmax() == 3
-            await client.service.refresh()
+            await client.service.register.refresh()
             told = await client.told("s", 0, allowed=["new"])  # the policy knows the arm
             assert (told["label"], told["fallback"], told["propensity"]) == ("new", False, 1.0)
 

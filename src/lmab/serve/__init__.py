@@ -7,7 +7,7 @@ from .refit import refit as refit
 from .run import Options as Options
 from .run import run as run
 from .service import Service as Service
-from .service import Settings as Settings
+from .settings import Settings as Settings
 from .stores import open_store as open_store
 from .versions import Defaults as Defaults
 from .wishes import Night as Night

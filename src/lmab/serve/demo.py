@@ -65,7 +65,7 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
                 break
             await play_sessions(service, people, night)
             found = await asyncio.to_thread(_refit, options.store, folder, people.seed + night)
-            await service.refresh()
+            await service.register.refresh()
             share = await value_in_force(service, people.bandit) / optimum
             say(f"Night {night + 1}: the policy in force earns {share:.1%} of the optimum.")
             for line in found.lines:
@@ -116,7 +116,7 @@ async def play_sessions(service: Service, people: Population, night: int) -> Non
 
 async def value_in_force(service: Service, bandit: LatentBandit) -> float:
     """What the policy in force earns in truth, without its exploration."""
-    version = service.turn.active
+    version = service.register.turn.active
     body: Any = None if version == UNIFORM else await service.store.version(version)
     compact = None if body is None else read_version(body, service.settings.defaults).compact
     if compact is None:
