@@ -55,7 +55,7 @@ running.run()
 class Constant(Served):
     """The same stack, which answers a constant."""
 
-    def start(self, seconds: float = 60.0) -> None:
+    def start(self, seconds: float = 240.0) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", _CONSTANT, str(self.port)])
         until = time.monotonic() + seconds
         while time.monotonic() < until:
