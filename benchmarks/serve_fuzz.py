@@ -105,9 +105,9 @@ async def fuzz(where: str, policy: Path, n_requests: int, seed: int) -> Counter[
     service = Service(open_store(where), Settings(Defaults(HORIZON)))
     await service.start(watch=False)
     try:
-        await service.set_arms(LABELS)
-        version = await service.add_version(policy.read_bytes())
-        await service.promote(version.name, 1.0)
+        await service.register.set_arms(LABELS)
+        version = await service.register.add_version(policy.read_bytes())
+        await service.register.promote(version.name, 1.0)
         fuzzer = Fuzz(seed)
         transport = httpx.ASGITransport(app=make_app(service))
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:

@@ -42,7 +42,7 @@ class Served:
         self.store, self.options = store, options
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, seconds: float = 60.0) -> None:
+    def start(self, seconds: float = 240.0) -> None:
         """Start, and wait until it is ready."""
         command = [sys.executable, "-m", "lmab", "serve", "--store", self.store, "--port", str(self.port)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

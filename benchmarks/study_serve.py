@@ -34,8 +34,8 @@ def _named(bandit: lmab.LatentBandit) -> lmab.LatentBandit:
 async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions: int, seed: int) -> lmab.Episodes:
     service = Service(open_store(str(folder / "events.db")), Settings(Defaults(HORIZON)), secret=b"%d" % seed)
     await service.start(watch=False)
-    version = await service.add_version(policy.read_bytes())
-    await service.promote(version.name, 1.0)
+    version = await service.register.add_version(policy.read_bytes())
+    await service.register.promote(version.name, 1.0)
 
     async def one(index: int) -> None:
         rng = np.random.default_rng([seed, index])

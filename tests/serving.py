@@ -84,11 +84,11 @@ async def served(
     service = Service(open_store(where), Settings(**settings), clock or Clock(), secret=b"the same draws in every run")
     await service.start(watch=False)
     try:
-        if service.ready and not service.labels:
-            await service.set_arms(LABELS)
+        if service.register.ready and not service.register.labels:
+            await service.register.set_arms(LABELS)
         if policy is not None:
-            version = await service.add_version(policy)
-            await service.promote(version.name, 1.0)
+            version = await service.register.add_version(policy)
+            await service.register.promote(version.name, 1.0)
         transport = httpx.ASGITransport(app=make_app(service, tokens))
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             yield Client(service, http)

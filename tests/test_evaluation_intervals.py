@@ -161,9 +161,9 @@ def test_a_session_of_normal_rewards_is_bounded_by_what_was_seen(rng):
 
 
 def test_student_widens_where_few_sessions_tell():
-    assert intervals._student(1e9, 0.025) == pytest.approx(1.959964, abs=1e-5)
-    assert intervals._student(30, 0.025) == pytest.approx(2.04523 * math.sqrt(30 / 29), abs=1e-4)
-    assert intervals._student(30, 0.1) == pytest.approx(1.31143 * math.sqrt(30 / 29), abs=1e-4)
+    assert intervals.student_reach(1e9, 0.025) == pytest.approx(1.959964, abs=1e-5)
+    assert intervals.student_reach(30, 0.025) == pytest.approx(2.04523 * math.sqrt(30 / 29), abs=1e-4)
+    assert intervals.student_reach(30, 0.1) == pytest.approx(1.31143 * math.sqrt(30 / 29), abs=1e-4)
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_a_store_that_is_missing_at_the_start(tmp_path, anyway):
             else:
                 assert (await client.decide("a", 0)).status_code == 503
             where.parent.mkdir()
-            await service.refresh()
+            await service.register.refresh()
             assert (await client.http.get("/readyz")).status_code == 200
             assert (await client.told("b", 0))["recorded"]
 
@@ -186,8 +186,8 @@ def test_the_file_at_the_start_does_not_undo_what_was_promoted_since(tmp_path):
         options = Options(str(tmp_path / "a.db"), tmp_path / "p.lmab")
         async with _client(make_service(options)) as client:
             first = (await client.told("a", 0))["policy"]
-            version = await client.service.add_version(policy_bytes(seed=5))
-            await client.service.promote(version.name, 1.0)
+            version = await client.service.register.add_version(policy_bytes(seed=5))
+            await client.service.register.promote(version.name, 1.0)
         async with _client(make_service(options)) as client:
             assert (await client.told("b", 0))["policy"] == version.name != first
 

@@ -43,7 +43,7 @@ def test_a_reward_counts_once_however_often_and_late_it_comes(event_store):
 def test_an_arm_that_the_policy_does_not_know_tells_it_nothing(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            await client.service.set_arms([*LABELS, "new"])
+            await client.service.register.set_arms([*LABELS, "new"])
             assert (await client.told("a", 0, allowed=["new"]))["label"] == "new"
             arm = (await client.told("a", 1, 1.0))["arm"]
             np.testing.assert_allclose(belief_now(client, "a"), BANDIT.weights)
@@ -83,8 +83,8 @@ def test_rewards_that_a_version_does_not_know_are_left_out_of_a_persons_history(
             await client.told("a", 0, person="ann", allowed=["red"])
             await client.told("a", 1, 0.5, allowed=["green"])
             await client.told("a", 2, 1.0)
-            version = await client.service.add_version(policy_bytes(floor=0.0))
-            await client.service.promote(version.name, 1.0)
+            version = await client.service.register.add_version(policy_bytes(floor=0.0))
+            await client.service.register.promote(version.name, 1.0)
             await client.told("b", 0, person="ann")
             expected = POLICY.belief(POLICY.start(history=[(1, 1.0)]))
             np.testing.assert_allclose(belief_now(client, "b"), expected, atol=1e-9)
@@ -105,7 +105,7 @@ def test_a_withdrawn_arm_is_not_played_even_if_a_request_allows_it(event_store):
     async def scenario():
         assert LABELS[POLICY.act_on([])] == "red"
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            await client.service.set_arms(["green", "blue"])
+            await client.service.register.set_arms(["green", "blue"])
             told = await client.told("a", 0, allowed=["red", "green"])
             assert (told["label"], told["propensity"]) == ("green", 1.0)
 
@@ -116,7 +116,7 @@ def test_a_policy_that_fails_is_replaced_by_chance_and_says_so(event_store, monk
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
             await client.told("warm", 0)
-            (seats,) = [seats for name, seats in client.service._seats.items() if name != "uniform"]
+            (seats,) = [seats for name, seats in client.service.register._seats.items() if name != "uniform"]
 
             def fail(state, allowed=None):
                 raise InvalidArgument("a broken policy")
@@ -165,8 +165,8 @@ def test_a_session_that_another_process_began_otherwise_goes_on_with_its_version
         async with served(event_store, policy_bytes(floor=0.0)) as client:
             first = await client.told("a", 0, allowed=allowed)
             client.service._live.clear()
-            version = await client.service.add_version(policy_bytes(seed=5))
-            await client.service.promote(version.name, 1.0)
+            version = await client.service.register.add_version(policy_bytes(seed=5))
+            await client.service.register.promote(version.name, 1.0)
             assert await client.told("a", 0, allowed=allowed) == first
             assert (await client.told("a", 1, 1.0))["policy"] == first["policy"] != version.name
 
@@ -250,17 +250,20 @@ def test_what_was_allowed_is_kept_and_a_baseline_must_be_among_it(event_store):
 def test_draws_of_steps_of_sessions_and_of_the_canary_are_independent(event_store):
     async def scenario():
         async with served(event_store) as client:
-            draws = np.array([client.service._draws(f"s{i}", 0) for i in range(2000)])
-            later = np.array([client.service._draws(f"s{i}", 1) for i in range(2000)])
+            draw = client.service.register.draws
+            draws = np.array([draw(f"s{i}", 0) for i in range(2000)])
+            later = np.array([draw(f"s{i}", 1) for i in range(2000)])
             columns = np.column_stack([draws, later])
             assert np.abs(np.corrcoef(columns.T) - np.eye(4)).max() < 5 / np.sqrt(2000)
             np.testing.assert_allclose(
                 np.quantile(columns, [0.1, 0.5, 0.9], axis=0).T, [[0.1, 0.5, 0.9]] * 4, atol=0.06
             )
-            assert client.service._draws("a1", 1) != client.service._draws("a", 11)
-            old, new = [await client.service.add_version(policy_bytes(floor=0.5, seed=seed)) for seed in (0, 5)]
-            await client.service.promote(old.name, 1.0)
-            await client.service.promote(new.name, 0.5)
+            assert draw("a1", 1) != draw("a", 11)
+            old, new = [
+                await client.service.register.add_version(policy_bytes(floor=0.5, seed=seed)) for seed in (0, 5)
+            ]
+            await client.service.register.promote(old.name, 1.0)
+            await client.service.register.promote(new.name, 0.5)
             told = [await client.told(f"c{i}", 0) for i in range(300)]
             for name in (old.name, new.name):  # the canary explores as often as the other
                 explored = [answer["explored"] for answer in told if answer["policy"] == name]
@@ -272,11 +275,11 @@ def test_draws_of_steps_of_sessions_and_of_the_canary_are_independent(event_stor
 def test_a_policy_adds_its_new_arms_to_those_that_are_open(event_store, tmp_path):
     async def scenario():
         async with served(event_store) as client:
-            await client.service.set_arms(["red", "tea"])
+            await client.service.register.set_arms(["red", "tea"])
             bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, ("red", "green", "gold"))
             lmab.plan(bandit, horizon=2).policy.save(tmp_path / "p.lmab")
-            await client.service.add_version((tmp_path / "p.lmab").read_bytes())
-            opened = {label for label, is_open in client.service.labels if is_open}
+            await client.service.register.add_version((tmp_path / "p.lmab").read_bytes())
+            opened = {label for label, is_open in client.service.register.labels if is_open}
             assert opened == {"red", "tea", "gold"}  # green was withdrawn, and stays so
 
     go(scenario())

@@ -6,22 +6,25 @@ import asyncio
 import functools
 import json
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
+from typer.testing import CliRunner
 
 import lmab
+from lmab.cli.app import app as cli
 from lmab.errors import InvalidData
 from lmab.evaluation import Comparison
 from lmab.serve import Wishes, open_store, refit
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import Log, read_log, write_days
+from lmab.serve.fitting import LAST, fit, floors, last_model, shape, start_for
+from lmab.serve.gate import _held_back, earned, failed, in_force, sentence
 from lmab.serve.messages import Ask, Reward
-from lmab.serve.refit import _earned, _failed, _fitted, _held_back, _in_force, _judge, _session_rewards, _shape, floors
+from lmab.serve.refit import _judge, _session_rewards
 from lmab.serve.run import Options
 from lmab.serve.stores import Turn
 
@@ -29,8 +32,9 @@ TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 
 WISHES = Wishes(contexts=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
 
 
-async def live(client, n: int, prefix: str, rng, truth=TRUTH) -> None:
-    """Sessions of people who behave as `truth`, several at a time."""
+async def live(client, n: int, prefix: str, rng, truth=TRUTH, gold=None) -> None:
+    """Sessions of people who behave as `truth`, several at a time; `gold` has an arm of this name, too."""
+    truth, labels = (truth, LABELS) if gold is None else (gold, (*LABELS, "gold"))
 
     async def one(index: int) -> None:
         own = np.random.default_rng([seed, index])  # sessions end in any order
@@ -38,7 +42,7 @@ async def live(client, n: int, prefix: str, rng, truth=TRUTH) -> None:
         reward = None
         for step in range(HORIZON):
             told = await client.service.decide(Ask(f"{prefix}{index}", step, reward))
-            reward = float(truth.rewards.sample(context, np.array([LABELS.index(told.label)]), rng=own)[0])
+            reward = float(truth.rewards.sample(context, np.array([labels.index(told.label)]), rng=own)[0])
         await client.service.reward([Reward(f"{prefix}{index}", HORIZON - 1, reward)])
 
     seed = int(rng.integers(1 << 30))
@@ -122,6 +126,30 @@ def test_days_with_and_without_named_arms_are_one_log(tmp_path):
     assert (len(log), log.arm_labels) == (3, ("7", "tea"))
 
 
+def test_days_that_were_written_before_an_arm_had_a_name_are_written_again(tmp_path):
+    def rows(last, arms):
+        return [
+            (f"s{day}-{n}", 0, n % arms, float(n % 2), 0.5, "v", 0.0, 0, 0, 86_400.0 * day)
+            for day in range(last)
+            for n in range(20)
+        ]
+
+    folder = tmp_path / "log"
+    write_days(rows(4, 2), [3, 7], folder)
+    numbered = lmab.Episodes.read(folder, step="step")
+    assert (len(numbered), numbered.arm_labels) == (80, (3, 7))
+    again = write_days(rows(6, 2), [3, 7, "tea"], folder)
+    assert [path.stem[-1] for path in again] == ["1", "2", "3", "4", "5", "6"]  # all days, once
+    assert [path.stem[-1] for path in write_days(rows(6, 2), [3, 7, "tea"], folder)] == ["5", "6"]
+    log = lmab.Episodes.read(folder, step="step")
+    assert (len(log), log.arm_labels) == (120, ("3", "7"))
+    fitted = CliRunner().invoke(
+        cli, ["fit", str(folder), "--step", "step", "--contexts", "1", "-o", str(tmp_path / "m.lmab")]
+    )
+    assert fitted.exit_code == 0, fitted.output
+    assert lmab.load(tmp_path / "m.lmab").bandit.arm_labels == ("3", "7")
+
+
 def test_arms_without_names_keep_their_numbers():
     rows = [("a", 0, 2, 1.0, 0.5, "v", 0.0, 0, 0, 3.0), ("b", 0, 1, 0.0, 0.25, "v", 0.0, 0, 0, 4.0)]
     log = read_log(rows, ["x", "y", "z"])
@@ -141,22 +169,22 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
             await live(client, 2000, "a", rng)
             strict = await refit(store, folder, replace(WISHES, gate=100.0), rng=0, now=client.service.clock())
             assert (strict.action, strict.passed, strict.version) == ("kept", False, None)
-            assert not list(folder.glob("*.lmab"))
+            assert [path.name for path in folder.glob("*.lmab")] == [LAST]
             night = await refit(store, folder, replace(WISHES, canary=0.5), rng=0, now=client.service.clock())
             assert (night.action, night.passed) == ("canary", True), night.lines
             assert "Certified: in truth" in night.lines[1]
             policy = lmab.load(folder / f"{night.version}.lmab")
             assert policy.floor.sum() == pytest.approx(0.1)
             assert lmab.load(folder / f"{night.version}.model.lmab").n_contexts == 2
-            await client.service.refresh()
-            assert client.service.turn.canary == night.version
+            await client.service.register.refresh()
+            assert client.service.register.turn.canary == night.version
             soon = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
             assert (soon.action, soon.lines[2]) == ("waits", "Waited.")
             await live(client, 600, "b", rng)
             after = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
             assert (after.action, after.version) == ("promoted", night.version), after.lines
-            await client.service.refresh()
-            assert client.service.turn.active == night.version
+            await client.service.register.refresh()
+            assert client.service.register.turn.active == night.version
             exact = lmab.evaluate(policy.policy, TRUTH, horizon=HORIZON).mean
             assert exact > 0.97 * lmab.plan(TRUTH, horizon=HORIZON).lower
             nights = json.loads(await store.setting("refits", None))
@@ -171,17 +199,17 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
 def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            good = client.service.turn.active
+            good = client.service.register.turn.active
             path = tmp_path / "bad.lmab"
             one = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.2, 0.1]])
             lmab.plan(lmab.LatentBandit(one.weights, one.rewards, LABELS), horizon=HORIZON).policy.save(path)
-            version = await client.service.add_version(path.read_bytes())  # plays red for ever
-            await client.service.promote(version.name, 0.5)
+            version = await client.service.register.add_version(path.read_bytes())  # plays red for ever
+            await client.service.register.promote(version.name, 0.5)
             await live(client, 600, "a", rng)
             night = await refit(client.service.store, tmp_path, WISHES, rng=0)
             assert (night.action, night.passed, night.version) == ("rolled back", False, version.name), night.lines
-            await client.service.refresh()
-            assert (client.service.turn.active, client.service.turn.canary) == (good, None)
+            await client.service.register.refresh()
+            assert (client.service.register.turn.active, client.service.register.turn.canary) == (good, None)
 
     go(scenario())
 
@@ -189,7 +217,7 @@ def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
 def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_store, tmp_path, rng):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
-            await client.service.set_arms(["gold", *LABELS])
+            await client.service.register.set_arms(["gold", *LABELS])
             wide = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2, 0.99], [0.1, 0.6, 0.3, 0.99]])
             labels = (*LABELS, "gold")
 
@@ -203,8 +231,10 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
 
             await asyncio.gather(*(one(i) for i in range(900)))
             night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0), rng=0)
-            assert night.action == "canary", night.lines  # few sessions agree with the new arm for ever: any may pass
-            assert f"it earns {HORIZON:.4f}, " in night.lines[1]  # no estimate leaves the possible range
+            assert night.action == "kept", night.lines  # few sessions agree with the new arm for ever
+            assert night.lines[2].startswith("Did not pass: too few sessions agree with it. Kept ")
+            night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0, unproven=True), rng=0)
+            assert night.action == "canary", night.lines
             policy = lmab.load(tmp_path / f"{night.version}.lmab")
             assert policy.arm_labels[policy.policy.act_on([])] == "gold"
 
@@ -226,7 +256,7 @@ def test_a_log_in_which_nothing_matters_gives_no_new_version(event_store, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("low", "certified", "earned", "why"),
+    ("low", "certified", "earned_now", "why"),
     [
         (None, 1.0, 0.5, "nothing to compare"),
         (0.0, 1.0, 0.5, "it must surely earn"),
@@ -236,10 +266,10 @@ def test_a_log_in_which_nothing_matters_gives_no_new_version(event_store, tmp_pa
         (0.1, 0.1, None, ""),
     ],
 )
-def test_the_gate(low, certified, earned, why):
-    found = None if low is None else Comparison(1.0, 0.5, (low, 1.0), 0.1, "doubly-robust", 100)
+def test_the_gate(low, certified, earned_now, why):
+    found = None if low is None else Comparison(1.0, 0.5, (low, 1.0), 0.1, "doubly-robust", 100, 50.0)
     certificate = None if certified is None else replace(_certificate(), value=(certified, 2.0))
-    said = _failed(found, certificate, earned, Wishes())
+    said = failed(found, certificate, earned_now, "v", Wishes())
     assert why in said
     assert bool(said) == bool(why)
 
@@ -249,6 +279,27 @@ def _certificate() -> lmab.Certificate:
     log = lmab.simulate(TRUTH, lmab.Uniform(3), n_episodes=200, horizon=3, rng=0)
     estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=0)
     return lmab.certify(estimate, lmab.plan(estimate, horizon=3), log, n_draws=20, rng=0)
+
+
+@pytest.mark.parametrize(
+    ("active", "unproven", "certified", "earned_now", "why"),
+    [
+        ("v", False, 9.0, 0.5, "too few sessions agree with it"),
+        ("v", True, 9.0, 0.5, ""),
+        ("v", True, 0.5, 0.5, "does not exclude the 0.5000"),
+        ("uniform", False, 9.0, 0.5, ""),  # nothing is in force: the certificate decides alone
+        ("uniform", False, 0.4, 0.5, "does not exclude the 0.5000"),
+        ("uniform", False, 9.0, None, "too few whole sessions"),
+        ("uniform", False, None, 0.5, "could not be certified"),
+    ],
+)
+def test_without_a_verdict_the_policy_in_force_stays(active, unproven, certified, earned_now, why):
+    found = Comparison(1.0, 0.5, None, math.nan, "doubly-robust", 100, 7.4)
+    certificate = None if certified is None else replace(_certificate(), value=(certified, 10.0))
+    said = failed(found, certificate, earned_now, active, Wishes(unproven=unproven))
+    assert why in said
+    assert bool(said) == bool(why)
+    assert "but only 7 of them count in full (30 needed): no verdict." in sentence(found, active, Wishes())
 
 
 def test_floors_follow_what_the_log_lacks():
@@ -282,11 +333,11 @@ def test_without_a_policy_the_value_in_force_is_that_of_uniform_play(event_store
 
 
 def test_the_gate_is_what_a_plan_must_earn_more_than_now():
-    found = Comparison(1.0, 0.5, (0.1, 1.0), 0.1, "doubly-robust", 100)
+    found = Comparison(1.0, 0.5, (0.1, 1.0), 0.1, "doubly-robust", 100, 50.0)
     certificate = replace(_certificate(), value=(0.6, 2.0))
-    assert _failed(found, certificate, 0.5, Wishes(gate=0.05)) == ""
-    assert "it must surely earn +0.1" in _failed(found, certificate, 0.5, Wishes(gate=0.1))
-    assert "does not exclude the 0.5600" in _failed(found, certificate, 0.56, Wishes(gate=0.05))
+    assert failed(found, certificate, 0.5, "v", Wishes(gate=0.05)) == ""
+    assert "it must surely earn +0.1" in failed(found, certificate, 0.5, "v", Wishes(gate=0.1))
+    assert "does not exclude the 0.5600" in failed(found, certificate, 0.56, "v", Wishes(gate=0.05))
 
 
 class Register:
@@ -344,18 +395,18 @@ def test_rewards_of_a_session_are_added_from_when_a_version_began():
 def test_what_whole_sessions_earn_needs_thirty_of_them():
     short, whole = rewarded("s", "v", [9.0, None, None]), [1.0, 0.0, 2.0]
     rows = [row for i in range(30) for row in rewarded(f"a{i}", "v", whole)]
-    assert _earned([*rows, *short, *rewarded("x", "w", [100.0] * 3)], "v", 3) == pytest.approx(3.0)
-    assert _earned(rows[3:], "v", 3) is None
-    assert _earned(rows, "v", 4) is None
+    assert earned([*rows, *short, *rewarded("x", "w", [100.0] * 3)], "v", 3) == pytest.approx(3.0)
+    assert earned(rows[3:], "v", 3) is None
+    assert earned(rows, "v", 4) is None
 
 
 def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
     once = lmab.Episodes.from_arrays([[0, 1, 2], [1, 0, 2]], np.ones((2, 3)), n_arms=3)
     twice = lmab.Episodes.from_arrays([[0, 1, 2], [1, 1, 2]], np.ones((2, 3)), n_arms=3)
-    assert (_shape(once, Wishes()), _shape(twice, Wishes())) == ((3, False), (3, True))
-    assert _shape(once, Wishes(horizon=2, repeats=True)) == (2, True)
-    assert _shape(twice, Wishes(horizon=2)) == (2, True)
-    assert _shape(twice, Wishes(repeats=False)) == (3, False)
+    assert (shape(once, Wishes()), shape(twice, Wishes())) == ((3, False), (3, True))
+    assert shape(once, Wishes(horizon=2, repeats=True)) == (2, True)
+    assert shape(twice, Wishes(horizon=2)) == (2, True)
+    assert shape(twice, Wishes(repeats=False)) == (3, False)
 
 
 def log_of(began) -> Log:
@@ -366,33 +417,39 @@ def log_of(began) -> Log:
 
 def test_the_last_day_is_kept_back_where_it_is_enough_and_not_most(rng):
     day, wishes = 86_400.0, Wishes(least=10, held_back=0.3)
-    last = _held_back(log_of([0.0] * 20 + [day + 1.0] * 10), wishes, rng)
+    last = _held_back(log_of([0.0] * 20 + [day + 1.0] * 10), -math.inf, wishes, rng)
     assert last.tolist() == [False] * 20 + [True] * 10
     for began in ([0.0] * 21 + [day + 1.0] * 9, [0.0] * 14 + [day + 1.0] * 16):  # too few; most of all
-        held = _held_back(log_of(began), wishes, rng)
+        held = _held_back(log_of(began), -math.inf, wishes, rng)
         assert held.sum() == round(0.3 * 30)
-        assert held.tolist() != _held_back(log_of(began), wishes, rng).tolist()  # drawn at random
-    assert _held_back(log_of([0.0] * 15 + [day + 1.0] * 15), wishes, rng)[15:].all()  # half of all is not most
+        assert held.tolist() != _held_back(log_of(began), -math.inf, wishes, rng).tolist()  # drawn at random
+    assert _held_back(log_of([0.0] * 15 + [day + 1.0] * 15), -math.inf, wishes, rng)[15:].all()  # half is not most
+    began = [0.0] * 30 + [day, *[day + 5.0] * 10, day + 9.0]
+    assert _held_back(log_of(began), day + 2.0, wishes, rng).sum() == 11  # those after the last fit
+    assert _held_back(log_of(began), day + 7.0, wishes, rng).sum() == 12  # these are too few: the whole day
 
 
-def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch, rng):
+def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch, tmp_path, rng):
     asked = []
 
     class Found:
         n_contexts = 4
 
-    def fit(log, *, n_contexts, **_):
-        asked.append(n_contexts)
-        return Found
+        def save(self, path) -> None:
+            assert path == tmp_path / LAST
 
-    monkeypatch.setattr(sys.modules["lmab.serve.refit"], "estimate", fit)  # the package has a function of that name
+    def asked_for(log, *, n_contexts, **_):
+        asked.append(n_contexts)
+        return Found()
+
+    monkeypatch.setattr("lmab.serve.fitting.estimate", asked_for)
     store = Register()
     for n in (10, 19, 20, 39, 40):
-        asyncio.run(_fitted(store, log_of([0.0] * n), Wishes(), rng))
+        asyncio.run(fit(store, tmp_path, log_of([0.0] * n), Wishes(), rng, 7.0))
     assert asked == ["auto", 4, "auto", 4, "auto"]
-    asyncio.run(_fitted(store, log_of([0.0] * 99), Wishes(contexts=3), rng))
+    asyncio.run(fit(store, tmp_path, log_of([0.0] * 99), Wishes(contexts=3), rng, 9.0))
     assert asked[-1] == 3
-    assert json.loads(store.settings["fitted"]) == {"contexts": 4, "sessions": 40}  # the last choice, not the wish
+    assert json.loads(store.settings["fitted"]) == {"contexts": 4, "sessions": 40, "at": 9.0}  # the last choice
 
 
 def test_the_store_remembers_the_last_hundred_nights(tmp_path):
@@ -416,8 +473,8 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
             night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
             assert (night.action, night.passed) == ("promoted", True), night.lines
             assert night.lines[2] == f"Passed: {night.version} gets 100% of new sessions."
-            await client.service.refresh()
-            assert client.service.turn[:3] == (night.version, None, 0.0)
+            await client.service.register.refresh()
+            assert client.service.register.turn[:3] == (night.version, None, 0.0)
 
     go(scenario())
 
@@ -425,13 +482,96 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
 def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
-            store, name = client.service.store, client.service.turn.active
+            store, name = client.service.store, client.service.register.turn.active
             log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
-            assert isinstance(await _in_force(store, name, log), lmab.Uniform)
-            assert isinstance(await _in_force(store, "uniform", log), lmab.Uniform)
-            assert isinstance(await _in_force(store, "missing", log), lmab.Uniform)
+            assert isinstance(await in_force(store, name, log), lmab.Uniform)
+            assert isinstance(await in_force(store, "uniform", log), lmab.Uniform)
+            assert isinstance(await in_force(store, "missing", log), lmab.Uniform)
             named = replace(log, arm_labels=("blue", "red"))
-            found = await _in_force(store, name, named)
+            found = await in_force(store, name, named)
             assert (found.arm_labels, found.deterministic) == (("blue", "red"), True)
+
+    go(scenario())
+
+
+def fitted_to(n: int, seed: int, n_arms: int = 3, **options) -> lmab.Estimate:
+    truth = lmab.random_bandit(2, n_arms, rng=5)
+    log = lmab.simulate(truth, lmab.Uniform(n_arms), n_episodes=n, horizon=4, rng=seed)
+    named = replace(log, arm_labels=tuple("abcdefgh"[:n_arms]))
+    return lmab.estimate(named, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), rng=0, **options)
+
+
+def test_the_last_model_takes_the_arms_of_the_log():
+    last = fitted_to(300, 1, 4)
+    log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]], n_arms=5)
+    start = start_for(last, replace(log, arm_labels=("new", "d", "c", "b", "a")))
+    assert start.arm_labels == ("new", "d", "c", "b", "a")
+    np.testing.assert_array_equal(start.means[:, 1:], last.bandit.means[:, ::-1])
+    np.testing.assert_allclose(start.means[:, 0], last.law_of_arms[1])  # in every type what arms are like
+    same = start_for(last, replace(log, n_arms=4, arm_labels=("a", "b", "c", "d")))
+    np.testing.assert_array_equal(same.means, last.bandit.means)
+    assert start_for(last, replace(log, n_arms=3, arm_labels=("a", "b", "c"))) is None  # an arm is lost
+    assert start_for(last, replace(log, rewards=np.array([0.0, 0.5]), arm_labels=tuple("abcde"))) is None
+    unlearned = replace(last, learned=None, prior=1.0)
+    start = start_for(unlearned, replace(log, arm_labels=("new", "d", "c", "b", "a")))
+    np.testing.assert_allclose(start.means[:, 0], last.bandit.weights @ last.bandit.means.mean(axis=1))
+
+
+def test_a_night_starts_from_the_model_of_the_last_one(event_store, tmp_path, rng, monkeypatch):
+    asked = []
+
+    def watched(episodes, *, method, start, **more):
+        asked.append((len(episodes), method.restarts, start))
+        return lmab.estimate(episodes, method=method, start=start, **more)
+
+    monkeypatch.setattr("lmab.serve.fitting.estimate", watched)
+
+    async def scenario():
+        clock = Clock()
+        async with served(event_store, clock=clock) as client:
+            await live(client, 300, "a", rng)
+            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=clock())
+            assert [(n, restarts, start) for n, restarts, start in asked] == [(300, 20, None), (240, 20, None)]
+            first = last_model(tmp_path)
+            clock.now += 2 * 86_400
+            await client.service.register.set_arms([*LABELS, "gold"])  # never played before the next night
+            await live(client, 150, "b", rng, gold=TRUTH.with_arms(["gold"]))
+            await client.service.register.set_arms([*LABELS, "gold", "silver"])  # open, and never played at all
+            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=clock())
+            (n, restarts, start), (_, kept_back, earlier) = asked[2:]
+            assert (n, restarts, kept_back) == (450, 4, 4)
+            assert start.arm_labels == (*LABELS, "gold", "silver")
+            np.testing.assert_array_equal(start.means[:, :3], first.bandit.means)
+            np.testing.assert_allclose(start.means[:, 3:], first.law_of_arms[1])
+            assert earlier is not None  # what was kept back came after the last model
+            found = last_model(tmp_path).bandit
+            order = np.abs(found.means[:, None, :3] - first.bandit.means[None]).sum(axis=2).argmin(axis=1)
+            assert order.tolist() == [0, 1]  # types keep their numbers
+            now = clock()
+            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=now)
+            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=now)
+            assert asked[-2][2] is not None
+            assert asked[-1][1:] == (20, None)  # the last model has seen what is kept back
+            (tmp_path / LAST).write_bytes(b"not a model")
+            assert last_model(tmp_path) is None
+
+    go(scenario())
+
+
+def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_store, tmp_path, rng):
+    async def scenario():
+        async with served(event_store) as client:
+            await live(client, 600, "a", rng)
+            await client.service.register.set_arms([*LABELS, "new"])
+            night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
+            assert night.action == "promoted", night.lines
+            model, policy = last_model(tmp_path), lmab.load(tmp_path / f"{night.version}.lmab")
+            assert model.bandit.arm_labels == policy.arm_labels == (*LABELS, "new")
+            np.testing.assert_allclose(model.bandit.means[:, 3], model.learned.centre[3, 1], atol=1e-6)
+            assert "never played, so given the law of the other arms: arm 3" in model.message
+            assert policy.floor.argmax() == 3
+            await client.service.register.refresh()
+            told = await client.told("s", 0, allowed=["new"])  # the policy knows the arm
+            assert (told["label"], told["fallback"], told["propensity"]) == ("new", False, 1.0)
 
     go(scenario())

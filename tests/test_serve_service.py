@@ -12,6 +12,7 @@ from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, re
 
 import lmab
 from lmab.serve import Defaults
+from lmab.serve.draws import Draws
 
 
 async def play(client: Client, session: str, rewards) -> list[dict]:
@@ -114,11 +115,11 @@ def test_the_first_write_wins(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
             first = await client.told("a", 0)
-            client.service._secret = b"another"
+            client.service.register.draws = Draws(b"another")
             client.service._live.clear()
             other = policy_bytes(floor=1.0, seed=3)
-            version = await client.service.add_version(other)
-            await client.service.promote(version.name, 1.0)
+            version = await client.service.register.add_version(other)
+            await client.service.register.promote(version.name, 1.0)
             assert await client.told("a", 0) == first
 
     go(scenario())
@@ -256,7 +257,7 @@ def test_an_erased_person_leaves_the_memory_of_other_replicas(event_store):
             await one.told("a", 0, person="ann")
             await other.told("a", 0, person="ann")
             await one.http.delete("/v1/persons/ann")
-            await other.service.refresh()
+            await other.service.register.refresh()
             assert other.service.n_live == 0
             refused(await other.decide("a", 1, 1.0), 404, "unknown-session")
 
@@ -295,9 +296,9 @@ def test_versions_are_pinned_promoted_shared_and_rolled_back(event_store):
 def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_version(event_store):
     async def scenario():
         async with served(event_store, policy_bytes()) as client:
-            version = await client.service.add_version(policy_bytes(seed=5))
-            await client.service.promote(version.name, 0.5)
-            assert client.service.turn.canary == version.name
+            version = await client.service.register.add_version(policy_bytes(seed=5))
+            await client.service.register.promote(version.name, 0.5)
+            assert client.service.register.turn.canary == version.name
             answer = (await client.http.post("/v1/policies:rollback")).json()
             assert (answer["canary"], answer["share"]) == (None, 0.0)
             refused(await client.http.post("/v1/policies:rollback"), 404, "unknown-policy")
@@ -308,12 +309,12 @@ def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_ver
 def test_other_replicas_learn_of_versions_and_arms(event_store):
     async def scenario():
         async with served(event_store, policy_bytes()) as one, served(event_store) as other:
-            version = await one.service.add_version(policy_bytes(seed=5))
-            await one.service.promote(version.name, 1.0)
-            await one.service.set_arms([*LABELS, "new"])
-            await other.service.refresh()
+            version = await one.service.register.add_version(policy_bytes(seed=5))
+            await one.service.register.promote(version.name, 1.0)
+            await one.service.register.set_arms([*LABELS, "new"])
+            await other.service.register.refresh()
             assert (await other.told("a", 0))["policy"] == version.name
-            assert [label for label, _ in other.service.labels] == [*LABELS, "new"]
+            assert [label for label, _ in other.service.register.labels] == [*LABELS, "new"]
 
     go(scenario())
 
@@ -338,7 +339,7 @@ def test_a_version_that_is_missing_falls_back_with_a_right_propensity(event_stor
     async def scenario():
         async with served(event_store, policy_bytes()) as client:
             await client.service.store.add_version("broken", b"not a policy", 0.0, "")
-            await client.service.promote("broken", 1.0)
+            await client.service.register.promote("broken", 1.0)
             told = await client.told("a", 0)
             assert (told["fallback"], told["propensity"], told["policy"]) == (True, pytest.approx(1 / 3), "broken")
             assert (await client.told("a", 1, 1.0))["fallback"]

@@ -24,6 +24,9 @@ def refit(
     floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.1,
     least: Annotated[int, typer.Option(help="Sessions that a fit or a verdict needs.", min=10)] = 200,
     time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 30.0,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Let a plan that too few sessions agree with pass on its certificate.")
+    ] = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -35,8 +38,9 @@ def refit(
     """
     door = service_package()
     wishes = door.Wishes(
-        gate, canary, contexts=n_contexts(contexts), horizon=horizon, floor=floor, least=least, time_limit=time_limit
-    )
+        gate, canary, contexts=n_contexts(contexts), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
+        unproven=unproven,
+    )  # fmt: skip
     with collected_warnings() as remarks:
         night = asyncio.run(_work(door, store, policies, wishes, seed))
     if as_json:

@@ -7,27 +7,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._shapes import Array, Float
-from .._words import listing
 from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
 from ..data import sample_rows
 from ..errors import ClusterLost
-from ..status import Status
+from ..model import LatentBandit
 from .backends import DEVICES, opened
 from .learned_prior import learn, unlearnable
 from .objective import Confined, Likelihood
 from .observations import Observations
+from .outcome import fitted, tally
 from .passes import Threads
 from .prior import LEARNED, START, Prior
 from .request import Estimator, Progress, Request, StopOnce
 from .result import Estimate, Starts
 from .squarem import Climb, climb
 from .starts import draw_starts
+from .warm import check_start, in_order_of, packed_start
 
 _PILOT = 10_000  # episodes on which the starts of a larger log compete
 _PILOT_PER_PARAMETER = 20  # ... or more, for large models
 _LEVEL = 16  # one of so many parts of a large log is climbed first
 _LEVEL_SIZE = 2  # pilots that such a part must be worth
-_SAME = 0.01  # difference of log-likelihood below which two solutions are the same
 _ROUNDS = (20, 40, 80)  # maps after which half of the starts drop out
 _LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
 _CHEAP = 10_000  # distinct episodes below which convergence is judged more strictly
@@ -81,6 +81,10 @@ class EM(Estimator):
         return DEVICES
 
     @property
+    def takes_start(self) -> bool:
+        return True
+
+    @property
     def forgiving(self) -> bool:
         """Under the learned prior contexts that the log does not tell apart stay alike."""
         return self.prior == LEARNED
@@ -91,17 +95,30 @@ class EM(Estimator):
         with opened(request.backend, self.threads) as passes:
             prior, why_not = self._first_prior(observations)
             task = Likelihood(observations, n_contexts, prior, passes)
-            n_starts = self.restarts if n_contexts > 1 else 1
+            if request.start is not None:
+                check_start(request.start, observations, n_contexts)
             if self.prior == LEARNED and why_not is None:
-                task, outcome, starts = self._search_and_learn(task, n_starts, request.rng, progress)
+                task, outcome, starts = self._search_and_learn(task, request)
             else:
-                outcome, starts = self._search(task, n_starts, request.rng, progress)
+                outcome, starts = self._search(task, request)
+            if request.start is not None:
+                outcome = self._no_lower(task, outcome, request.start, progress)
             if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
-            found = _estimate(task, self.prior if why_not is None else START, outcome, starts, self.rank)
+            found = fitted(task, self.prior if why_not is None else START, outcome, starts, self.rank)
+            if request.start is not None:
+                found = replace(found, bandit=in_order_of(request.start, found.bandit, observations.episodes))
             if passes.failure is not None:
                 raise ClusterLost(str(passes.failure), found)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
+
+    def _no_lower(self, task: Likelihood, outcome: Climb, start: LatentBandit, progress: StopOnce) -> Climb:
+        """The outcome, or a climb from the given model where that is better, which a sample may have missed."""
+        model = task.observations.models.pack(start)
+        if not task.map(model)[0][0] > outcome.objectives.max():
+            return outcome
+        again = self._climb(task, model, 1 if outcome.stopped else self.max_iterations, progress, "climb")
+        return replace(again, stopped=again.stopped or outcome.stopped)
 
     def _first_prior(self, observations: Observations) -> tuple[Prior, str | None]:
         """The prior under which starts compete, and why none is learned where one was asked for."""
@@ -121,7 +138,7 @@ class EM(Estimator):
             task = Likelihood(data, n_contexts, prior, passes)
             outcome = self._confine(task, data.models.pack(estimate.bandit)[0], rank, StopOnce())
             kind = estimate.prior if isinstance(self.prior, str) else self.prior
-            return _estimate(task, kind, outcome, estimate.starts, rank)
+            return fitted(task, kind, outcome, estimate.starts, rank)
 
     def _confine(self, task: Likelihood, model: Float[Array, "K P"], rank: int, progress: StopOnce) -> Climb:
         if not task.prior.active:
@@ -130,16 +147,15 @@ class EM(Estimator):
         first = confined.confinement.project(model)
         return self._climb(confined, first[None], self.max_iterations, progress, "polish")
 
-    def _search_and_learn(
-        self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce
-    ) -> tuple[Likelihood, Climb, Starts]:
+    def _search_and_learn(self, task: Likelihood, request: Request) -> tuple[Likelihood, Climb, Starts]:
         """Search under the numeric prior, on a sample where the log is large; learn from that; climb on from there.
 
         Only the prior comes from the chains: the climb starts where the search ended, so that contexts do not merge.
         """
+        rng, progress = request.rng, request.progress
         pilot = self._pilot(task, rng)
         sampled = pilot is not task
-        found, starts = self._search(pilot, n_starts, rng, progress)
+        found, starts = self._search(pilot, request)
         best = found.models[found.order()]
         if sampled:
             best = task.observations.start_models.soften(best[:_LARGE_FINISHERS])
@@ -162,23 +178,32 @@ class EM(Estimator):
     def _pilot_size(self, task: Likelihood) -> int:
         return max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_contexts))
 
-    def _search(
-        self, task: Likelihood, n_starts: int, rng: np.random.Generator, progress: StopOnce
-    ) -> tuple[Climb, Starts]:
+    def _starts(self, task: Likelihood, request: Request) -> Float[Array, "R K P"]:
+        """The models that compete: the one that was given, and others drawn from the log."""
+        n_starts = self.restarts if task.n_contexts > 1 else 1
+        if request.start is None:
+            return draw_starts(task.observations, task.n_contexts, n_starts, request.rng)
+        given = packed_start(request.start, task.observations)
+        if n_starts == 1:
+            return given
+        drawn = draw_starts(task.observations, task.n_contexts, n_starts - 1, request.rng)
+        return np.concatenate([given, drawn])
+
+    def _search(self, task: Likelihood, request: Request) -> tuple[Climb, Starts]:
         """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
-        data, pilot = task.observations, self._pilot(task, rng)
+        data, pilot, progress = task.observations, self._pilot(task, request.rng), request.progress
+        models = self._starts(pilot, request)
+        n_starts = len(models)
         if pilot is task:
-            models = draw_starts(data, task.n_contexts, n_starts, rng)
             outcome = self._finish(task, models, _FINISHERS, _ROUNDS, progress)
-            return outcome, _tally(outcome, n_starts)
-        models = draw_starts(pilot.observations, task.n_contexts, n_starts, rng)
+            return outcome, tally(outcome, n_starts)
         found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
         models = data.start_models.soften(models if found is None else found.models)
         if found is not None and found.stopped:
             outcome = replace(self._climb(task, models[:1], 1, StopOnce(), ""), stopped=True)
-            return outcome, _tally(outcome, n_starts)
+            return outcome, tally(outcome, n_starts)
         outcome, last = self._by_levels(task, models, progress)
-        return outcome, _tally(last, n_starts)
+        return outcome, tally(last, n_starts)
 
     def _by_levels(self, task: Likelihood, models: Float[Array, "R K P"], progress: StopOnce) -> tuple[Climb, Climb]:
         """Climb on a part of the log, and from the best there on the whole; also the last climb with several starts.
@@ -251,46 +276,3 @@ class EM(Estimator):
         n_distinct = task.observations.n_distinct
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
-
-
-def _tally(outcome: Climb, n_starts: int) -> Starts:
-    same = outcome.objectives >= outcome.objectives.max() - _SAME
-    return Starts(n_starts, len(outcome.models), int(same.sum()))
-
-
-def _estimate(task: Likelihood, prior: float | str, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
-    best = int(outcome.order()[0])
-    observations = task.observations
-    bandit = observations.models.bandit(outcome.models[best], task.n_contexts)
-    status = Status.CONVERGED if outcome.converged[best] else Status.ITERATION_LIMIT
-    status = Status.INTERRUPTED if outcome.stopped else status
-    return Estimate(
-        bandit=bandit,
-        log_likelihood=observations.log_likelihood(bandit, task.passes.processor),
-        n_parameters=observations.n_parameters(task.n_contexts, rank),
-        status=status,
-        message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights),
-        trace=np.array(outcome.traces[best]),
-        starts=starts,
-        prior=prior,
-        learned=task.prior if prior == LEARNED else None,
-        observations=observations,
-    )
-
-
-def _message(
-    status: Status, n_maps: int, starts: Starts, observations: Observations, weights: Float[Array, "M"]
-) -> str:
-    said = {
-        Status.CONVERGED: f"converged after {n_maps} maps",
-        Status.ITERATION_LIMIT: f"stopped by max_iterations after {n_maps} maps, before convergence: raise it",
-        Status.INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
-    }
-    parts = [said[status], str(starts)]
-    dead = np.flatnonzero(weights * len(observations.episodes) < 0.5)
-    if len(dead):
-        parts.append(f"no episode is left in context {listing(dead)}: fewer contexts fit as well")
-    never = np.flatnonzero(observations.episodes.plays == 0)
-    if len(never):
-        parts.append(f"never played, so given the average rewards of all arms: arm {listing(never)}")
-    return "; ".join(parts)

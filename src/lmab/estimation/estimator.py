@@ -11,6 +11,7 @@ import numpy as np
 from ..checks import Rng, check_count, check_rng
 from ..data import Episodes, Packed, require_log
 from ..errors import InvalidArgument, LmabWarning
+from ..model import LatentBandit
 from ..status import Status
 from .backends import require_backend
 from .em import EM
@@ -35,6 +36,7 @@ def estimate(
     rng: Rng,
     progress: Observer | None = None,
     backend: Any = None,
+    start: LatentBandit | None = None,
 ) -> Estimate:
     """Fit a latent bandit to a log.
 
@@ -54,6 +56,9 @@ def estimate(
             with the same result to the bit; or "gpu": those of `EM` over any large log run on an NVIDIA GPU, and where
             there is none, an error says so. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
             best model so far.
+        start: a model with the arms of the log, such as that of last night: `EM` starts from it, too, so that a few
+            restarts are enough. The objective never ends below that of this model, and the contexts are given its
+            order. Where "auto" chooses another number of contexts, it is not used.
 
     Examples:
         >>> import numpy as np, lmab
@@ -66,7 +71,7 @@ def estimate(
     """
     rng = check_rng(rng, "the starts are random")
     require_log("episodes", episodes)
-    _check_method(method, backend)
+    _check_method(method, backend, start)
     own_number = getattr(method, "own_number", False)  # methods of others may not know of it
     if own_number and n_contexts is not None:
         raise InvalidArgument(f"n_contexts must be None with {type(method).__name__}, got {n_contexts!r}: {_OWN}")
@@ -80,7 +85,9 @@ def estimate(
     else:
         number = 0 if own_number else _number(n_contexts, len(episodes))
         _warn(_doubts(episodes) if number != 1 else [])
-    where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend
+    where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend and no start
+    if start is not None and (curve is None or start.n_contexts == number):
+        where["start"] = start
     result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
         result = replace(result, bins=bins_of(episodes))
@@ -93,13 +100,15 @@ def estimate(
     return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
 
 
-def _check_method(method: Any, backend: Any) -> None:
+def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None:
     if isinstance(method, type) or not hasattr(method, "fit"):
         shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
         raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
     require_backend(backend)
     if isinstance(backend, str) and backend not in getattr(method, "devices", ()):
         raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
+    if start is not None and not getattr(method, "takes_start", False):
+        raise InvalidArgument(f"start must be None for the method {type(method).__name__}, got {start}")
 
 
 def _number(n_contexts: int | str | None, n_episodes: int) -> int:

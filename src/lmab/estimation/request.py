@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..model import LatentBandit
 from .observations import Observations
 from .result import Estimate
 
@@ -51,6 +52,7 @@ class Request:
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
     backend: Any = None  # where passes run; None: threads
+    start: LatentBandit | None = None  # a model to start from, beside those that the method finds itself
 
 
 class Estimator(ABC):
@@ -70,6 +72,11 @@ class Estimator(ABC):
         return ()
 
     @property
+    def takes_start(self) -> bool:
+        """Whether it can start from a model that it is given."""
+        return False
+
+    @property
     def own_number(self) -> bool:
         """Whether the method itself knows how many contexts there are, so that none may be asked for."""
         return False
@@ -86,7 +93,8 @@ class Estimator(ABC):
         rng: np.random.Generator,
         progress: Observer | None = None,
         backend: Any = None,
+        start: LatentBandit | None = None,
     ) -> Estimate:
         """Fit `n_contexts` contexts to an encoded log; unlike `lmab.estimate` this warns of nothing."""
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
-        return self.solve(Request(observations, n_contexts, rng, watch, backend))
+        return self.solve(Request(observations, n_contexts, rng, watch, backend, start))

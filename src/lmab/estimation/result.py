@@ -211,6 +211,23 @@ class Estimate:
             return self.learned
         return self.require_log().prior(START if isinstance(self.prior, str) else self.prior)
 
+    @property
+    def law_of_arms(self) -> Any:
+        """What an arm of which nothing is known pays, for `LatentBandit.with_arms`; None where no law was learned.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.random_bandit(2, 5, rng=0)
+            >>> log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=300, horizon=4, rng=1)
+            >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned"), rng=2)
+            >>> estimate.bandit.with_arms(["new"], law=estimate.law_of_arms).n_arms
+            6
+        """
+        if self.learned is None:
+            return None
+        law = self.learned.centre.mean(axis=0)
+        return law / law.sum() if law.ndim else float(law)
+
     def information(self, episodes: Episodes | Packed | None = None) -> Information:
         """The observed information about the bandit, including that of the prior (Louis' identity)."""
         there = self if episodes is None else self.with_log(episodes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from ..data import Episodes
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..policies import Policy
-from .importance import Sums
-from .intervals import Range, estimates, jackknife, without_each
-from .off_policy import METHODS, check_log
+from .importance import WEIGHT, Sums
+from .intervals import Interval, Range, Tails, estimates, jackknife, student_reach, without_each
+from .off_policy import LEAST, METHODS, check_log
 from .value import outlook
 
 
@@ -24,10 +23,11 @@ class Comparison:
 
     value: float
     other: float
-    interval: tuple[float, float]  # of the difference, within what is possible
-    stderr: float
+    interval: Interval | None  # of the difference, within what is possible; None: the effective sample is too small
+    stderr: float  # of the difference; NaN where there is no interval
     method: str  # one of the methods for logs
     n_episodes: int
+    effective: float  # the smallest effective sample over the steps of both policies
 
     @property
     def difference(self) -> float:
@@ -52,8 +52,9 @@ def compare(
         episodes: the log; both policies are for its arms.
         horizon: steps per session.
         model: a model fitted to other sessions, for the doubly robust estimate; None: self-normalised.
-        confidence: of the interval, which is normal around a jackknife over sessions. Where few sessions agree with a
-            policy to their end it is too narrow.
+        confidence: of the interval. As for one policy, it counts a session that the log may lack, here one on which
+            the two differ, and reaches further where few sessions tell how large an error is. Where the effective
+            sample of either policy is below 30 there is no interval.
         rng: needed where the model's prediction for a policy has to be simulated.
 
     Examples:
@@ -82,8 +83,36 @@ def compare(
         raise InvalidArgument("episodes must hold sessions that agree with both policies, got none for one of them")
     rewards = Range.of(episodes, model)
     values = np.clip(values, horizon * rewards.least, horizon * rewards.most).tolist()
+    effective = float(min(sums.effective.min() for sums in both))
+    if effective < LEAST:
+        return Comparison(values[0], values[1], None, np.nan, METHODS[row], len(episodes), effective)
     error = float(jackknife(np.subtract(*(without_each(sums.groups)[row] for sums in both))))
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    gain, most = values[0] - values[1], horizon * rewards.width
-    interval = max(gain - reach, -most), min(gain + reach, most)
-    return Comparison(values[0], values[1], interval, error, METHODS[row], len(episodes))
+    interval = _interval(both, _tails(both, effective, rewards), row, confidence)
+    return Comparison(values[0], values[1], interval, error, METHODS[row], len(episodes), effective)
+
+
+def _tails(both: list[Sums], effective: float, rewards: Range) -> list[Tails]:
+    """What the session adds that the log lacks, for each policy: a session on which the two policies differ."""
+    weights = [sums.groups[:, WEIGHT] for sums in both]
+    differ = weights[0] != weights[1]
+    if not differ.any():
+        return [Tails(np.zeros(differ.shape[1]), effective, rewards)] * 2
+    found = []
+    for sums, own in zip(both, weights, strict=True):
+        heaviest = np.minimum(np.where(differ, own, 0.0).max(axis=0), sums.heaviest)  # groups hold several sessions
+        found.append(Tails.of(sums.groups, heaviest, effective, rewards))
+    return found
+
+
+def _interval(both: list[Sums], tails: list[Tails], row: int, confidence: float) -> Interval:
+    """The lower end counts a session in which the policy earns little and the other much; the upper end the reverse."""
+    reach = student_reach(tails[0].effective, (1 - confidence) / 2)
+    extra = [tail.sessions_beside(sums.groups) for sums, tail in zip(both, tails, strict=True)]
+    ends = []
+    for sign, pick in ((-1.0, (0, 1)), (1.0, (1, 0))):
+        parts = [np.concatenate([sums.groups, one[k][None]]) for sums, one, k in zip(both, extra, pick, strict=True)]
+        middle = float(np.subtract(*(estimates(part.sum(axis=0))[row].sum() for part in parts)))
+        error = float(jackknife(np.subtract(*(without_each(part)[row] for part in parts))))
+        ends.append(middle + sign * reach * error)
+    most = len(tails[0].weights) * tails[0].rewards.width
+    return max(ends[0], -most), min(ends[1], most)

@@ -86,6 +86,10 @@ class Tails:
         """What a session can earn."""
         return len(self.weights) * self.rewards.least, len(self.weights) * self.rewards.most
 
+    def sessions_beside(self, sums: Float[Array, "G 4 H"]) -> Float[Array, "2 4 H"]:
+        """What that session adds to the sums of a log, of which the doubly robust estimate had expected this much."""
+        return self.sessions(np.clip(estimates(sums.sum(axis=0))[2], self.rewards.low, self.rewards.high))
+
     def sessions(self, expected: Float[Array, "H"]) -> Float[Array, "2 4 H"]:
         """What that session adds, if it earns little and if it earns much; the model had `expected` of each step."""
         parts = np.empty((2, 4, len(self.weights)))
@@ -141,9 +145,9 @@ def intervals(
 ) -> list[Interval]:
     """The interval of each method: percentiles of the bootstrap over sessions; without `rng` from standard errors."""
     tail = (1 - confidence) / 2
-    extra = tails.sessions(np.clip(estimates(sums.sum(axis=0))[2], tails.rewards.low, tails.rewards.high))
+    extra = tails.sessions_beside(sums)
     middles = estimates(sums.sum(axis=0) + extra).sum(axis=2).T
-    reach = _student(tails.effective, tail)
+    reach = student_reach(tails.effective, tail)
     if rng is None:
         errors = np.stack([standard_errors(np.concatenate([sums, part[None]])) for part in extra])
         ends = middles + reach * errors * [[-1.0], [1.0]]
@@ -154,7 +158,7 @@ def intervals(
     return [(float(low), float(high)) for low, high in np.clip(ends, *tails.bounds).T]
 
 
-def _student(effective: float, tail: float) -> float:
+def student_reach(effective: float, tail: float) -> float:
     """Standard errors that an interval reaches from its middle, where few sessions tell how large such an error is."""
     from scipy.special import stdtrit
 

@@ -31,7 +31,7 @@ from .intervals import Interval, Range, Tails, average_weights, estimates, inter
 
 METHODS = ("per-decision", "self-normalised", "doubly-robust")
 ENOUGH = 30.0  # a step with a smaller effective sample counts as unknown
-_LEAST = ENOUGH * (1 - 1e-9)  # for effective samples that are 30 up to rounding
+LEAST = ENOUGH * (1 - 1e-9)  # for effective samples that are 30 up to rounding
 _MISFIT = 5.0  # standard errors from 1 at which weights cannot come from true propensities
 
 
@@ -60,7 +60,7 @@ class LogEvidence:
     @property
     def enough(self) -> bool:
         """Whether the effective sample of every step is large enough: then intervals are given."""
-        return bool(self.effective_sizes.min() >= _LEAST)
+        return bool(self.effective_sizes.min() >= LEAST)
 
     @property
     def values(self) -> dict[str, LogValue | None]:
@@ -137,7 +137,7 @@ def _values(
     """The value by each method; where the effective sample is too small, without standard error and interval."""
     per_step = estimates(sums.sum(axis=0))
     means = np.clip(per_step.sum(axis=1), *tails.bounds).tolist()
-    if tails.effective < _LEAST:
+    if tails.effective < LEAST:
         return [LogValue(mean, np.nan, None, steps) for mean, steps in zip(means, per_step, strict=True)]
     errors, found = standard_errors(sums).tolist(), intervals(sums, tails, confidence, n_bootstrap, rng)
     return [LogValue(*parts) for parts in zip(means, errors, found, per_step, strict=True)]
@@ -177,7 +177,7 @@ def _notes(
     has_model: bool,
 ) -> list[str]:
     notes = []
-    unknown = np.flatnonzero(sizes < _LEAST)
+    unknown = np.flatnonzero(sizes < LEAST)
     if len(unknown):
         step = int(unknown[0])
         rest = "the doubly robust estimate relies on the model" if has_model else "the log says too little by itself"

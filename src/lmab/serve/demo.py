@@ -15,11 +15,12 @@ from ..model import LatentBandit, random_bandit
 from ..planning import plan
 from ..policies import Relabelled
 from .messages import Ask, Reward
-from .refit import Night, Wishes, refit
+from .refit import refit
 from .run import Options, make_service, server
 from .service import Service
 from .stores import open_store
 from .versions import UNIFORM, Defaults, read_version
+from .wishes import Night, Wishes
 
 HORIZON = 6
 
@@ -64,7 +65,7 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
                 break
             await play_sessions(service, people, night)
             found = await asyncio.to_thread(_refit, options.store, folder, people.seed + night)
-            await service.refresh()
+            await service.register.refresh()
             share = await value_in_force(service, people.bandit) / optimum
             say(f"Night {night + 1}: the policy in force earns {share:.1%} of the optimum.")
             for line in found.lines:
@@ -84,7 +85,7 @@ def _refit(where: str, folder: Path, seed: int) -> Night:
         store = open_store(where)
         await store.open()
         try:
-            wishes = Wishes(gate=-0.05, canary=0.5, horizon=HORIZON, repeats=True, time_limit=10.0)
+            wishes = Wishes(-0.05, canary=0.5, horizon=HORIZON, repeats=True, time_limit=10.0, unproven=True)
             return await refit(store, folder, wishes, rng=seed)
         finally:
             await store.close()
@@ -115,7 +116,7 @@ async def play_sessions(service: Service, people: Population, night: int) -> Non
 
 async def value_in_force(service: Service, bandit: LatentBandit) -> float:
     """What the policy in force earns in truth, without its exploration."""
-    version = service.turn.active
+    version = service.register.turn.active
     body: Any = None if version == UNIFORM else await service.store.version(version)
     compact = None if body is None else read_version(body, service.settings.defaults).compact
     if compact is None:

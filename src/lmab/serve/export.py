@@ -30,11 +30,12 @@ class Log:
     unrewarded: int  # steps
 
 
-def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label]) -> Log:
-    """The log of the rows that `Store.rows` gives; only arms that were played are in it."""
-    played = sorted({row[2] for row in rows if row[3] is not None})
-    if not played:
+def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], more: Sequence[int] = ()) -> Log:
+    """The log of the rows that `Store.rows` gives; only arms that were played are in it, and those of `more`."""
+    found = {row[2] for row in rows if row[3] is not None}
+    if not found:
         raise InvalidData("the store must hold a rewarded step, got none")
+    played = sorted(found | set(more))
     place = {number: index for index, number in enumerate(played)}
     labels = tuple(arms[number] for number in played)
     kept = [row for row in rows if row[3] is not None]
@@ -77,32 +78,47 @@ def _episodes(
 
 
 def write_days(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], folder: Path) -> list[Path]:
-    """One Parquet file for each day on which sessions began; older days that are there already stay as they are."""
+    """One Parquet file for each day on which sessions began; older days that are there already stay as they are.
+
+    Readers want one type of a column, so a number is a text as soon as one arm has a name. Days that were written
+    before that are then written again.
+    """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     folder.mkdir(parents=True, exist_ok=True)
-    numbered = all(isinstance(label, int) for label in arms)  # all files alike: readers want one type of a column
+    kind = pa.int64() if all(isinstance(label, int) for label in arms) else pa.string()
     days: dict[int, list[tuple[Any, ...]]] = {}
     for row in rows:
         days.setdefault(int(row[9] // _DAY), []).append(row)
     written = []
     for day, part in sorted(days.items()):
         path = folder / f"{datetime.date(1970, 1, 1) + datetime.timedelta(days=day)}.parquet"
-        if path.exists() and day <= max(days) - _LATE_DAYS:
-            continue
-        rewarded = [row for row in part if row[3] is not None]
-        names = [arms[row[2]] for row in rewarded]
-        columns = {
-            "episode": pa.array([row[0] for row in rewarded], pa.string()),
-            "step": pa.array([row[1] for row in rewarded], pa.int32()),
-            "action": pa.array(names if numbered else [str(name) for name in names]),
-            "reward": pa.array([row[3] for row in rewarded], pa.float64()),
-            "propensity": pa.array([row[4] for row in rewarded], pa.float64()),
-            "policy": pa.array([row[5] for row in rewarded], pa.string()),
-        }
-        temporary = path.with_suffix(".tmp")
-        pq.write_table(pa.table(columns), temporary)
-        temporary.replace(path)
-        written.append(path)
+        if day > max(days) - _LATE_DAYS or not _holds(path, kind):
+            _write_day(path, [row for row in part if row[3] is not None], arms, kind)
+            written.append(path)
     return written
+
+
+def _holds(path: Path, kind: Any) -> bool:
+    """Whether a day is written already, with arms of this type."""
+    import pyarrow.parquet as pq
+
+    return path.exists() and bool(pq.read_schema(path).field("action").type == kind)
+
+
+def _write_day(path: Path, rewarded: Sequence[tuple[Any, ...]], arms: Sequence[Label], kind: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [arms[row[2]] for row in rewarded]
+    columns = {
+        "episode": pa.array([row[0] for row in rewarded], pa.string()),
+        "step": pa.array([row[1] for row in rewarded], pa.int32()),
+        "action": pa.array(names if kind == pa.int64() else [str(name) for name in names], kind),
+        "reward": pa.array([row[3] for row in rewarded], pa.float64()),
+        "propensity": pa.array([row[4] for row in rewarded], pa.float64()),
+        "policy": pa.array([row[5] for row in rewarded], pa.string()),
+    }
+    temporary = path.with_suffix(".tmp")
+    pq.write_table(pa.table(columns), temporary)
+    temporary.replace(path)

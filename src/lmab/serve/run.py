@@ -14,7 +14,9 @@ from .app import make_app
 from .messages import Label
 from .metrics import Metrics
 from .problems import Problem
-from .service import Service, Settings
+from .register import Register
+from .service import Service
+from .settings import Settings
 from .stores import open_store
 from .versions import UNIFORM, Version, read_version
 
@@ -36,14 +38,14 @@ class Options:
 def make_service(options: Options) -> Service:
     """A service that puts its first policy and arms into the store as soon as the store is open."""
 
-    async def begin(service: Service) -> None:
+    async def begin(register: Register) -> None:
         if options.arms:
-            await service.set_arms(options.arms)
+            await register.set_arms(options.arms)
         if options.policy is not None:
             try:
-                await _first_policy(service, options.policy)
+                await _first_policy(register, options.policy)
             except (Problem, OSError) as problem:
-                service.broken[str(options.policy)] = f"{options.policy}: {problem}"
+                register.broken[str(options.policy)] = f"{options.policy}: {problem}"
 
     spare = options.arms, _spare(options)
     return Service(open_store(options.store), options.settings, begin=begin, spare=spare, secret=options.secret)
@@ -59,15 +61,16 @@ def _spare(options: Options) -> Version | None:
         return None
 
 
-async def _first_policy(service: Service, path: Path) -> None:
+async def _first_policy(register: Register, path: Path) -> None:
     """Put a file that the store does not know in force; one that it knows was promoted or rolled back since."""
     body = path.read_bytes()
-    name = read_version(body, service.settings.defaults).name
-    known = await service.store.version(name) is not None
+    name = read_version(body, register.defaults).name
+    known = await register.store.version(name) is not None
     if not known:
-        await service.add_version(body, f"from {path.name}")
-    if not known or service.turn.active == UNIFORM:
-        await service.promote(name, 1.0, f"started with {path.name}")
+        await register.add_version(body, f"from {path.name}")
+    turns = await register.store.turns(1)
+    if not known or not turns or turns[0].active == UNIFORM:
+        await register.promote(name, 1.0, f"started with {path.name}")
 
 
 def check_address(host: str, tokens: Sequence[str]) -> None:
@@ -82,24 +85,33 @@ def check_address(host: str, tokens: Sequence[str]) -> None:
         )
 
 
-def server(options: Options, service: Service | None = None) -> Any:
-    """The server, not yet running."""
+def http_server(app: Any, host: str, port: int) -> Any:
+    """The server in front of an application, not yet running."""
     import uvicorn
 
-    check_address(options.host, options.tokens)
-    app = make_app(service or make_service(options), options.tokens, Metrics())
     config = uvicorn.Config(
-        app, host=options.host, port=options.port, log_level="warning", access_log=False, lifespan="on",
-        timeout_graceful_shutdown=10, backlog=2048, server_header=False,
+        app, host=host, port=port, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=10,
+        backlog=2048, server_header=False, proxy_headers=False,
     )  # fmt: skip
     return uvicorn.Server(config)
+
+
+def server(options: Options, service: Service | None = None) -> Any:
+    """The server of a service, not yet running."""
+    check_address(options.host, options.tokens)
+    app = make_app(service or make_service(options), options.tokens, Metrics())
+    return http_server(app, options.host, options.port)
 
 
 def run(options: Options) -> None:
     """Serve until SIGTERM or Ctrl-C; what was accepted is answered first."""
     running = server(options)
-    # Sessions in memory make Python look for garbage, and each time it would look at all compiled modules, too.
+    spare_garbage_collection()
+    running.run()  # with uvloop, where it is installed
+
+
+def spare_garbage_collection() -> None:
+    """Sessions in memory make Python look for garbage, and each time it would look at all compiled modules, too."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    running.run()  # with uvloop, where it is installed

@@ -7,6 +7,8 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 from .messages import Label
@@ -30,7 +32,11 @@ CREATE TABLE IF NOT EXISTS register(number INTEGER PRIMARY KEY AUTOINCREMENT, ac
 CREATE TABLE IF NOT EXISTS signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL);
 INSERT OR IGNORE INTO signals VALUES('changed', 0), ('erased', 0);
 """
-_CHUNKS = (128, 32, 8, 1)  # rows of one statement
+_PRAGMAS = (
+    "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
+    "temp_store=MEMORY",  # a statement of many rows keeps a journal of its own, which else is a file on the disk
+)  # fmt: skip
+_MOST = 128  # rows of one statement
 _COLUMNS = "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.wish, d.allowed, d.person"
 _PAST = (
     f"SELECT {_COLUMNS}, r.reward, r.defaulted FROM decisions d LEFT JOIN rewards r USING(session, step) "
@@ -51,8 +57,10 @@ class SqliteStore(Store):
         await self._in(self._writer, self._connect)
 
     def _connect(self) -> None:
-        db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON"):
+        db = sqlite3.connect(
+            self.path, check_same_thread=False, isolation_level=None, timeout=10, cached_statements=3 * _MOST
+        )
+        for pragma in _PRAGMAS:
             db.execute(f"PRAGMA {pragma}")
         db.executescript(SCHEMA)
         self._db = db
@@ -220,15 +228,17 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
     Many rows go into one statement, because the driver lets other threads run at every statement, and a writer that
     has to wait its turn for every row is slow.
     """
-    inserted = done = 0
-    for size in _CHUNKS:
-        while len(rows) - done >= size:
-            part = rows[done : done + size]
-            marks = ",".join(["(" + ",".join("?" * len(part[0])) + ")"] * size)
-            query = f"INSERT INTO {table} VALUES {marks} ON CONFLICT DO NOTHING"
-            inserted += db.execute(query, [value for row in part for value in row]).rowcount
-            done += size
+    inserted = 0
+    for start in range(0, len(rows), _MOST):
+        part = rows[start : start + _MOST]
+        inserted += db.execute(_statement(table, len(part), len(part[0])), list(chain.from_iterable(part))).rowcount
     return inserted
+
+
+@cache
+def _statement(table: str, n_rows: int, n_columns: int) -> str:
+    marks = ",".join(["(" + ",".join("?" * n_columns) + ")"] * n_rows)
+    return f"INSERT INTO {table} VALUES {marks} ON CONFLICT DO NOTHING"
 
 
 def _conflict(db: sqlite3.Connection, rows: Sequence[RewardRow]) -> RewardRow | None:

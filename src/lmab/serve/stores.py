@@ -66,7 +66,7 @@ class Turn(NamedTuple):
     note: str
 
 
-@dataclass
+@dataclass(slots=True)
 class Job:
     """What one request wants written: all of it, or nothing."""
 

@@ -23,7 +23,7 @@ def tell_story(service: Service, rows: Sequence[Past], live: Live) -> Story:
         steps.append(
             Played(
                 row.step,
-                service.labels[row.arm][0],
+                service.register.labels[row.arm][0],
                 past.reward,
                 row.propensity,
                 row.policy,
@@ -54,7 +54,7 @@ def _belief(live: Live) -> list[float] | None:
 
 def _why(row: Decision, service: Service) -> str:
     if row.wish is not None:
-        return f"your baseline; the policy would have played {service.labels[row.wish][0]}"
+        return f"your baseline; the policy would have played {service.register.labels[row.wish][0]}"
     if row.fallback:
         return "a fallback: the policy could not be asked, so every allowed arm was equally likely"
     if row.explored:

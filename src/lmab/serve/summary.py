@@ -29,14 +29,14 @@ class Summaries:
         service = self.service
         clock = service.clock()
         if clock - self._made[0] > _FRESH:
-            service.require_store()
-            rows = await service.asked(service.store.rows(0.0, clock + 1, _SESSIONS))
-            found = summarise(rows, [label for label, _ in service.labels], clock)
+            service.register.require_store()
+            rows = await service.register.asked(service.store.rows(0.0, clock + 1, _SESSIONS))
+            found = summarise(rows, [label for label, _ in service.register.labels], clock)
             found["refits"] = await _refits(service)
             found["policy"] = {
-                "active": service.turn.active,
-                "canary": service.turn.canary,
-                "share": service.turn.share,
+                "active": service.register.turn.active,
+                "canary": service.register.turn.canary,
+                "share": service.register.turn.share,
             }
             quantiles = {name: self.metrics.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))}
             found["latency"] = quantiles
@@ -46,7 +46,7 @@ class Summaries:
 
 async def _refits(service: Service) -> list[dict[str, Any]]:
     """The nights that `lmab refit` left in the register of settings, the newest first."""
-    text = await service.asked(service.store.setting("refits", None))
+    text = await service.register.asked(service.store.setting("refits", None))
     return list(json.loads(text))[::-1][:10] if text else []
 
 

@@ -1,0 +1,77 @@
+"""Processor time of a night that starts from the last model, beside one that starts from nothing, on the same store.
+
+python -m benchmarks.bench_refit [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import lmab
+from lmab.serve import Wishes, open_store, refit
+from lmab.serve import fitting as fitting_room
+from lmab.serve.stores import Decision, Job, RewardRow
+
+N_ARMS, HORIZON, DAY = 30, 6, 86_400.0
+WISHES = Wishes(gate=99.0, contexts=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
+
+
+async def fill(store: Any, day: int, n_sessions: int) -> None:
+    """Sessions of one day, in which any arm was as likely."""
+    truth = lmab.random_bandit(4, N_ARMS, kind="hard", rng=1)
+    log = lmab.simulate(truth, lmab.Uniform(N_ARMS), n_episodes=n_sessions, horizon=HORIZON, rng=day)
+    jobs = []
+    for row in range(log.n_steps):
+        session, step = divmod(row, HORIZON)
+        name, at = f"day{day}-{session}", day * DAY + session
+        decision = Decision(name, step, int(log.actions[row]), 1 / N_ARMS, "uniform", at, 1, 0, None, None, None)
+        jobs.append(Job([RewardRow(name, step, float(log.rewards[row]), at, 0)], decision))
+    await store.write(jobs)
+
+
+async def night(store: Any, folder: Path, now: float, seed: int) -> tuple[float, float]:
+    """Processor seconds of a refit, and of the fits in it."""
+    spent = [0.0]
+
+    def timed(*given: Any, **more: Any) -> Any:
+        began = time.process_time()
+        found = lmab.estimate(*given, **more)
+        spent[0] += time.process_time() - began
+        return found
+
+    began = time.process_time()
+    with patch.object(fitting_room, "estimate", timed):
+        await refit(store, folder, WISHES, rng=seed, now=now)
+    return time.process_time() - began, spent[0]
+
+
+async def study(folder: Path, rounds: int) -> None:
+    store = open_store(str(folder / "events.db"))
+    await store.open()
+    await store.set_arms([f"arm-{i}" for i in range(N_ARMS)])
+    await fill(store, 1, 5000)
+    await night(store, folder / "first", 2 * DAY, 0)  # compiles, and leaves the last model
+    await fill(store, 3, 1500)
+    for seed in range(rounds):
+        for what in ("warm", "cold"):
+            place = folder / f"{what}-{seed}"
+            if what == "warm":
+                shutil.copytree(folder / "first", place)
+            await store.set_setting("fitted", f'{{"at": {2 * DAY}}}')
+            whole, fits = await night(store, place, 4 * DAY, seed)
+            print(f"{what}: {whole:.2f} processor seconds of a night, {fits:.2f} of them its two fits")
+    await store.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    with tempfile.TemporaryDirectory(prefix="lmab-refit-") as name:
+        asyncio.run(study(Path(name), parser.parse_args().rounds))

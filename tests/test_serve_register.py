@@ -1,0 +1,123 @@
+"""The register: when a service is ready, and what it begins with in a store that comes late."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+
+import httpx
+import pytest
+from serving import HORIZON, go, policy_bytes, refused
+
+from lmab.serve import Defaults, Options, Problem, Service, Settings, make_app, open_store
+from lmab.serve.draws import Draws
+from lmab.serve.messages import Ask
+from lmab.serve.run import make_service
+
+
+def client_of(service: Service) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=make_app(service)), base_url="http://service")
+
+
+class Late:
+    """A store that cannot be opened at first, and takes its time to promote a version."""
+
+    def __init__(self, service: Service) -> None:
+        self.store, self.there, self.promoting, self.go_on = service.store, False, asyncio.Event(), asyncio.Event()
+        self._open, self._turn = self.store.open, self.store.turn
+        self.store.open, self.store.turn = self.open, self.turn  # type: ignore[method-assign]
+
+    async def open(self) -> None:
+        if not self.there:
+            raise OSError("no route to the store")
+        await self._open()
+
+    async def turn(self, turn) -> None:
+        self.promoting.set()
+        await self.go_on.wait()
+        await self._turn(turn)
+
+
+@pytest.mark.parametrize("without_store", [False, True])
+def test_a_store_that_comes_late_is_not_ready_before_the_policy_is_in_it(tmp_path, without_store):
+    """Between the opening of the store and the first promotion a session would be pinned to the uniform version."""
+    path = tmp_path / "policy.lmab"
+    path.write_bytes(policy_bytes(floor=0.1))
+
+    async def scenario():
+        settings = Settings(Defaults(HORIZON), without_store=without_store)
+        service = make_service(Options(str(tmp_path / "events.db"), path, settings=settings))
+        late = Late(service)
+        await service.start(watch=False)
+        async with client_of(service) as http:
+            assert (await http.get("/readyz")).status_code == 503
+            late.there = True
+            opening = asyncio.create_task(service.register.refresh())
+            await late.promoting.wait()
+            answer = await http.get("/readyz")
+            assert (answer.status_code, answer.json()["ready"]) == (503, False)
+            asked = await http.post("/v1/decide", json={"session": "a", "step": 0})
+            if without_store:
+                assert (asked.json()["recorded"], asked.json()["policy"]) == (False, service.register.turn.active)
+            else:
+                refused(asked, 503, "no-store")
+            late.go_on.set()
+            await opening
+            answer = await http.get("/readyz")
+            assert (answer.status_code, answer.json()["policy"]) == (200, service.register.turn.active)
+            told = (await http.post("/v1/decide", json={"session": "a", "step": 0})).json()
+            assert (told["recorded"], told["policy"]) == (True, answer.json()["policy"])
+        await service.stop()
+
+    go(scenario())
+
+
+def test_a_beginning_that_failed_is_tried_again(tmp_path):
+    tries = []
+
+    async def begin(register) -> None:
+        tries.append(register)
+        if len(tries) == 1:
+            raise OSError("the store went away")
+        await register.set_arms(["x", "y"])
+
+    async def scenario():
+        service = Service(open_store(str(tmp_path / "events.db")), Settings(Defaults(HORIZON)), begin=begin)
+        await service.start(watch=False)
+        assert (service.register.ready, service.register.trouble) == (False, "the store does not answer: OSError")
+        with pytest.raises(Problem, match="the store does not answer"):
+            await service.decide(Ask("a", 0))
+        await service.register.refresh()
+        await service.register.refresh()
+        assert (len(tries), service.register.ready, service.register.trouble) == (2, True, "")
+        assert (await service.decide(Ask("a", 0))).recorded
+        await service.stop()
+
+    go(scenario())
+
+
+def test_a_service_that_cannot_decide_is_not_ready(tmp_path):
+    async def scenario():
+        service = Service(open_store(str(tmp_path / "events.db")), Settings())
+        await service.start(watch=False)
+        async with client_of(service) as http:
+            assert "no arms" in (await http.get("/readyz")).json()["trouble"]
+            await service.register.set_arms(["x", "y"])
+            answer = await http.get("/readyz")
+            assert (answer.status_code, answer.json()["store"]) == (503, "open")
+            assert "no policy and no horizon" in answer.json()["trouble"]
+            refused(await http.post("/v1/decide", json={"session": "a", "step": 0}), 503, "no-policy")
+            version = await service.register.add_version(policy_bytes())
+            await service.register.promote(version.name, 1.0)
+            assert (await http.get("/readyz")).status_code == 200
+        await service.stop()
+
+    go(scenario())
+
+
+@pytest.mark.parametrize("secret", [b"short", b"k" * 64, b"longer than a block of the hash " * 3])
+def test_draws_are_the_hmac_of_session_and_step(secret):
+
+    digest = hmac.digest(secret, "sessi\u00f6n\0".encode() + b"3", "sha256")
+    assert Draws(secret).digest("sessi\u00f6n\0".encode() + b"3") == digest
+    assert Draws(secret)("sessi\u00f6n", 3)[0] == int.from_bytes(digest[:7], "big") / 2**56
