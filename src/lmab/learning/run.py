@@ -38,13 +38,14 @@ class Run:
         >>> live = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
         >>> run = lmab.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_episodes=1000, rng=rng)
         >>> run.ask()
-        Exploration(explore: 1000 episodes, Uniform)
-        >>> run.tell(live.run(run.ask().policy, 600))  # as many as there are by now
+        Exploration(explore: 500 episodes, Uniform)
+        >>> run.tell(live.run(run.ask().policy, 300))  # as many as there are by now
         >>> run.ask()
-        Exploration(explore: 400 episodes, Uniform)
-        >>> run.tell(run.ask().on(live))
-        >>> run.finished, run.learned.episodes_used
-        (True, 1000)
+        Exploration(explore: 200 episodes, Uniform)
+        >>> while not run.finished:  # a learner may ask several times
+        ...     run.tell(run.ask().on(live))
+        >>> run.learned
+        Learned(VectorPolicy from 1000 episodes: explore 500, thompson 500)
     """
 
     def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng, **settings: Any) -> None:
