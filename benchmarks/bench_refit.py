@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import lmab
 from lmab.serve import Wishes, open_store, refit
-from lmab.serve import fitting as fitting_room
 from lmab.serve.stores import Decision, Job, RewardRow
 
 N_ARMS, HORIZON, DAY = 30, 6, 86_400.0
@@ -47,7 +46,7 @@ async def night(store: Any, folder: Path, now: float, seed: int) -> tuple[float,
         return found
 
     began = time.process_time()
-    with patch.object(fitting_room, "estimate", timed):
+    with patch("lmab.serve.fitting.estimate", timed):
         await refit(store, folder, WISHES, rng=seed, now=now)
     return time.process_time() - began, spent[0]
 

@@ -22,7 +22,6 @@ from .wishes import Wishes
 LAST = "last.model.lmab"  # the model of the last night, whether its plan passed or not
 _SPREAD = 0.2  # part of the floor that all arms share; the rest follows what the log lacks
 _RESTARTS = 4  # starts of a warm fit: the last model, and three others that win where it is bad
-_SWEEPS = 60  # of its Gibbs runs; values of the plans did not differ from those of 130
 
 
 async def fit(store: Store, folder: Path, log: Log, wishes: Wishes, rng: np.random.Generator, at: float) -> Estimate:
@@ -49,7 +48,7 @@ def fit_from(
         start = None
     method = EM(prior=wishes.prior)
     if start is not None and number != "auto":
-        method = EM(prior=wishes.prior, restarts=_RESTARTS, sweeps=_SWEEPS)
+        method = EM(prior=wishes.prior, restarts=_RESTARTS)
     return estimate(episodes, n_contexts=number, method=method, start=start, rng=rng)
 
 
