@@ -204,7 +204,7 @@ def stepmix_lmab(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
 
 def ours(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
     run = lmab.Run(
-        lmab.DirectMLE(case.bandit.n_contexts),
+        lmab.DirectMLE(case.bandit.n_contexts, thompson_rounds=0),  # the log is given
         n_arms=log.n_arms,
         horizon=case.horizon,
         n_episodes=len(log),

@@ -19,7 +19,7 @@ from . import rows as stored
 COMMAND = "python -m benchmarks.study_learning"
 NUMBERS = range(20)  # of the instances
 LEARNERS: dict[str, Callable[[int], lmab.Learner]] = {
-    "DirectMLE": lmab.DirectMLE,
+    "DirectMLE": lambda n_contexts: lmab.DirectMLE(n_contexts, thompson_rounds=0),  # uniform play, as EDMLE begins
     "EDMLE": lmab.EDMLE,
     "EDMLE literal": lambda n_contexts: lmab.EDMLE(n_contexts, pairs="first-two"),
     "Tensor": lmab.Tensor,
