@@ -216,11 +216,10 @@ def test_a_context_that_dies_is_reported():
     model = data.models.pack(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]))
     found = climb(likelihood(data, 2), model, left=1e-8, max_maps=100, accelerate=True)
     assert data.models.bandit(found.models[0], 2).weights.tolist() == [1.0, 0.0]
-    from lmab.estimation.em import _estimate, _tally
+    from lmab.estimation.outcome import fitted, tally
 
-    assert (
-        "no episode is left in context 1" in _estimate(likelihood(data, 2), 0.0, found, _tally(found, 1), None).message
-    )
+    message = fitted(likelihood(data, 2), 0.0, found, tally(found, 1), None).message
+    assert "no episode is left in context 1" in message
 
 
 def test_em_serves_logs_of_adaptive_policies(rng):
@@ -424,12 +423,12 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
 
 
 def test_starts_that_end_within_a_hundredth_reached_the_same_solution():
-    from lmab.estimation.em import _tally
+    from lmab.estimation.outcome import tally
     from lmab.estimation.squarem import Climb
 
     ends = np.array([-5.0, -5.009, -5.011, -7.0])
     outcome = Climb(np.zeros((4, 1, 1)), ends, np.ones(4, int), np.ones(4, bool), ((0.0,),) * 4, False)
-    starts = _tally(outcome, 20)
+    starts = tally(outcome, 20)
     assert (starts.drawn, starts.finished, starts.best) == (20, 4, 2)
     assert str(starts) == "2 of 4 starts reached the best solution, 16 dropped early"
 

@@ -179,7 +179,7 @@ def test_predictions_of_ragged_sessions_in_chunks(bandit, monkeypatch, rng):
     arms[np.arange(4) >= rng.integers(1, 5, size=23)[:, None]] = -1
     ragged = Episodes.from_arrays(arms, rng.integers(2, size=(23, 4)).astype(float), n_arms=6)
     whole = diagnostics.predictions(bandit, ragged)[0]
-    monkeypatch.setattr(diagnostics, "_CHUNK", 5)
+    monkeypatch.setattr("lmab.model.belief._SESSIONS", 5)
     np.testing.assert_allclose(diagnostics.predictions(bandit, ragged)[0], whole)
     alone = [diagnostics.predictions(bandit, session)[0] for session in ragged]
     np.testing.assert_allclose(np.concatenate(alone), whole)
