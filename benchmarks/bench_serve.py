@@ -21,6 +21,7 @@ from typing import Any
 
 import lmab
 
+from . import rows as stored
 from .serve_load import HOST, Served
 
 HORIZON = 7
@@ -259,29 +260,54 @@ def _verdict(holds: bool) -> str:
     return "holds" if holds else "MISSED"
 
 
+def service(given: argparse.Namespace) -> stored.Rows:
+    """The decisions of a served policy beside the constant: speed, processor time, times at a steady rate."""
+    with tempfile.TemporaryDirectory(prefix="lmab-bench-") as name:
+        folder = Path(name)
+        write_policy(folder / "policy.lmab")
+        constant, durable = flooded(folder, given.seconds, given.connections, given.rounds)
+        times = paced(folder, given.rate, given.seconds)
+        sync = fsync_ms(folder)
+    for what, row in (("constant", constant), ("decision, durable", durable)):
+        print(f"{what:24s}" + "".join(f"  {name} {value:,.1f}" for name, value in row.items()))
+    return {
+        "per-second": durable["per second"],
+        "ratio": durable["processor us"] / constant["processor us"],
+        "decision": durable["processor us"],
+        "constant": constant["processor us"],
+        "p50": times[len(times) // 2] * 1e3,
+        "p99": times[int(len(times) * 0.99)] * 1e3,
+        "fsync": sync,
+    }
+
+
+def tell(found: stored.Rows, rate: float) -> None:
+    """What the rows say about the aims."""
+    speed, ratio, p99, sync = (found[name] for name in ("per-second", "ratio", "p99", "fsync"))
+    print(f"durable decisions a second: {speed:,.0f}, aim at least 4,000: {_verdict(speed >= 4000)}")
+    print(f"processor time of one: {ratio:.2f} times the constant, aim at most 3.0: {_verdict(ratio <= 3)}")
+    print(
+        f"{rate:.0f} new sessions a second: p50 {found['p50']:.1f} ms, p99 {p99:.1f} ms, aim at most 3 fsyncs of "
+        f"{sync:.2f} ms + 5 ms: {_verdict(p99 <= 3 * sync + 5)}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--store", action="store_true", help="keep the rows in docs/benchmarks/rows.json")
     given = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
-    with tempfile.TemporaryDirectory(prefix="lmab-bench-") as name:
-        folder = Path(name)
-        write_policy(folder / "policy.lmab")
-        constant, durable = flooded(folder, given.seconds, given.connections, given.rounds)
-        for what, row in (("constant", constant), ("decision, durable", durable)):
-            print(f"{what:24s}" + "".join(f"  {name} {value:,.1f}" for name, value in row.items()))
-        ratio, speed = durable["processor us"] / constant["processor us"], durable["per second"]
-        print(f"durable decisions a second: {speed:,.0f}, aim at least 4,000: {_verdict(speed >= 4000)}")
-        print(f"processor time of one: {ratio:.2f} times the constant, aim at most 3.0: {_verdict(ratio <= 3)}")
-        times = paced(folder, given.rate, given.seconds)
-        sync, p99 = fsync_ms(folder), times[int(len(times) * 0.99)] * 1e3
-        print(f"{given.rate:.0f} new sessions a second: p50 {times[len(times) // 2] * 1e3:.1f} ms, p99 {p99:.1f} ms, "
-              f"aim at most 3 fsyncs of {sync:.2f} ms + 5 ms: {_verdict(p99 <= 3 * sync + 5)}")  # fmt: skip
+    found = service(given)
+    tell(found, given.rate)
     for what, microseconds in peers().items():
         print(f"{what:24s}  processor us of one decision in one process {microseconds:,.1f}")
+        found[what.split(",")[0]] = microseconds
+    if given.store:
+        stored.store("serve", stored.measured("python -m benchmarks.bench_serve", found))
 
 
 if __name__ == "__main__":
