@@ -30,14 +30,17 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     fresh = np.zeros(n_arms, np.bool_)
     favourites = np.zeros(horizon + 1, np.int64)  # the best arm of the last node with so many steps to go
     children, planes = np.empty((n_values, n_contexts)), np.empty(n_values)
-    scratch = np.empty(2 * n_contexts + 2 * BLOCK)
+    scratch, screen = np.empty(2 * n_contexts + BLOCK), np.empty((2, BLOCK), np.float32)
+    records = np.empty((n_values, 2), np.float32)
     path = np.zeros(horizon + 1, np.int64)
     spent = np.zeros(1, np.int64)
     while _room(lower, upper, nodes, horizon, n_values):
         depth, down, lowest = 0, True, LOW
         while depth >= 0:
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
-            arm = _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent)
+            if nodes.high[node, 0] < 0:
+                _open(arms, price, upper, nodes, node, steps - 1, children, records, scratch, screen)
+            arm = _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, records, scratch, screen, spent)
             if down:
                 child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, children, scratch, spent)
                 down = child >= 0
@@ -45,7 +48,7 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
                 depth += 1
                 path[depth] = child
             else:
-                _tighten_upper(arms, upper, nodes, node, steps, tolerated, scratch)
+                _tighten_upper(arms, upper, nodes, node, steps, tolerated, records, scratch, screen)
                 lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerated, children, scratch, spent)
                 depth -= 1
         if nodes.upper[0] - lowest <= tolerance:
@@ -64,25 +67,45 @@ def _room(lower, upper, nodes, horizon, n_values):
     return enough
 
 
+@fast
+def _open(arms, price, upper, nodes, node, steps, children, records, scratch, screen):
+    """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
+    n_values, n_contexts = children.shape
+    need = -_drop(arms, upper, steps, nodes.beliefs, node, records, scratch, screen)
+    for m in range(n_contexts):
+        scratch[m] = steps * arms.spread[m] * nodes.beliefs[node, m]
+        price.logs[m] = np.log(max(nodes.beliefs[node, m], TINY)) - price.log_prior[m]
+    for arm in range(len(arms.means)):
+        value = _dot(arms.means, arm, nodes.beliefs, node)
+        for code in range(arm * n_values, (arm + 1) * n_values):
+            mass = _child(nodes.beliefs, node, arms.table, code, children, 0)
+            share = steps * _plane(arms.corner, children, 0) + _from_parent(arms, code, need, scratch)
+            if price.rates[steps] > 0.0:
+                share = min(share, _price(price, arms.log_table, children, 0, mass, code, steps))
+            nodes.shares[node, code] = share
+            value += share
+        nodes.values[node, arm] = min(nodes.values[node, arm], value)
+        nodes.low[node, arm] = nodes.high[node, arm] = upper.counts[steps]
+
+
 @part
-def _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent):
+def _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, records, scratch, screen, spent):
     """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
     values = nodes.values
     arm = _argmax(values, node)
     if not nodes.solved[node]:
         for other in range(len(fresh)):
             fresh[other] = False
-        if price.rates[steps] > 0.0:
-            for m in range(len(price.logs)):
-                price.logs[m] = np.log(max(nodes.beliefs[node, m], TINY))
-        _know_own(arms, upper, nodes, node, steps - 1, scratch, spent)
-        arm, best = favourites[steps], LOW
-        while not fresh[arm]:
-            value = _arm_value(arms, price, upper, nodes, node, arm, steps - 1, best, children, planes, scratch, spent)
-            values[node, arm] = min(values[node, arm], value)
-            best = max(best, values[node, arm])
-            fresh[arm] = True
-            arm = _argmax(values, node)
+        arm, best, turn = favourites[steps], LOW, -2
+        while arm < len(fresh):
+            if not fresh[arm] and values[node, arm] > best:
+                value = _arm_value(arms, upper, nodes, node, arm, steps - 1, best, children, planes, records, scratch, screen, spent)
+                values[node, arm] = min(values[node, arm], value)
+                best = max(best, values[node, arm])
+                fresh[arm] = True
+            turn += 1
+            arm = _argmax(values, node) if turn < 0 else turn
+        arm = _argmax(values, node)
         nodes.upper[node] = min(nodes.upper[node], values[node, arm])
         nodes.solved[node] = steps <= 2
         favourites[steps] = arm
@@ -90,7 +113,7 @@ def _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children
 
 
 @part
-def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, planes, scratch, spent):
+def _arm_value(arms, upper, nodes, node, arm, steps, enough, children, planes, records, scratch, screen, spent):
     """An upper bound on the arm's Q-value, `steps` to go after it; as soon as it is below `enough` it will do.
 
     The node remembers every code's share in it and which points, from `low` to `high`, these already know.
@@ -100,21 +123,14 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, pl
     mean = _dot(arms.means, arm, nodes.beliefs, node)
     value = mean
     for z in range(n_values):
-        mass = _child(nodes.beliefs, node, arms.table, first + z, children, z)
+        _child(nodes.beliefs, node, arms.table, first + z, children, z)
         planes[z] = steps * _plane(arms.corner, children, z)
-        if high < 0:
-            drop = _from_parent(arms, nodes, node, first + z, steps, scratch)
-            shares[node, first + z] = planes[z] + drop
-            if price.rates[steps] > 0.0:
-                bound = _price(price, arms.log_table, children, z, mass, first + z, steps)
-                shares[node, first + z] = min(shares[node, first + z], bound)
         if steps > 1:
             known = _find(nodes, nodes.keys[node] + arms.keys[first + z], children, z)
             if known >= 0:
                 shares[node, first + z] = min(shares[node, first + z], nodes.upper[known])
         value += shares[node, first + z]
-    if high < 0:
-        low, high = count, count
+    records[:] = 0.0
     while value > enough and (high < count or low > 0):
         # What is new since the last time; then the rest from the newest on: near to where the search is now.
         if high < count:
@@ -125,7 +141,7 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, pl
             low = start
         value = mean
         for z in range(n_values):
-            drop = _sawtooth(arms.spread, upper, steps, start, stop, children, z, scratch)
+            drop = _sawtooth(arms.spread, upper, steps, start, stop, children, z, records, z, scratch, screen)
             shares[node, first + z] = min(shares[node, first + z], planes[z] + drop)
             value += shares[node, first + z]
         spent[0] += 2 * (stop - start) * n_contexts * n_values
@@ -140,39 +156,47 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, pl
 
 
 @fast
-def _sawtooth(spread, upper, steps, start, stop, beliefs, row, scratch):
+def _sawtooth(spread, upper, steps, start, stop, beliefs, row, records, of, scratch, screen):
     """How far below the corner plane the points from `start` to `stop`, at most a block, push the bound at a belief.
 
-    Every point is tried with the factors mass and mass / 2; the best at each is then given its best factor.
+    Every point is tried with the factors mass and mass / 2, in single precision. A point that is the best so far at
+    one of them, by `records[of]`, is then given its best factor, in double precision.
     """
-    size, n_contexts, mass = stop - start, beliefs.shape[1], _sum(beliefs, row)
-    half, drops = 0.5 * mass, upper.drops[steps, start:stop]
-    ones, twos = scratch[2 * n_contexts : 2 * n_contexts + size], scratch[2 * n_contexts + BLOCK :][:size]
+    size, scale = stop - start, 1.0 / max(_sum(beliefs, row), TINY)
+    zero, drops, ones, twos = np.float32(0.0), upper.drops[steps, start:stop], screen[0, :size], screen[1, :size]
     for i in range(size):
-        ones[i] = mass * drops[i]
-        twos[i] = half * drops[i]
-    for m in range(n_contexts):
-        there, weight, here = upper.beliefs[steps, m, start:stop], steps * spread[m], beliefs[row, m]
+        ones[i] = twos[i] = -drops[i]
+    for m in range(beliefs.shape[1]):
+        there, weight = upper.screen[steps, m, start:stop], np.float32(steps * spread[m])
+        here, double = np.float32(scale * beliefs[row, m]), np.float32(2.0 * scale * beliefs[row, m])
         for i in range(size):
-            ones[i] += weight * max(0.0, mass * there[i] - here)
-            twos[i] += weight * max(0.0, half * there[i] - here)
-    first, second = _lowest(ones, size), _lowest(twos, size)
-    best = 0.0
-    if ones[first] < 0.0:
-        best = min(best, _best_factor(spread, upper, steps, start + first, beliefs, row, scratch))
-    if twos[second] < 0.0 and second != first:
-        best = min(best, _best_factor(spread, upper, steps, start + second, beliefs, row, scratch))
+            ones[i] -= weight * max(zero, there[i] - here)
+            twos[i] -= weight * max(zero, there[i] - double)
+    best, tried = 0.0, -1
+    for k in range(2):
+        point = _highest(screen, k, size, records, of)
+        if point >= 0 and point != tried:
+            best = min(best, _best_factor(spread, upper, steps, start + point, beliefs, row, scratch))
+            tried = point
     return best
 
 
 @fast
-def _lowest(values, size):
-    low, where = 0.0, 0
+def _highest(screen, k, size, records, of):
+    """The place of the highest of the first numbers in `screen[k]` if it is a record, which it then is; else -1.
+
+    Positive numbers are in the order of their bits, read as integers, and the highest integer is found eight times
+    as fast.
+    """
+    bits, known = screen.view(np.int32), records.view(np.int32)
+    top, where = known[of, k], 0
     for i in range(size):
-        low = min(low, values[i])
-    if low < 0.0:
-        while values[where] != low:
-            where += 1
+        top = max(top, bits[k, i])
+    if top == known[of, k]:
+        return -1
+    known[of, k] = top
+    while bits[k, where] != top:
+        where += 1
     return where
 
 
@@ -232,42 +256,44 @@ def _swap(scratch, n, i, j):
     scratch[n + i], scratch[n + j] = scratch[n + j], scratch[n + i]
 
 
-@part
-def _know_own(arms, upper, nodes, node, steps, scratch, spent):
-    """How far V_steps at the node's own belief lies below the corner plane, as far as the points know."""
-    if nodes.seen[node] < 0:
-        nodes.seen[node], nodes.own[node] = 0, 0.0
-        if steps == 1:
-            best = _dot(arms.last, _last_step(arms.last, nodes.beliefs, node), nodes.beliefs, node)
-            nodes.own[node] = min(0.0, best - _plane(arms.corner, nodes.beliefs, node))
-    while nodes.seen[node] < upper.counts[steps]:
-        start = nodes.seen[node]
+@fast
+def _drop(arms, upper, steps, beliefs, row, records, scratch, screen):
+    """How far V_steps at a belief lies below the corner plane, as far as the points know."""
+    if steps == 1:
+        return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row) - _plane(arms.corner, beliefs, row)
+    drop = 0.0
+    records[0, 0] = records[0, 1] = 0.0
+    for start in range(0, upper.counts[steps], BLOCK):
         stop = min(start + BLOCK, upper.counts[steps])
-        drop = _sawtooth(arms.spread, upper, steps, start, stop, nodes.beliefs, node, scratch)
-        nodes.own[node], nodes.seen[node] = min(nodes.own[node], drop), stop
-        spent[0] += 2 * (stop - start) * nodes.beliefs.shape[1]
+        drop = min(drop, _sawtooth(arms.spread, upper, steps, start, stop, beliefs, row, records, 0, scratch, screen))
+    return drop
 
 
 @fast
-def _from_parent(arms, nodes, node, code, steps, scratch):
-    """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities."""
-    n_contexts = nodes.beliefs.shape[1]
-    if nodes.own[node] >= 0.0:
-        return 0.0
-    for m in range(n_contexts):
-        scratch[m] = arms.table[code, m]
-        scratch[n_contexts + m] = steps * arms.spread[m] * nodes.beliefs[node, m]
-    return _knapsack(scratch, n_contexts, -nodes.own[node])
+def _from_parent(arms, code, need, weights):
+    """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities.
+
+    As `_knapsack`; here the order of the ratios is known beforehand.
+    """
+    slope, offset, c = 0.0, 0.0, 0.0
+    for k in range(arms.order.shape[1]):
+        m = arms.order[code, k]
+        c = arms.table[code, m]
+        if slope + weights[m] >= need:
+            break
+        slope += weights[m]
+        offset += weights[m] * c
+    return min(0.0, c * (slope - need) - offset)
 
 
 @fast
 def _price(price, log_table, children, z, mass, code, steps):
-    """The information price's bound at a child whose parent's logarithms are in `price.logs`."""
+    """The information price's bound at a child whose parent's logarithms, less the prior's, are in `price.logs`."""
     total, rate = 0.0, price.rates[steps]
     if mass > 0.0:
         log_mass = np.log(mass)
         for m in range(children.shape[1]):
-            ratio = price.logs[m] + log_table[code, m] - price.log_prior[m] - log_mass
+            ratio = price.logs[m] + log_table[code, m] - log_mass
             total += children[z, m] * (price.planes[steps, m] + rate * ratio)
     return total
 
@@ -305,20 +331,17 @@ def _widest(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, 
 
 
 @part
-def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
+def _tighten_upper(arms, upper, nodes, node, steps, tolerance, records, scratch, screen):
     """The node's upper bound as a sawtooth point, where it improves on the points there are.
 
     A point that falls by much is put last again, where all who look for news find it, and dies where it was.
     """
-    mass, point, current = _sum(nodes.beliefs, node), nodes.points[node], 0.0
+    mass, point = _sum(nodes.beliefs, node), nodes.points[node]
     drop = (nodes.upper[node] - steps * _plane(arms.corner, nodes.beliefs, node)) / mass
     if point >= 0:
         current = upper.drops[steps, point] * mass
     else:
-        for start in range(0, upper.counts[steps], BLOCK):
-            stop = min(start + BLOCK, upper.counts[steps])
-            there = _sawtooth(arms.spread, upper, steps, start, stop, nodes.beliefs, node, scratch)
-            current = min(current, there)
+        current = _drop(arms, upper, steps, nodes.beliefs, node, records, scratch, screen)
     gain = current / mass - drop
     if point >= 0 and 0.0 < gain < NEWS * tolerance:
         upper.drops[steps, point] = drop
@@ -332,7 +355,7 @@ def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
 def _add_point(upper, steps, beliefs, row, mass, drop):
     point = upper.counts[steps]
     for m in range(beliefs.shape[1]):
-        upper.beliefs[steps, m, point] = beliefs[row, m] / mass
+        upper.beliefs[steps, m, point] = upper.screen[steps, m, point] = beliefs[row, m] / mass
     upper.drops[steps, point] = drop
     upper.counts[steps] = point + 1
     return point
@@ -430,7 +453,7 @@ def _add_node(arms, nodes, beliefs, row, key, steps):
         nodes.values[node, arm] = steps * mean if arms.flat[arm] else mean + (steps - 1) * corner
         nodes.high[node, arm] = -1
     nodes.upper[node], nodes.points[node] = steps * corner, -1
-    nodes.solved[node], nodes.keys[node], nodes.steps[node], nodes.seen[node] = False, key, steps, -1
+    nodes.solved[node], nodes.keys[node], nodes.steps[node] = False, key, steps
     slot = key & mask
     while nodes.slots[slot] >= 0:
         slot = (slot + 1) & mask
@@ -474,10 +497,11 @@ def _sum(beliefs, row):
     return total
 
 
-@plain
+@fast
 def _argmax(values, row):
-    best, where = values[row, 0], 0
-    for i in range(1, values.shape[1]):
-        if values[row, i] > best:
-            best, where = values[row, i], i
+    best, where = LOW, 0
+    for i in range(values.shape[1]):
+        best = max(best, values[row, i])
+    while values[row, where] != best:
+        where += 1
     return where
