@@ -36,7 +36,8 @@ class Search:
             corner=problem.corner,
             spread=problem.corner - problem.means.min(axis=0),
             flat=(problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
-            log_table=np.log(np.maximum(problem.table, TINY)),
+            columns=np.ascontiguousarray(problem.table.T),
+            entropies=np.ascontiguousarray((problem.table * np.log(np.maximum(problem.table, TINY))).T),
             order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
@@ -50,7 +51,7 @@ class Search:
             np.empty((stages, _START)),
             np.zeros(stages, np.int64),
         )
-        self.price = Price(np.zeros((stages, n_contexts)), np.zeros(stages), np.zeros(n_contexts), np.zeros(n_contexts))
+        self.price = Price(np.zeros((stages, n_contexts)), np.zeros(stages), np.zeros(n_contexts))
         self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms, len(problem.table))
         add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
@@ -115,7 +116,7 @@ class Search:
 
     def use(self, price: InformationPrice) -> None:
         problem, mass = self.problem, self.problem.weights.sum()
-        self.price = Price(price.planes, price.rates, np.log(price.prior), np.empty(len(price.prior)))
+        self.price = Price(price.planes, price.rates, np.log(price.prior))
         bound = min(self.upper_bound, price.at_start * mass)
         sizes = (len(problem.weights), len(self.arms.means), len(self.arms.table))
         self.nodes = _empty_nodes(2 * _START, *sizes)
@@ -137,7 +138,8 @@ class Search:
             last=old.last[last],
             last_names=old.last_names[last],
             flat=old.flat[kept],
-            log_table=old.log_table[codes],
+            columns=np.ascontiguousarray(old.columns[:, codes]),
+            entropies=np.ascontiguousarray(old.entropies[:, codes]),
             order=old.order[codes],
             keys=old.keys[codes],
         )

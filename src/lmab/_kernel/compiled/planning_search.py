@@ -30,7 +30,7 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     fresh = np.zeros(n_arms, np.bool_)
     favourites = np.zeros(horizon + 1, np.int64)  # the best arm of the last node with so many steps to go
     children, planes = np.empty((n_values, n_contexts)), np.empty(n_values)
-    scratch, screen = np.empty(2 * n_contexts + BLOCK), np.empty((2, BLOCK), np.float32)
+    scratch, screen = np.empty(2 * n_contexts + 2 * BLOCK), np.empty((2, BLOCK), np.float32)
     records = np.empty((n_values, 2), np.float32)
     path = np.zeros(horizon + 1, np.int64)
     spent = np.zeros(1, np.int64)
@@ -39,7 +39,7 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
         while depth >= 0:
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
             if nodes.high[node, 0] < 0:
-                _open(arms, price, upper, nodes, node, steps - 1, children, records, scratch, screen)
+                _open(arms, price, upper, nodes, node, steps - 1, records, scratch, screen)
             arm = _refresh(arms, upper, nodes, node, steps, favourites, fresh, children, planes, records, scratch, screen, spent)
             if down:
                 child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, children, scratch, spent)
@@ -68,24 +68,59 @@ def _room(lower, upper, nodes, horizon, n_values):
 
 
 @fast
-def _open(arms, price, upper, nodes, node, steps, children, records, scratch, screen):
+def _open(arms, price, upper, nodes, node, steps, records, scratch, screen):
     """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
-    n_values, n_contexts = children.shape
+    n_codes, n_contexts, x, share = len(arms.table), len(arms.corner), nodes.beliefs[node], nodes.shares[node]
+    weights, logs = np.empty(n_contexts), np.empty(n_contexts)
     need = -_drop(arms, upper, steps, nodes.beliefs, node, records, scratch, screen)
     for m in range(n_contexts):
-        scratch[m] = steps * arms.spread[m] * nodes.beliefs[node, m]
-        price.logs[m] = np.log(max(nodes.beliefs[node, m], TINY)) - price.log_prior[m]
+        weights[m] = steps * arms.spread[m] * x[m]
+        logs[m] = np.log(max(x[m], TINY)) - price.log_prior[m]
+    for start in range(0, n_codes, BLOCK):
+        stop = min(start + BLOCK, n_codes)
+        _corner_planes(arms, x, steps, start, stop, share)
+        for code in range(start, stop):
+            share[code] += _from_parent(arms, code, need, weights)
+        if price.rates[steps] > 0.0:
+            _charge(arms, price, x, logs, steps, start, stop, share, scratch)
     for arm in range(len(arms.means)):
-        value = _dot(arms.means, arm, nodes.beliefs, node)
+        value, n_values = _dot(arms.means, arm, nodes.beliefs, node), n_codes // len(arms.means)
         for code in range(arm * n_values, (arm + 1) * n_values):
-            mass = _child(nodes.beliefs, node, arms.table, code, children, 0)
-            share = steps * _plane(arms.corner, children, 0) + _from_parent(arms, code, need, scratch)
-            if price.rates[steps] > 0.0:
-                share = min(share, _price(price, arms.log_table, children, 0, mass, code, steps))
-            nodes.shares[node, code] = share
-            value += share
+            value += share[code]
         nodes.values[node, arm] = min(nodes.values[node, arm], value)
         nodes.low[node, arm] = nodes.high[node, arm] = upper.counts[steps]
+
+
+@fast
+def _corner_planes(arms, x, steps, start, stop, share):
+    """share = steps * corner . child, for the children of the codes from `start` to `stop`."""
+    for code in range(start, stop):
+        share[code] = 0.0
+    for m in range(len(x)):
+        column, weight = arms.columns[m], steps * arms.corner[m] * x[m]
+        for code in range(start, stop):
+            share[code] += weight * column[code]
+
+
+@fast
+def _charge(arms, price, x, logs, steps, start, stop, share, scratch):
+    """share = at most the information price's bound, for the children y of the codes from `start` to `stop`.
+
+    planes . y + rate * sum_m y_m log(y_m / (|y| prior_m)), where y_m = x_m P_m: P log P is known beforehand.
+    """
+    size, rate = stop - start, price.rates[steps]
+    masses, bounds = scratch[:size], scratch[BLOCK : BLOCK + size]
+    for i in range(size):
+        masses[i] = bounds[i] = 0.0
+    for m in range(len(x)):
+        column, entropies = arms.columns[m, start:stop], arms.entropies[m, start:stop]
+        here, plane, informed = x[m], x[m] * (price.planes[steps, m] + rate * logs[m]), rate * x[m]
+        for i in range(size):
+            masses[i] += here * column[i]
+            bounds[i] += plane * column[i] + informed * entropies[i]
+    for i in range(size):
+        bound = bounds[i] - rate * masses[i] * np.log(max(masses[i], TINY))
+        share[start + i] = min(share[start + i], bound)
 
 
 @part
@@ -261,11 +296,11 @@ def _drop(arms, upper, steps, beliefs, row, records, scratch, screen):
     """How far V_steps at a belief lies below the corner plane, as far as the points know."""
     if steps == 1:
         return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row) - _plane(arms.corner, beliefs, row)
-    drop = 0.0
+    drop, of = 0.0, np.int64(0)
     records[0, 0] = records[0, 1] = 0.0
     for start in range(0, upper.counts[steps], BLOCK):
         stop = min(start + BLOCK, upper.counts[steps])
-        drop = min(drop, _sawtooth(arms.spread, upper, steps, start, stop, beliefs, row, records, 0, scratch, screen))
+        drop = min(drop, _sawtooth(arms.spread, upper, steps, start, stop, beliefs, row, records, of, scratch, screen))
     return drop
 
 
@@ -284,18 +319,6 @@ def _from_parent(arms, code, need, weights):
         slope += weights[m]
         offset += weights[m] * c
     return min(0.0, c * (slope - need) - offset)
-
-
-@fast
-def _price(price, log_table, children, z, mass, code, steps):
-    """The information price's bound at a child whose parent's logarithms, less the prior's, are in `price.logs`."""
-    total, rate = 0.0, price.rates[steps]
-    if mass > 0.0:
-        log_mass = np.log(mass)
-        for m in range(children.shape[1]):
-            ratio = price.logs[m] + log_table[code, m] - log_mass
-            total += children[z, m] * (price.planes[steps, m] + rate * ratio)
-    return total
 
 
 @fast

@@ -42,7 +42,8 @@ class Arms(NamedTuple):
     corner: Float[Array, "M"]  # the best mean of every context
     spread: Float[Array, "M"]  # by how much it exceeds the lowest
     flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every context
-    log_table: Float[Array, "D M"]
+    columns: Float[Array, "M D"]  # the table's
+    entropies: Float[Array, "M D"]  # p log p of every p in the columns
     order: Integer[Array, "D M"]  # the contexts by the probability of the code
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
 
@@ -53,7 +54,6 @@ class Price(NamedTuple):
     planes: Float[Array, "T M"]
     rates: Float[Array, "T"]
     log_prior: Float[Array, "M"]
-    logs: Float[Array, "M"]  # scratch: logarithms of the belief at hand, less those of the prior
 
 
 class Lower(NamedTuple):
