@@ -13,7 +13,7 @@ from .information_price import InformationPrice, information_price
 from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
-_LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
+_LARGEST = 800  # unknowns of the linear programs that look for dominated arms: a few seconds in all
 _DEAD = 0.25  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
@@ -165,7 +165,8 @@ class Search:
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
             self._grow_lower()
         if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
-            self.upper = Upper(*(_doubled(array) for array in self.upper[:-1]), self.upper.counts)
+            beliefs, screen, drops, counts = self.upper
+            self.upper = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
             self.nodes = _doubled_nodes(self.nodes)
 
