@@ -2,7 +2,9 @@
 
 Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
 remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
-where they can be, and take an array and a row rather than a view of the row.
+where they can be, and take an array and a row rather than a view of the row. A function that is called often and is no
+part of its caller takes arrays rather than a tuple of them, because each of the tuple's arrays would be counted as used
+on every call. All is in one file, because Numba compiles anew when that file changes, and looks at no other.
 """
 
 from __future__ import annotations
