@@ -101,26 +101,75 @@ def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_prices_and_points_of_a_search_agree_and_hold_at_any_belief(seed):
+def test_prices_and_points_of_a_search_hold_at_any_belief(seed):
     it, rng = problem(seed, horizon=4), np.random.default_rng(seed)
     search = Search(it, seed=0)
     search.charge_for_information(Clock(60.0))
     search.advance(1e-3 * it.scale)
-    scratch = np.empty(2 * len(it.weights) + 2 * compiled_search.BLOCK)
+    scratch = compiled_search._scratch(1, 1, len(it.weights), it.horizon)
     for steps in (2, 3, 4):
         for x in rng.dirichlet(np.full(len(it.weights), 0.3), 20) * 0.7:
             best = optimal_at(it.table, it.means, x[None], steps)[0]
-            count = min(int(search.upper.counts[steps]), compiled_search.BLOCK)
-            soft = compiled_search._sawtooth(search.arms.spread, search.upper, steps, 0, count, x[None], 0, scratch)
-            plane = steps * (it.corner @ x)
-            assert plane + soft >= best - 1e-12 * it.scale
+            soft = compiled_search._drop(search.arms, search.upper, steps, x[None], 0, scratch)
+            assert steps * (it.corner @ x) + soft >= best - 1e-12 * it.scale
             assert soft >= reference_search.sawtooth(search.arms, search.upper, x, steps) - 1e-12 * it.scale
-            price = search.price
-            bound = reference_search.price_bound(price, x, steps)
-            assert bound >= best - 1e-12 * it.scale
-            price.logs[:] = np.log(np.maximum(x, 1e-300))
-            zeros, alone = np.zeros((1, len(x))), x[None].copy()
-            assert compiled_search._price(price, zeros, alone, 0, x.sum(), 0, steps) == pytest.approx(bound, abs=1e-9)
+            assert reference_search.price_bound(search.price, x, steps) >= best - 1e-12 * it.scale
+
+
+@pytest.mark.parametrize("priced", [False, True], ids=["without price", "priced"])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_tells(seed, steps, priced):
+    """Every code's share, from the formulas of the reference; the last bandit has more codes than a block holds."""
+    it = problem(seed, horizon=4) if seed < 5 else Problem.of(lmab.random_bandit(5, 140, rng=0), 4, 4)
+    search = Search(it, seed=0)
+    if priced:
+        search.charge_for_information(Clock(60.0))
+    search.advance(1e-2 * it.scale, work=1 << 12)
+    arms, upper, nodes = search.arms, search.upper, search.nodes
+    x = np.random.default_rng(seed).dirichlet(np.full(len(it.weights), 0.5)) * 0.6
+    node = reference_search.add_node(arms, nodes, x, key=5, steps=steps + 1)
+    before = nodes.values[node].copy()
+    scratch = compiled_search._scratch(len(it.means), it.n_values, len(it.weights), it.horizon)
+    compiled_search._open(arms, search.price, upper, nodes, node, steps, scratch)
+    exact = min(0.0, float((arms.last @ x).max() - it.corner @ x))
+    drop = exact if steps == 1 else compiled_search._drop(arms, upper, steps, x[None], 0, scratch)
+    shares = []
+    for row in it.table:
+        soft = reference_search.knapsack(x, drop, steps * arms.spread, x * row)
+        shares.append(steps * (it.corner @ (x * row)) + soft)
+        if priced:
+            shares[-1] = min(shares[-1], reference_search.price_bound(search.price, x * row, steps))
+    np.testing.assert_allclose(nodes.shares[node], shares, rtol=1e-9, atol=1e-12)
+    values = it.means @ x + np.reshape(shares, (len(it.means), -1)).sum(axis=1)
+    np.testing.assert_allclose(nodes.values[node], np.minimum(before, values), rtol=1e-9, atol=1e-12)
+    assert (nodes.low[node] == upper.counts[steps]).all()
+    assert (nodes.high[node] == upper.counts[steps]).all()
+
+
+@pytest.mark.parametrize("n_contexts", [1, 2, 3, 8])
+def test_the_screen_shows_what_every_point_gains_at_two_factors(n_contexts):
+    rng = np.random.default_rng(n_contexts)
+    points = rng.dirichlet(np.full(n_contexts, 0.5), (3, 40)).transpose(0, 2, 1).astype(np.float32)
+    drops, spread = -rng.random((3, 40)), rng.random(n_contexts)
+    x, gains = 1e-9 * rng.dirichlet(np.ones(n_contexts)), np.zeros((2, compiled_search.BLOCK), np.float32)
+    compiled_search._screen(spread, points, drops, 2, 10, 30, x[None], 0, gains)
+    for row, factor in ((0, 1.0), (1, 0.5)):
+        beyond = np.maximum(0, factor * points[2, :, 10:30].T - x / x.sum()) @ spread
+        np.testing.assert_allclose(
+            gains[row, :20], (-factor * drops[2, 10:30] - 2 * beyond) / factor, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_only_records_are_found():
+    numbers = np.array([[-1.0, 0.5, 2.0, 2.0], [-3.0, -2.0, -1.0, -4.0]], np.float32)
+    records = np.zeros((3, 2), np.int32)
+    bits = numbers.view(np.int32)
+    assert compiled_search._highest(bits, 0, 2, records, 1) == 1
+    assert compiled_search._highest(bits, 0, 4, records, 1) == 2
+    assert compiled_search._highest(bits, 0, 4, records, 1) == -1  # no longer one
+    assert compiled_search._highest(bits, 1, 4, records, 1) == -1  # nothing is gained
+    assert records.view(np.float32).tolist() == [[0, 0], [2, 0], [0, 0]]
 
 
 def test_the_bounds_hold_at_beliefs_the_search_never_saw():
@@ -159,6 +208,28 @@ def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkey
         plane = steps * (it.corner @ x)
         assert plane + upper.drops[steps, point] * x.sum() >= nodes.upper[node] - 1e-12
     assert search.lower_bound <= _optimum(bandit, bandit.weights, 6) + 1e-9 <= search.upper_bound + 2e-9
+
+
+def test_what_nodes_have_looked_at_stays_looked_at_when_dead_points_go():
+    it = Problem.of(lmab.random_bandit(5, 8, rng=np.random.default_rng(1)), 6, 2)
+    search = Search(it, seed=0)
+    search.advance(1e-6)
+    nodes, upper = search.nodes, search.upper
+    count, stage = int(nodes.counts[0]), 3
+    parents = np.flatnonzero(nodes.steps[:count] == stage + 1)
+    parents = parents[nodes.high[parents, 0] >= 0]
+    upper.drops[stage, : upper.counts[stage] : 3] = 0.0  # every third point is dead
+    alive = upper.drops[stage, : upper.counts[stage]] < 0
+    kept = upper.beliefs[stage][:, : len(alive)][:, alive].copy()
+    ranges = [(nodes.low[node, 0], nodes.high[node, 0]) for node in parents]
+    assert len({pair for pair in ranges if pair[0] < pair[1]}) > 1
+    nodes.points[:count][(nodes.steps[:count] == stage) & (nodes.points[:count] % 3 == 0)] = -1
+    search._bury_dead_points()
+    assert upper.counts[stage] == alive.sum()
+    np.testing.assert_array_equal(upper.beliefs[stage, :, : alive.sum()], kept)
+    np.testing.assert_array_equal(upper.screen[stage, :, : alive.sum()], kept.astype(np.float32))
+    for node, (low, high) in zip(parents, ranges, strict=True):
+        assert (nodes.low[node, 0], nodes.high[node, 0]) == (alive[:low].sum(), alive[:high].sum())
 
 
 def _optimum(bandit: lmab.LatentBandit, x: np.ndarray, steps: int) -> float:

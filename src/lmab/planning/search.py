@@ -13,8 +13,8 @@ from .information_price import InformationPrice, information_price
 from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
-_LARGEST = 2000  # unknowns of the linear programs that look for dominated arms: seconds in all
-_DEAD = 0.5  # share of points that fell and moved to the end, beyond which the gaps they left are closed
+_LARGEST = 800  # unknowns of the linear programs that look for dominated arms: a few seconds in all
+_DEAD = 0.25  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
 
@@ -36,7 +36,9 @@ class Search:
             corner=problem.corner,
             spread=problem.corner - problem.means.min(axis=0),
             flat=(problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
-            log_table=np.log(np.maximum(problem.table, TINY)),
+            columns=np.ascontiguousarray(problem.table.T),
+            entropies=np.ascontiguousarray((problem.table * np.log(np.maximum(problem.table, TINY))).T),
+            order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
         n_contexts, stages = len(problem.weights), problem.horizon + 1
@@ -44,9 +46,12 @@ class Search:
             np.empty((stages, n_contexts, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
         )
         self.upper = Upper(
-            np.empty((stages, n_contexts, _START)), np.empty((stages, _START)), np.zeros(stages, np.int64)
+            np.empty((stages, n_contexts, _START)),
+            np.empty((stages, n_contexts, _START), np.float32),
+            np.empty((stages, _START)),
+            np.zeros(stages, np.int64),
         )
-        self.price = Price(np.zeros((stages, n_contexts)), np.zeros(stages), np.zeros(n_contexts), np.zeros(n_contexts))
+        self.price = Price(np.zeros((stages, n_contexts)), np.zeros(stages), np.zeros(n_contexts))
         self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms, len(problem.table))
         add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
@@ -93,6 +98,8 @@ class Search:
         """
         run = kernel("planning_search").run_trials
         reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, work)
+        if self._share_of_dead_points() > _DEAD:
+            self._bury_dead_points()
         if reason == FULL:
             self.full = 3 * self.memory > self.memory_limit  # while an array doubles, both copies are there
             if not self.full:
@@ -109,7 +116,7 @@ class Search:
 
     def use(self, price: InformationPrice) -> None:
         problem, mass = self.problem, self.problem.weights.sum()
-        self.price = Price(price.planes, price.rates, np.log(price.prior), np.empty(len(price.prior)))
+        self.price = Price(price.planes, price.rates, np.log(price.prior))
         bound = min(self.upper_bound, price.at_start * mass)
         sizes = (len(problem.weights), len(self.arms.means), len(self.arms.table))
         self.nodes = _empty_nodes(2 * _START, *sizes)
@@ -131,7 +138,9 @@ class Search:
             last=old.last[last],
             last_names=old.last_names[last],
             flat=old.flat[kept],
-            log_table=old.log_table[codes],
+            columns=np.ascontiguousarray(old.columns[:, codes]),
+            entropies=np.ascontiguousarray(old.entropies[:, codes]),
+            order=old.order[codes],
             keys=old.keys[codes],
         )
         nodes = self.nodes
@@ -156,35 +165,33 @@ class Search:
         if self.lower.counts.max() + self.problem.n_values > self.lower.arms.shape[1]:
             self._grow_lower()
         if self.upper.counts.max() + self.problem.n_values > self.upper.drops.shape[1]:
-            if self._share_of_dead_points() > _DEAD:  # nodes look at all points afresh then, which takes time
-                self._bury_dead_points()
-            if self.upper.counts.max() > self.upper.drops.shape[1] // 2:
-                self.upper = Upper(_doubled(self.upper.beliefs), _doubled(self.upper.drops), self.upper.counts)
+            beliefs, screen, drops, counts = self.upper
+            self.upper = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
             self.nodes = _doubled_nodes(self.nodes)
 
     def _share_of_dead_points(self) -> float:
         stage = int(self.upper.counts.argmax())
         count = int(self.upper.counts[stage])
-        return float((self.upper.drops[stage, :count] >= 0).mean())
+        return float((self.upper.drops[stage, :count] >= 0).mean()) if count else 0.0
 
     def _bury_dead_points(self) -> None:
-        """Close the gaps that points left when they fell and moved to the end; nodes look at the rest afresh."""
+        """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
+        node has looked at stays a range of them."""
         count = int(self.nodes.counts[0])
         steps, points = self.nodes.steps[:count], self.nodes.points[:count]
-        for stage in range(len(self.upper.counts)):
-            alive = np.flatnonzero(self.upper.drops[stage, : self.upper.counts[stage]] < 0)
-            names = np.full(self.upper.counts[stage] + 1, -1)  # the last entry: for nodes without a point
-            names[alive] = np.arange(len(alive))
-            self.upper.beliefs[stage, :, : len(alive)] = self.upper.beliefs[stage][:, alive]
-            self.upper.drops[stage, : len(alive)] = self.upper.drops[stage, alive]
-            self.upper.counts[stage] = len(alive)
-            points[steps == stage] = names[points[steps == stage]]
-            parents = np.flatnonzero((steps == stage + 1) & (self.nodes.high[:count].max(axis=1) >= 0))
-            known = self.nodes.high[parents] >= 0
-            self.nodes.high[parents] = np.where(known, len(alive), -1)
-            self.nodes.low[parents] = np.where(known, len(alive), 0)
-        self.nodes.seen[:count] = np.minimum(self.nodes.seen[:count], 0)
+        for stage, size in enumerate(self.upper.counts.tolist()):
+            alive = self.upper.drops[stage, :size] < 0
+            before = np.concatenate([[0], np.cumsum(alive)]).astype(np.int32)  # points that stay before each
+            places = np.flatnonzero(alive)
+            for array in (self.upper.beliefs, self.upper.screen, self.upper.drops):
+                array[stage, ..., : len(places)] = array[stage][..., places]
+            self.upper.counts[stage] = len(places)
+            owners = np.flatnonzero((steps == stage) & (points >= 0))
+            points[owners] = before[points[owners]]
+            parents = np.flatnonzero((steps == stage + 1) & (self.nodes.high[:count, 0] >= 0))
+            for known in (self.nodes.low, self.nodes.high):
+                known[parents] = before[known[parents]]
 
     def _grow_lower(self) -> None:
         self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)
@@ -206,8 +213,6 @@ def _empty_nodes(capacity: int, n_contexts: int, n_arms: int, n_codes: int) -> N
         low=np.empty((capacity, n_arms), np.int32),
         high=np.empty((capacity, n_arms), np.int32),
         points=np.empty(capacity, np.int64),
-        own=np.empty(capacity),
-        seen=np.empty(capacity, np.int64),
         solved=np.empty(capacity, np.bool_),
         keys=np.empty(capacity, np.int64),
         steps=np.empty(capacity, np.int64),

@@ -2,14 +2,19 @@
 
 Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
 remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
-where they can be, and take an array and a row rather than a view of the row.
+where they can be, and take an array and a row rather than a view of the row. A function that is called often and is no
+part of its caller takes arrays rather than a tuple of them, because each of the tuple's arrays would be counted as used
+on every call. All is in one file, because Numba compiles anew when that file changes, and looks at no other.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from ..._shapes import Array, Bool, Float, Integer
 from ..reference.planning_search import CLOSED, FULL, KEEP, MORE, SHRINK, TINY
 from .planning_lookahead import FAST
 
@@ -22,37 +27,66 @@ plain = njit(cache=True, error_model="numpy")  # short sums over contexts: vecto
 part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its only caller
 
 
+class Scratch(NamedTuple):
+    """Arrays that the functions write to and nobody else reads."""
+
+    children: Float[Array, "Z M"]  # beliefs after each value of the arm at hand
+    planes: Float[Array, "Z"]  # the corner planes there
+    ratios: Float[Array, "2M"]  # a knapsack's
+    sums: Float[Array, "2 BLOCK"]
+    screen: Float[Array, "2 BLOCK"]  # gains of points, in single precision
+    bits: Integer[Array, "2 BLOCK"]  # the same memory
+    records: Integer[Array, "Z 2"]  # bits of the highest gains so far
+    fresh: Bool[Array, "A"]  # arms whose Q-value was computed in this visit of the node
+    favourites: Integer[Array, "T"]  # the best arm of the last node with so many steps to go
+    spent: Integer[Array, "1"]  # multiplications
+
+
 @fast
 def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
-    n_arms, n_contexts = arms.means.shape
-    n_values = arms.table.shape[0] // n_arms
-    fresh = np.zeros(n_arms, np.bool_)
-    favourites = np.zeros(horizon + 1, np.int64)  # the best arm of the last node with so many steps to go
-    children, planes = np.empty((n_values, n_contexts)), np.empty(n_values)
-    scratch = np.empty(2 * n_contexts + 2 * BLOCK)
+    n_values = arms.table.shape[0] // arms.means.shape[0]
+    scratch = _scratch(arms.means.shape[0], n_values, arms.means.shape[1], horizon)
     path = np.zeros(horizon + 1, np.int64)
-    spent = np.zeros(1, np.int64)
     while _room(lower, upper, nodes, horizon, n_values):
         depth, down, lowest = 0, True, LOW
         while depth >= 0:
             node, steps, tolerated = path[depth], horizon - depth, tolerance * SHRINK**depth
-            arm = _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent)
+            if nodes.high[node, 0] < 0:
+                _open(arms, price, upper, nodes, node, steps - 1, scratch)
+            arm = _refresh(arms, upper, nodes, node, steps, scratch)
             if down:
-                child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, children, scratch, spent)
+                child = _widest(arms, lower, nodes, node, arm, steps - 1, tolerated * SHRINK, scratch)
                 down = child >= 0
             if down:
                 depth += 1
                 path[depth] = child
             else:
                 _tighten_upper(arms, upper, nodes, node, steps, tolerated, scratch)
-                lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerated, children, scratch, spent)
+                lowest = _raise_lower(arms, lower, nodes, node, arm, steps, tolerated, scratch)
                 depth -= 1
         if nodes.upper[0] - lowest <= tolerance:
             return CLOSED
-        if spent[0] >= work:
+        if scratch.spent[0] >= work:
             return MORE
     return FULL
+
+
+@fast
+def _scratch(n_arms, n_values, n_contexts, horizon):
+    screen = np.empty((2, BLOCK), np.float32)
+    return Scratch(
+        np.empty((n_values, n_contexts)),
+        np.empty(n_values),
+        np.empty(2 * n_contexts),
+        np.empty((2, BLOCK)),
+        screen,
+        screen.view(np.int32),
+        np.zeros((n_values, 2), np.int32),
+        np.zeros(n_arms, np.bool_),
+        np.zeros(horizon + 1, np.int64),
+        np.zeros(1, np.int64),
+    )
 
 
 @part
@@ -64,57 +98,106 @@ def _room(lower, upper, nodes, horizon, n_values):
     return enough
 
 
+@fast
+def _open(arms, price, upper, nodes, node, steps, scratch):
+    """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
+    n_codes, n_contexts, x, share = len(arms.table), len(arms.corner), nodes.beliefs[node], nodes.shares[node]
+    weights, logs = np.empty(n_contexts), np.empty(n_contexts)
+    need = max(0.0, -_drop(arms, upper, steps, nodes.beliefs, node, scratch))
+    for m in range(n_contexts):
+        weights[m] = steps * arms.spread[m] * x[m]
+        logs[m] = np.log(max(x[m], TINY)) - price.log_prior[m]
+    for start in range(0, n_codes, BLOCK):
+        stop = min(start + BLOCK, n_codes)
+        _corner_planes(arms, x, steps, start, stop, share)
+        for code in range(start, stop):
+            share[code] += _from_parent(arms.table, arms.order, code, need, weights)
+        if price.rates[steps] > 0.0:
+            _charge(arms, price, x, logs, steps, start, stop, share, scratch.sums)
+    for arm in range(len(arms.means)):
+        value, n_values = _dot(arms.means, arm, nodes.beliefs, node), n_codes // len(arms.means)
+        for code in range(arm * n_values, (arm + 1) * n_values):
+            value += share[code]
+        nodes.values[node, arm] = min(nodes.values[node, arm], value)
+        nodes.low[node, arm] = nodes.high[node, arm] = upper.counts[steps]
+
+
+@fast
+def _corner_planes(arms, x, steps, start, stop, share):
+    """share = steps * corner . child, for the children of the codes from `start` to `stop`."""
+    for code in range(start, stop):
+        share[code] = 0.0
+    for m in range(len(x)):
+        column, weight = arms.columns[m], steps * arms.corner[m] * x[m]
+        for code in range(start, stop):
+            share[code] += weight * column[code]
+
+
+@fast
+def _charge(arms, price, x, logs, steps, start, stop, share, sums):
+    """share = at most the information price's bound, for the children y of the codes from `start` to `stop`.
+
+    planes . y + rate * sum_m y_m log(y_m / (|y| prior_m)), where y_m = x_m P_m: P log P is known beforehand.
+    """
+    size, rate = stop - start, price.rates[steps]
+    masses, bounds = sums[0], sums[1]
+    for i in range(size):
+        masses[i] = bounds[i] = 0.0
+    for m in range(len(x)):
+        column, entropies = arms.columns[m, start:stop], arms.entropies[m, start:stop]
+        here, plane, informed = x[m], x[m] * (price.planes[steps, m] + rate * logs[m]), rate * x[m]
+        for i in range(size):
+            masses[i] += here * column[i]
+            bounds[i] += plane * column[i] + informed * entropies[i]
+    for i in range(size):
+        bound = bounds[i] - rate * masses[i] * np.log(max(masses[i], TINY))
+        share[start + i] = min(share[start + i], bound)
+
+
 @part
-def _refresh(arms, price, upper, nodes, node, steps, favourites, fresh, children, planes, scratch, spent):
+def _refresh(arms, upper, nodes, node, steps, scratch):
     """Recompute the highest Q-values until the highest is fresh; the node's upper bound follows. Returns that arm."""
-    values = nodes.values
+    values, fresh = nodes.values, scratch.fresh
     arm = _argmax(values, node)
     if not nodes.solved[node]:
         for other in range(len(fresh)):
             fresh[other] = False
-        if price.rates[steps] > 0.0:
-            for m in range(len(price.logs)):
-                price.logs[m] = np.log(max(nodes.beliefs[node, m], TINY))
-        _know_own(arms, upper, nodes, node, steps - 1, scratch, spent)
-        arm, best = favourites[steps], LOW
-        while not fresh[arm]:
-            value = _arm_value(arms, price, upper, nodes, node, arm, steps - 1, best, children, planes, scratch, spent)
-            values[node, arm] = min(values[node, arm], value)
-            best = max(best, values[node, arm])
-            fresh[arm] = True
-            arm = _argmax(values, node)
+        arm, best, turn = scratch.favourites[steps], LOW, -2
+        while arm < len(fresh):
+            if not fresh[arm] and values[node, arm] > best:
+                value = _arm_value(arms, upper, nodes, node, arm, steps - 1, best, scratch)
+                values[node, arm] = min(values[node, arm], value)
+                best = max(best, values[node, arm])
+                fresh[arm] = True
+            turn += 1
+            arm = _argmax(values, node) if turn < 0 else turn
+        arm = _argmax(values, node)
         nodes.upper[node] = min(nodes.upper[node], values[node, arm])
         nodes.solved[node] = steps <= 2
-        favourites[steps] = arm
+        scratch.favourites[steps] = arm
     return arm
 
 
 @part
-def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, planes, scratch, spent):
+def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
     """An upper bound on the arm's Q-value, `steps` to go after it; as soon as it is below `enough` it will do.
 
     The node remembers every code's share in it and which points, from `low` to `high`, these already know.
     """
-    n_values, n_contexts, shares, first = children.shape[0], children.shape[1], nodes.shares, arm * children.shape[0]
+    children, planes, shares = scratch.children, scratch.planes, nodes.shares
+    n_values, first = len(planes), arm * len(planes)
     low, high, count = nodes.low[node, arm], nodes.high[node, arm], upper.counts[steps]
     mean = _dot(arms.means, arm, nodes.beliefs, node)
     value = mean
     for z in range(n_values):
-        mass = _child(nodes.beliefs, node, arms.table, first + z, children, z)
+        _child(nodes.beliefs, node, arms.table, first + z, children, z)
         planes[z] = steps * _plane(arms.corner, children, z)
-        if high < 0:
-            drop = _from_parent(arms, nodes, node, first + z, steps, scratch)
-            shares[node, first + z] = planes[z] + drop
-            if price.rates[steps] > 0.0:
-                bound = _price(price, arms.log_table, children, z, mass, first + z, steps)
-                shares[node, first + z] = min(shares[node, first + z], bound)
         if steps > 1:
             known = _find(nodes, nodes.keys[node] + arms.keys[first + z], children, z)
             if known >= 0:
                 shares[node, first + z] = min(shares[node, first + z], nodes.upper[known])
         value += shares[node, first + z]
-    if high < 0:
-        low, high = count, count
+    scratch.records[:] = 0
     while value > enough and (high < count or low > 0):
         # What is new since the last time; then the rest from the newest on: near to where the search is now.
         if high < count:
@@ -125,91 +208,112 @@ def _arm_value(arms, price, upper, nodes, node, arm, steps, enough, children, pl
             low = start
         value = mean
         for z in range(n_values):
-            drop = _sawtooth(arms.spread, upper, steps, start, stop, children, z, scratch)
+            drop = _sawtooth(arms.spread, upper, steps, start, stop, children, z, z, scratch)
             shares[node, first + z] = min(shares[node, first + z], planes[z] + drop)
             value += shares[node, first + z]
-        spent[0] += 2 * (stop - start) * n_contexts * n_values
+        scratch.spent[0] += 2 * (stop - start) * children.size
     nodes.low[node, arm], nodes.high[node, arm] = low, high
     if steps == 1 and value > enough:
         for z in range(n_values):
             value -= shares[node, first + z]
             shares[node, first + z] = _dot(arms.last, _last_step(arms.last, children, z), children, z)
             value += shares[node, first + z]
-        spent[0] += n_values * arms.last.size
+        scratch.spent[0] += n_values * arms.last.size
     return value
 
 
-@fast
-def _sawtooth(spread, upper, steps, start, stop, beliefs, row, scratch):
+@part
+def _sawtooth(spread, upper, steps, start, stop, beliefs, row, of, scratch):
     """How far below the corner plane the points from `start` to `stop`, at most a block, push the bound at a belief.
 
-    Every point is tried with the factors mass and mass / 2; the best at each is then given its best factor.
+    Every point is tried with the factors mass and mass / 2, in single precision. A point that is the best so far at
+    one of them, by row `of` of the records, is then given its best factor, in double precision.
     """
-    size, n_contexts, mass = stop - start, beliefs.shape[1], _sum(beliefs, row)
-    half, drops = 0.5 * mass, upper.drops[steps, start:stop]
-    ones, twos = scratch[2 * n_contexts : 2 * n_contexts + size], scratch[2 * n_contexts + BLOCK :][:size]
-    for i in range(size):
-        ones[i] = mass * drops[i]
-        twos[i] = half * drops[i]
-    for m in range(n_contexts):
-        there, weight, here = upper.beliefs[steps, m, start:stop], steps * spread[m], beliefs[row, m]
-        for i in range(size):
-            ones[i] += weight * max(0.0, mass * there[i] - here)
-            twos[i] += weight * max(0.0, half * there[i] - here)
-    first, second = _lowest(ones, size), _lowest(twos, size)
-    best = 0.0
-    if ones[first] < 0.0:
-        best = min(best, _best_factor(spread, upper, steps, start + first, beliefs, row, scratch))
-    if twos[second] < 0.0 and second != first:
-        best = min(best, _best_factor(spread, upper, steps, start + second, beliefs, row, scratch))
+    _screen(spread, upper.screen, upper.drops, steps, start, stop, beliefs, row, scratch.screen)
+    best, tried = 0.0, -1
+    for k in range(2):
+        point = _highest(scratch.bits, k, stop - start, scratch.records, of)
+        if point >= 0 and point != tried:
+            best = min(
+                best,
+                _best_factor(spread, upper.beliefs, upper.drops, steps, start + point, beliefs, row, scratch.ratios),
+            )
+            tried = point
     return best
 
 
 @fast
-def _lowest(values, size):
-    low, where = 0.0, 0
+def _screen(spread, points, drops, steps, start, stop, beliefs, row, gains):
+    """How far each point pushes the bound down, in units of mass: gains[0] by the factor mass, gains[1], doubled, by
+    half of it. Two contexts at a time; unsigned places, which need no check of their sign, let the loops vectorise."""
+    n_contexts, stage, first, size = beliefs.shape[1], np.uint64(steps), np.uint64(start), np.uint64(stop - start)
+    zero, scale, odd = np.float32(0.0), 1.0 / max(_sum(beliefs, row), TINY), n_contexts % 2
     for i in range(size):
-        low = min(low, values[i])
-    if low < 0.0:
-        while values[where] != low:
-            where += 1
+        gains[0, i] = gains[1, i] = -drops[stage, first + i]
+    for k in range(-odd, n_contexts, 2):
+        left, right, weight = np.uint64(max(k, 0)), np.uint64(k + 1), np.float32(steps * spread[max(k, 0)])
+        other, half = np.float32(steps * spread[k + 1]), np.float32(scale * beliefs[row, max(k, 0)])
+        rest = np.float32(scale * beliefs[row, k + 1])
+        if k < 0:
+            weight = zero
+        for i in range(size):
+            one, two = points[stage, left, first + i], points[stage, right, first + i]
+            gains[0, i] -= weight * max(zero, one - half) + other * max(zero, two - rest)
+            gains[1, i] -= weight * max(zero, one - half - half) + other * max(zero, two - rest - rest)
+
+
+@fast
+def _highest(bits, k, size, records, of):
+    """The place of the highest of the first numbers in row k if it is a record, which it then is; else -1.
+
+    The numbers are given by their bits, read as integers: positive ones keep their order, and the highest integer is
+    found eight times as fast.
+    """
+    top, where = records[of, k], 0
+    for i in range(size):
+        top = max(top, bits[k, i])
+    if top == records[of, k]:
+        return -1
+    records[of, k] = top
+    while bits[k, where] != top:
+        where += 1
     return where
 
 
 @fast
-def _best_factor(spread, upper, steps, point, beliefs, row, scratch):
+def _best_factor(spread, points, drops, steps, point, beliefs, row, ratios):
     """min over c >= 0 of c * drop + sum_m steps * spread_m * max(0, c * point_m - x_m)."""
     n_contexts = beliefs.shape[1]
     for m in range(n_contexts):
-        there = max(upper.beliefs[steps, m, point], TINY)
-        scratch[m] = beliefs[row, m] / there
-        scratch[n_contexts + m] = steps * spread[m] * there
-    return _knapsack(scratch, n_contexts, -upper.drops[steps, point])
+        there = max(points[steps, m, point], TINY)
+        ratios[m] = beliefs[row, m] / there
+        ratios[n_contexts + m] = steps * spread[m] * there
+    return _knapsack(ratios, n_contexts, -drops[steps, point])
 
 
 @fast
-def _knapsack(scratch, n, need):
-    """min over c of sum_m g_m * max(0, c - r_m) - need * c, with r = scratch[:n], g = scratch[n : 2n].
+def _knapsack(ratios, n, need):
+    """min over c of sum_m g_m * max(0, c - r_m) - need * c, with r = ratios[:n], g = ratios[n : 2n].
 
     The minimum lies at the r where the sum of g reaches `need`: quickselect by weight. Whatever c it ends with, the
     value returned is that of c, so a rounding error cannot make the bound wrong.
     """
     low, high, c, slope, offset = 0, n, 0.0, 0.0, 0.0
     while high > low:
-        c = scratch[(low + high) // 2]
+        c = ratios[(low + high) // 2]
         below, at, top = low, low, high  # [low, below) is smaller than c, [below, at) equal, [top, high) larger
         smaller, area, equal = 0.0, 0.0, 0.0
         while at < top:
-            r, g = scratch[at], scratch[n + at]
+            r, g = ratios[at], ratios[n + at]
             if r < c:
                 smaller += g
                 area += g * r
-                _swap(scratch, n, at, below)
+                _swap(ratios, n, at, below)
                 below += 1
                 at += 1
             elif r > c:
                 top -= 1
-                _swap(scratch, n, at, top)
+                _swap(ratios, n, at, top)
             else:
                 equal += g
                 at += 1
@@ -227,48 +331,36 @@ def _knapsack(scratch, n, need):
 
 
 @part
-def _swap(scratch, n, i, j):
-    scratch[i], scratch[j] = scratch[j], scratch[i]
-    scratch[n + i], scratch[n + j] = scratch[n + j], scratch[n + i]
+def _swap(ratios, n, i, j):
+    ratios[i], ratios[j] = ratios[j], ratios[i]
+    ratios[n + i], ratios[n + j] = ratios[n + j], ratios[n + i]
 
 
-@part
-def _know_own(arms, upper, nodes, node, steps, scratch, spent):
-    """How far V_steps at the node's own belief lies below the corner plane, as far as the points know."""
-    if nodes.seen[node] < 0:
-        nodes.seen[node], nodes.own[node] = 0, 0.0
-        if steps == 1:
-            best = _dot(arms.last, _last_step(arms.last, nodes.beliefs, node), nodes.beliefs, node)
-            nodes.own[node] = min(0.0, best - _plane(arms.corner, nodes.beliefs, node))
-    while nodes.seen[node] < upper.counts[steps]:
-        start = nodes.seen[node]
+@fast
+def _drop(arms, upper, steps, beliefs, row, scratch):
+    """How far V_steps at a belief lies below the corner plane, as far as the points know."""
+    if steps == 1:
+        return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row) - _plane(arms.corner, beliefs, row)
+    drop, of = 0.0, np.int64(0)
+    scratch.records[0, 0] = scratch.records[0, 1] = 0
+    for start in range(0, upper.counts[steps], BLOCK):
         stop = min(start + BLOCK, upper.counts[steps])
-        drop = _sawtooth(arms.spread, upper, steps, start, stop, nodes.beliefs, node, scratch)
-        nodes.own[node], nodes.seen[node] = min(nodes.own[node], drop), stop
-        spent[0] += 2 * (stop - start) * nodes.beliefs.shape[1]
+        drop = min(drop, _sawtooth(arms.spread, upper, steps, start, stop, beliefs, row, of, scratch))
+    return drop
 
 
 @fast
-def _from_parent(arms, nodes, node, code, steps, scratch):
-    """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities."""
-    n_contexts = nodes.beliefs.shape[1]
-    if nodes.own[node] >= 0.0:
-        return 0.0
-    for m in range(n_contexts):
-        scratch[m] = arms.table[code, m]
-        scratch[n_contexts + m] = steps * arms.spread[m] * nodes.beliefs[node, m]
-    return _knapsack(scratch, n_contexts, -nodes.own[node])
+def _from_parent(table, order, code, need, weights):
+    """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities.
 
-
-@fast
-def _price(price, log_table, children, z, mass, code, steps):
-    """The information price's bound at a child whose parent's logarithms are in `price.logs`."""
-    total, rate = 0.0, price.rates[steps]
-    if mass > 0.0:
-        log_mass = np.log(mass)
-        for m in range(children.shape[1]):
-            ratio = price.logs[m] + log_table[code, m] - price.log_prior[m] - log_mass
-            total += children[z, m] * (price.planes[steps, m] + rate * ratio)
+    As `_knapsack`, by its dual: `need` is taken from the contexts with the lowest ratios, whose order is known.
+    """
+    total = 0.0
+    for k in range(order.shape[1]):
+        m = order[code, k]
+        taken = min(need, weights[m])
+        need -= taken
+        total -= taken * table[code, m]
     return total
 
 
@@ -284,18 +376,19 @@ def _last_step(last, beliefs, row):
 
 
 @part
-def _widest(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent):
+def _widest(arms, lower, nodes, node, arm, steps, tolerance, scratch):
     """The child of `arm` whose bounds are furthest apart beyond what is tolerated, as a node; -1 if none is."""
     child, chosen = np.int64(-1), np.int64(-1)  # not literals, for which callees would be compiled once more
+    children = scratch.children
     excess, first = 0.0, arm * children.shape[0]
     if steps > 1:
         for z in range(children.shape[0]):
             mass = _child(nodes.beliefs, node, arms.table, first + z, children, z)
-            value, _ = _best_vector(lower.vectors, lower.counts, steps, children, z, scratch)
+            value, _ = _best_vector(lower.vectors, lower.counts, steps, children, z, scratch.sums)
             extra = nodes.shares[node, first + z] - value - tolerance * mass
             if extra > excess:
                 excess, chosen = extra, z
-        spent[0] += children.size * lower.counts[steps]
+        scratch.spent[0] += children.size * lower.counts[steps]
     if chosen >= 0:
         key = nodes.keys[node] + arms.keys[first + chosen]
         child = _find(nodes, key, children, chosen)
@@ -310,15 +403,12 @@ def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
 
     A point that falls by much is put last again, where all who look for news find it, and dies where it was.
     """
-    mass, point, current = _sum(nodes.beliefs, node), nodes.points[node], 0.0
+    mass, point = _sum(nodes.beliefs, node), nodes.points[node]
     drop = (nodes.upper[node] - steps * _plane(arms.corner, nodes.beliefs, node)) / mass
     if point >= 0:
         current = upper.drops[steps, point] * mass
     else:
-        for start in range(0, upper.counts[steps], BLOCK):
-            stop = min(start + BLOCK, upper.counts[steps])
-            there = _sawtooth(arms.spread, upper, steps, start, stop, nodes.beliefs, node, scratch)
-            current = min(current, there)
+        current = _drop(arms, upper, steps, nodes.beliefs, node, scratch)
     gain = current / mass - drop
     if point >= 0 and 0.0 < gain < NEWS * tolerance:
         upper.drops[steps, point] = drop
@@ -332,15 +422,16 @@ def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
 def _add_point(upper, steps, beliefs, row, mass, drop):
     point = upper.counts[steps]
     for m in range(beliefs.shape[1]):
-        upper.beliefs[steps, m, point] = beliefs[row, m] / mass
+        upper.beliefs[steps, m, point] = upper.screen[steps, m, point] = beliefs[row, m] / mass
     upper.drops[steps, point] = drop
     upper.counts[steps] = point + 1
     return point
 
 
 @part
-def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scratch, spent):
+def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, scratch):
     """Back up `arm` at the node; keep the vector if it gains. Returns the lower bound there."""
+    children = scratch.children
     n_values, n_contexts = children.shape
     vector = np.empty((1, n_contexts))
     for m in range(n_contexts):
@@ -353,11 +444,11 @@ def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, children, scra
             for m in range(n_contexts):
                 vector[0, m] += arms.table[code, m] * arms.last[best, m]
         else:
-            _, best = _best_vector(lower.vectors, lower.counts, steps - 1, children, z, scratch)
+            _, best = _best_vector(lower.vectors, lower.counts, steps - 1, children, z, scratch.sums)
             for m in range(n_contexts):
                 vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
-    spent[0] += children.size * lower.counts[steps]
-    current, _ = _best_vector(lower.vectors, lower.counts, steps, nodes.beliefs, node, scratch)
+    scratch.spent[0] += children.size * lower.counts[steps]
+    current, _ = _best_vector(lower.vectors, lower.counts, steps, nodes.beliefs, node, scratch.sums)
     value = _dot(vector, 0, nodes.beliefs, node)
     if value > current + KEEP * tolerance * _sum(nodes.beliefs, node):
         current = value
@@ -377,26 +468,18 @@ def _append(lower, steps, name, vectors, row):
 @fast
 def _best_vector(vectors, counts, steps, beliefs, row, sums):
     """max_i vectors[steps, :, i] . x for a belief x, and the i that reaches it."""
-    best, where, odd = LOW, 0, beliefs.shape[1] % 2
+    best, where, stage, odd = LOW, 0, np.uint64(steps), beliefs.shape[1] % 2
     for start in range(0, counts[steps], BLOCK):
-        stop = min(start + BLOCK, counts[steps])
-        ones, first = vectors[steps, 0, start:stop], beliefs[row, 0] if odd else 0.0
-        for i in range(stop - start):
-            sums[i] = first * ones[i]
+        begin, size = np.uint64(start), np.uint64(min(BLOCK, counts[steps] - start))
+        for i in range(size):
+            sums[0, i] = beliefs[row, 0] * vectors[stage, np.uint64(0), begin + i] if odd else 0.0
         for m in range(odd, beliefs.shape[1], 2):  # two contexts at a time: half the traffic on `sums`
-            ones, twos = vectors[steps, m, start:stop], vectors[steps, m + 1, start:stop]
-            first, second = beliefs[row, m], beliefs[row, m + 1]
-            for i in range(stop - start):
-                sums[i] += first * ones[i] + second * twos[i]
-        top = LOW
-        for i in range(stop - start):
-            top = max(top, sums[i])
-        if top > best:
-            best = top
-            i = 0
-            while sums[i] != top:
-                i += 1
-            where = start + i
+            left, right, first, second = np.uint64(m), np.uint64(m + 1), beliefs[row, m], beliefs[row, m + 1]
+            for i in range(size):
+                sums[0, i] += first * vectors[stage, left, begin + i] + second * vectors[stage, right, begin + i]
+        for i in range(size):
+            if sums[0, i] > best:
+                best, where = sums[0, i], start + np.int64(i)
     return best, where
 
 
@@ -430,7 +513,7 @@ def _add_node(arms, nodes, beliefs, row, key, steps):
         nodes.values[node, arm] = steps * mean if arms.flat[arm] else mean + (steps - 1) * corner
         nodes.high[node, arm] = -1
     nodes.upper[node], nodes.points[node] = steps * corner, -1
-    nodes.solved[node], nodes.keys[node], nodes.steps[node], nodes.seen[node] = False, key, steps, -1
+    nodes.solved[node], nodes.keys[node], nodes.steps[node] = False, key, steps
     slot = key & mask
     while nodes.slots[slot] >= 0:
         slot = (slot + 1) & mask
@@ -474,10 +557,11 @@ def _sum(beliefs, row):
     return total
 
 
-@plain
+@fast
 def _argmax(values, row):
-    best, where = values[row, 0], 0
-    for i in range(1, values.shape[1]):
-        if values[row, i] > best:
-            best, where = values[row, i], i
+    best, where = LOW, 0
+    for i in range(values.shape[1]):
+        best = max(best, values[row, i])
+    while values[row, where] != best:
+        where += 1
     return where

@@ -42,7 +42,9 @@ class Arms(NamedTuple):
     corner: Float[Array, "M"]  # the best mean of every context
     spread: Float[Array, "M"]  # by how much it exceeds the lowest
     flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every context
-    log_table: Float[Array, "D M"]
+    columns: Float[Array, "M D"]  # the table's
+    entropies: Float[Array, "M D"]  # p log p of every p in the columns
+    order: Integer[Array, "D M"]  # the contexts by the probability of the code
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
 
 
@@ -52,7 +54,6 @@ class Price(NamedTuple):
     planes: Float[Array, "T M"]
     rates: Float[Array, "T"]
     log_prior: Float[Array, "M"]
-    logs: Float[Array, "M"]  # scratch: logarithms of the belief at hand
 
 
 class Lower(NamedTuple):
@@ -67,6 +68,7 @@ class Upper(NamedTuple):
     """Sawtooth points by steps to go."""
 
     beliefs: Float[Array, "T M capacity"]  # the normalised points
+    screen: Float[Array, "T M capacity"]  # the same in single precision, to see which of them matter
     drops: Float[Array, "T capacity"]  # how far its value lies below the corner plane: <= 0
     counts: Integer[Array, "T"]
 
@@ -78,12 +80,10 @@ class Nodes(NamedTuple):
     upper: Float[Array, "capacity"]
     values: Float[Array, "capacity A"]  # upper bounds on Q-values: they only fall
     shares: Float[Array, "capacity D"]  # what each code's child adds to them
-    low: Integer[Array, "capacity A"]  # points from `low` to `high` are accounted for; high = -1: none ever was
+    low: Integer[Array, "capacity A"]  # points from `low` to `high` are accounted for; high = -1: the node is new
     high: Integer[Array, "capacity A"]
     points: Integer[Array, "capacity"]  # the node's sawtooth point, -1 for none
     solved: Bool[Array, "capacity"]  # its upper bound is the optimal value
-    own: Float[Array, "capacity"]  # how far V of its own belief, with a step less to go, lies below the corner plane
-    seen: Integer[Array, "capacity"]  # ... as far as this many points know; -1: never asked
     keys: Integer[Array, "capacity"]
     steps: Integer[Array, "capacity"]  # to go
     slots: Integer[Array, "table"]  # open addressing: node by key; a power of two, -1 where free
@@ -221,7 +221,7 @@ def _tighten_upper(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int
         upper.drops[steps, point] = min(upper.drops[steps, point], drop)
     elif drop * mass < sawtooth(arms, upper, x, steps) - KEEP * tolerance * mass:
         point = upper.counts[steps]
-        upper.beliefs[steps, :, point] = x / mass
+        upper.beliefs[steps, :, point] = upper.screen[steps, :, point] = x / mass
         upper.drops[steps, point] = drop
         upper.counts[steps] += 1
         nodes.points[node] = point
@@ -270,7 +270,7 @@ def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: in
     nodes.values[node] = np.where(arms.flat, steps * means, means + (steps - 1) * (arms.corner @ x))
     nodes.upper[node] = steps * (arms.corner @ x)
     nodes.high[node] = -1
-    nodes.points[node], nodes.solved[node], nodes.seen[node] = -1, False, -1
+    nodes.points[node], nodes.solved[node] = -1, False
     nodes.keys[node], nodes.steps[node] = key, steps
     mask = len(nodes.slots) - 1
     slot = int(key) & mask
