@@ -252,7 +252,9 @@ def test_errors_name_the_argument():
         Lookahead(-1)
     with pytest.raises(InvalidArgument, match="depth must keep"):
         lmab.plan(lmab.random_bandit(3, 50, rng=generator(0)), horizon=9, method=Lookahead(5))
-    with pytest.raises(TooLarge, match=r"Exact would need \d+ states \(100 arm-value pairs, 20 steps\), more than"):
+    with pytest.raises(
+        TooLarge, match=r"Exact would need \d+ states \(100 arm-value pairs, 20 steps; [\d.e+]+ GB\), more than"
+    ):
         lmab.plan(lmab.random_bandit(3, 50, rng=generator(0)), horizon=20, method=Exact())
 
 

@@ -24,6 +24,7 @@ from .table_policy import TablePolicy
 
 _BLOCK = 1 << 26  # multiplications between two looks at the clock
 _CHUNK = 1 << 20
+_STATE = 8  # bytes
 
 
 class ExactPolicy(TablePolicy):
@@ -82,7 +83,8 @@ class ExactPolicy(TablePolicy):
 class Exact:
     """The optimum, by dynamic programming over counts of what was seen.
 
-    `max_states` limits the states of all steps together; beyond it `plan` raises `TooLarge` with the number needed.
+    `max_states` limits the states of all steps together, 8 bytes each, and so the memory; beyond it `plan` raises
+    `TooLarge` with the number needed and their size, before anything is computed.
 
     Examples:
         >>> import lmab
@@ -100,7 +102,8 @@ class Exact:
         needed = sum(n_states(len(problem.table), step) for step in range(problem.horizon))
         if needed > self.max_states:
             raise TooLarge(
-                f"Exact would need {needed} states ({len(problem.table)} arm-value pairs, {problem.horizon} steps), "
+                f"Exact would need {needed} states ({len(problem.table)} arm-value pairs, {problem.horizon} steps; "
+                f"{needed * _STATE / 1e9:.3g} GB), "
                 f"more than max_states={self.max_states}: use Certified"
             )
         clock.record(*root_bounds(problem, 0))
