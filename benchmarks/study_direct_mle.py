@@ -1,7 +1,8 @@
 """What DirectMLE's options are worth: `python -m benchmarks.study_direct_mle auto|thompson|simple [--instances 10]`.
 
-auto: `n_contexts="auto"` against the true number. thompson: rounds of Thompson sampling against uniform play alone.
-simple: the learned prior against 1.5 pseudo-plays at each arm's own mean, one type, UCB, and the best fixed arm.
+auto: `n_contexts="auto"` against the true number, after uniform play. thompson: rounds of Thompson sampling against
+uniform play alone. simple: the learned prior against 1.5 pseudo-plays at each arm's own mean, one type, UCB, and the
+best fixed arm.
 All learn from the same sessions as far as they play the same; values are exact, as shares of the genie's, and
 differences are taken instance by instance.
 """
@@ -110,8 +111,8 @@ def study_auto(n_instances: int, first: int = 0) -> str:
         shares = np.empty((n_instances, 2))
         for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
-            size, auto = learned(case, bandit, lmab.DirectMLE("auto"), number)
-            _, given = learned(case, bandit, lmab.DirectMLE(case.n_contexts), number)
+            size, auto = learned(case, bandit, lmab.DirectMLE("auto", thompson_rounds=0), number)
+            _, given = learned(case, bandit, lmab.DirectMLE(case.n_contexts, thompson_rounds=0), number)
             chosen[size] += 1
             shares[row] = np.array([auto, given]) / genie(case, bandit)
         times = ", ".join(f"{size} ({count})" for size, count in sorted(chosen.items()))
