@@ -64,6 +64,7 @@ def test_a_bad_start_does_not_hold_the_fit_back():
     cold = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=4, prior=1.0), rng=0)
     held = lmab.estimate(log, n_contexts=2, method=ONE_START, start=alike, rng=0)
     warm = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=4, prior=1.0), start=alike, rng=0)
+    assert warm.starts.drawn == 4  # the given start is one of them
     assert held.trace[-1] < cold.trace[-1] - 10  # one start is not enough here
     assert warm.trace[-1] >= cold.trace[-1] - 1e-3
 

@@ -124,6 +124,20 @@ def test_intervals_stay_within_what_is_possible_at_both_ends(horizon):
     assert back.interval[0] == -3 * horizon
 
 
+def test_a_wide_interval_ends_at_what_is_possible():
+    """Arm 0 is better, but some sessions pay the other way round: at this confidence the far end would lie beyond 3."""
+    arms = np.arange(120)[:, None] % 2
+    rewards = np.where((arms == 0) ^ (np.arange(120)[:, None] % 3 == 0), 3.0, 0.0)
+    log = lmab.Episodes.from_arrays(arms, rewards, propensities=np.full((120, 1), 0.5))
+    there, back = (
+        compare(lmab.Stationary(a), lmab.Stationary(1 - a), log, horizon=1, confidence=1 - 1e-12) for a in (0, 1)
+    )
+    assert there.interval is not None
+    assert back.interval is not None
+    assert -3.0 < there.interval[0] < there.interval[1] == 3.0
+    assert 3.0 > back.interval[1] > back.interval[0] == -3.0
+
+
 def test_the_confidence_is_95_percent_unless_it_is_said():
     log, pair = logged(500, 3), (lmab.Greedy(BANDIT), lmab.Stationary(0))
     assert compare(*pair, log, horizon=3).interval == compare(*pair, log, horizon=3, confidence=0.95).interval
