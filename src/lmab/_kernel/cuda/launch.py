@@ -136,6 +136,15 @@ def _scales(weights: Float[Array, "R C"], n_steps: int, total: int) -> Float[Arr
     return 2.0 ** np.minimum(wanted, min(_MOST_BITS, 63 - total.bit_length()))
 
 
+class _Part(NamedTuple):
+    """What the launches of one chunk share."""
+
+    chunk: Shelves
+    stream: Any
+    masses: Any  # of each session in each piece of the contexts, where they are cut into pieces
+    left: Any  # a bit for every round of sessions that needs care
+
+
 class _Pass(NamedTuple):
     """What the launches of one pass share."""
 
@@ -156,7 +165,7 @@ class _Pass(NamedTuple):
         left = cuda.device_array(4 * n_models * n_tiles, np.uint32, stream=stream)
         clear_kernel[_blocks(self.place, n_models * n_tiles), self.place.threads, stream](left)
         if columns == self.place.width:
-            self._add(chunk, stream, (0, n_tiles), (n_models, 1), self, self.double, left)
+            self._add(_Part(chunk, stream, self.double, left), (0, n_tiles), (n_models, 1))  # no masses are needed
             return
         n_pieces = columns // self.place.width
         at_once = min(max(_MASSES // (n_pieces * TILE), 1), n_tiles)
@@ -168,75 +177,54 @@ class _Pass(NamedTuple):
                 out=self.out[model * n_sums * columns : (model + 1) * n_sums * columns],
                 logs=self.logs[N_LOGS * model : N_LOGS * (model + 1)],
             )
-            flags = left[4 * model * n_tiles : 4 * (model + 1) * n_tiles]
+            part = _Part(chunk, stream, masses, left[4 * model * n_tiles : 4 * (model + 1) * n_tiles])
             for first in range(0, n_tiles, at_once):
                 tiles = (first, min(first + at_once, n_tiles))
-                self._weigh(chunk, stream, tiles, n_pieces, one, masses)
-                self._add(chunk, stream, tiles, (1, n_pieces), one, masses, flags)
+                one._weigh(part, tiles, n_pieces)
+                one._add(part, tiles, (1, n_pieces))
 
-    def _weigh(
-        self, chunk: Shelves, stream: Any, tiles: tuple[int, int], n_pieces: int, one: _Pass, masses: Any
-    ) -> None:
-        place = self.place
+    def _weigh(self, part: _Part, tiles: tuple[int, int], n_pieces: int) -> None:
+        place, chunk = self.place, part.chunk
         grid = (_blocks(place, tiles[1] - tiles[0]), 1, n_pieces)
         kernel = masses_kernel(place.width, chunk.bits, place.pitch, self.gaussian)
-        kernel[grid, place.threads, stream, place.shared](
-            chunk.words, chunk.rewards, chunk.shelves, chunk.tile_shelf, *tiles, one.double, self.sizes[1], masses,
-            self.longest,
+        kernel[grid, place.threads, part.stream, place.shared](
+            chunk.words, chunk.rewards, chunk.shelves, chunk.tile_shelf, *tiles, self.double, self.sizes[1],
+            part.masses, self.longest,
         )  # fmt: skip
 
-    def _add(
-        self,
-        chunk: Shelves,
-        stream: Any,
-        tiles: tuple[int, int],
-        shape: tuple[int, int],
-        one: _Pass,
-        masses: Any,
-        left: Any,
-    ) -> None:
-        """What products can do, and then the rest with care."""
-        place, (_, n_rows, n_sums, _) = self.place, self.sizes
+    def _add(self, part: _Part, tiles: tuple[int, int], shape: tuple[int, int]) -> None:
+        """What products can do, and then the rest with care; `shape` counts models and pieces of the contexts."""
+        place, chunk, (_, n_rows, n_sums, _) = self.place, part.chunk, self.sizes
         sliced = shape[1] > 1
         if self.longest > 0:
-            begin = tiles[0] if sliced else self._add_short(chunk, stream, one, masses, left)
+            begin = tiles[0] if sliced else self._add_short(part, shape)
             end = min(tiles[1], chunk.long_tile)
             if begin < end:
                 kernel = fast_kernel(place.width, chunk.bits, place.pitch, chunk.merged, sliced)
-                self._add_fast(kernel, chunk, stream, (begin, end), shape, one, masses, left)
+                self._add_fast(kernel, part, (begin, end), shape)
         careful = careful_kernel(place.width, chunk.bits, place.pitch, self.gaussian, sliced)
         grid = (_blocks(place, tiles[1] - tiles[0]), *shape)
-        careful[grid, place.threads, stream, 4 * n_sums * place.pitch](
+        careful[grid, place.threads, part.stream, 4 * n_sums * place.pitch](
             chunk.words, chunk.rewards, chunk.counts, chunk.merged, chunk.shelves, chunk.tile_shelf, *tiles,
-            chunk.long_tile if self.longest > 0 else 0, one.double, one.scales, n_rows, n_sums, masses, self.longest,
-            self.top, one.out, one.logs, left,
+            chunk.long_tile if self.longest > 0 else 0, self.double, self.scales, n_rows, n_sums, part.masses,
+            self.longest, self.top, self.out, self.logs, part.left,
         )  # fmt: skip
 
-    def _add_short(self, chunk: Shelves, stream: Any, one: _Pass, masses: Any, left: Any) -> int:
+    def _add_short(self, part: _Part, shape: tuple[int, int]) -> int:
         """Sessions of a few words; the first tile after them."""
-        place, done = self.place, 0
+        place, chunk, done = self.place, part.chunk, 0
         if place.pitch == 0 or chunk.merged:
             return done
         for n_words, last, first, done in chunk.short:
             kernel = fast_kernel(place.width, chunk.bits, place.pitch, False, False, n_words, last)
-            self._add_fast(kernel, chunk, stream, (first, done), (self.sizes[0], 1), one, masses, left)
+            self._add_fast(kernel, part, (first, done), shape)
         return done
 
-    def _add_fast(
-        self,
-        kernel: Any,
-        chunk: Shelves,
-        stream: Any,
-        tiles: tuple[int, int],
-        shape: tuple[int, int],
-        one: _Pass,
-        masses: Any,
-        left: Any,
-    ) -> None:
-        grid = (_blocks(self.place, tiles[1] - tiles[0]), *shape)
-        kernel[grid, self.place.threads, stream, self.place.shared](
-            chunk.words, chunk.counts, chunk.shelves, chunk.tile_shelf, *tiles, one.double, one.scales, self.sizes[1],
-            masses, one.out, one.logs, left,
+    def _add_fast(self, kernel: Any, part: _Part, tiles: tuple[int, int], shape: tuple[int, int]) -> None:
+        chunk, grid = part.chunk, (_blocks(self.place, tiles[1] - tiles[0]), *shape)
+        kernel[grid, self.place.threads, part.stream, self.place.shared](
+            chunk.words, chunk.counts, chunk.shelves, chunk.tile_shelf, *tiles, self.double, self.scales, self.sizes[1],
+            part.masses, self.out, self.logs, part.left,
         )  # fmt: skip
 
 
