@@ -20,9 +20,8 @@ def check_start(start: LatentBandit, observations: Observations, n_contexts: int
         got = f"{start.n_contexts} contexts and {start.n_arms} arms"
         raise InvalidArgument(f"start must have {wanted[0]} contexts and {wanted[1]} arms, got {got}")
     own, values = start.rewards.values, observations.values
-    if (own is None) != (values is None) or not set(() if values is None else values) <= set(
-        () if own is None else own
-    ):
+    knows = own is None if values is None else own is not None and bool(np.isin(values, own).all())
+    if not knows:
         raise InvalidArgument(f"start must know every reward of the log, got {start}")
 
 

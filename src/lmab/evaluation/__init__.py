@@ -9,6 +9,7 @@ from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .diagnostics import Identifiability as Identifiability
 from .diagnostics import calibrate as calibrate
+from .off_policy import ENOUGH as ENOUGH
 from .off_policy import METHODS as METHODS
 from .off_policy import LogEvidence as LogEvidence
 from .off_policy import LogValue as LogValue

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-
-_BLOCK = 64  # bytes of a block of SHA-256
+import hmac
 
 
 class Draws:
-    """HMAC-SHA-256 with a secret whose two blocks are hashed once, because every decision draws.
+    """HMAC-SHA-256 with a secret that is hashed once, because every decision draws.
 
     Examples:
         >>> import hashlib, hmac
@@ -22,15 +20,13 @@ class Draws:
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
-        key = (secret if len(secret) <= _BLOCK else sha256(secret).digest()).ljust(_BLOCK, b"\0")
-        self._inner, self._outer = (sha256(bytes(byte ^ pad for byte in key)) for pad in (0x36, 0x5C))
+        self._keyed = hmac.new(secret, digestmod="sha256")
 
     def digest(self, text: bytes) -> bytes:
         """The HMAC of a text."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(text)
-        outer.update(inner.digest())
-        return outer.digest()
+        mac = self._keyed.copy()
+        mac.update(text)
+        return mac.digest()
 
     def __call__(self, session: str, step: int) -> tuple[float, float]:
         """Two uniform numbers for a step of a session."""

@@ -11,7 +11,7 @@ import numpy as np
 from ..data import Episodes
 from ..errors import InvalidArgument, LmabError
 from ..estimation import Estimate
-from ..evaluation import Certificate, Comparison, certify, compare
+from ..evaluation import ENOUGH, Certificate, Comparison, certify, compare
 from ..planning import Certified, Plan, plan
 from ..policies import Policy, Relabelled, Uniform
 from .export import Log
@@ -22,7 +22,6 @@ from .wishes import Wishes
 
 _DAY = 86_400.0
 _DRAWS = 50  # models behind the certificate
-_ENOUGH = 30  # whole sessions that an average needs
 
 
 async def in_force(store: Store, version: str, episodes: Episodes) -> Policy:
@@ -99,7 +98,7 @@ def sentence(found: Comparison | None, active: str, wishes: Wishes) -> str:
         return f"Too few sessions with probabilities to compare with {active}."
     kept_back = f"On {found.n_episodes:,} sessions kept back it earns {found.value:.4f}, {active} {found.other:.4f}"
     if found.interval is None:
-        return f"{kept_back}, but only {found.effective:.0f} of them count in full ({_ENOUGH} needed): no verdict."
+        return f"{kept_back}, but only {found.effective:.0f} of them count in full ({ENOUGH:.0f} needed): no verdict."
     low, high = found.interval
     return f"{kept_back}: {found.difference:+.4f} ({low:+.4f} to {high:+.4f}), gate {wishes.gate:+g}."
 
@@ -124,7 +123,7 @@ def earned(rows: Sequence[tuple[Any, ...]], version: str, horizon: int) -> float
             steps, total = totals.get(session, (0, 0.0))
             totals[session] = steps + 1, total + reward
     whole = [total for steps, total in totals.values() if steps >= horizon]
-    return float(np.mean(whole)) if len(whole) >= _ENOUGH else None
+    return float(np.mean(whole)) if len(whole) >= ENOUGH else None
 
 
 def failed(
