@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.errors import InvalidArgument
+from lmab.errors import InvalidArgument, TooLarge
 from lmab.estimation import observe
 from lmab.estimation.backends import opened
 from lmab.estimation.gpu import passes
@@ -153,6 +153,28 @@ def test_another_device_may_do_the_expectation(episodes, rewards):
     assert (statistics == 3.0).all()
     constant = 0.0 if rewards == "categorical" else np.log(models[:, -1, 0] * np.sqrt(2 * np.pi))
     np.testing.assert_allclose(logs, -data.log.n_steps * constant)
+
+
+def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_they_are(episodes, monkeypatch):
+    class Full:
+        words = "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"
+
+        def free_memory(self):
+            return 1 << 20
+
+        def upload(self, part, stream=0):
+            raise RuntimeError(self.words)
+
+    monkeypatch.setattr(passes, "_WORTH", 0)
+    monkeypatch.setattr(passes, "on_gpu", Full)
+    monkeypatch.setattr("lmab.estimation.gpu.chunks.on_gpu", Full)
+    data = observe(episodes)
+    model = data.models.pack(lmab.random_bandit(2, episodes.n_arms, rng=0))
+    with passes.Gpu() as gpu, pytest.raises(TooLarge, match=r"too little free memory: .* or use the CPU"):
+        gpu.expectation(data.log, model)
+    Full.words = "[700] CUDA_ERROR_ILLEGAL_ADDRESS"
+    with passes.Gpu() as gpu, pytest.raises(RuntimeError, match="ILLEGAL_ADDRESS"):
+        gpu.expectation(data.log, model)
 
 
 def test_empty_counts_and_rewards_stay_empty():

@@ -22,7 +22,7 @@ class InvalidFile(LmabError, ValueError):
 
 
 class TooLarge(LmabError, ValueError):
-    """An exact computation would need more states than the stated limit."""
+    """A computation would need more states or memory than there may be."""
 
 
 class ClusterLost(LmabError):

@@ -11,9 +11,11 @@ import numpy as np
 
 from ..._kernel import on_gpu
 from ..._shapes import Array, Float
+from ...errors import TooLarge
 from ..passes import Arrays, CodedLog, Passes, Threads
 from .chunks import Chunks
 
+_NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 _WORTH = 1 << 20  # steps times models of a pass below which the CPU is as fast
 
 
@@ -46,10 +48,23 @@ class Gpu(Passes):
         """Statistics and log-likelihood under every model; None where the pass is not worth the way to the device."""
         if log.n_steps * len(models) < _WORTH:
             return None
+        try:
+            return self._on_device(log, models)
+        except Exception as error:  # the driver's class differs between versions, its words do not
+            if _NO_MEMORY not in str(error):
+                raise
+            raise TooLarge(
+                f"the GPU must have room for two parts of the log and for {len(models)} models, got too little free "
+                f"memory: end other programs that use the GPU, fit with fewer restarts, or use the CPU"
+            ) from error
+
+    def _on_device(
+        self, log: CodedLog, models: Float[Array, "R K P"]
+    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
         chunks = self._held.get(log)
         if chunks is None:
             chunks = self._held[log] = Chunks(log, self._memory)
-        return on_gpu().expectation(
+        found: tuple[Float[Array, "R Q P"], Float[Array, "R"]] = on_gpu().expectation(
             chunks,
             models,
             n_sums=log.n_sums,
@@ -58,6 +73,7 @@ class Gpu(Passes):
             gaussian=log.largest is not None,
             top=1.0 if log.largest is None else log.largest,
         )
+        return found
 
     def __enter__(self) -> Gpu:
         return self
