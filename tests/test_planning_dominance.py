@@ -79,6 +79,18 @@ def test_stopping_keeps_the_rest():
     means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])
     table = np.stack([1 - means, means], axis=1).reshape(6, 2)
     assert undominated_arms(table, means, lambda: True).tolist() == [0, 1, 2]
+    assert best_somewhere(means, lambda: True).tolist() == [0, 1, 2]
+    asked = iter([False, True])
+    several = np.concatenate([[[0.1, 0.05]], means])  # the weakest is examined, then time is up
+    assert best_somewhere(several, lambda: next(asked)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("seconds", "dropped"), [(0.4, False), (60.0, True)])
+def test_programs_are_not_begun_in_the_last_half_second(seconds, dropped):
+    """Loading the solver and one program may take as long."""
+    search = Search(Problem.of(lmab.random_bandit(4, 20, kind="hard", rng=generator(0)), 5, 2), seed=0)
+    search.drop_dominated_arms(Clock(seconds))
+    assert (len(search.arms.means) < 20) == dropped
 
 
 def test_solver_tolerance_is_no_dominance():

@@ -43,8 +43,10 @@ def undominated_arms(
     return np.array(kept)
 
 
-def best_somewhere(means: Float[Array, "A M"]) -> Integer[Array, "K"]:
+def best_somewhere(means: Float[Array, "A M"], stop: Callable[[], bool] = lambda: False) -> Integer[Array, "K"]:
     """Arms to keep so that the best mean stays the same at every belief: the last step needs no others.
+
+    When `stop` returns True, the arms that were not yet examined are kept.
 
     Examples:
         >>> import numpy as np
@@ -53,6 +55,8 @@ def best_somewhere(means: Float[Array, "A M"]) -> Integer[Array, "K"]:
     """
     kept = list(range(len(means)))
     for arm in np.argsort(means.mean(axis=1), kind="stable").tolist():
+        if stop():
+            break
         others = [other for other in kept if other != arm]
         if others and _outdone(means, arm, others):
             kept = others

@@ -8,7 +8,7 @@ from .._shapes import Array, Bool, Float
 from ..status import Status
 from .clock import Clock
 from .no_repeats import WITHOUT_BINS, upper_without_bins
-from .no_repeats_backups import OnceRounds, UsedPlans, best_continuations
+from .no_repeats_backups import OnceRounds, UsedPlans
 from .no_repeats_vectors import once_policy
 from .problem import Problem
 from .result import Plan
@@ -25,6 +25,7 @@ class OncePlans:
         self.problem = problem
         self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
         self.plans = [UsedPlans.none(problem)] * problem.horizon
+        self._greedy_start: tuple[float, int] | None = None  # of the plans as they are
         self.sequence = float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum())
 
     @property
@@ -34,7 +35,13 @@ class OncePlans:
         return float(max(worth.max(initial=-np.inf), self.sequence))
 
     def greedy_start(self) -> tuple[float, int]:
-        """How many greedy steps to take before the plans, and what that earns at least: on the tree of what they show.
+        """How many greedy steps to take before the plans, and what that earns at least; once for the same plans."""
+        if self._greedy_start is None:
+            self._greedy_start = self._best_greedy_start()
+        return self._greedy_start
+
+    def _best_greedy_start(self) -> tuple[float, int]:
+        """On the tree of what greedy steps show.
 
         In long sessions most beliefs are unlike any that the rounds saw. The plans then underrate what is learned on
         the way, and being greedy first earns more. No step is counted in when the tree would become too large.
@@ -62,17 +69,22 @@ class OncePlans:
         for start in range(0, len(beliefs), _BLOCK):
             here, seen = beliefs[start : start + _BLOCK], played[start : start + _BLOCK]
             scores = np.where(plans.conflicts(seen), -np.inf, here @ plans.vectors.T)
-            total += float(best_continuations(scores, here @ self.problem.means.T, seen, steps).values.sum())
+            left = np.where(seen, -np.inf, here @ self.problem.means.T)
+            sequence = np.partition(left, -steps, axis=1)[:, -steps:].sum(axis=1)  # the best arms left
+            total += float(np.maximum(scores.max(axis=1, initial=-np.inf), sequence).sum())
         return total
 
     def look_ahead(self) -> None:
         if self.problem.horizon > 1:
-            self.plans[-1] = self.plans[-1].joined(self._rounds.look_ahead(self.plans))
+            self._replace([*self.plans[:-1], self.plans[-1].joined(self._rounds.look_ahead(self.plans))])
 
     def back_up(self, n_sessions: int) -> None:
         if self.problem.horizon > 1:
             found = self._rounds.run(self.plans, n_sessions)
-            self.plans = [old.joined(new) for old, new in zip(self.plans, found, strict=True)]
+            self._replace([old.joined(new) for old, new in zip(self.plans, found, strict=True)])
+
+    def _replace(self, plans: list[UsedPlans]) -> None:
+        self.plans, self._greedy_start = plans, None
 
 
 def rounds_of(n_beliefs: int) -> list[int]:

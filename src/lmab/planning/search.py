@@ -14,6 +14,7 @@ from .problem import Problem
 
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 800  # unknowns of the linear programs that look for dominated arms: a few seconds in all
+_LEAST = 0.5  # seconds to go below which they are not begun: loading the solver and one program may take as long
 _DEAD = 0.25  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
@@ -126,11 +127,11 @@ class Search:
     def drop_dominated_arms(self, clock: Clock) -> None:
         """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
         old, n_values = self.arms, self.problem.n_values
-        if old.table.shape[0] * n_values > _LARGEST:
+        if old.table.shape[0] * n_values > _LARGEST or clock.time_limit - clock.seconds < _LEAST:
             return
         kept = undominated_arms(old.table, old.means, lambda: clock.expired)
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
-        last = best_somewhere(old.last)
+        last = best_somewhere(old.last, lambda: clock.expired)
         self.arms = old._replace(
             table=old.table[codes],
             means=old.means[kept],
