@@ -34,29 +34,29 @@ def main() -> Rows:
 
 def _measured(folder: Path) -> Rows:
     found: dict[str, float] = {}
-    _run("sorted_log", folder, STEPS)
-    found |= _run("pack_sorted", folder)
+    run("sorted_log", folder, STEPS)
+    found |= run("pack_sorted", folder)
     print(f"pack 10^8 sorted steps: {found['pack/seconds']:.1f} s, peak {found['pack/peak-MB']:,.0f} MB", flush=True)
-    found |= _run("maps", folder)
+    found |= run("maps", folder)
     print(
         f"a map of 10^8 steps: threads {found['map/threads']:.2f} s of processor time, Dask with two workers "
         f"{found['map/dask']:.2f} s, {found['map/ratio']:.2f} times as much",
         flush=True,
     )
-    _run("text_log", folder, TEXT_STEPS)
-    found |= _run("pack_text", folder)
+    run("text_log", folder, TEXT_STEPS)
+    found |= run("pack_text", folder)
     print(f"pack 10^7 shuffled steps of text ids: {found['text/seconds']:.1f} s, peak {found['text/peak-MB']:,.0f} MB")
-    found |= _run("read", folder)
+    found |= run("read", folder)
     print(f"read a sorted log into memory: {found['read/bytes-a-step']:.1f} bytes a step at peak", flush=True)
     for number in SESSIONS:
-        found |= _run("grow", folder, number)
+        found |= run("grow", folder, number)
         seconds, peak = (found[f"grow/{number}/{name}"] for name in ("seconds", "own-MB"))
         print(f"pack and fit {number:,} sessions: {seconds:,.1f} s, {peak:,.0f} MB of its own", flush=True)
     return found
 
 
-def _run(name: str, *arguments: Any) -> dict[str, float]:
-    """What a function below prints as JSON, from a process of its own."""
+def run(name: str, *arguments: Any) -> dict[str, float]:
+    """What a function of `pack_work` prints as JSON, from a process of its own."""
     command = [sys.executable, "-m", "benchmarks.bench_pack", name, *map(str, arguments)]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(json.loads(out.splitlines()[-1])) if out.strip() else {}

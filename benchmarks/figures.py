@@ -1,17 +1,19 @@
 """Figures in README and pages, from the stored rows: `python -m benchmarks.figures` writes them, a test compares.
 
 A figure in prose is followed by a comment that names its row, `24<!-- row: em/ours -->`; it shows as many decimals as
-it showed before. A table stands between `<!-- table: planning -->` and `<!-- end -->`, as the benchmark printed it. A
-number that looks measured and is not, such as a limit, is followed by `<!-- row: none -->`.
+it showed before. A table stands between `<!-- table: planning -->` and `<!-- end -->`, as the benchmark printed it, or
+as it is made of the rows of several runs (`MADE`); pictures are drawn from rows too (`DRAWN`). A number that looks
+measured and is not, such as a limit, is followed by `<!-- row: none -->`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from . import rows
+from . import growth, rows
 
 ROOT = Path(__file__).parent.parent
 NUMBER = rf"(?<![\w.,]){rows.NUMBER}"
@@ -19,11 +21,18 @@ FIGURE = re.compile(rf"(?P<number>{NUMBER})(?P<percent>%?)<!-- row: (?P<row>\S+)
 TABLE = re.compile(r"<!-- table: (?P<run>[^/\s]+)(?:/(?P<table>\S+))? -->\n.*?<!-- end -->", re.S)
 UNIT = r"(?:s|ms|µs|ns|seconds?|microseconds?|minutes?|hours?|kB|MB|GB)\b|times (?:as|the)\b"
 BARE = re.compile(rf"{NUMBER}(?: (?:to|and|or) (?:{NUMBER}|§))?(?: (?:{UNIT}))")
+MADE: dict[str, Callable[[dict[str, rows.Measured]], str]] = {"growth": growth.table}  # tables
+DRAWN: dict[str, Callable[[dict[str, rows.Measured]], str]] = {"growth.svg": growth.picture}  # in docs/pictures
 GENERATED = {"cli.md", "reproduction.md"}  # by other programs, from rows of their own
 
 
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)]
+
+
+def pictures() -> dict[Path, Callable[[dict[str, rows.Measured]], str]]:
+    """The pictures that are drawn from rows, and what draws each."""
+    return {ROOT / "docs" / "pictures" / name: draw for name, draw in DRAWN.items()}
 
 
 def filled(text: str, runs: dict[str, rows.Measured]) -> str:
@@ -37,8 +46,9 @@ def filled(text: str, runs: dict[str, rows.Measured]) -> str:
         return f"{like(match['number'], value)}{match['percent']}<!-- row: {match['row']} -->"
 
     def table(match: re.Match[str]) -> str:
-        name = match["run"] + (f"/{match['table']}" if match["table"] else "")
-        return f"<!-- table: {name} -->\n\n{runs[match['run']].tables[match['table'] or '']}\n\n<!-- end -->"
+        run, part = match["run"], match["table"]
+        shown = MADE[run](runs) if run in MADE else runs[run].tables[part or ""]
+        return f"<!-- table: {run}{f'/{part}' if part else ''} -->\n\n{shown}\n\n<!-- end -->"
 
     return TABLE.sub(table, FIGURE.sub(figure, text))
 
@@ -58,11 +68,12 @@ def bare(text: str) -> list[str]:
 
 def main() -> None:
     runs = rows.read()
-    for page in pages():
-        text = page.read_text()
-        if (new := filled(text, runs)) != text:
-            page.write_text(new)
-            print(f"{page.relative_to(ROOT)}: figures brought up to date", file=sys.stderr)
+    wanted = {page: filled(page.read_text(), runs) for page in pages()}
+    wanted |= {path: draw(runs) for path, draw in pictures().items()}
+    for path, new in wanted.items():
+        if not path.exists() or path.read_text() != new:
+            path.write_text(new)
+            print(f"{path.relative_to(ROOT)}: brought up to date", file=sys.stderr)
 
 
 if __name__ == "__main__":

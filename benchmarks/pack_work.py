@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -117,9 +118,10 @@ def grow(folder: Path, n_sessions: int) -> dict[str, float]:
     target = folder / f"grow-{n_sessions}"
     with own_memory() as peak:
         packed = timed(lambda: lmab.pack(simulated(n_sessions), target))
+        print(_said("packed", packed.wall, packed.used, peak[0]), file=sys.stderr, flush=True)
         method = lmab.EM(prior="learned", restarts=8)
         fit = timed(lambda: lmab.estimate(packed.result, n_contexts=TYPES, method=method, rng=0))
-    print(f"packed in {packed.wall:,.0f} s on the clock, fitted in {fit.wall:,.0f} s: {fit.result.message}", flush=True)
+    print(_said("fitted", fit.wall, fit.used, peak[0]), fit.result.message, file=sys.stderr, flush=True)
     name = f"grow/{n_sessions}"
     return {
         f"{name}/pack-seconds": packed.used,
@@ -129,6 +131,11 @@ def grow(folder: Path, n_sessions: int) -> dict[str, float]:
         f"{name}/own-MB": peak[0] / 1e6,
         f"{name}/log-likelihood": fit.result.log_likelihood,
     }
+
+
+def _said(done: str, wall: float, used: float, peak: float) -> str:
+    times = f"{wall:,.0f} s on the clock, {used:,.0f} s of the processor"
+    return f"{done}: {times}, at most {peak / 1e6:,.0f} MB of its own so far;"
 
 
 def simulated(n_sessions: int) -> Iterator[lmab.Episodes]:

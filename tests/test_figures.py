@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from benchmarks import figures, rows
+from benchmarks import figures, growth, rows, study_billion
 
 RUN = rows.Measured(
     "python -m benchmarks x", "2026-01-01", "0.2.0", "a machine", {"a/b": 23.849, "c": 0.0931}, {"": "| t |"}
@@ -22,6 +23,11 @@ RUN = rows.Measured(
 def test_the_page_says_what_was_measured(page):
     text = page.read_text()
     assert figures.filled(text, rows.read()) == text, "run: make figures"
+
+
+@pytest.mark.parametrize("path", figures.pictures(), ids=lambda path: path.name)
+def test_the_picture_shows_what_was_measured(path):
+    assert path.read_text() == figures.pictures()[path](rows.read()), "run: make figures"
 
 
 @pytest.mark.parametrize("page", figures.pages(), ids=lambda page: page.name)
@@ -72,6 +78,47 @@ def test_a_bare_figure_is_found(text):
 )
 def test_what_is_no_bare_figure_is_left_alone(text):
     assert figures.bare(text) == []
+
+
+def _grown(seconds: dict[int, float]) -> rows.Measured:
+    found = {f"grow/{n}/{name}": value * k for n, value in seconds.items()
+             for k, name in enumerate(("seconds", "wall", "own-MB"), 1)}  # fmt: skip
+    return rows.measured("python -m benchmarks x", found | {"map/ratio": 1.5})
+
+
+def test_growth_takes_the_sizes_of_the_benchmark_and_of_the_study():
+    runs = {"pack": _grown({10**6: 4.0, 10**5: 2.0}), "study_billion": _grown({10**9: 1500.0, 10**6: 5.0})}
+    assert [one.n_sessions for one in growth.sizes(runs)] == [10**5, 10**6, 10**9]
+    assert growth.sizes(runs)[1] == (10**6, 5.0, 10.0, 15.0)  # the study's
+    assert growth.table(runs).splitlines()[-1] == "| 1,000,000,000 | 1,500 | 3,000 | 4,500 |"
+    assert len(growth.sizes({"pack": runs["pack"]})) == 2
+    page = "<!-- table: growth -->\n<!-- end -->"
+    assert figures.filled(page, runs) == f"<!-- table: growth -->\n\n{growth.table(runs)}\n\n<!-- end -->"
+
+
+def test_the_picture_of_growth_is_a_picture_on_its_own_with_powers_of_ten():
+    drawn = growth.picture({"pack": _grown({10**5: 2.0, 10**7: 200.0})})
+    root = ElementTree.fromstring(drawn)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"10⁵", "10⁶", "10⁷", "10¹", "10²", "sessions"} <= set(texts)
+    circles = [(float(one.get("cx")), float(one.get("cy"))) for one in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert len(circles) == 4
+    assert circles[0][0] < circles[1][0]
+    assert circles[0][1] > circles[1][1]  # 2 seconds lie below 200
+
+
+def test_the_study_of_a_billion_prints_and_stores_its_rows(tmp_path, monkeypatch, capsys):
+    stored = []
+    monkeypatch.setattr("benchmarks.rows.store", lambda name, run: stored.append((name, run)))
+    monkeypatch.setattr("sys.argv", ["study", str(tmp_path / "logs"), "2e3", "3000", "--store"])
+    study_billion.main()
+    assert [name for name, _ in stored] == ["study_billion"] * 2
+    assert [one.n_sessions for one in growth.sizes(dict([stored[-1]]))] == [2000, 3000]
+    printed = capsys.readouterr().out
+    assert "2,000 sessions packed and fitted" in printed
+    assert all(word in printed for word in ("s of processor time", "s on the clock", "MB of its own"))
+    assert list((tmp_path / "logs").iterdir()) == []
 
 
 def test_rows_are_stored_beside_those_of_others(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Small SVG charts in the page's colours: points with error bars, and lines, on linear axes."""
+"""Small SVG charts in the page's colours: points with error bars, and lines, on linear axes or on powers of ten."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _STYLE = """
 .chart .ideal { stroke: currentColor; opacity: .6; stroke-dasharray: 4 4; fill: none; }
 """
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 10, 10, 42
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,12 @@ class Frame:
 
     x: tuple[float, float]
     y: tuple[float, float]
+    powers: bool = False  # coordinates are logarithms to base ten, and the axes say so
 
     @classmethod
-    def around(cls, xs: Float[Array, "n"], ys: Float[Array, "k"]) -> Frame:
+    def around(cls, xs: Float[Array, "n"], ys: Float[Array, "k"], *, powers: bool = False) -> Frame:
         """The frame that holds all points, with a small margin."""
-        return cls(_padded(xs), _padded(ys))
+        return cls(_padded(xs), _padded(ys), powers)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.x[0]) / (self.x[1] - self.x[0])
@@ -42,25 +44,31 @@ class Frame:
         self, title: str, xlabel: str, ylabel: str, *marks: Markup, integers: bool = False, standalone: bool = False
     ) -> Markup:
         """The whole chart: grid, ticks, labels, marks; `standalone` adds the colours that a page defines itself."""
-        across = [tick for tick in ticks(*self.x) if not integers or tick == round(tick)]
-        parts = [join(*map(self._upright, across)), join(*map(self._level, ticks(*self.y))), *marks]
+        across = [tick for tick in ticks(*self.x) if not (integers or self.powers) or tick == round(tick)]
+        up = [tick for tick in ticks(*self.y) if not self.powers or tick == round(tick)]
+        parts = [join(*map(self._upright, across)), join(*map(self._level, up)), *marks]
         parts.append(element("text", xlabel, x=(WIDTH + _LEFT) / 2, y=HEIGHT - 8, text_anchor="middle"))
         middle = (HEIGHT - _BOTTOM + _TOP) / 2
         turn = f"rotate(-90 11 {middle:g})"
         parts.append(element("text", ylabel, x=11, y=middle, text_anchor="middle", transform=turn))
         view = f"0 0 {WIDTH} {HEIGHT}"
         style = element("style", Markup(_STYLE)) if standalone else Markup("")
-        return element("svg", element("title", title), style, *parts, viewBox=view, class_="chart", role="img")
+        given = {"xmlns": "http://www.w3.org/2000/svg"} if standalone else {}
+        name = element("title", title)
+        return element("svg", name, style, *parts, viewBox=view, class_="chart", role="img", **given)
 
     def _upright(self, value: float) -> Markup:
         x, bottom = self.at(value, self.y[0])
         grid = element("line", x1=x, x2=x, y1=_TOP, y2=bottom, class_="grid")
-        return join(grid, element("text", f"{value:g}", x=x, y=bottom + 16, text_anchor="middle"))
+        return join(grid, element("text", self._shown(value), x=x, y=bottom + 16, text_anchor="middle"))
 
     def _level(self, value: float) -> Markup:
         left, y = self.at(self.x[0], value)
         grid = element("line", x1=left, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="grid")
-        return join(grid, element("text", f"{value:g}", x=left - 6, y=y + 4, text_anchor="end"))
+        return join(grid, element("text", self._shown(value), x=left - 6, y=y + 4, text_anchor="end"))
+
+    def _shown(self, value: float) -> str:
+        return "10" + f"{value:g}".translate(_RAISED) if self.powers else f"{value:g}"
 
 
 def points(frame: Frame, xs: Sequence[float], ys: Sequence[float], errors: Sequence[float]) -> Markup:

@@ -1,0 +1,71 @@
+"""How packing and fitting grow with the log: rows of `bench_pack` and `study_billion` as a table and a picture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from lmab._charts import Frame, line
+from lmab._markup import Markup, element, join
+
+from .rows import Measured
+
+_RUNS = ("pack", "study_billion")  # where both have a size, the study counts
+_ROW = re.compile(r"grow/(\d+)/seconds")
+_STYLE = """
+.chart { color: #1b2230; } .chart .memory { stroke: #b5572a; stroke-width: 1.5; fill: none; }
+.chart circle.memory { fill: #b5572a; }
+@media (prefers-color-scheme: dark) { .chart { color: #e6e9ef; } }
+"""
+
+
+class Size(NamedTuple):
+    """What a log of so many sessions took."""
+
+    n_sessions: int
+    seconds: float  # of the processor, packing and fitting
+    wall: float  # seconds on the clock
+    own: float  # MB of memory at the peak, mapped files not counted
+
+
+def sizes(runs: Mapping[str, Measured]) -> list[Size]:
+    """All sizes that were measured, rising."""
+    found = {}
+    for rows in (runs[name].rows for name in _RUNS if name in runs):
+        for n in (int(match[1]) for match in map(_ROW.fullmatch, rows) if match):
+            found[n] = Size(n, *(rows[f"grow/{n}/{name}"] for name in ("seconds", "wall", "own-MB")))
+    return [found[n] for n in sorted(found)]
+
+
+def table(runs: Mapping[str, Measured]) -> str:
+    """The sizes as a Markdown table."""
+    heads = ("sessions of 7 steps", "processor seconds, packing and fitting", "seconds on the clock", "MB of its own")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for one in sizes(runs):
+        shown = (f"{value:,.1f}" if value < 10 else f"{value:,.0f}" for value in one[1:])
+        lines.append(f"| {one.n_sessions:,} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def picture(runs: Mapping[str, Measured]) -> str:
+    """The sizes as an SVG with logarithmic axes: processor time and memory."""
+    found = sizes(runs)
+    across = np.log10([one.n_sessions for one in found])
+    seconds, own = np.log10([one.seconds for one in found]), np.log10([one.own for one in found])
+    frame = Frame.around(across, np.concatenate([seconds, own]), powers=True)
+    marks = [element("style", Markup(_STYLE))]
+    marks.append(_series(frame, across, seconds, "curve", "point", "processor time, seconds"))
+    marks.append(_series(frame, across, own, "memory", "memory", "own memory, MB"))
+    title = "Packing and fitting a log, by its number of sessions"
+    return frame.draw(title, "sessions", "seconds, or MB", *marks, standalone=True) + "\n"
+
+
+def _series(frame: Frame, xs: np.ndarray, ys: np.ndarray, style: str, dot: str, name: str) -> Markup:
+    """A line with its points, and its name above the first of them."""
+    places = [frame.at(x, y) for x, y in zip(xs.tolist(), ys.tolist(), strict=True)]
+    dots = join(*(element("circle", cx=x, cy=y, r=3, class_=dot) for x, y in places))
+    label = element("text", name, x=places[0][0], y=places[0][1] - 10)
+    return join(line(frame, xs.tolist(), ys.tolist(), style), dots, label)
