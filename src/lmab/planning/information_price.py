@@ -149,12 +149,12 @@ class Learning:
 
     def divergence(self, laws: Float[Array, "A Z"]) -> Float[Array, "A M"]:
         """KL(P_am || Q_a)"""
-        cross = (np.log(laws)[:, None, :] @ self.channels)[:, 0]
+        cross = np.einsum("az,azm->am", np.log(laws), self.channels)
         return np.maximum(self._negative_entropy - cross, 0)
 
     def shown(self, shares: Float[Array, "A M"]) -> Float[Array, "A Z"]:
         """The law of each arm's values when contexts come in these shares."""
-        return (self.channels @ shares[:, :, None])[:, :, 0]
+        return np.einsum("azm,am->az", self.channels, shares)  # OpenBLAS can raise flags on many small products
 
 
 @dataclass
