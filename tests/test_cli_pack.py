@@ -135,7 +135,7 @@ def far(monkeypatch):
     monkeypatch.setattr(backends, "_FAR", 0)
     monkeypatch.setattr("lmab.estimation.passes._PART", 200)
     monkeypatch.setattr("lmab.estimation.merging.MOST", 1)  # no sessions are merged
-    monkeypatch.setattr("lmab.estimation.categorical.filed_merging.MOST", 1)
+    monkeypatch.setattr("lmab.estimation.merging.MOST", 1)
 
 
 def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):

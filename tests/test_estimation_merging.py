@@ -70,6 +70,27 @@ def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
     assert looked == [64, 64, 1000]
 
 
+def test_a_very_large_diverse_log_is_known_from_a_larger_sample(monkeypatch):
+    """No two of a small sample are alike in either log, so that it could not tell; four times as many can."""
+    monkeypatch.setattr(merging, "SAMPLE", 8)
+    monkeypatch.setattr(merging, "MOST", 100)
+    monkeypatch.setattr(merging, "_LARGE", 1000)
+    looked = []
+    original = merging.hashes_of
+
+    def noted(*arguments):
+        looked.append(len(arguments[1]) - 1)
+        return original(*arguments)
+
+    monkeypatch.setattr(merging, "hashes_of", noted)
+    codes = np.arange(2000, dtype=np.uint16)
+    assert len(merge(codes[:999], np.arange(1000), 2000)[2]) == 0
+    assert looked == [8, 999]
+    looked.clear()
+    assert len(merge(codes, np.arange(2001), 2000)[2]) == 0
+    assert looked == [32]
+
+
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_answer_does_not_depend_on_the_order_of_sessions_or_steps(seed):
     codes, offsets = ragged(seed, 60, 2)

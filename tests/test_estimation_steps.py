@@ -24,7 +24,7 @@ def small(monkeypatch):
     monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     monkeypatch.setattr("lmab.estimation.merging.SAMPLE", 64)
-    monkeypatch.setattr("lmab.estimation.categorical.filed_merging.SAMPLE", 64)
+    monkeypatch.setattr("lmab.estimation.merging.SAMPLE", 64)
     monkeypatch.setattr("lmab.estimation.categorical.filed_merging._SESSIONS", 100)
     monkeypatch.setattr("lmab.estimation.categorical.chain._SESSIONS", 300)
     monkeypatch.setattr("lmab.data.packing.sources._STEPS", 70)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 
 SAMPLE = 4096  # episodes looked at to guess how many are distinct
 MOST = 1 << 24  # distinct episodes that are kept in memory, wherever the log lies
+_LARGE = 1 << 24  # episodes of a log of which more are looked at, since few would always let it seem worth merging
 _CHUNK = 1 << 18  # steps hashed at once
+
+Pick = Callable[[Any], tuple[Any, Any]]  # codes and offsets of the episodes with these numbers
 
 
 def merge(
@@ -20,27 +27,42 @@ def merge(
     the order of the episodes, nor on that of the steps within them.
     """
     n_episodes = len(offsets) - 1
-    if n_episodes > SAMPLE:
-        picked = np.linspace(0, n_episodes - 1, SAMPLE).astype(np.int64)
-        if guess(*take(codes, offsets, picked), n_codes) > n_episodes / 2:
-            return codes, offsets, np.empty(0)
+    if seems_diverse(n_episodes, partial(take, codes, offsets), n_codes):
+        return codes, offsets, np.empty(0)
     hashes = hashes_of(codes, offsets, n_codes)
     order = np.lexsort(hashes)
     fresh = np.ones(n_episodes, bool)
     fresh[1:] = (hashes[:, order[1:]] != hashes[:, order[:-1]]).any(axis=0)
-    if fresh.sum() > min(n_episodes / 2, MOST):
+    if fresh.sum() > worth(n_episodes):
         return codes, offsets, np.empty(0)
     first = np.flatnonzero(fresh)
     counts = np.diff(np.append(first, n_episodes)).astype(np.float64)
     return *take(codes, offsets, order[first]), counts
 
 
+def worth(n_episodes: int) -> float:
+    """The most distinct episodes with which merging pays."""
+    return min(n_episodes / 2, MOST)
+
+
+def seems_diverse(n_episodes: int, pick: Pick, n_codes: int) -> bool:
+    """Whether a sample of the episodes says that too many are distinct.
+
+    Where no two of n are alike, all that is known is that about n^2 or more are distinct: so n^2 must be above `worth`.
+    """
+    if n_episodes <= SAMPLE:
+        return False
+    size = SAMPLE if n_episodes < _LARGE else 4 * SAMPLE
+    return guess(*pick(np.linspace(0, n_episodes - 1, size).astype(np.int64)), n_codes) > worth(n_episodes)
+
+
 def guess(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> float:
     """How many distinct episodes there may be, from the coincidences in a sample of them (the birthday problem)."""
     first = np.sort(hashes_of(codes, offsets, n_codes)[0])
-    sizes = np.diff(np.append(np.flatnonzero(np.append(True, first[1:] != first[:-1])), SAMPLE))
+    n = len(first)
+    sizes = np.diff(np.append(np.flatnonzero(np.append(True, first[1:] != first[:-1])), n))
     coincidences = (sizes * (sizes - 1) / 2).sum()
-    return float(SAMPLE * (SAMPLE - 1) / 2 / max(coincidences, 0.5))
+    return float(n * (n - 1) / 2 / max(coincidences, 0.5))
 
 
 def hashes_of(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes: int) -> Integer[Array, "2 N"]:

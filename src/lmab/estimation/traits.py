@@ -8,6 +8,7 @@ import numpy as np
 
 from .._words import listing
 from ..checks import COUNT, NOT_NEGATIVE, OneOf, check_fields, optional
+from ..data import sample_rows
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..status import Status
@@ -189,7 +190,7 @@ def identified(data: Observations, n_factors: int) -> int:
 def _sample(data: Observations, size: int, rng: np.random.Generator) -> Observations:
     if data.n_distinct <= 2 * size:
         return data
-    return data.subset(np.sort(rng.permutation(len(data.episodes))[:size]))
+    return data.subset(np.sort(sample_rows(len(data.episodes), size, rng)))
 
 
 def _factors(data: Observations, arms: Arms, points: Points, doubled: float) -> Factors:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..._shapes import Array, Float, Integer
 from ..arrays import frozen
-from ..merging import MOST, SAMPLE, guess, hashes_of, take
+from ..merging import hashes_of, seems_diverse, take, worth
 from .steps import FiledSteps, HeldSteps, Steps
 
 _SESSIONS = 1 << 20  # hashed together
@@ -18,11 +18,8 @@ def merged(steps: FiledSteps, n_codes: int) -> Steps:
     The rules are those of `merge`: the same log gives the same arrays wherever it lies.
     """
     n = steps.n_all
-    if n > SAMPLE:
-        picked = np.linspace(0, n - 1, SAMPLE).astype(np.int64)
-        codes, offsets = steps.pick(picked)
-        if guess(codes, offsets, n_codes) > n / 2:
-            return steps
+    if seems_diverse(n, steps.pick, n_codes):
+        return steps
     hashes, counts, rows = np.empty((2, 0), np.uint64), np.empty(0), np.empty(0, np.int64)
     for low in range(0, n, _SESSIONS):
         window = steps.window(low, min(low + _SESSIONS, n))
@@ -32,7 +29,7 @@ def merged(steps: FiledSteps, n_codes: int) -> Steps:
             np.concatenate([counts, np.ones(window.high)]),
             np.concatenate([rows, low + np.arange(window.high)]),
         )
-        if len(rows) > min(n / 2, MOST):
+        if len(rows) > worth(n):
             return steps
     order = np.argsort(rows)
     codes, offsets = steps.pick(rows[order])
