@@ -115,8 +115,8 @@ def test_a_withdrawn_arm_is_not_played_even_if_a_request_allows_it(event_store):
 def test_a_policy_that_fails_is_replaced_by_chance_and_says_so(event_store, monkeypatch):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            await client.told("warm", 0)
-            (seats,) = [seats for name, seats in client.service.register._seats.items() if name != "uniform"]
+            register = client.service.register
+            seats, _ = await register.seats_of(register.turn.active)
 
             def fail(state, allowed=None):
                 raise InvalidArgument("a broken policy")

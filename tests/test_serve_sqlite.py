@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from pathlib import Path
 
+import pytest
 from serving import go
 
-from lmab.serve import open_store
+from lmab.serve import open_store, sqlite_writer
 from lmab.serve.stores import Decision, Job, RewardRow, Turn
 
 
@@ -140,5 +142,100 @@ def test_a_commit_is_on_the_disk_and_what_is_erased_is_gone_from_it(tmp_path):
             assert len(await store.erase("ann-of-nowhere")) == 200
             assert (on_disk("ann-of-nowhere"), on_disk("secret-")) == ([], [])
             assert len(await store.session("old")) == 2
+
+    go(scenario())
+
+
+def test_two_processes_of_one_file_number_sessions_alike(tmp_path):
+    where = str(tmp_path / "events.db")
+
+    async def scenario():
+        async with opened(where) as one:
+            other = open_store(where)
+            await other.open()
+            await other.write([Job(decision=decided("b", 0, 1, 500.0))])
+            await one.write([Job(decision=decided("a", 0, 0, 501.0)), Job(decision=decided("b", 1, 2, 502.0))])
+            await other.write([Job([RewardRow("a", 0, 1.0, 503.0, 0)], decided("a", 1, 3, 503.0))])
+            late = Job([RewardRow("a", 0, 0.0, 504.0, 0)])
+            await one.write([late])
+            assert late.conflict == RewardRow("a", 0, 1.0, 503.0, 0)
+            assert [past.decision.arm for past in await one.session("a")] == [0, 3]
+            assert [past.decision.arm for past in await one.session("b")] == [1, 2]
+            await other.erase("ann")  # whose newest session has a number that `other` gives away again
+            await other.write([Job(decision=decided("c", 0, 4, 600.0))])
+            await one.write([Job(decision=decided("new", 2, 1, 601.0))])  # a step of a session that is gone
+            assert [past.decision.arm for past in await one.session("c")] == [4]
+            assert [past.decision.step for past in await one.session("new")] == [2]
+            await other.close()
+
+    go(scenario())
+
+
+def test_a_commit_that_failed_leaves_no_numbers_behind(tmp_path):
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            bad = decided("a", 0, 0, 500.0)._replace(policy=None)
+            with pytest.raises(sqlite3.IntegrityError):
+                await store.write([Job(decision=bad)])
+            await store.write([Job(decision=decided("b", 0, 1, 501.0)), Job(decision=decided("a", 0, 2, 502.0))])
+            assert [past.decision.arm for past in await store.session("a")] == [2]
+            assert [past.decision.arm for past in await store.session("b")] == [1]
+
+    go(scenario())
+
+
+def test_the_numbers_remembered_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_writer, "_KNOWN", 10)
+
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            for step in range(3):
+                for start in range(0, 60, 6):
+                    await store.write([Job(decision=decided(f"s{start + i}", step, step, 500.0)) for i in range(6)])
+                    assert len(store._jobs._numbers) <= 16
+            for i in range(60):
+                assert [past.decision.arm for past in await store.session(f"s{i}")] == [0, 1, 2]
+
+    go(scenario())
+
+
+_OLD = """
+CREATE TABLE decisions(session TEXT NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL,
+    propensity REAL, policy TEXT NOT NULL, at REAL NOT NULL, explored INTEGER NOT NULL, fallback INTEGER NOT NULL,
+    wish INTEGER, allowed TEXT, person TEXT, PRIMARY KEY(session, step)) WITHOUT ROWID;
+CREATE TABLE rewards(session TEXT NOT NULL, step INTEGER NOT NULL, reward REAL NOT NULL, at REAL NOT NULL,
+    defaulted INTEGER NOT NULL, PRIMARY KEY(session, step)) WITHOUT ROWID;
+CREATE INDEX decisions_person ON decisions(person) WHERE person IS NOT NULL;
+CREATE INDEX decisions_at ON decisions(at);
+CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO decisions VALUES('b', 0, 4, 0.5, 'v', 10.0, 1, 0, 3, '["x"]', 'ann'),
+    ('b', 1, 5, NULL, 'v', 11.0, 0, 1, NULL, NULL, NULL), ('a', 0, 6, 0.25, 'w', 20.0, 0, 0, NULL, NULL, NULL);
+INSERT INTO rewards VALUES('b', 0, 1.0, 11.0, 0), ('b', 1, 0.5, 12.0, 1), ('lost', 3, 1.0, 13.0, 0);
+INSERT INTO settings VALUES('secret', 'abcd');
+"""
+
+
+def test_a_file_of_an_earlier_version_opens_with_all_it_has(tmp_path):
+    where = tmp_path / "events.db"
+    with contextlib.closing(sqlite3.connect(where)) as db:
+        db.executescript(_OLD)
+        tables = [db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in ("decisions", "rewards")]
+
+    async def scenario():
+        for _ in range(2):  # the second time the tables are there
+            store = open_store(str(where))
+            await store.open()
+            first, second = await store.session("b")
+            assert first == (Decision("b", 0, 4, 0.5, "v", 10.0, 1, 0, 3, '["x"]', "ann"), 1.0, False)
+            assert second == (Decision("b", 1, 5, None, "v", 11.0, 0, 1, None, None, None), 0.5, True)
+            assert [row[0] for row in await store.rows(0.0, 1e9)] == ["b", "b", "a"]
+            assert await store.person("ann", 1e9, 10) == [(4, 1.0), (5, 0.5)]
+            assert await store.setting("secret", "other") == "abcd"
+            names = ("decisions", "rewards")  # for whoever reads them by their own SQL
+            assert [store._db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in names] == tables
+            job = Job(decision=decided("b", 1, 9, 50.0))
+            await store.write([job])
+            assert job.stored == second.decision
+            await store.close()
 
     go(scenario())

@@ -25,7 +25,10 @@ def refit(
     least: Annotated[int, typer.Option(help="Sessions that a fit or a verdict needs.", min=10)] = 200,
     time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 30.0,
     unproven: Annotated[
-        bool, typer.Option("--unproven", help="Let a plan that too few sessions agree with pass on its certificate.")
+        bool,
+        typer.Option(
+            "--unproven", help="Where too few sessions agree with a plan to compare it, let its certificate decide."
+        ),
     ] = False,
     seed: Seed = 0,
     as_json: Json = False,

@@ -23,11 +23,13 @@ class Live:
         self.rows: list[Decision] = []
         self.rewards: dict[int, float] = {}
         self.state: CompactState | None = None
-        compact = seats.version.compact
-        if compact is not None:
-            history = [(seats.place[arm], reward) for arm, reward in known if arm in seats.place]
-            usable = [(arm, reward) for arm, reward in history if seats.version.accepts(reward)]
-            self.state = compact.start(history=usable) if usable else compact.start()
+        paths = seats.paths
+        if paths is not None:
+            self.state = paths.start
+            if known:
+                history = [(seats.place[arm], reward) for arm, reward in known if arm in seats.place]
+                usable = [(arm, reward) for arm, reward in history if seats.version.accepts(reward)]
+                self.state = paths.compact.start(history=usable) if usable else paths.start
 
     def check_reward(self, step: int, reward: float) -> None:
         """Raise where there cannot be such a reward, or another one is known."""
@@ -48,21 +50,24 @@ class Live:
         if step in self.rewards:
             return
         self.rewards[step] = reward
-        if self.state is not None and step < self.state.step and self.seats.version.compact is not None:
+        paths = self.seats.paths
+        if self.state is not None and step < self.state.step and paths is not None:
             place = self.seats.place.get(self.rows[step].arm)
             if place is not None:
-                self.state = self.seats.version.compact.tell(self.state, place, reward)
+                self.state = paths.compact.tell(self.state, place, reward)
 
     def advance(self) -> None:
         """Bring the state to the next step to decide."""
-        compact = self.seats.version.compact
-        while compact is not None and self.state is not None and self.state.step < len(self.rows):
-            step = self.state.step
-            place = self.seats.place.get(self.rows[step].arm)
+        paths, state = self.seats.paths, self.state
+        if paths is None or state is None:
+            return
+        while state.step < len(self.rows):
+            place = self.seats.place.get(self.rows[state.step].arm)
             if place is None:  # an arm that was added after the fit
-                self.state = compact.skip(self.state)
+                state = paths.compact.skip(state)
             else:
-                self.state = compact.observe(self.state, place, self.rewards.get(step))
+                state = paths.observe(state, place, self.rewards.get(state.step))
+            self.state = state
 
     def fresh(self, allowed: Sequence[int] | None) -> Sequence[int]:
         """The arms of the service that may be explored now."""
@@ -79,8 +84,8 @@ class Live:
     def best(self, allowed: Sequence[int] | None) -> tuple[int | None, bool]:
         """The policy's arm, and whether the policy failed; None where it cannot play any arm."""
         seats = self.seats
-        compact = seats.version.compact
-        if compact is None or self.state is None:
+        paths = seats.paths
+        if paths is None or self.state is None:
             return None, False
         mask, anything = seats.mask, seats.anything
         if allowed is not None:
@@ -92,7 +97,8 @@ class Live:
             return None, False
         try:
             self.advance()
-            return seats.number[compact.act(self.state, mask)], False
+            arm = paths.act(self.state) if mask is None else paths.compact.act(self.state, mask)
+            return seats.number[arm], False
         except (LmabError, ArithmeticError, IndexError):  # a policy that fails must not take the service with it
             return None, True
 

@@ -29,11 +29,11 @@ INSERT INTO signals VALUES('changed', 0), ('erased', 0) ON CONFLICT DO NOTHING;
 _LOCK = 7_261_943  # any number of our own: replicas that start together make the tables one after the other
 _REWARDS = (
     "INSERT INTO rewards SELECT * FROM unnest($1::text[],$2::int[],$3::float8[],$4::float8[],$5::int[]) "
-    "ORDER BY 1, 2 ON CONFLICT DO NOTHING RETURNING session"
+    "ON CONFLICT DO NOTHING RETURNING session"
 )
 _DECISIONS = (
     "INSERT INTO decisions SELECT * FROM unnest($1::text[],$2::int[],$3::int[],$4::float8[],$5::text[],$6::float8[],"
-    "$7::int[],$8::int[],$9::int[],$10::text[],$11::text[]) ORDER BY 1, 2 ON CONFLICT DO NOTHING RETURNING session"
+    "$7::int[],$8::int[],$9::int[],$10::text[],$11::text[]) ON CONFLICT DO NOTHING RETURNING session"
 )
 _COLUMNS = "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.wish, d.allowed, d.person"
 
@@ -166,7 +166,11 @@ class PostgresStore(Store):
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
+    """The rows by column, in the order of session and step, so that replicas wait for each other in one order.
+
+    Sorted here, because this sort keeps the order of rows with one key: the first of them is the one that is stored.
+    """
+    return [list(column) for column in zip(*sorted(rows, key=lambda row: row[:2]), strict=True)]
 
 
 async def _conflict(db: Any, rows: Sequence[RewardRow]) -> RewardRow | None:

@@ -7,40 +7,23 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import chain
 from typing import Any, TypeVar
 
 from .messages import Label
-from .stores import Decision, Job, Past, RewardRow, Store, Turn, VersionRow
+from .sqlite_tables import make_tables
+from .sqlite_writer import MOST, Writer
+from .stores import Decision, Job, Past, Store, Turn, VersionRow
 
 Value = TypeVar("Value")
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS decisions(session TEXT NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL,
-    propensity REAL, policy TEXT NOT NULL, at REAL NOT NULL, explored INTEGER NOT NULL, fallback INTEGER NOT NULL,
-    wish INTEGER, allowed TEXT, person TEXT, PRIMARY KEY(session, step)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS rewards(session TEXT NOT NULL, step INTEGER NOT NULL, reward REAL NOT NULL, at REAL NOT NULL,
-    defaulted INTEGER NOT NULL, PRIMARY KEY(session, step)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS decisions_person ON decisions(person) WHERE person IS NOT NULL;
-CREATE INDEX IF NOT EXISTS decisions_at ON decisions(at);
-CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS arms(arm INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE, open INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS policies(version TEXT PRIMARY KEY, at REAL NOT NULL, note TEXT NOT NULL, body BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS register(number INTEGER PRIMARY KEY AUTOINCREMENT, active TEXT NOT NULL, canary TEXT,
-    share REAL NOT NULL, at REAL NOT NULL, note TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL);
-INSERT OR IGNORE INTO signals VALUES('changed', 0), ('erased', 0);
-"""
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
     "temp_store=MEMORY",  # a statement of many rows keeps a journal of its own, which else is a file on the disk
 )  # fmt: skip
-_MOST = 128  # rows of one statement
-_COLUMNS = "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.wish, d.allowed, d.person"
 _PAST = (
-    f"SELECT {_COLUMNS}, r.reward, r.defaulted FROM decisions d LEFT JOIN rewards r USING(session, step) "
-    "WHERE d.session=? ORDER BY d.step"
+    "SELECT n.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.wish, d.allowed, "
+    "CASE d.step WHEN 0 THEN n.person END, r.reward, r.defaulted FROM sessions n JOIN steps d USING(number) "
+    "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE n.session=? ORDER BY d.step"
 )
 
 
@@ -58,12 +41,12 @@ class SqliteStore(Store):
 
     def _connect(self) -> None:
         db = sqlite3.connect(
-            self.path, check_same_thread=False, isolation_level=None, timeout=10, cached_statements=3 * _MOST
+            self.path, check_same_thread=False, isolation_level=None, timeout=10, cached_statements=5 * MOST
         )
         for pragma in _PRAGMAS:
             db.execute(f"PRAGMA {pragma}")
-        db.executescript(SCHEMA)
-        self._db = db
+        make_tables(db)
+        self._db, self._jobs = db, Writer(db)
         self._near = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
         self._far = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
 
@@ -91,6 +74,7 @@ class SqliteStore(Store):
                 value = function(self._db)
                 self._db.execute("COMMIT")
             except BaseException:
+                self._jobs.forget()
                 self._db.execute("ROLLBACK")
                 raise
             return value
@@ -98,7 +82,7 @@ class SqliteStore(Store):
         return await self._in(self._writer, transaction)
 
     async def write(self, jobs: Sequence[Job]) -> None:
-        await self._change(lambda db: _write(db, jobs))
+        await self._change(lambda db: self._jobs.write(jobs))
 
     async def session(self, session: str) -> list[Past]:
         rows = self._near.execute(_PAST, (session,)).fetchall()  # some microseconds: no thread is worth it
@@ -106,18 +90,20 @@ class SqliteStore(Store):
 
     async def person(self, person: str, before: float, limit: int) -> list[tuple[int, float]]:
         query = (
-            "SELECT d.arm, r.reward FROM decisions p JOIN decisions d USING(session) JOIN rewards r "
-            "ON r.session=d.session AND r.step=d.step WHERE p.person=? AND p.at<? ORDER BY d.at DESC LIMIT ?"
+            "SELECT d.arm, r.reward FROM sessions n JOIN steps p ON p.number=n.number AND p.step=0 JOIN steps d "
+            "ON d.number=n.number JOIN step_rewards r ON r.number=d.number AND r.step=d.step "
+            "WHERE n.person=? AND p.at<? ORDER BY d.at DESC LIMIT ?"
         )
         return list(self._near.execute(query, (person, before, limit)).fetchall())[::-1]
 
     async def erase(self, person: str) -> list[str]:
         def delete(db: sqlite3.Connection) -> list[str]:
-            names = [name for (name,) in db.execute("SELECT session FROM decisions WHERE person=?", (person,))]
-            for table in ("decisions", "rewards"):
-                db.executemany(f"DELETE FROM {table} WHERE session=?", [(name,) for name in names])
+            found = db.execute("SELECT number, session FROM sessions WHERE person=?", (person,)).fetchall()
+            for table in ("sessions", "steps", "step_rewards"):
+                db.executemany(f"DELETE FROM {table} WHERE number=?", [(number,) for number, _ in found])
             db.execute("UPDATE signals SET count=count+1 WHERE name='erased'")
-            return names
+            self._jobs.forget()
+            return [name for _, name in found]
 
         names = await self._change(delete)
         # What was deleted must leave the write-ahead log, too.
@@ -129,8 +115,8 @@ class SqliteStore(Store):
     async def fill_defaults(self, reward: float, since: float, before: float, now: float) -> int:
         def fill(db: sqlite3.Connection) -> int:
             query = (
-                "INSERT INTO rewards SELECT d.session, d.step, ?, ?, 1 FROM decisions d LEFT JOIN rewards r "
-                "USING(session, step) WHERE d.at>=? AND d.at<? AND r.session IS NULL"
+                "INSERT INTO step_rewards SELECT d.number, d.step, ?, ?, 1 FROM steps d LEFT JOIN step_rewards r "
+                "USING(number, step) WHERE d.at>=? AND d.at<? AND r.number IS NULL"
             )
             return db.execute(query, (reward, now, since, before)).rowcount
 
@@ -195,65 +181,12 @@ class SqliteStore(Store):
     async def rows(self, since: float, until: float, limit: int | None = None) -> list[tuple[Any, ...]]:
         def read() -> list[tuple[Any, ...]]:
             query = (
-                "WITH s AS (SELECT session, at AS began FROM decisions WHERE step=0 AND at>=? AND at<? "
-                "ORDER BY at DESC LIMIT ?) SELECT d.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-                "d.explored, d.fallback, s.began FROM s JOIN decisions d USING(session) LEFT JOIN rewards r "
-                "ON r.session=d.session AND r.step=d.step ORDER BY s.began, d.session, d.step"
+                "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=? AND at<? "
+                "ORDER BY at DESC LIMIT ?) SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
+                "d.explored, d.fallback, s.began FROM s JOIN sessions n USING(number) JOIN steps d USING(number) "
+                "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step "
+                "ORDER BY s.began, n.session, d.step"
             )
             return self._far.execute(query, (since, until, -1 if limit is None else limit)).fetchall()
 
         return await self._in(self._reader, read)
-
-
-def _write(db: sqlite3.Connection, jobs: Sequence[Job]) -> None:
-    """All jobs; rows that are there already stay, and each job is told what the store has."""
-    rewards = [row for job in jobs for row in job.rewards]
-    if _insert(db, "rewards", rewards) != len(rewards):
-        for job in jobs:
-            job.conflict = _conflict(db, job.rewards)
-        # A job whose reward contradicts the store writes nothing, so its other rewards must go again.
-        for job in jobs:
-            if job.conflict is not None:
-                _take_back(db, job)
-    decisions = [job.decision for job in jobs if job.decision is not None and job.conflict is None]
-    all_new = _insert(db, "decisions", decisions) == len(decisions)
-    for job in jobs:
-        if job.decision is not None and job.conflict is None:
-            job.stored = job.decision if all_new else _stored(db, job.decision)
-
-
-def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Insert rows whose keys are new, and count them.
-
-    Many rows go into one statement, because the driver lets other threads run at every statement, and a writer that
-    has to wait its turn for every row is slow.
-    """
-    inserted = 0
-    for start in range(0, len(rows), _MOST):
-        part = rows[start : start + _MOST]
-        inserted += db.execute(_statement(table, len(part), len(part[0])), list(chain.from_iterable(part))).rowcount
-    return inserted
-
-
-@cache
-def _statement(table: str, n_rows: int, n_columns: int) -> str:
-    marks = ",".join(["(" + ",".join("?" * n_columns) + ")"] * n_rows)
-    return f"INSERT INTO {table} VALUES {marks} ON CONFLICT DO NOTHING"
-
-
-def _conflict(db: sqlite3.Connection, rows: Sequence[RewardRow]) -> RewardRow | None:
-    """A reward in the store that contradicts one of the rows."""
-    for row in rows:
-        found = db.execute("SELECT * FROM rewards WHERE session=? AND step=?", row[:2]).fetchone()
-        if found is not None and found[2] != row.reward:
-            return RewardRow(*found)
-    return None
-
-
-def _take_back(db: sqlite3.Connection, job: Job) -> None:
-    for row in job.rewards:  # only rows that this transaction wrote have this very time
-        db.execute("DELETE FROM rewards WHERE session=? AND step=? AND reward=? AND at=?", row[:4])
-
-
-def _stored(db: sqlite3.Connection, row: Decision) -> Decision:
-    return Decision(*db.execute("SELECT * FROM decisions WHERE session=? AND step=?", row[:2]).fetchone())

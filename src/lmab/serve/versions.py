@@ -16,6 +16,7 @@ from ..loading import load
 from ..planning import Plan, policy_of
 from ..policies import Compact, Exploring, Policy, Uniform
 from .messages import Label
+from .paths import Paths
 from .problems import Problem
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
@@ -104,6 +105,7 @@ class Seats:
     def __init__(self, version: Version, arms: Sequence[tuple[Label, bool]]) -> None:
         numbers = {label: number for number, (label, _) in enumerate(arms)}
         self.version = version
+        self.paths = None if version.compact is None else Paths(version.compact)
         self.open = [number for number, (_, is_open) in enumerate(arms) if is_open]
         self.place = {numbers[label]: arm for arm, label in enumerate(version.labels) if label in numbers}
         self.number = {arm: number for number, arm in self.place.items()}

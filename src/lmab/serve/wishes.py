@@ -21,7 +21,9 @@ class Wishes:
     held_back: float = 0.2
     time_limit: float = 30.0
     confidence: float = 0.9
-    unproven: bool = False  # whether a plan that too few sessions agree with may pass on its certificate alone
+    unproven: bool = (
+        False  # where too few sessions agree with a plan to compare it: whether its certificate decides alone
+    )
 
 
 @dataclass(frozen=True)
