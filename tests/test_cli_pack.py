@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 import lmab
 from lmab.cli import fit as command
 from lmab.cli.app import app
+from lmab.cli.columns import Columns, Missing
 from lmab.data.packing import gathering
 from lmab.errors import ClusterLost, InvalidArgument, InvalidData
 from lmab.estimation import backends
@@ -60,6 +63,69 @@ def test_a_packed_log_is_fitted_as_the_log_is(log, tmp_path):
     again = run("pack", log, "-o", tmp_path / "packed", *COLUMNS, "--json")
     sizes = {"sessions": 900, "steps": 3600, "arms": 3, "partitions": 4}
     assert json.loads(again.stdout) == {"output": str(tmp_path / "packed"), **sizes}
+
+
+OPTIONS: list[tuple[str, dict[str, str]]] = [  # all that name columns, each beside others that it needs
+    ("episode", {"episode": "visit"}),
+    ("action", {"action": "other"}),
+    ("reward", {"reward": "paid"}),
+    ("step", {"step": "number"}),
+    ("propensity", {"propensity": "chance"}),
+    ("person", {"person": "visit", "time": "at"}),
+    ("time", {"person": "visit", "time": "at"}),
+    ("gap", {"person": "visit", "time": "at", "gap": "90s"}),
+    ("at_most", {"at_most": "1"}),
+    ("missing", {"reward": "rarely", "missing": "drop"}),
+    ("encoding", {"action": "drink", "encoding": "latin-1"}),
+]
+
+
+def test_no_option_of_columns_is_left_out():
+    assert [name for name, _ in OPTIONS] == [one.name for one in dataclasses.fields(Columns)]
+
+
+@pytest.mark.parametrize(("name", "given"), OPTIONS, ids=[name for name, _ in OPTIONS])
+def test_every_option_of_columns_packs_as_it_reads(tmp_path, rng, name, given):
+    n = 40
+    table = {
+        "episode": np.repeat(np.arange(n // 4), 4),
+        "visit": np.repeat(np.arange(n // 2), 2),
+        "action": rng.integers(0, 3, n),
+        "other": np.array(["tea", "milk"])[rng.integers(0, 2, n)],
+        "drink": np.array(["piña", "mate"])[rng.integers(0, 2, n)],
+        "reward": np.ones(n),
+        "paid": np.arange(n) % 2.0,
+        "rarely": np.where(np.arange(n) % 5, 1.0, np.nan),
+        "number": np.tile([3, 2, 1, 0], n // 4),
+        "chance": rng.uniform(0.1, 1.0, n).round(3),
+        "at": np.cumsum(rng.integers(1, 200, n)),
+    }
+    path = tmp_path / "log.csv"
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    path.write_bytes("\n".join(lines).replace("nan", "").encode(given.get("encoding", "utf-8")))
+    options = [text for key, value in given.items() for text in (f"--{key.replace('_', '-')}", value)]
+    run("pack", path, "-o", tmp_path / "packed", *options)
+    typed = given | ({"at_most": 1} if name == "at_most" else {})
+    if name == "missing":
+        typed["missing"] = Missing("drop")
+    found, wanted = lmab.Packed(tmp_path / "packed").load(), Columns(**typed).read(path)
+    assert _sessions(found) == _sessions(wanted)
+    assert _sessions(found) != _sessions(Columns(**{**typed, name: _other(name)}).read(path))
+
+
+def _other(name):
+    """What the option could be instead."""
+    others = {"episode": "episode", "action": "action", "reward": "reward", "step": None, "propensity": None}
+    others |= {"person": "episode", "time": "number", "gap": "30m", "at_most": None, "missing": Missing("zero")}
+    return others.get(name, "cp1250")
+
+
+def _sessions(log):
+    """All that a log holds, whatever the order of its sessions."""
+    chances = np.zeros(log.n_steps) if log.propensities is None else log.propensities
+    columns = (log.actions.tolist(), log.rewards.tolist(), chances.tolist())
+    steps = list(zip(*columns, strict=True))
+    return log.arm_labels, sorted(steps[start:end] for start, end in pairwise(log.offsets.tolist()))
 
 
 def test_a_packed_log_at_other_commands(log, tmp_path):

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from lmab import Episodes
-from lmab.data import require_log, text_files
+from lmab.data import log_files, require_log, text_files
 from lmab.data.naming import suggestion
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
@@ -251,3 +251,16 @@ def test_a_column_that_is_in_use_is_not_suggested(tmp_path):
     (tmp_path / "log.csv").write_text("session,item,click\n1,a,0\n")
     with pytest.raises(InvalidData, match=r"no column 'clicks'; .*; pass reward=\.\.\. with the name of the column"):
         Episodes.read(tmp_path / "log.csv", episode="session", action="click", reward="clicks")
+
+
+def test_a_file_is_never_in_memory_as_a_whole(tmp_path):
+    """What was read of a Parquet file is given back while the rest is read."""
+    rng, path = np.random.default_rng(0), tmp_path / "log.parquet"
+    with pa.parquet.ParquetWriter(path, pa.schema([("action", pa.int64())]), use_dictionary=False) as writer:
+        for _ in range(40):
+            writer.write_table(pa.table({"action": rng.integers(0, 2**62, 10_000)}))
+    assert path.stat().st_size > 3_000_000
+    before, most = pa.total_allocated_bytes(), 0
+    for _ in log_files.batches([path], {"action": "action"}, "utf-8", log_files.Places()):
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 1_500_000

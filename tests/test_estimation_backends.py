@@ -63,6 +63,30 @@ def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
             assert_same(lmab.estimate(log, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
 
 
+def test_information_and_certificates_run_where_they_are_told(log, packed, expected):
+    """The workers are other processes: what they compute has the bits of the log in memory."""
+    away = lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1)
+    plan = lmab.plan(expected.bandit, horizon=2)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        counted = Counted(executor, Threads(1))
+        np.testing.assert_array_equal(away.information(backend=counted).matrix, expected.information().matrix)
+        np.testing.assert_array_equal(away.standard_errors(backend=counted).means, expected.standard_errors().means)
+        assert counted.sent == 2
+        certificate = lmab.certify(away, plan, packed, n_draws=20, rng=2, backend=counted)
+        assert counted.sent == 3
+    assert certificate.regret == lmab.certify(expected, plan, log, n_draws=20, rng=2).regret
+
+
+class Counted(Pool):
+    """A pool that counts what it is asked to send away."""
+
+    sent = 0
+
+    def ordered(self, function, n_parts, *arguments, work):
+        self.sent += travels(arguments)
+        return super().ordered(function, n_parts, *arguments, work=work)
+
+
 def here(log, first, last):
     return (np.full(last - first, os.getpid()),)
 

@@ -79,7 +79,8 @@ class Column:
         numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         probability = self.role == "propensity"
         good = (numbers > 0) & (numbers <= 1) if probability else np.isfinite(numbers)
-        good |= np.isnan(numbers) & self._may_miss
+        if self._may_miss:
+            good |= np.isnan(numbers)
         if not good.all():
             bad = int((~good).argmax())
             if np.isnan(numbers[bad]):

@@ -75,7 +75,9 @@ def word_sums(
         else:
             assert rewards is not None
             words = _words(places, codes[steps], rewards[steps])
-        total += int(mixed(np.add.reduceat(words, offsets[:-1])).sum())
+        ends = np.cumsum(words)[offsets[1:] - 1]  # modulo 2^64, so that differences are sums of sessions
+        ends[1:] -= ends[:-1].copy()
+        total += int(mixed(ends).sum())
     return total % 2**64
 
 

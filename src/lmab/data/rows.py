@@ -22,6 +22,7 @@ MISSING = 0xFFFF  # the place of a reward that is missing
 MAX_VALUES = 4096  # distinct rewards that are still listed; more are kept as numbers
 _SMALL = 1 << 16  # arms that are integers below this are their own places
 _FEW = 6  # values that are compared one by one
+_STEP_BYTES = 48  # of text that orders the rows of a session
 
 
 class Change(LmabError):
@@ -41,6 +42,7 @@ class Way:
     listed: bool = True  # distinct rewards are few
     integers: bool = True  # ids in files without types are integers
     whole_steps: bool = True  # what orders the rows of a session is integers
+    text_steps: bool = False  # it is text, in the order of its bytes; only where `split`
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,7 @@ class Dictionaries:
         self._places = {label: place for place, label in enumerate(self.arms)}
         self._seen = np.zeros(_SMALL, bool)
         self._seen[[label for label in self.arms if isinstance(label, int) and 0 <= label < _SMALL]] = True
+        self._full = 0  # all small integers below it were seen
 
     def arm_places(self, numbers: Shaped[Array, "n"], texts: Any, *, small: bool) -> Integer[Array, "n"]:
         """Places of arms, which are numbers, or texts with a code for each row.
@@ -77,11 +80,12 @@ class Dictionaries:
         Where all arms are assumed to be `small` integers, they are their own places.
         """
         if small:
-            if texts is not None or numbers.min() < 0 or numbers.max() >= _SMALL:
+            if texts is not None or numbers.min() < 0 or (top := int(numbers.max())) >= _SMALL:
                 raise Change(small_arms=False)
-            self._seen[numbers] = True
-            if np.count_nonzero(self._seen) > len(self.arms):
+            if top >= self._full:
+                self._seen[numbers] = True
                 self.arms[:] = np.flatnonzero(self._seen).tolist()
+                self._full = int(self._seen.argmin()) or (_SMALL if self._seen[0] else 0)
             return numbers.astype(np.uint16)
         if texts is not None:
             self._require_kind(str)
@@ -115,17 +119,19 @@ class Dictionaries:
                 raise Change(listed=False)
             self.values += fresh.tolist()
             places, known = self._known_places(rewards)
-            places[~known] = MISSING
+            if not known.all():
+                places = np.where(known, places, np.uint16(MISSING))
         return places
 
     def _known_places(self, rewards: Float[Array, "n"]) -> tuple[Integer[Array, "n"], Bool[Array, "n"]]:
         """Places of the rewards that are in the dictionary, and which are; a few comparisons are fastest."""
-        places, known = np.zeros(len(rewards), np.uint16), np.zeros(len(rewards), bool)
         if len(self.values) <= _FEW:
-            for place, value in enumerate(self.values):
-                here = rewards == value
-                known |= here
-                places += here.astype(np.uint16) * np.uint16(place) if place > 1 else here if place else 0
+            here = [rewards == value for value in self.values]
+            known, places = np.zeros(len(rewards), bool), np.zeros(len(rewards), np.uint8)
+            for place, one in enumerate(here):
+                known |= one
+                if place:
+                    places += one if place == 1 else one * np.uint8(place)
             return places, known
         values = np.array(self.values)
         order = np.argsort(values)
@@ -204,18 +210,14 @@ def _rows(found: dict[str, Column], first: int, file: int, way: Way, known: Dict
     if by_events:
         known.seconds = found["time"].seconds
         known.latest = max(known.latest, float(np.abs(within[0].astype(np.float64)).max()))  # type: ignore[index]
-    if within is not None and within[1] is not None:
-        raise InvalidData(f"column {found['step'].name!r} must hold numbers or times to be packed, got text")
     name = "person" if by_events else "episode"
     known.note_ids(taken[name][1] is not None, found[name].name)
     ids = _ids(*taken[name], way, untyped, file)
-    if within is not None and way.whole_steps and within[0].dtype.kind == "f":
-        raise Change(whole_steps=False)
+    steps = None if within is None else _steps(*within, found["time" if by_events else "step"].name, way, untyped)
     rewards = taken["reward"][0]
     propensities = taken["propensity"][0] if "propensity" in taken else None
     arms = known.arm_places(*taken["action"], small=way.small_arms)
     places = known.value_places(rewards) if way.listed else rewards
-    steps = None if within is None else within[0].astype(np.int64 if way.whole_steps else np.float64)
     return Rows(first, ids, steps, arms, places, propensities, file)
 
 
@@ -223,15 +225,43 @@ def _wide(numbers: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
     return numbers.astype(np.float64 if numbers.dtype.kind == "f" else np.int64)
 
 
+def _steps(numbers: Shaped[Array, "n"], texts: Any, name: str, way: Way, untyped: bool) -> Shaped[Array, "n"]:
+    """What orders the rows of a session, as `ingest.read` orders them: numbers, or text by its bytes."""
+    if texts is not None and untyped and not way.text_steps:
+        numbers, texts = _as_integers(numbers, texts)
+    if texts is None:
+        if way.text_steps:
+            raise InvalidData(f"column {name!r} must hold text or numbers in all files, got text in some only")
+        if way.whole_steps and numbers.dtype.kind == "f":
+            raise Change(whole_steps=False)
+        return numbers.astype(np.int64 if way.whole_steps else np.float64)
+    if not way.text_steps:
+        raise Change(text_steps=True, split=True)
+    words = [text.encode() for text in texts.to_pylist()]
+    if max(map(len, words)) > _STEP_BYTES:
+        longest = max(words, key=len).decode()
+        raise InvalidData(
+            f"column {name!r} must hold text of at most {_STEP_BYTES} bytes to be packed, got {longest!r}"
+        )
+    return np.array(words, f"S{_STEP_BYTES}")[numbers]
+
+
+def _as_integers(numbers: Shaped[Array, "n"], texts: Any) -> tuple[Shaped[Array, "n"], Any]:
+    """Numbers, where all texts of a file without types stand for integers; else codes and texts as they were."""
+    import pyarrow as pa
+
+    try:
+        return texts.cast(pa.int64()).to_numpy()[numbers], None
+    except pa.ArrowInvalid:
+        return numbers, texts
+
+
 def _ids(numbers: Shaped[Array, "n"], texts: Any, way: Way, untyped: bool, file: int) -> Shaped[Array, "..."]:
     """Ids as numbers; where `way.split`, as 128 bits that are the same for the same id."""
     if texts is not None and untyped and way.integers:
-        import pyarrow as pa
-
-        try:
-            numbers, texts = texts.cast(pa.int64()).to_numpy()[numbers], None
-        except pa.ArrowInvalid:
-            raise Change(integers=False) from None
+        numbers, texts = _as_integers(numbers, texts)
+        if texts is not None:
+            raise Change(integers=False)
     if not way.split:
         if texts is not None:
             raise Change(split=True)

@@ -53,8 +53,9 @@ class Cluster(Passes):
         if len(payload) > _LARGE:  # a task, and not scattered data, so that it can be made again
             payload = self._client.submit(_same, payload, pure=False, retries=_DEATHS)
         threads = max(sum(self._client.nthreads().values()), 1)
-        pieces = ranges_of(n_parts, _PIECES * threads)
-        return [self._client.submit(_run, payload, *one, pure=False, retries=2) for one in pieces]
+        firsts, lasts = zip(*ranges_of(n_parts, _PIECES * threads), strict=True)
+        # all pieces at once, because a message to the scheduler costs as much as many pieces in it
+        return list(self._client.map(_run, [payload] * len(firsts), firsts, lasts, pure=False, retries=2))
 
     def _gathered(self, jobs: list[Any]) -> list[Arrays]:
         from distributed import wait

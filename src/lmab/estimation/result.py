@@ -17,12 +17,12 @@ from ..data import Episodes, Fingerprint, Packed
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
+from .backends import opened
 from .check import Calibration, Check, Gain, Replay
 from .encoding import observe
 from .factors import Factors
 from .information import Information
 from .observations import Observations
-from .passes import Threads
 from .prior import START, Prior
 from .standard_errors import StandardErrors, standard_errors
 from .traits_information import traits_information
@@ -228,16 +228,19 @@ class Estimate:
         law = self.learned.centre.mean(axis=0)
         return law / law.sum() if law.ndim else float(law)
 
-    def information(self, episodes: Episodes | Packed | None = None) -> Information:
-        """The observed information about the bandit, including that of the prior (Louis' identity)."""
-        there = self if episodes is None else self.with_log(episodes)
-        with Threads() as passes:
-            if self.factors is not None:
-                return traits_information(there.require_log(), self.factors, self.bandit, passes)
-            return there.require_log().information(self.bandit, there.arm_prior, passes)
+    def information(self, episodes: Episodes | Packed | None = None, *, backend: Any = None) -> Information:
+        """The observed information about the bandit, including that of the prior (Louis' identity).
 
-    def standard_errors(self, episodes: Episodes | Packed | None = None) -> StandardErrors:
-        """Standard errors of the weights and means, from the observed information.
+        The pass over a packed log runs on `backend`, as for `lmab.estimate`, with the same bits.
+        """
+        there = self if episodes is None else self.with_log(episodes)
+        with opened(backend) as passes:
+            if self.factors is not None:
+                return traits_information(there.require_log(), self.factors, self.bandit, passes.processor)
+            return there.require_log().information(self.bandit, there.arm_prior, passes.processor)
+
+    def standard_errors(self, episodes: Episodes | Packed | None = None, *, backend: Any = None) -> StandardErrors:
+        """Standard errors of the weights and means, from the observed information, which `backend` computes.
 
         An estimate from a file needs the `episodes` that were fitted.
 
@@ -253,7 +256,7 @@ class Estimate:
             >>> lmab.estimate(episodes, n_contexts=2, rng=rng).standard_errors().weights.round(2)
             array([0.01, 0.01])
         """
-        return standard_errors(self.information(episodes))
+        return standard_errors(self.information(episodes, backend=backend))
 
     def __repr__(self) -> str:
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ def certify(
     confidence: float = 0.9,
     n_draws: int = 100,
     rng: Rng,
+    backend: Any = None,
 ) -> Certificate:
     """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
 
@@ -52,6 +54,7 @@ def certify(
         confidence: how often each of the four intervals is to hold.
         n_draws: models drawn in each way.
         rng: where the draws come from.
+        backend: where the pass over a packed log runs that the second way needs, as for `lmab.estimate`.
 
     Examples:
         >>> import numpy as np, lmab
@@ -74,9 +77,9 @@ def certify(
     _check_plan(plan, estimate.bandit)
     plays = episodes.plays
     if estimate.factors is not None:
-        found = _of_traits(estimate, plan, plays, n_draws, rng)
+        found = _of_traits(estimate, plan, plays, n_draws, rng, backend)
     else:
-        found = _of_types(estimate, plan, plays, n_draws, rng)
+        found = _of_types(estimate, plan, plays, n_draws, rng, backend)
     value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2)
     return Certificate(
         value=value,
@@ -116,7 +119,7 @@ class _Found:
 
 
 def _of_types(
-    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator, backend: Any
 ) -> _Found:
     replanner = Replanner(estimate.bandit, plan, plays > 0)
     if replanner.exact:
@@ -124,7 +127,7 @@ def _of_types(
     sets, floored = [_sampled(estimate, replanner, n_draws, rng)], 0
     n_parameters = _n_parameters(estimate)
     if n_parameters <= PARAMETER_LIMIT:
-        around, floored = _around(estimate, replanner, n_draws, rng)
+        around, floored = _around(estimate, replanner, n_draws, rng, backend)
         sets.append(around)
     more = one_more(estimate.require_log(), estimate.n_contexts, rng)
     if too_few(more):
@@ -134,12 +137,12 @@ def _of_types(
 
 
 def _of_traits(
-    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator, backend: Any
 ) -> _Found:
     """Only models around the estimate: they have hundreds of parameters instead of tens of thousands."""
     replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng), estimate.factors
     assert factors is not None
-    sets, floored = replanner.replan(n_draws, rng)
+    sets, floored = replanner.replan(n_draws, rng, backend)
     per_arm = factors.intercepts.shape[1] + factors.n_alive
     n_parameters = per_arm * estimate.bandit.n_arms
     return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0))
@@ -156,10 +159,12 @@ def _sampled(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.ran
     return replanner.replan(*draw_models(data, estimate.bandit, rng=rng, schedule=schedule))
 
 
-def _around(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> tuple[Replanned, int]:
+def _around(
+    estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator, backend: Any
+) -> tuple[Replanned, int]:
     """Models around the estimate, and how many directions the log says next to nothing about."""
     floor = FLOOR if estimate.learned is None else LEARNED_FLOOR
-    posterior = laplace(estimate.information(), floor)
+    posterior = laplace(estimate.information(backend=backend), floor)
     weights, families = posterior.draw(n_draws, rng)
     return replanner.replan(weights, recentred(families, estimate.bandit.rewards)), posterior.n_floored
 

@@ -31,9 +31,9 @@ class TraitsReplanner:
         found = self._crowd.play(plan.policy, estimate.bandit, repeats=plan.repeats)
         self.own, self.plays = found.value, found.plays
 
-    def replan(self, n_draws: int, rng: np.random.Generator) -> tuple[list[Replanned], int]:
+    def replan(self, n_draws: int, rng: np.random.Generator, backend: Any = None) -> tuple[list[Replanned], int]:
         """Two sets of models around the estimate, and how many directions the log says next to nothing about."""
-        information, data = self._estimate.information(), self._estimate.require_log()
+        information, data = self._estimate.information(backend=backend), self._estimate.require_log()
         posterior, coordinates = laplace(information, LEARNED_FLOOR), information.coordinates
         assert isinstance(coordinates, TraitCoordinates)
         hidden = hidden_size(data, coordinates.arms.scale)

@@ -155,7 +155,8 @@ def _top_bits(words: Shaped[Array, "n"], bits: int) -> Integer[Array, "n"]:
 
 def _records(rows: Rows) -> Shaped[Array, "n"]:
     """One record a row, without gaps between fields."""
-    columns = {"high": rows.ids[:, 0], "low": rows.ids[:, 1], "arm": rows.arms, "reward": rows.rewards}
+    rewards = rows.rewards if rows.rewards.dtype.kind == "f" else rows.rewards.astype(np.uint16)  # in all batches
+    columns = {"high": rows.ids[:, 0], "low": rows.ids[:, 1], "arm": rows.arms, "reward": rewards}
     if rows.steps is not None:
         columns["step"] = rows.steps
     if rows.propensities is not None:

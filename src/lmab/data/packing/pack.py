@@ -48,8 +48,9 @@ def pack(
 ) -> Packed:
     """Write a log of any size into `folder`, from where `lmab.estimate` reads it in place.
 
-    A log whose rows are sorted by numbers of sessions goes through in one pass. Other logs, and sessions named by text,
-    are split by a hash of the session first. A run that was stopped goes on where it was, when it is started again.
+    A log whose rows are sorted by numbers of sessions goes through in one pass. Other logs, and sessions or steps named
+    by text, are split by a hash of the session first. A run that was stopped goes on where it was, when it is started
+    again.
 
     Args:
         paths: what `Episodes.read` takes: files or folders; or sessions in memory: `Episodes`, one or several.
@@ -57,7 +58,7 @@ def pack(
         episode: column of the session's id; the same id in two files is the same session.
         action: column of the arm.
         reward: column of the reward.
-        step: column that orders the steps of a session: numbers or times.
+        step: column that orders the steps of a session: numbers, times, or text of at most 48 bytes.
         propensity: column of the probability with which the arm was chosen.
         person: column of the person, where sessions are made of events; with `time`, and without `episode`.
         time: column of the time of an event.
