@@ -100,7 +100,8 @@ def earned(policy: lmab.Policy, truth: Truth, rng: np.random.Generator) -> tuple
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    head = "| sessions | logs | value held | its width | gain held | width of the gain | true gain | sure gain | seconds a log |"
+    heads = ("sessions", "logs", "value held", "its width", "gain held", "width of the gain", "true gain", "sure gain")
+    head = f"| {' | '.join(heads)} | seconds a log |"
     lines = [head, "|---" * (head.count("|") - 1) + "|"]
     for case in CASES:
         mine = [row for row in rows if row["n_sessions"] == case.n_sessions]
