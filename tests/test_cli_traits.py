@@ -74,3 +74,19 @@ def test_machines_get_the_factors(log, tmp_path):
 def test_options_of_types_are_refused(log, tmp_path, options, message):
     said = run("fit", log, "--traits", *options, "-o", tmp_path / "model.lmab", code=2)
     assert message in " ".join(said.replace("│", " ").split())
+
+
+def test_a_log_without_tastes_is_told_by_mean_rewards(tmp_path):
+    rng = generator(9)
+    arms = rng.random((300, 20)).argsort(axis=1)[:, :6]
+    rewards = (rng.random(arms.shape) < np.linspace(0.2, 0.8, 20)[arms]) * 1.0
+    columns = {"episode": np.repeat(np.arange(300), 6), "action": arms.ravel(), "reward": rewards.ravel()}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    options = ("--traits", "--factors", 2, "--no-check", "-o", tmp_path / "model.lmab")
+    said = " ".join(run("fit", tmp_path / "log.parquet", *options).split())
+    sentence = "no factor tells arms apart, so that what a session paid does not say which arms suit it, and arms rank"
+    assert sentence in said
+    told = json.loads(run("fit", tmp_path / "log.parquet", *options, "--json"))["factors"]
+    assert (told["tell_arms_apart"], told["arms_ranked_by_mean_reward"]) == (False, True)
+    planned = run("plan", tmp_path / "model.lmab", "--horizon", 2, "--no-repeats", "-o", tmp_path / "policy.lmab")
+    assert sentence in " ".join(planned.split())

@@ -262,6 +262,8 @@ def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
         "sizes": factors.size.tolist(),
         "ends": [[[bandit.label(arm) for arm in end] for end in factors.ends(i)] for i in range(factors.n_alive)],
         "change_with_twice_the_points": factors.doubled,
+        "tell_arms_apart": factors.tell_arms_apart,
+        "arms_ranked_by_mean_reward": factors.by_mean,
     }
 
 

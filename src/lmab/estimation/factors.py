@@ -29,6 +29,8 @@ class Factors:
     spread: Float[Array, "p p"]  # its covariance
     size: Float[Array, "d"]  # root mean square of the loadings on each factor, in units of a logit or of the noise
     doubled: float  # change of the log-likelihood per session (of at most 2,000) when there are twice the points
+    apart: float = np.inf  # by how much the loadings of arms differ where they differ most, in the same units
+    by_mean: bool = False  # arms rank by their mean rewards in the log
 
     def __post_init__(self) -> None:
         check_same_length("factors by arm", self.intercepts, self.loadings, self.covariance)
@@ -47,6 +49,11 @@ class Factors:
     def n_alive(self) -> int:
         return int(self.alive.sum())
 
+    @property
+    def tell_arms_apart(self) -> bool:
+        """Whether what a session paid says which arms suit it; otherwise sessions differ in generosity alone."""
+        return self.apart > ALIVE
+
     def ends(self, factor: int, n: int = 3) -> tuple[Integer[Array, "n"], Integer[Array, "n"]]:
         """The arms with the lowest loadings on a factor, lowest first, and those with the highest, highest first."""
         order = np.argsort(self.loadings[:, factor], kind="stable")
@@ -57,4 +64,11 @@ class Factors:
             return "no factors"
         sizes = ", ".join(f"{size:.2f}" for size in self.size[self.alive])
         found = f"{self.n_alive} of {self.n_factors} factors live" + (f" (sizes {sizes})" if self.n_alive else "")
-        return f"{found}; twice the points change the log-likelihood per session by {self.doubled:+.5f}"
+        alone = "" if self.tell_arms_apart else f"; {self.ranking}"
+        return f"{found}{alone}; twice the points change the log-likelihood per session by {self.doubled:+.5f}"
+
+    @property
+    def ranking(self) -> str:
+        """What it means that no factor tells arms apart, in a sentence."""
+        ranked = ", and arms rank by their mean rewards in the log" if self.by_mean else ""
+        return f"no factor tells arms apart, so that what a session paid does not say which arms suit it{ranked}"

@@ -58,6 +58,10 @@ class Surface(ABC):
         """Those of a model without factors, one pseudo-play of the average arm included."""
 
     @abstractmethod
+    def popularity(self) -> Float[Array, "A"]:
+        """Mean rewards in the log up to a constant, one pseudo-play of the average arm included."""
+
+    @abstractmethod
     def scale(self) -> float:
         """To begin with."""
 

@@ -21,6 +21,7 @@ from .request import Estimator, Progress, Request
 from .result import Estimate, Starts
 from .squarem import climb
 from .surface import Arms
+from .traits_ranking import Ranking, apart, ranked
 from .traits_rounds import NO_PRECISION, Plain, Task, first_arms, learned_round
 
 _COARSE, _FINE, _SETTLE = 35, 12, 8  # rounds on a quarter of the points, on all, and on all without expansion
@@ -35,9 +36,10 @@ class Traits(Estimator):
     """Continuous types: log-odds of arm a in a session with factors u are b[a] + w[a].u, with u normal.
 
     The result is a latent bandit of `n_points` types, which lie at points of the factors, so that belief, planners,
-    files and reports work on it as on any other. People differ by degrees more often than by kinds; where a log
-    supports no factors, what is left ranks arms by popularity. Arms are questions and u is ability in adaptive testing
-    (item response theory): one factor is the two-parameter logistic model.
+    files and reports work on it as on any other. People differ by degrees more often than by kinds; where no factor
+    tells arms apart, arms rank by their mean rewards in the log, unless the fit is sure that this loses. Arms are
+    questions and u is ability in adaptive testing (item response theory): one factor is the two-parameter logistic
+    model.
 
     Rewards on more than two values are ordered, and each value has a logit of its own; the means of normal rewards are
     linear in u.
@@ -141,8 +143,10 @@ class Traits(Estimator):
 
     def _estimate(self, task: Task, points: Points, course: _Course) -> Estimate:
         data, surface = task.observations, task.surface
-        bandit = surface.averaged(course.arms, points)
-        factors = _factors(data, course.arms, points, self._doubled(data, course.arms, points, bandit))
+        free = self.prior == LEARNED and not self.equal_loadings
+        ranking = ranked(surface, course.arms, points) if free else Ranking(course.arms, by_mean=False)
+        bandit = surface.averaged(ranking.arms, points)
+        factors = _factors(data, ranking, points, self._doubled(data, ranking.arms, points, bandit))
         n_factors = factors.n_alive if self.prior == LEARNED else factors.n_factors
         return Estimate(
             bandit=bandit,
@@ -193,9 +197,9 @@ def _sample(data: Observations, size: int, rng: np.random.Generator) -> Observat
     return data.subset(np.sort(sample_rows(len(data.episodes), size, rng)))
 
 
-def _factors(data: Observations, arms: Arms, points: Points, doubled: float) -> Factors:
+def _factors(data: Observations, ranking: Ranking, points: Points, doubled: float) -> Factors:
     """The same surface along the principal axes of the loadings."""
-    surface, q = data.surface, data.surface.n_intercepts
+    surface, q, arms = data.surface, data.surface.n_intercepts, ranking.arms
     loadings = arms.parameters[:, q:]
     known = loadings[surface.played]
     _, axes = np.linalg.eigh(known.T @ known)
@@ -212,6 +216,8 @@ def _factors(data: Observations, arms: Arms, points: Points, doubled: float) -> 
         spread=turn.T @ (arms.variance[:, None] * turn),
         size=np.sqrt(((known @ axes) ** 2).mean(axis=0)) / surface.unit,
         doubled=doubled,
+        apart=apart(surface, loadings),
+        by_mean=ranking.by_mean,
     )
 
 

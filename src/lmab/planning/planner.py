@@ -108,7 +108,8 @@ def plan(
         _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     problem, clock = Problem.of(model, horizon, bins), Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
-    return replace(made, repeats=repeats, estimate=_estimate(bandit))
+    estimate = _estimate(bandit)
+    return replace(made, repeats=repeats, estimate=estimate, message=made.message + _remark(estimate))
 
 
 def _bandit(given: Any) -> LatentBandit:
@@ -123,6 +124,12 @@ def _bandit(given: Any) -> LatentBandit:
 
 def _estimate(given: object) -> Estimate | None:
     return given if isinstance(given, Estimate) else None
+
+
+def _remark(estimate: Estimate | None) -> str:
+    """That a traits model tells everybody the same arms, where it does."""
+    factors = None if estimate is None else estimate.factors
+    return "" if factors is None or factors.tell_arms_apart else f"; {factors.ranking}"
 
 
 def _check_horizon(horizon: Any) -> None:

@@ -64,6 +64,9 @@ class CategoricalSurface(Surface):
         logs = np.log(np.clip(self._shares, _LEAST, 1 - _LEAST))
         return logs[:, 1:] - logs[:, :1]
 
+    def popularity(self) -> Float[Array, "A"]:
+        return self._shares @ self.log.values
+
     def deviations(self) -> tuple[Any, Any, Float[Array, "A"]]:
         from scipy.sparse import csr_array
 

@@ -55,6 +55,9 @@ class GaussianSurface(Surface):
         plays = self.log.plays
         return (self._middles * plays / (plays + 1))[:, None]
 
+    def popularity(self) -> Float[Array, "A"]:
+        return self.intercepts()[:, 0]
+
     def deviations(self) -> tuple[Any, Any, Float[Array, "A"]]:
         from scipy.sparse import csr_array
 
