@@ -2,7 +2,7 @@
 
 `python -m benchmarks.study_billion FOLDER [SESSIONS ...]` runs 1e8 and 1e9 sessions unless it is told others. Each size
 runs in a process of its own and prints seconds of the processor and on the clock, and the peak of its own memory. 1e9
-sessions need about 25 GB of disk in FOLDER, which are given back at the end. With --store the rows are kept, and
+sessions need about 16 GB of disk in FOLDER, which are given back at the end. With --store the rows are kept, and
 `python -m benchmarks.figures` brings them into the page on large logs.
 """
 
