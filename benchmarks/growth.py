@@ -64,8 +64,9 @@ def picture(runs: Mapping[str, Measured]) -> str:
 
 
 def _series(frame: Frame, xs: np.ndarray, ys: np.ndarray, style: str, dot: str, name: str) -> Markup:
-    """A line with its points, and its name above the first of them."""
+    """A line with its points, and its name below the middle one, where rising lines leave room."""
     places = [frame.at(x, y) for x, y in zip(xs.tolist(), ys.tolist(), strict=True)]
     dots = join(*(element("circle", cx=x, cy=y, r=3, class_=dot) for x, y in places))
-    label = element("text", name, x=places[0][0], y=places[0][1] - 10)
+    middle = places[len(places) // 2]
+    label = element("text", name, x=middle[0] + 8, y=middle[1] + 16)
     return join(line(frame, xs.tolist(), ys.tolist(), style), dots, label)
