@@ -1,6 +1,6 @@
 """Processor time of a night that starts from the last model, beside one that starts from nothing, on the same store.
 
-python -m benchmarks.bench_refit [--rounds 3]
+`python -m benchmarks refit`; with options: `python -m benchmarks.bench_refit [--rounds 3]`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +20,8 @@ from unittest.mock import patch
 import lmab
 from lmab.serve import Wishes, open_store, refit
 from lmab.serve.stores import Decision, Job, RewardRow
+
+from .rows import Rows
 
 N_ARMS, HORIZON, DAY = 30, 6, 86_400.0
 WISHES = Wishes(gate=99.0, contexts=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
@@ -51,26 +56,39 @@ async def night(store: Any, folder: Path, now: float, seed: int) -> tuple[float,
     return time.process_time() - began, spent[0]
 
 
-async def study(folder: Path, rounds: int) -> None:
+async def study(folder: Path, rounds: int) -> Rows:
+    """Median processor seconds of a night and of its fits, by how they start."""
     store = open_store(str(folder / "events.db"))
     await store.open()
     await store.set_arms([f"arm-{i}" for i in range(N_ARMS)])
     await fill(store, 1, 5000)
     await night(store, folder / "first", 2 * DAY, 0)  # compiles, and leaves the last model
     await fill(store, 3, 1500)
+    found: dict[str, list[tuple[float, float]]] = {"warm": [], "cold": []}
     for seed in range(rounds):
-        for what in ("warm", "cold"):
+        for what, nights in found.items():
             place = folder / f"{what}-{seed}"
             if what == "warm":
                 shutil.copytree(folder / "first", place)
             await store.set_setting("fitted", f'{{"at": {2 * DAY}}}')
             whole, fits = await night(store, place, 4 * DAY, seed)
+            nights.append((whole, fits))
             print(f"{what}: {whole:.2f} processor seconds of a night, {fits:.2f} of them its two fits")
     await store.close()
+    return {
+        f"{what}/{part}": statistics.median(seconds)
+        for what, nights in found.items()
+        for part, seconds in zip(("night", "fits"), zip(*nights, strict=True), strict=True)
+    }
+
+
+def main(arguments: Sequence[str] = ()) -> Rows:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args(arguments).rounds
+    with tempfile.TemporaryDirectory(prefix="lmab-refit-") as name:
+        return asyncio.run(study(Path(name), rounds))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    with tempfile.TemporaryDirectory(prefix="lmab-refit-") as name:
-        asyncio.run(study(Path(name), parser.parse_args().rounds))
+    main(sys.argv[1:])

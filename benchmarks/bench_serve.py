@@ -1,6 +1,6 @@
 """The service beside a constant answer on the same stack, and beside single decisions of VW and MABWiser.
 
-    python -m benchmarks.bench_serve [--seconds 5] [--rate 300] [--rounds 3]
+`python -m benchmarks serve`; with options: `python -m benchmarks.bench_serve [--seconds 5] [--rate 300] [--rounds 3]`.
 
 Processor time is that of the service's process, from /proc, per request. The load comes from this process over the
 loopback address: sessions of seven steps, many at a time, each request after the answer to the one before.
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -292,29 +294,25 @@ def tell(found: stored.Rows, rate: float) -> None:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> stored.Rows:
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        uvloop.install()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--store", action="store_true", help="keep the rows in docs/benchmarks/rows.json")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start")
     found = service(given)
     tell(found, given.rate)
     for what, microseconds in peers().items():
         print(f"{what:24s}  processor us of one decision in one process {microseconds:,.1f}")
         found[what.split(",")[0]] = microseconds
-    if given.store:
-        stored.store("serve", stored.measured("python -m benchmarks.bench_serve", found))
+    return found
 
 
 if __name__ == "__main__":
-    try:
-        import uvloop
-
-        uvloop.install()
-    except ImportError:
-        pass
-    main()
+    main(sys.argv[1:])
