@@ -94,3 +94,14 @@ def test_defaults_of_certified():
     for wrong in ({"gap": -0.1}, {"absolute": np.inf}, {"n_beliefs": 0}, {"seed": -1}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
             lmab.Certified(**wrong)
+
+
+@pytest.mark.parametrize(("weights", "contexts"), [([0.2, 0.5, 0.3], [0, 1, 2]), ([0.4, 0.0, 0.6], [0, 2])])
+def test_beliefs_are_those_of_the_contexts_with_weight(weights, contexts):
+    problem = Problem.of(lmab.LatentBandit.bernoulli(weights, np.full((3, 2), 0.5)), 4)
+    for memory in (np.arange(10.0).reshape(2, 5), np.arange(6.0).reshape(2, 3)):  # policies may keep more than beliefs
+        found = problem.beliefs(memory)
+        np.testing.assert_array_equal(found, memory[:, contexts])
+        assert found.flags.c_contiguous
+        found[:] = -1
+        assert memory.min() == 0  # a copy

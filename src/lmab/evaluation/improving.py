@@ -82,7 +82,7 @@ class Improved:
 
     def act(self, state: State) -> Integer[Array, "n"]:
         problem, remaining = self._problem, self._problem.horizon - state.step
-        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        beliefs = problem.beliefs(state.memory)
         if remaining == 1:
             return best_allowed(beliefs @ problem.means.T, None)
         one_step = kernel("planning_lookahead").one_step_values
@@ -115,7 +115,7 @@ class ImprovedOnce:
 
     def act(self, state: State) -> Integer[Array, "n"]:
         problem, remaining = self._problem, self._problem.horizon - state.step
-        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        beliefs = problem.beliefs(state.memory)
         played = state.memory[:, problem.bandit.n_contexts :] > 0
         values = np.where(played, -np.inf, beliefs @ problem.means.T)
         if remaining > 1:

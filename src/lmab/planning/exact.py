@@ -47,7 +47,7 @@ class ExactPolicy(TablePolicy):
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """The optimal Q-values, times the probability of what the session saw; a lookahead's off the table."""
         remaining = self._remaining(state)
-        beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
+        beliefs = self._problem.beliefs(state.memory)
         if remaining <= 2:
             return lookahead_values(self._problem, beliefs, remaining, 1)
         covered = self._covered(state)

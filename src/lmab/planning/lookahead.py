@@ -42,7 +42,7 @@ class LookaheadPolicy(DepthPolicy):
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now, by the lookahead."""
-        beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
+        beliefs = self._problem.beliefs(state.memory)
         return lookahead_values(self._problem, beliefs, self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:

@@ -37,7 +37,7 @@ class NoRepeatsPolicy(OncePolicy, DepthPolicy):
 
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now; -inf for those played before."""
-        beliefs = np.ascontiguousarray(state.memory[:, self._problem.contexts])
+        beliefs = self._problem.beliefs(state.memory)
         return no_repeat_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:

@@ -46,7 +46,7 @@ class ExactNoRepeatsPolicy(TablePolicy):
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """The optimal Q-values, times the probability of what was seen; -inf for arms played before."""
         problem = self._problem
-        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        beliefs = problem.beliefs(state.memory)
         codes = self._seen(state)
         played, repeated = _played(problem, codes)
         later = self._values[self._starts[state.step + 1] :] if state.step + 1 < self.horizon else np.empty(0)

@@ -80,7 +80,7 @@ class NoRepeatsVectorPolicy(OncePolicy):
         return chosen
 
     def _unmasked(self, state: State, played: Bool[Array, "n A"]) -> Integer[Array, "n"]:
-        beliefs = state.memory[:, self._problem.contexts]
+        beliefs = self._problem.beliefs(state.memory)
         gains = np.where(played, -np.inf, beliefs @ self._problem.means.T)
         greedy = best_allowed(gains, ~played)
         if state.step < self.greedy_steps or self._remaining(state) == 1:
@@ -93,7 +93,7 @@ class NoRepeatsVectorPolicy(OncePolicy):
     def _values(self, state: State, tried: Integer[Array, "n c"]) -> Float[Array, "n A"]:
         """Q-values of the arms tried, -inf for the others."""
         problem, remaining, played = self._problem, self._remaining(state), self._played(state)
-        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        beliefs = problem.beliefs(state.memory)
         values = np.full((len(beliefs), problem.n_arms), -np.inf)
         later = self._plans(remaining - 1)
         n, count = tried.shape

@@ -48,6 +48,12 @@ class Problem:
         means = np.ascontiguousarray(bandit.means.T[:, contexts])
         return cls(bandit, horizon, contexts, weights, np.ascontiguousarray(table[:, contexts]), means, edges)
 
+    def beliefs(self, memory: Float[Array, "n W"]) -> Float[Array, "n M"]:
+        """The beliefs of sessions over these contexts; the memory of a state begins with all contexts of the bandit."""
+        if len(self.contexts) == self.bandit.n_contexts:  # a part of each row, which is copied at once
+            return memory[:, : len(self.contexts)].copy()
+        return np.ascontiguousarray(memory[:, self.contexts])
+
     @property
     def binned(self) -> bool:
         """The rewards are continuous: `table` is a garbling of what a session sees."""

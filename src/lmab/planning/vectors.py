@@ -64,7 +64,7 @@ class VectorPolicy(PlannedPolicy):
     def action_values(self, state: State) -> Float[Array, "n A"]:
         """Mean now plus what the plans earn afterwards, for every arm."""
         problem, remaining = self._problem, self._remaining(state)
-        beliefs = np.ascontiguousarray(state.memory[:, problem.contexts])
+        beliefs = problem.beliefs(state.memory)
         if remaining == 1:
             return beliefs @ problem.means.T
         later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.contexts])
