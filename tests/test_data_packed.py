@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +57,27 @@ def test_a_pickle_holds_no_data(packed, log):
     assert len(text) < 500
     assert pickle.loads(text).load() == log
     assert len(pickle.dumps(packed.partitions)) < 2000
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_rewards_that_are_cut_twice(rng, tmp_path, monkeypatch, listed):
+    if not listed:
+        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 3)
+    log = lmab.Episodes.from_arrays(rng.integers(0, 3, size=(90, 4)), rng.integers(0, 9, size=(90, 4)) / 1.0)
+    packed = lmab.pack(log, tmp_path / "packed")
+    assert (packed.values is not None) == listed
+    once = packed.cut(np.array([2.0, 5.0, 7.0]), np.array([1.0, 3.0, 6.0, 9.0]))
+    twice = once.cut(np.array([4.0, 7.0]), np.array([-1.0, 0.5, 2.0]))
+    for cut, values, edges in ((once, [1.0, 3.0, 6.0, 9.0], [2, 5, 7]), (twice, [-1.0, 0.5, 2.0], [5, 7])):
+        expected = replace(log, rewards=np.array(values)[np.searchsorted(edges, log.rewards, side="right")])
+        assert cut.load() == expected
+        assert pickle.loads(pickle.dumps(cut)).load() == expected
+        assert cut.values.tolist() == values
+        assert cut.cells.tolist() == [
+            [int(((expected.actions == arm) & (expected.rewards == value)).sum()) for value in values]
+            for arm in range(3)
+        ]
+    assert packed.load() == log
 
 
 @pytest.mark.parametrize("column", ["codes", "lengths"])

@@ -151,7 +151,7 @@ class FiledSteps(Steps):
 
     @property
     def n_bytes(self) -> int:
-        return self.n_steps * (self.partitions.code_bytes if self.table is None else self.table.itemsize)
+        return self.n_steps * (self.partitions.bytes_per_step if self.table is None else self.table.itemsize)
 
     @property
     def held(self) -> HeldSteps:
