@@ -154,11 +154,20 @@ def only_parts(monkeypatch):
         assert 2 * (high - low) <= self.n_sessions, "most of the log was asked for"
         return part(self, low, high, *columns, room=room)
 
-    for name in ("passes", "categorical.steps"):  # also where statistics are as large as a small log
+    for name in ("passes", "steps"):  # also where statistics are as large as a small log
         monkeypatch.setattr(f"lmab.estimation.{name}.count_parts", lambda *sizes: 4)
+    for name, size in (("gaussian.fit_test._STEPS", 1000), ("traits._PILOT", 200), ("traits._SAMPLE", 200)):
+        monkeypatch.setattr(f"lmab.estimation.{name}", size)
     monkeypatch.setattr(lmab.Packed, "load", never)
     monkeypatch.setattr(Partitions, "part", watched)
-    for name in ("data.packed.log", "data.fingerprint", "model.bins", "estimation.encoding", "estimation.result"):
+    for name in (
+        "data.packed.log",
+        "data.fingerprint",
+        "model.bins",
+        "estimation.encoding",
+        "estimation.result",
+        "estimation.gaussian.log",
+    ):
         monkeypatch.setattr(f"lmab.{name}._SESSIONS", 100)
 
 
@@ -204,10 +213,46 @@ def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_part
         lmab.estimate(packed, n_contexts=2, rng=1)
 
 
-def test_normal_rewards(amounts):
-    one, other = (lmab.estimate(data, n_contexts=2, rewards="gaussian", rng=1) for data in amounts)
-    assert one.log_likelihood == other.log_likelihood
-    assert one.log == other.log
+@pytest.mark.parametrize("scale", [None, 1.0])
+@pytest.mark.parametrize("prior", [1.0, "learned"])
+def test_normal_rewards(amounts, only_parts, prior, scale):
+    log, packed = amounts
+    fits = [
+        lmab.estimate(
+            data, n_contexts=2, rewards="gaussian", scale=scale, method=lmab.EM(prior=prior, restarts=4), rng=1
+        )
+        for data in (log, packed)
+    ]
+    one, other = fits
+    assert other.episodes is packed
+    assert (one.log_likelihood, one.message, one.log) == (other.log_likelihood, other.message, other.log)
+    np.testing.assert_array_equal(one.trace, other.trace)
+    np.testing.assert_array_equal(one.bandit.weights, other.bandit.weights)
+    np.testing.assert_array_equal(one.bandit.means, other.bandit.means)
+    assert one.bandit.rewards.scale == other.bandit.rewards.scale
+    np.testing.assert_array_equal(one.information().matrix, other.information().matrix)
+    np.testing.assert_array_equal(one.posterior(), other.posterior())
+    np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in fits))
+    assert len(pickle.dumps(other.require_log())) < 20_000
+    logs = [fit.require_log().log for fit in fits]
+    for name in ("n_steps", "n_sums", "largest", "squares", "n_distinct", "least_scale"):
+        assert getattr(logs[0], name) == getattr(logs[1], name)
+
+
+def test_normal_rewards_in_files_are_those_in_memory(amounts):
+    held, filed = (observe(data, rewards="gaussian").log for data in amounts)
+    for name in ("arms", "residuals", "offsets", "centres", "plays"):
+        np.testing.assert_array_equal(getattr(filed, name), getattr(held, name))
+    assert filed.residuals @ filed.residuals == pytest.approx(filed.squares)
+    rewards, actions = amounts[0].rewards, amounts[0].actions
+    np.testing.assert_allclose(held.centres, [rewards[actions == arm].mean() for arm in range(3)])
+
+
+def test_traits_and_choices_of_normal_rewards(amounts, only_parts):
+    """On parts, too: traits, and the number of types."""
+    fits = [lmab.estimate(data, method=lmab.Traits(n_points=5), rewards="gaussian", rng=1) for data in amounts]
+    assert fits[0].log_likelihood == fits[1].log_likelihood
+    np.testing.assert_array_equal(*(fit.information().matrix for fit in fits))
 
 
 def test_doubts_are_the_same(tmp_path):

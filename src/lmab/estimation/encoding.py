@@ -25,7 +25,7 @@ def observe(
 ) -> Observations:
     """The log encoded for the named family of rewards, as `estimate` does it.
 
-    Rewards on finitely many values stay in the files of a packed log; normal rewards are read into memory.
+    The rewards of a packed log stay in its files.
 
     Binned rewards are cut into values (0 apart, the others at quantiles), and the episodes of the encoded log hold
     these values.
@@ -40,7 +40,7 @@ def observe(
         if values is not None:
             raise InvalidArgument("values must be None for gaussian rewards, got some")
         check("scale", scale, optional(POSITIVE))
-        return GaussianObservations.encode(episodes.load(), None if scale is None else float(scale))
+        return GaussianObservations.encode(episodes, None if scale is None else float(scale))
     if scale is not None:
         raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
     if values is not None:

@@ -92,7 +92,7 @@ def estimate(
     if rewards == "binned":
         result = replace(result, bins=observations.bins)
     if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, result.episodes.load()))
+        _warn(misfit(result.bandit, result.episodes))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
