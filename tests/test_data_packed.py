@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lmab
+from lmab.data.packed.cutting import Cutting
 from lmab.data.packing import gathering
 from lmab.errors import InvalidArgument, InvalidFile
 
@@ -57,6 +58,14 @@ def test_a_pickle_holds_no_data(packed, log):
     assert len(text) < 500
     assert pickle.loads(text).load() == log
     assert len(pickle.dumps(packed.partitions)) < 2000
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 32, 33, 400])
+def test_places_of_rewards_between_edges(rng, n_edges):
+    edges = np.unique(rng.standard_normal(n_edges))
+    rewards = np.concatenate([edges, rng.standard_normal(50)])
+    expected = [sum(edge <= reward for edge in edges) for reward in rewards]
+    assert Cutting(edges, np.arange(n_edges + 1.0)).places(rewards).tolist() == expected
 
 
 @pytest.mark.parametrize("listed", [True, False])
