@@ -159,7 +159,7 @@ def _as_log(codes: Array, offsets: Array, n_arms: int) -> CategoricalLog:
     episodes = lmab.Episodes(steps // 2, (steps % 2).astype(float), offsets[: few + 1], n_arms)
     for array in (codes, offsets):
         array.flags.writeable = False
-    return CategoricalLog(episodes, np.array([0.0, 1.0]), HeldSteps(codes, offsets, np.empty(0)))
+    return CategoricalLog(episodes, np.array([0.0, 1.0]), HeldSteps(offsets, codes, np.empty(0)))
 
 
 def _observations(log: CategoricalLog) -> CategoricalObservations:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import lmab
+from lmab.data.packed.cutting import Cutting
 from lmab.data.packing import gathering
 from lmab.errors import InvalidArgument, InvalidFile
 
@@ -56,6 +58,35 @@ def test_a_pickle_holds_no_data(packed, log):
     assert len(text) < 500
     assert pickle.loads(text).load() == log
     assert len(pickle.dumps(packed.partitions)) < 2000
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 32, 33, 400])
+def test_places_of_rewards_between_edges(rng, n_edges):
+    edges = np.unique(rng.standard_normal(n_edges))
+    rewards = np.concatenate([edges, rng.standard_normal(50)])
+    expected = [sum(edge <= reward for edge in edges) for reward in rewards]
+    assert Cutting(edges, np.arange(n_edges + 1.0)).places(rewards).tolist() == expected
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_rewards_that_are_cut_twice(rng, tmp_path, monkeypatch, listed):
+    if not listed:
+        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 3)
+    log = lmab.Episodes.from_arrays(rng.integers(0, 3, size=(90, 4)), rng.integers(0, 9, size=(90, 4)) / 1.0)
+    packed = lmab.pack(log, tmp_path / "packed")
+    assert (packed.values is not None) == listed
+    once = packed.cut(np.array([2.0, 5.0, 7.0]), np.array([1.0, 3.0, 6.0, 9.0]))
+    twice = once.cut(np.array([4.0, 7.0]), np.array([-1.0, 0.5, 2.0]))
+    for cut, values, edges in ((once, [1.0, 3.0, 6.0, 9.0], [2, 5, 7]), (twice, [-1.0, 0.5, 2.0], [5, 7])):
+        expected = replace(log, rewards=np.array(values)[np.searchsorted(edges, log.rewards, side="right")])
+        assert cut.load() == expected
+        assert pickle.loads(pickle.dumps(cut)).load() == expected
+        assert cut.values.tolist() == values
+        assert cut.cells.tolist() == [
+            [int(((expected.actions == arm) & (expected.rewards == value)).sum()) for value in values]
+            for arm in range(3)
+        ]
+    assert packed.load() == log
 
 
 @pytest.mark.parametrize("column", ["codes", "lengths"])

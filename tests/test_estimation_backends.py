@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,24 @@ def test_information_and_certificates_run_where_they_are_told(log, packed, expec
         certificate = lmab.certify(away, plan, packed, n_draws=20, rng=2, backend=counted)
         assert counted.sent == 3
     assert certificate.regret == lmab.certify(expected, plan, log, n_draws=20, rng=2).regret
+
+
+@pytest.mark.parametrize("rewards", ["gaussian", "binned"])
+def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, log, rewards):
+    """The fit and its information, on rewards that no list holds."""
+    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
+    amounts = replace(log, rewards=log.rewards + rng.standard_normal(log.n_steps))
+    packed = lmab.pack(amounts, tmp_path / "amounts")
+    assert packed.values is None
+    expected = lmab.estimate(amounts, n_contexts=2, rewards=rewards, method=METHOD, rng=1)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        counted = Counted(executor, Threads(1))
+        found = lmab.estimate(packed, n_contexts=2, rewards=rewards, method=METHOD, rng=1, backend=counted)
+        assert counted.sent > 5
+        assert found.log_likelihood == expected.log_likelihood
+        np.testing.assert_array_equal(found.trace, expected.trace)
+        np.testing.assert_array_equal(found.bandit.means, expected.bandit.means)
+        np.testing.assert_array_equal(found.information(backend=counted).matrix, expected.information().matrix)
 
 
 class Counted(Pool):

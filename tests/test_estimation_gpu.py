@@ -14,7 +14,7 @@ from lmab.estimation import observe
 from lmab.estimation.backends import opened
 from lmab.estimation.gpu import passes
 from lmab.estimation.gpu.shelving import shelve
-from lmab.estimation.passes import Threads, partitions
+from lmab.estimation.passes import Threads
 
 
 @pytest.fixture
@@ -86,8 +86,7 @@ def test_without_a_name_passes_run_on_threads():
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
 def test_partitions_hold_the_whole_log(episodes, rewards, monkeypatch):
-    for module in ("categorical.steps", "passes"):
-        monkeypatch.setattr(f"lmab.estimation.{module}.PARTITION", 40)
+    monkeypatch.setattr("lmab.estimation.steps.PARTITION", 40)
     log = observe(episodes, rewards=rewards).log
     parts = list(log.partitions())
     assert len(parts) > 1
@@ -105,7 +104,7 @@ def test_partitions_hold_the_whole_log(episodes, rewards, monkeypatch):
 
 @pytest.mark.parametrize("every", [1, 16])
 def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, every, monkeypatch, tmp_path):
-    monkeypatch.setattr("lmab.estimation.categorical.steps.PARTITION", 200)
+    monkeypatch.setattr("lmab.estimation.steps.PARTITION", 200)
     monkeypatch.setattr("lmab.estimation.passes._PART", 20)
     lengths = rng.integers(1, 9, size=400)
     n_steps, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
@@ -178,5 +177,5 @@ def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_th
 
 
 def test_empty_counts_and_rewards_stay_empty():
-    part = next(iter(partitions(np.zeros(4, np.uint8), np.array([0, 1, 4]), np.empty(0), np.empty(0))))
+    part = (np.zeros(4, np.uint8), np.array([1, 3]), np.empty(0), np.empty(0))
     assert [len(array) for array in part] == [4, 2, 0, 0]

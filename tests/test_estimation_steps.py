@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import lmab
 from lmab import diagnostics
+from lmab.data.packed import Partitions
 from lmab.data.packing import gathering
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import observe
@@ -139,16 +141,131 @@ def test_methods_of_moments(pair, method):
     assert_same(*found)
 
 
-@pytest.mark.parametrize("rewards", ["gaussian", "binned"])
-def test_continuous_rewards(rng, tmp_path, rewards):
+@pytest.fixture
+def only_parts(monkeypatch):
+    """Nobody may ask for more than half of a packed log at once."""
+
+    def never(self):
+        raise AssertionError("the whole log was asked for")
+
+    part = Partitions.part
+
+    def watched(self, low, high, *columns, room=None):
+        assert 2 * (high - low) <= self.n_sessions, "most of the log was asked for"
+        return part(self, low, high, *columns, room=room)
+
+    for name in ("passes", "steps"):  # also where statistics are as large as a small log
+        monkeypatch.setattr(f"lmab.estimation.{name}.count_parts", lambda *sizes: 4)
+    for name, size in (("gaussian.fit_test._STEPS", 1000), ("traits._PILOT", 200), ("traits._SAMPLE", 200)):
+        monkeypatch.setattr(f"lmab.estimation.{name}", size)
+    monkeypatch.setattr(lmab.Packed, "load", never)
+    monkeypatch.setattr(Partitions, "part", watched)
+    for name in (
+        "data.packed.log",
+        "data.fingerprint",
+        "model.bins",
+        "estimation.encoding",
+        "estimation.result",
+        "estimation.gaussian.log",
+    ):
+        monkeypatch.setattr(f"lmab.{name}._SESSIONS", 100)
+
+
+@pytest.fixture(params=[True, False], ids=["listed", "unlisted"])
+def amounts(request, rng, tmp_path, monkeypatch):
+    """A log of 0 and amounts, which its pack lists or not."""
+    if not request.param:
+        monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[3.0, 1.0, 2.0], [1.0, 3.0, 2.0]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=300, horizon=4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=900, horizon=4, rng=rng)
+    log = replace(log, rewards=np.round(np.maximum(log.rewards, 0.0), 1))
     packed = lmab.pack(log, tmp_path / "packed")
-    one, other = (lmab.estimate(data, n_contexts=2, rewards=rewards, rng=1) for data in (log, packed))
-    assert one.log_likelihood == other.log_likelihood
-    assert one.log == other.log
+    assert (packed.values is None) == (not request.param)
+    return log, packed
+
+
+def test_amounts_are_cut_as_they_are_read(amounts, only_parts):
+    log, packed = amounts
+    one, other = (lmab.estimate(data, n_contexts=2, rewards="binned", rng=1) for data in (log, packed))
+    assert_same(one, other)
+    np.testing.assert_array_equal(one.bins.edges, other.bins.edges)
+    np.testing.assert_array_equal(one.bins.values, other.bins.values)
+    assert other.episodes[:30] == one.episodes[:30]
+    np.testing.assert_array_equal(one.information().matrix, other.information().matrix)
+    np.testing.assert_array_equal(one.posterior(), other.posterior())
+    np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in (one, other)))
+    again = pickle.loads(pickle.dumps(other.episodes))
+    assert again[:30] == one.episodes[:30]
+    for data in (packed, other.episodes):  # what is cut already stays as it is
+        assert replace(other, observations=None, fingerprint=one.log).with_log(data).log == one.log
+
+
+def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_parts):
+    log, packed = amounts
+    method = lmab.EM(prior=1.0, restarts=4, max_iterations=400)
+    for values in (None, np.arange(-10, 90) / 10):
+        how = {"n_contexts": 2, "rewards": "categorical", "values": values, "method": method, "rng": 1}
+        found = lmab.estimate(packed, **how)
+        assert_same(lmab.estimate(log, **how), found)
+        np.testing.assert_array_equal(found.episodes.values, np.unique(log.rewards))  # the list holds what was paid
+    with pytest.raises(InvalidArgument, match="rewards must be among the values"):
+        lmab.estimate(packed, n_contexts=2, values=[0.0, 2.0], rng=1)
     with pytest.raises(InvalidArgument, match="more than 32 distinct rewards"):
         lmab.estimate(packed, n_contexts=2, rng=1)
+
+
+@pytest.mark.parametrize("scale", [None, 1.0])
+@pytest.mark.parametrize("prior", [1.0, "learned"])
+def test_normal_rewards(amounts, only_parts, prior, scale):
+    log, packed = amounts
+    fits = [
+        lmab.estimate(
+            data, n_contexts=2, rewards="gaussian", scale=scale, method=lmab.EM(prior=prior, restarts=4), rng=1
+        )
+        for data in (log, packed)
+    ]
+    one, other = fits
+    assert other.episodes is packed
+    assert (one.log_likelihood, one.message, one.log) == (other.log_likelihood, other.message, other.log)
+    np.testing.assert_array_equal(one.trace, other.trace)
+    np.testing.assert_array_equal(one.bandit.weights, other.bandit.weights)
+    np.testing.assert_array_equal(one.bandit.means, other.bandit.means)
+    assert one.bandit.rewards.scale == other.bandit.rewards.scale
+    np.testing.assert_array_equal(one.information().matrix, other.information().matrix)
+    np.testing.assert_array_equal(one.posterior(), other.posterior())
+    np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in fits))
+    assert len(pickle.dumps(other.require_log())) < 20_000
+    logs = [fit.require_log().log for fit in fits]
+    for name in ("n_steps", "n_sums", "largest", "squares", "n_distinct", "least_scale"):
+        assert getattr(logs[0], name) == getattr(logs[1], name)
+
+
+@pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
+@pytest.mark.parametrize("method", [lmab.TensorDecomposition(), lmab.MomentMatching(restarts=2)])
+def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monkeypatch):
+    monkeypatch.setattr("lmab.moments.second._CHUNK", 100)
+    monkeypatch.setattr("lmab.moments.high_orders._CHUNK", 100)
+    monkeypatch.setattr("lmab.estimation.moment_matching._SESSIONS", 100)
+    one, other = (lmab.estimate(data, n_contexts=2, rewards="gaussian", method=method, rng=1) for data in amounts)
+    assert one.log_likelihood == other.log_likelihood
+    np.testing.assert_array_equal(one.bandit.means, other.bandit.means)
+    assert one.bandit.rewards.scale == other.bandit.rewards.scale
+
+
+def test_normal_rewards_in_files_are_those_in_memory(amounts):
+    held, filed = (observe(data, rewards="gaussian").log for data in amounts)
+    for name in ("arms", "residuals", "offsets", "centres", "plays"):
+        np.testing.assert_array_equal(getattr(filed, name), getattr(held, name))
+    assert filed.residuals @ filed.residuals == pytest.approx(filed.squares)
+    rewards, actions = amounts[0].rewards, amounts[0].actions
+    np.testing.assert_allclose(held.centres, [rewards[actions == arm].mean() for arm in range(3)])
+
+
+def test_traits_and_choices_of_normal_rewards(amounts, only_parts):
+    """On parts, too: traits, and the number of types."""
+    fits = [lmab.estimate(data, method=lmab.Traits(n_points=5), rewards="gaussian", rng=1) for data in amounts]
+    assert fits[0].log_likelihood == fits[1].log_likelihood
+    np.testing.assert_array_equal(*(fit.information().matrix for fit in fits))
 
 
 def test_doubts_are_the_same(tmp_path):

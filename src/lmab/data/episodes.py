@@ -276,6 +276,9 @@ class Episodes:
         lengths = self.lengths[rows]
         offsets = _offsets(lengths)
         steps = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return self._taken(steps, offsets)
+
+    def _taken(self, steps: Any, offsets: Integer[Array, "n1"]) -> Episodes:
         propensities = None if self.propensities is None else self.propensities[steps]
         return Episodes(self.actions[steps], self.rewards[steps], offsets, self.n_arms, propensities, self.arm_labels)
 
@@ -335,12 +338,14 @@ class Episodes:
         return self.rewards
 
     def chunks(self, n_sessions: int) -> Iterator[Episodes]:
-        """The log in pieces of so many sessions; a small log is one piece, itself."""
+        """The log in pieces of so many sessions, which share its arrays; a small log is one piece, itself."""
         if len(self) <= n_sessions:
             yield self
             return
         for low in range(0, len(self), n_sessions):
-            yield self[low : low + n_sessions]
+            offsets = self.offsets[low : low + n_sessions + 1]
+            steps = slice(int(offsets[0]), int(offsets[-1]))
+            yield self._taken(steps, offsets - offsets[0])
 
     def load(self) -> Episodes:
         """The log itself: it is in memory already, unlike a packed one."""

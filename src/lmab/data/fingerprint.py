@@ -36,11 +36,9 @@ class Fingerprint:
     @classmethod
     def of(cls, episodes: Episodes | Packed) -> Fingerprint:
         """The fingerprint of a log; a packed log knows its own."""
-        if isinstance(episodes, Packed):
+        if isinstance(episodes, Packed) and episodes.cutting is None:
             return cls(len(episodes), episodes.n_steps, episodes.manifest.checksum)
-        total = 0
-        for first in range(0, len(episodes), _SESSIONS):
-            total += _checksum(episodes, episodes.offsets[first : first + _SESSIONS + 1])
+        total = sum(_checksum(chunk) for chunk in episodes.chunks(_SESSIONS))
         return cls(len(episodes), episodes.n_steps, f"{total % 2**64:016x}")
 
     def __str__(self) -> str:
@@ -90,8 +88,7 @@ def _words(places: Integer[Array, "*p"], arms: Integer[Array, "s"], rewards: Flo
     return mixed(paid ^ mixed(arms.astype(np.uint64) ^ mixed(places.astype(np.uint64))))
 
 
-def _checksum(episodes: Episodes, offsets: Integer[Array, "K1"]) -> int:
+def _checksum(episodes: Episodes) -> int:
     """The sum over sessions of a hash of the session's arms and rewards, in their order."""
-    steps = slice(int(offsets[0]), int(offsets[-1]))
-    words = _words(step_numbers(offsets - offsets[0]), episodes.actions[steps], episodes.rewards[steps])
-    return int(mixed(np.add.reduceat(words, offsets[:-1] - offsets[0])).sum())
+    words = _words(step_numbers(episodes.offsets), episodes.actions, episodes.rewards)
+    return int(mixed(np.add.reduceat(words, episodes.offsets[:-1])).sum())

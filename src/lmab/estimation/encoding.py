@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from .._shapes import Array, Float
 from ..checks import POSITIVE, OneOf, check, check_array, optional
 from ..data import Episodes, Packed
 from ..errors import InvalidArgument
-from ..model import Bins, distinct_values
+from ..model import Bins, distinct_values, index_among
 from .categorical import CategoricalObservations
 from .gaussian import GaussianObservations
 from .observations import Observations
 
 FAMILIES = ("categorical", "gaussian", "binned")
-
-
-def bins_of(episodes: Episodes | Packed) -> Bins:
-    """How binned rewards are cut: 0 apart, the others at quantiles; the same for the same log."""
-    return Bins.with_zero_apart(episodes.load().rewards)
+_SESSIONS = 1 << 16  # whose rewards are looked at together
 
 
 def observe(
@@ -27,27 +25,44 @@ def observe(
 ) -> Observations:
     """The log encoded for the named family of rewards, as `estimate` does it.
 
-    Categorical rewards of a packed log stay in their files; other rewards are read into memory.
+    The rewards of a packed log stay in its files.
 
-    Binned rewards are cut into values, and the episodes of the encoded log hold these values; `bins_of` says how.
+    Binned rewards are cut into values (0 apart, the others at quantiles), and the episodes of the encoded log hold
+    these values.
     """
     check("rewards", rewards, optional(OneOf(FAMILIES)))
-    if isinstance(episodes, Packed) and (rewards in ("binned", "gaussian") or episodes.values is None):
-        episodes = episodes.load()
     if rewards == "binned":
         if values is not None or scale is not None:
             raise InvalidArgument("values and scale must be None for binned rewards, got some")
-        bins = bins_of(episodes)
-        return CategoricalObservations.encode(bins.cut(episodes.load()), bins.values, bins.edges)
+        bins = Bins.of_amounts(episodes)
+        return CategoricalObservations.encode(bins.cut(episodes), bins.values, bins.edges)
     if rewards == "gaussian":
         if values is not None:
             raise InvalidArgument("values must be None for gaussian rewards, got some")
         check("scale", scale, optional(POSITIVE))
-        return GaussianObservations.encode(episodes.load(), None if scale is None else float(scale))
+        return GaussianObservations.encode(episodes, None if scale is None else float(scale))
     if scale is not None:
         raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
     if values is not None:
-        return CategoricalObservations.encode(episodes, np.unique(check_array("values", values, ndim=1)))
-    seen = episodes.values if isinstance(episodes, Packed) else episodes.rewards
-    assert seen is not None
-    return CategoricalObservations.encode(episodes, distinct_values(seen, limited=rewards is None))
+        known = np.unique(check_array("values", values, ndim=1))
+        return CategoricalObservations.encode(_listed(episodes, known), known)
+    seen = distinct_values(_pieces(episodes), limited=rewards is None)
+    return CategoricalObservations.encode(_listed(episodes, seen), seen)
+
+
+def _pieces(episodes: Episodes | Packed) -> Iterable[Float[Array, "_"]]:
+    """Rewards among which each reward of the log is."""
+    if isinstance(episodes, Packed) and episodes.values is None:
+        return (chunk.rewards for chunk in episodes.chunks(_SESSIONS))
+    return [episodes.some_rewards]
+
+
+def _listed(episodes: Episodes | Packed, values: Float[Array, "Z"]) -> Episodes | Packed:
+    """A packed log without a list of its rewards, with this list of them, less what no step paid."""
+    if isinstance(episodes, Episodes) or episodes.values is not None:
+        return episodes
+    paid, step = np.zeros(len(values), bool), 0
+    for chunk in episodes.chunks(_SESSIONS):
+        paid[index_among(values, chunk.rewards, first_step=step)] = True
+        step += chunk.n_steps
+    return episodes.cut(values[paid][1:], values[paid])

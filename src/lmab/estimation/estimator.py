@@ -15,7 +15,7 @@ from ..model import LatentBandit
 from ..status import Status
 from .backends import require_backend
 from .em import EM
-from .encoding import bins_of, observe
+from .encoding import observe
 from .gaussian import misfit
 from .request import Estimator, Observer, StopOnce
 from .result import Estimate
@@ -90,9 +90,9 @@ def estimate(
         where["start"] = start
     result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
-        result = replace(result, bins=bins_of(episodes))
+        result = replace(result, bins=observations.bins)
     if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, result.episodes.load()))
+        _warn(misfit(result.bandit, result.episodes))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:

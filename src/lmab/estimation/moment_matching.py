@@ -28,6 +28,7 @@ _SAME = 1.01  # costs within this factor are the same solution
 _NOISE = 1.9  # half the 95% quantile of a chi-square: costs that differ by less are not told apart
 _NOTHING = 0.1  # less than this is no improvement
 _FALSE_ALARMS = 0.01  # share of logs of a true model that may be called unmatched
+_SESSIONS = 1 << 16  # looked at together
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
 
 
@@ -195,7 +196,7 @@ def reconstruct(
     """The bandit from the contexts' values on the core set: equations (transform_subspace) and (clipping_mu)."""
     table = design.onto_pairs @ core
     if design.values is None:
-        scale = _scale(episodes.load(), weights, table)
+        scale = _scale(episodes, weights, table)
         return LatentBandit(weights, Gaussian(np.ascontiguousarray(table.T), scale), episodes.arm_labels)
     values = np.union1d(
         design.values, np.unique(episodes.some_rewards)
@@ -206,8 +207,13 @@ def reconstruct(
     return LatentBandit(weights, Categorical(rows / rows.sum(axis=2, keepdims=True), values), episodes.arm_labels)
 
 
-def _scale(episodes: Episodes, weights: Float[Array, "M"], means: Float[Array, "A M"]) -> float:
-    """Standard deviation left when the contexts' means are accounted for."""
-    explained = (means**2 @ weights)[episodes.actions]
-    variance = float((episodes.rewards**2 - explained).mean())
-    return float(np.sqrt(max(variance, 1e-4 * float(episodes.rewards.var()), 1e-12)))
+def _scale(episodes: Episodes | Packed, weights: Float[Array, "M"], means: Float[Array, "A M"]) -> float:
+    """Standard deviation left when the contexts' means are accounted for; a part of the log is looked at at a time."""
+    explained, n = means**2 @ weights, episodes.n_steps
+    total = rest = squares = 0.0
+    for chunk in episodes.chunks(_SESSIONS):
+        total += float(chunk.rewards.sum())
+        rest += float((chunk.rewards**2 - explained[chunk.actions]).sum())
+    for chunk in episodes.chunks(_SESSIONS):
+        squares += float(((chunk.rewards - total / n) ** 2).sum())
+    return float(np.sqrt(max(rest / n, 1e-4 * squares / n, 1e-12)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..data import Episodes, Packed
-from ..model import LatentBandit
+from ..model import Bins, LatentBandit
 from .information import Information
 from .passes import SERIAL, Passes
 from .prior import Prior
@@ -137,6 +137,11 @@ class Observations(ABC):
     @property
     def known_scale(self) -> float | None:
         """The scale of normal rewards, where it was given instead of being estimated."""
+        return None
+
+    @property
+    def bins(self) -> Bins | None:
+        """How rewards were cut into the values, where they were."""
         return None
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer, Shaped
+from .._shapes import Array, Float, Integer
 from ..checks import check_count
 from ..data import Episodes, Packed
 from ..errors import ClusterLost
@@ -145,15 +145,6 @@ def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
     cuts = np.searchsorted(offsets, np.arange(int(offsets[0]) + n_steps, int(offsets[-1]), n_steps))
     edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist()
     return list(pairwise(edges))
-
-
-def partitions(
-    codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], counts: Float[Array, "C"], rewards: Float[Array, "s"]
-) -> Iterable[Arrays]:
-    """A log in memory in parts of whole sessions, as `CodedLog` gives them."""
-    for low, high in spans(offsets, PARTITION):
-        steps = slice(int(offsets[low]), int(offsets[high]))
-        yield codes[steps], np.diff(offsets[low : high + 1]), counts[low:high], rewards[steps]
 
 
 def _available() -> int:

@@ -27,6 +27,8 @@ from .prior import START, Prior
 from .standard_errors import StandardErrors, standard_errors
 from .traits_information import traits_information
 
+_SESSIONS = 1 << 16  # looked at together
+
 
 @dataclass(frozen=True, eq=False)
 class Starts:
@@ -133,10 +135,10 @@ class Estimate:
 
     def posterior(self, episodes: Episodes | Packed | None = None) -> Float[Array, "N M"]:
         """Probability of each context given each whole episode, by default of the log that was fitted."""
-        episodes = (self.episodes if episodes is None else episodes).load()
+        episodes = self.episodes if episodes is None else episodes
         if episodes.n_arms > self.bandit.n_arms:
             raise InvalidArgument(f"episodes must have at most {self.bandit.n_arms} arms, got {episodes.n_arms}")
-        return belief.posterior(self.bandit, episodes)
+        return np.concatenate([belief.posterior(self.bandit, chunk) for chunk in episodes.chunks(_SESSIONS)])
 
     def _repr_html_(self) -> str:
         weights = ", ".join(percent(weight) for weight in np.sort(self.bandit.weights)[:-9:-1])
@@ -173,7 +175,7 @@ class Estimate:
         if self.observations is not None and episodes is self.episodes:
             return self
         log = episodes.with_arms(self.bandit.n_arms) if episodes.n_arms < self.bandit.n_arms else episodes
-        log = log if self.bins is None else self.bins.cut(log.load())
+        log = log if self.bins is None else self.bins.cut(log)
         found = Fingerprint.of(log)
         if found == self.log and self.observations is not None:
             return self

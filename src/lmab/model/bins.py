@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from .. import theory
 from .._shapes import Array, Float
 from ..checks import OneOf, check, check_count
-from ..data import Episodes
+from ..data import Episodes, Packed
 from ..errors import InvalidArgument
+from .amounts import Pieces, counts_and_sums, quantiles
 
+Log = TypeVar("Log", bound=Episodes | Packed)
 BINS = 8  # beside the one for 0
 _TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
 _REFINED = (8, 64)  # the fewest and the most bins of long logs
+_SESSIONS = 1 << 16  # whose rewards are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +52,23 @@ class Bins:
             >>> bins.apply(np.array([0.0, 0.1, 99.0]))
             array([ 0.,  2., 15.])
         """
+        return cls._zero_apart(lambda: [rewards], n_bins)
+
+    @classmethod
+    def of_amounts(cls, episodes: Episodes | Packed, n_bins: int = BINS) -> Bins:
+        """What `with_zero_apart` gives for the rewards of a log, of which only a part is looked at at a time."""
+        return cls._zero_apart(lambda: (chunk.rewards for chunk in episodes.chunks(_SESSIONS)), n_bins)
+
+    @classmethod
+    def _zero_apart(cls, pieces: Pieces, n_bins: int) -> Bins:
         check_count("bins", n_bins, minimum=2)
-        others = rewards[rewards != 0]
-        edges = np.empty(0)
-        if len(others):
-            edges = _quantiles(others, n_bins)
-        if len(others) < len(rewards):
-            around = [edge for edge, beyond in ((0.0, (others < 0).any()), (_TINY, (others > 0).any())) if beyond]
-            edges = np.union1d(edges, around)
-        filled = np.flatnonzero(np.bincount(np.searchsorted(edges, rewards, side="right"), minlength=len(edges) + 1))
-        edges = edges[filled[1:] - 1]  # without bins that no reward falls into
-        return cls(edges, _means(rewards, edges))
+        (below, zeros, above), _ = counts_and_sums(pieces, np.array([0.0, _TINY]))
+        edges = quantiles(pieces, np.arange(1, n_bins) / n_bins) if below + above else np.empty(0)
+        if zeros:
+            edges = np.union1d(edges, [edge for edge, beyond in ((0.0, below), (_TINY, above)) if beyond])
+        counts, sums = counts_and_sums(pieces, edges)
+        filled = np.flatnonzero(counts)  # bins that no reward falls into are left out
+        return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
     def refined(cls, episodes: Episodes) -> Bins:
@@ -96,17 +106,11 @@ class Bins:
         """The value of the bin that each reward falls into."""
         return self.values[np.searchsorted(self.edges, rewards, side="right")]
 
-    def cut(self, episodes: Episodes) -> Episodes:
-        """The log with its rewards cut."""
+    def cut(self, episodes: Log) -> Log:
+        """The log with its rewards cut; those of a packed log are cut whenever they are read."""
+        if isinstance(episodes, Packed):
+            return episodes.cut(self.edges, self.values)  # type: ignore[return-value]
         return replace(episodes, rewards=self.apply(episodes.rewards))
-
-
-def _quantiles(rewards: Float[Array, "S"], n_bins: int) -> Float[Array, "E"]:
-    """At most n_bins - 1 rewards, between which lie equal parts of the rewards by number and by size."""
-    ordered = np.sort(rewards)
-    sizes = np.cumsum(np.abs(ordered))
-    shares = (sizes / sizes[-1] + np.arange(1, len(ordered) + 1) / len(ordered)) / 2
-    return np.unique(ordered[np.searchsorted(shares, np.arange(1, n_bins) / n_bins, side="right")])
 
 
 def _means(rewards: Float[Array, "S"], edges: Float[Array, "E"]) -> Float[Array, "Z"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
@@ -11,11 +13,15 @@ MAX_VALUES = 32  # distinct rewards up to which they are taken as categories
 _CHUNK = 1 << 20  # rewards whose distinct values are collected at once
 
 
-def distinct_values(rewards: Float[Array, "S"], *, limited: bool) -> Float[Array, "Z"]:
-    """The distinct rewards, sorted; more than 32 raise where `limited`, because the caller must say what they are."""
+def distinct_values(rewards: Float[Array, "S"] | Iterable[Float[Array, "_"]], *, limited: bool) -> Float[Array, "Z"]:
+    """The distinct rewards, sorted; more than 32 raise where `limited`, because the caller must say what they are.
+
+    Rewards may come in pieces, so that not all of them are in memory.
+    """
     values = np.empty(0)
-    for start in range(0, len(rewards), _CHUNK):
-        values = np.union1d(values, rewards[start : start + _CHUNK])
+    pieces = [rewards] if isinstance(rewards, np.ndarray) else rewards
+    for part in (piece[start : start + _CHUNK] for piece in pieces for start in range(0, len(piece), _CHUNK)):
+        values = np.union1d(values, part)
         if limited and len(values) > MAX_VALUES:
             raise InvalidArgument(
                 f"rewards must be named where the log holds more than {MAX_VALUES} distinct rewards: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ from ..._shapes import Array, Float, Integer
 from ...checks import check_count
 from ...errors import InvalidArgument
 from ..episodes import Episodes
+from .cutting import Cutting, Recoding
 from .manifest import MANIFEST, Manifest, check_files, read_cells, read_manifest
 from .partitions import CODES, PROPENSITIES, REWARDS, Partitions
+
+_SESSIONS = 1 << 16  # looked at together
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
@@ -33,6 +36,7 @@ class Packed:
     Args:
         folder: where the log was packed.
         verify: read all files once to compare their checksums; False compares only their sizes.
+        cutting: how rewards are cut when they are read, as `cut` says it; None: they are not.
 
     Examples:
         >>> import os, tempfile, lmab
@@ -47,6 +51,7 @@ class Packed:
 
     folder: str | os.PathLike[str]
     verify: bool = True
+    cutting: Cutting | None = field(default=None, repr=False)
     manifest: Manifest = field(init=False, repr=False)
     travels = True  # a pickle of it is small, and finds the files wherever they are seen
 
@@ -56,7 +61,7 @@ class Packed:
         check_files(self._path, self.manifest, contents=self.verify)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Packed, (str(self._path.resolve()), False)
+        return Packed, (str(self._path.resolve()), False, self.cutting)
 
     @property
     def _path(self) -> Path:
@@ -82,17 +87,37 @@ class Packed:
     @cached_property
     def values(self) -> Float[Array, "Z"] | None:
         """The distinct rewards, rising; None where there are too many to be listed."""
+        return self._filed_values if self.cutting is None else self.cutting.values
+
+    @property
+    def _filed_values(self) -> Float[Array, "V"] | None:
         return None if self.manifest.values is None else np.array(self.manifest.values)
+
+    def cut(self, edges: Float[Array, "E"], values: Float[Array, "Z"]) -> Packed:
+        """The same log with other rewards: `values[k]` for those from `edges[k - 1]` to below `edges[k]`; both rise.
+
+        The files stay as they are. Rewards are cut whenever some of them are read.
+        """
+        cutting = Cutting(edges, values)
+        return Packed(self.folder, False, cutting if self.cutting is None else cutting.after(self.cutting))
 
     @cached_property
     def partitions(self) -> Partitions:
         """Where the sessions lie."""
-        return Partitions.of(self._path, self.manifest)
+        recoding = None if self.cutting is None else Recoding.of(self.cutting, self.n_arms, self._filed_values)
+        return Partitions.of(self._path, self.manifest, recoding)
 
     @cached_property
     def cells(self) -> Integer[Array, "A Z"]:
         """How often each arm paid each value; one column where rewards are not listed."""
-        return read_cells(self._path).reshape(self.n_arms, -1)
+        filed = read_cells(self._path).reshape(self.n_arms, -1)
+        if self.cutting is None:
+            return filed
+        cells = np.zeros(self.n_arms * len(self.cutting.values), np.int64)
+        for low in range(0, len(self), _SESSIONS):
+            _, codes = self.partitions.part(low, min(low + _SESSIONS, len(self)), CODES)
+            cells += np.bincount(codes, minlength=len(cells))
+        return cells.reshape(self.n_arms, -1)
 
     @property
     def plays(self) -> Integer[Array, "A"]:
@@ -161,7 +186,9 @@ class Packed:
     @property
     def some_rewards(self) -> Float[Array, "S"]:
         """Rewards among which each reward of the log is: each once, where they are listed."""
-        return self.load().rewards if self.values is None else self.values
+        if self.values is not None:
+            return self.values
+        return reduce(np.union1d, (np.unique(chunk.rewards) for chunk in self.chunks(_SESSIONS)))
 
     def chunks(self, n_sessions: int) -> Iterator[Episodes]:
         """The log in pieces of so many sessions, each of them in memory."""

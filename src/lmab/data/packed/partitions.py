@@ -14,6 +14,7 @@ import numpy as np
 
 from ..._shapes import Array, Integer, Shaped
 from ...errors import InvalidFile
+from .cutting import Recoding
 from .manifest import Manifest
 
 LENGTHS, CODES, REWARDS, PROPENSITIES = "lengths", "codes", "rewards", "propensities"
@@ -30,16 +31,22 @@ class Partitions:
     steps: Integer[Array, "P1"]  # steps before each partition, and all
     code_bytes: int
     length_bytes: tuple[int, ...]
+    recoding: Recoding | None = None  # None: codes are as in the files
     marks: dict[int, int] = field(default_factory=dict, repr=False)  # steps before some sessions, where parts begin
 
     @classmethod
-    def of(cls, folder: Path, manifest: Manifest) -> Partitions:
+    def of(cls, folder: Path, manifest: Manifest, recoding: Recoding | None = None) -> Partitions:
         parts = manifest.partitions
         sessions, steps = (
             np.cumsum([0, *(getattr(one, name) for one in parts)], dtype=np.int64) for name in ("n_sessions", "n_steps")
         )
         names, sizes = tuple(one.name for one in parts), tuple(one.length_bytes for one in parts)
-        return cls(str(folder.resolve()), names, sessions, steps, manifest.code_bytes, sizes)
+        return cls(str(folder.resolve()), names, sessions, steps, manifest.code_bytes, sizes, recoding)
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Bytes of a code, as `part` gives it."""
+        return self.code_bytes if self.recoding is None else int(self.recoding.table.itemsize)
 
     @property
     def n_sessions(self) -> int:
@@ -78,7 +85,8 @@ class Partitions:
             own = offsets[1 + max(int(self.sessions[number]) - low, 0) :][: len(lengths[first:last])]
             np.cumsum(lengths[first:last], out=own)
             before = self._before(number, first, lengths)
-            found.append([self._map(number, column)[before : before + int(own[-1])] for column in columns])
+            steps = slice(before, before + int(own[-1]))
+            found.append([self._column(number, column, steps) for column in columns])
             if total:
                 own += total
             total = int(own[-1])
@@ -102,6 +110,12 @@ class Partitions:
                 found.append((lengths, *(column[steps] for column in own)))
         lengths, *picked = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
         return np.concatenate([[0], np.cumsum(lengths)]), *picked
+
+    def _column(self, number: int, column: str, steps: slice) -> Shaped[Array, "s"]:
+        found = self._map(number, column)[steps]
+        if column != CODES or self.recoding is None:
+            return found
+        return self.recoding.codes(found, self._map(number, REWARDS)[steps] if self.recoding.beside else None)
 
     def _map(self, number: int, column: str) -> Shaped[Array, "..."]:
         """One file, mapped into memory."""

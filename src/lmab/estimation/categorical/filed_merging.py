@@ -7,7 +7,8 @@ import numpy as np
 from ..._shapes import Array, Float, Integer
 from ..arrays import frozen
 from ..merging import hashes_of, seems_diverse, take, worth
-from .steps import FiledSteps, HeldSteps, Steps
+from ..steps import Steps
+from .steps import FiledSteps, HeldSteps
 
 _SESSIONS = 1 << 20  # hashed together
 
@@ -34,7 +35,7 @@ def merged(steps: FiledSteps, n_codes: int) -> Steps:
     order = np.argsort(rows)
     codes, offsets = steps.pick(rows[order])
     codes, offsets = take(codes, offsets, np.argsort(order))
-    return HeldSteps(frozen(codes), frozen(offsets), frozen(counts))
+    return HeldSteps(frozen(offsets), frozen(codes), frozen(counts))
 
 
 def _joined(

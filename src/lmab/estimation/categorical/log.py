@@ -15,8 +15,9 @@ from ...model import index_among
 from ..arrays import frozen, tally
 from ..merging import merge
 from ..passes import Arrays
+from ..steps import Steps
 from .filed_merging import merged
-from .steps import FiledSteps, HeldSteps, Steps
+from .steps import FiledSteps, HeldSteps
 
 _CHUNK = 1 << 18  # steps encoded at once
 
@@ -43,8 +44,8 @@ class CategoricalLog:
             chunk = slice(start, start + _CHUNK)
             place = index_among(values, episodes.rewards[chunk], first_step=start)
             codes[chunk] = episodes.actions[chunk] * np.int64(len(values)) + place
-        steps = HeldSteps(*map(frozen, merge(codes, episodes.offsets, n_codes)))
-        return cls(episodes, values, steps, edges)
+        codes, offsets, counts = map(frozen, merge(codes, episodes.offsets, n_codes))
+        return cls(episodes, values, HeldSteps(offsets, codes, counts), edges)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: nothing that is computed again as easily."""

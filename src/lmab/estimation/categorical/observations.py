@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._shapes import Array, Float, Integer
 from ...data import Episodes, Packed
-from ...model import Categorical, LatentBandit
+from ...model import Bins, Categorical, LatentBandit
 from ..held_out import log_likelihoods
 from ..information import Information
 from ..observations import Observations, count_parameters
@@ -45,6 +45,10 @@ class CategoricalObservations(Observations):
     @property
     def values(self) -> Float[Array, "Z"]:
         return self.log.values
+
+    @property
+    def bins(self) -> Bins | None:
+        return None if self.log.edges is None else Bins(self.log.edges, self.log.values)
 
     @property
     def n_distinct(self) -> int:

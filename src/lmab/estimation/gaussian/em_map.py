@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..._kernel import kernel
-from ..._shapes import Array, Float, Integer, Shaped
+from ..._shapes import Array, Float
 from ..arrays import normalised_weights
+from ..expectation import expectation
 from ..observations import EMMap
-from ..passes import Passes, part_edges
+from ..passes import Passes
 from ..prior import Prior
 from .log import GaussianLog
 
@@ -26,20 +26,12 @@ class GaussianMap(EMMap):
     def expectation(
         self, models: Float[Array, "R K P"], passes: Passes
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        log, rows = self.log, self.log.n_sums
+        log = self.log
         elsewhere = passes.expectation(log, models)
         if elsewhere is not None:
             scales = models[:, -1, 0] * np.sqrt(2 * np.pi)
             return elsewhere[0], elsewhere[1] - log.n_steps * np.log(scales)
-        edges = part_edges(log.offsets, log.residuals.nbytes, rows * models.shape[2] * 8)
-        n_models, n_parts = len(models), len(edges) - 1
-        arguments = (log.arms, log.residuals, log.offsets, edges, np.ascontiguousarray(models))
-        work = len(log.arms) * n_models
-        statistics, logs = passes.ordered(_expectation, n_models * n_parts, *arguments, work=work)
-        if n_parts == 1:
-            return statistics, logs
-        statistics = statistics.reshape(n_models, n_parts, rows, models.shape[2])
-        return statistics.sum(axis=1), logs.reshape(n_models, n_parts).sum(axis=1)
+        return expectation("gaussian", log.steps, models, log.n_sums, passes)
 
     def maximise(self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         plays, sums = self.with_prior(statistics)
@@ -72,7 +64,7 @@ class GaussianMap(EMMap):
         means = models[:, 1:-1]
         squares = self.log.squares + means.shape[2] * float(self.prior.strength @ self._pull**2)
         rest = squares - 2 * (means * sums).sum(axis=(1, 2)) + (means**2 * plays).sum(axis=(1, 2))
-        return np.sqrt(np.maximum(rest / len(self.log.residuals), self.log.least_scale**2))
+        return np.sqrt(np.maximum(rest / self.log.n_steps, self.log.least_scale**2))
 
     def log_prior(self, models: Float[Array, "R K M"]) -> Float[Array, "R"]:
         deviations = (models[:, 1:-1] - self._pull[:, None]) / models[:, -1:]
@@ -83,19 +75,3 @@ class GaussianMap(EMMap):
         trial[:, 0] = normalised_weights(trial[:, 0], _SHRINK * near[:, 0])
         trial[:, -1] = np.maximum(trial[:, -1], _SHRINK_SCALE * near[:, -1])
         return trial
-
-
-def _expectation(
-    arms: Shaped[Array, "S"],
-    residuals: Float[Array, "S"],
-    offsets: Integer[Array, "N1"],
-    edges: Integer[Array, "B1"],
-    models: Float[Array, "R K P"],
-    first: int,
-    last: int,
-) -> tuple[Float[Array, "n Q P"], Float[Array, "n"]]:
-    """Statistics and log-likelihood of tasks first to last - 1; task r * B + b is part b under model r."""
-    statistics = np.empty((last - first, 1 + 2 * (models.shape[1] - 2), models.shape[2]))
-    logs = np.empty(last - first)
-    kernel("em").gaussian(arms, residuals, offsets, edges, models, statistics, logs, first, last)
-    return statistics, logs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._shapes import Array, Float
-from ...data import Episodes
+from ...data import Episodes, Packed
 from ...model import LatentBandit, belief
 
 _STEPS = 100_000  # of a larger log are looked at, in whole sessions
@@ -14,7 +14,7 @@ _NOISE = 1.63  # over the root of the number of rewards: what the distance reach
 _DISTANCE = 0.08  # between the two distributions of rewards, above which promises were seen to be wrong
 
 
-def misfit(bandit: LatentBandit, episodes: Episodes) -> list[str]:
+def misfit(bandit: LatentBandit, episodes: Episodes | Packed) -> list[str]:
     """Why the normal rewards of `bandit` do not describe `episodes`; nothing where they do.
 
     Examples:
@@ -25,8 +25,8 @@ def misfit(bandit: LatentBandit, episodes: Episodes) -> list[str]:
         >>> misfit(lmab.LatentBandit.gaussian([1.0], [[1.0]], scale=8.0), log)[0][:41]
         'normal rewards do not fit: 75% of the rew'
     """
-    episodes = episodes[:: max(1, -(-episodes.n_steps // _STEPS))]
-    rewards = episodes.rewards
+    some = episodes[:: max(1, -(-episodes.n_steps // _STEPS))]
+    rewards = some.rewards
     values, counts = np.unique(rewards, return_counts=True)
     if len(values) == 1:
         return []  # a log that tells nothing is told about elsewhere
@@ -35,7 +35,7 @@ def misfit(bandit: LatentBandit, episodes: Episodes) -> list[str]:
     if counts[often] > _ONE_VALUE * len(rewards):
         share = counts[often] / len(rewards)
         return [f"normal rewards do not fit: {share:.0%} of the rewards are exactly {values[often]:g}: {remedy}"]
-    distance = _distance(_below(bandit, episodes))
+    distance = _distance(_below(bandit, some))
     if distance > _DISTANCE + _NOISE / np.sqrt(len(rewards)):
         return [
             f"normal rewards do not fit: the shares of rewards below a value differ by up to {distance:.0%} from the "

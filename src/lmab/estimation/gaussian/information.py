@@ -68,7 +68,7 @@ def gaussian_information(
     size = len(weights) + rewards.means.size + (not scale_is_known)
     check_size(len(weights), size)
     part = partial(_part, log, weights, rewards)
-    matrix = summed(part, log, size, passes)
+    matrix = summed(part, log.steps, size, passes)
     strength = np.repeat(prior.strength[:, None], len(weights), axis=1)
     deviations = (prior.centre[:, None] - rewards.means.T) / rewards.scale
     _add_seen(matrix, strength, strength * deviations, strength * deviations**2)
@@ -79,10 +79,9 @@ def gaussian_information(
 def _part(log: GaussianLog, weights: Float[Array, "M"], rewards: Gaussian, low: int, high: int) -> Float[Array, "Q Q"]:
     """What some episodes tell about means and scale, less what is missing because their contexts are not seen."""
     n_contexts, n_arms = rewards.means.shape
-    offsets = log.offsets[low : high + 1] - log.offsets[low]
-    steps = slice(log.offsets[low], log.offsets[high])
-    arms = log.arms[steps].astype(np.int64)
-    deviations = (log.residuals[steps, None] - (rewards.means - log.centres).T[arms]) / rewards.scale  # (S, M)
+    window = log.steps.window(low, high).own
+    offsets, arms = window.offsets, window.arms.astype(np.int64)
+    deviations = (window.residuals[:, None] - (rewards.means - log.centres).T[arms]) / rewards.scale  # (S, M)
     with np.errstate(divide="ignore"):
         joint = np.log(weights) + np.add.reduceat(-0.5 * deviations**2, offsets[:-1], axis=0)
     shares = normalised(joint, weights)

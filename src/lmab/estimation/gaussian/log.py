@@ -2,65 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer, Shaped
-from ...data import Episodes
-from ..arrays import frozen
-from ..passes import Arrays, part_edges, partitions
+from ...data import Episodes, Packed
+from ..passes import Arrays
+from ..steps import Steps
+from .steps import HeldSteps, centred
 
 _LEAST_SCALE = 1e-6  # of the rewards' own deviation: below it the likelihood has no maximum
-
-
-class Window(NamedTuple):
-    """Offsets of which those from `low` to `high` count."""
-
-    offsets: Integer[Array, "N1"]
-    low: int
-    high: int
+_SESSIONS = 1 << 16  # added up together, in memory too, so that a packed log has the same bits
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianLog:
     """A log with rewards centred arm by arm."""
 
-    episodes: Episodes  # as they were given
+    episodes: Episodes | Packed  # as they were given
     known_scale: float | None  # None: estimated
-    arms: Shaped[Array, "S"]  # unsigned, of the smallest size
     centres: Float[Array, "A"]  # mean reward of each arm; an arm never played gets that of all arms
-    residuals: Float[Array, "S"]  # rewards less the centre of their arm
-    offsets: Integer[Array, "N1"]
+    steps: Steps
 
     @classmethod
     def encode(
-        cls, episodes: Episodes, known_scale: float | None, centres: Float[Array, "A"] | None = None
+        cls, episodes: Episodes | Packed, known_scale: float | None, centres: Float[Array, "A"] | None = None
     ) -> GaussianLog:
         """The log, centred at each arm's mean where no other centres are given."""
-        if centres is None:
-            plays = np.bincount(episodes.actions, minlength=episodes.n_arms)
-            sums = np.bincount(episodes.actions, episodes.rewards, minlength=episodes.n_arms)
-            centres = np.where(plays > 0, sums / np.maximum(plays, 1), episodes.rewards.mean())
-        residuals = episodes.rewards - centres[episodes.actions]
-        arms = episodes.actions.astype(np.min_scalar_type(episodes.n_arms - 1))
-        return cls(episodes, known_scale, frozen(arms), centres, frozen(residuals), frozen(episodes.offsets))
+        centres = _means(episodes) if centres is None else centres
+        return cls(episodes, known_scale, centres, centred(episodes, centres))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: nothing that is computed again as easily."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def held(self) -> HeldSteps:
+        """All steps in memory."""
+        return self.steps.held
+
+    @property
+    def arms(self) -> Shaped[Array, "S"]:
+        """Unsigned, of the smallest size."""
+        return self.held.arms
+
+    @property
+    def residuals(self) -> Float[Array, "S"]:
+        """Rewards less the centre of their arm."""
+        return self.held.residuals
+
+    @property
+    def offsets(self) -> Integer[Array, "N1"]:
+        return self.held.offsets
 
     @property
     def n_steps(self) -> int:
-        return len(self.arms)
-
-    def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
-        """The first episode of each part of a pass, and the one after its last."""
-        edges = part_edges(self.offsets, self.residuals.nbytes, result_bytes)
-        return np.stack([edges[:-1], edges[1:]], axis=1)
-
-    def window(self, low: int, high: int) -> Window:
-        """The offsets of some episodes."""
-        return Window(self.offsets, low, high)
+        return self.steps.n_steps
 
     @property
     def n_arms(self) -> int:
@@ -72,19 +73,19 @@ class GaussianLog:
 
     @cached_property
     def largest(self) -> float:
-        return float(np.abs(self.residuals).max()) or 1.0
+        return max(float(np.abs(residuals).max()) for residuals in self._pieces()) or 1.0
 
     def partitions(self) -> Iterable[Arrays]:
         """(arms, lengths, no counts, residuals) of parts of the log."""
-        return partitions(self.arms, self.offsets, np.empty(0), self.residuals)
+        return self.steps.stretches()
 
     @property
     def n_distinct(self) -> int:
-        return len(self.offsets) - 1
+        return self.steps.n_distinct
 
     @cached_property
     def plays(self) -> Integer[Array, "A"]:
-        return np.bincount(self.arms, minlength=self.n_arms)
+        return self.episodes.plays
 
     @property
     def played(self) -> Bool[Array, "A"]:
@@ -93,13 +94,28 @@ class GaussianLog:
     @cached_property
     def squares(self) -> float:
         """Sum of the squared residuals."""
-        return float(self.residuals @ self.residuals)
+        return float(sum((residuals**2).sum() for residuals in self._pieces()))
+
+    def _pieces(self) -> Iterator[Float[Array, "_"]]:
+        """The residuals, some sessions at a time."""
+        n = self.steps.n_all
+        for low in range(0, n, _SESSIONS):
+            yield self.steps.window(low, min(low + _SESSIONS, n)).own.residuals
 
     @cached_property
     def spread(self) -> float:
         """Standard deviation of the rewards around their arm's mean."""
-        return float(np.sqrt(self.squares / len(self.residuals)))
+        return float(np.sqrt(self.squares / self.n_steps))
 
     @property
     def least_scale(self) -> float:
         return _LEAST_SCALE * max(self.spread, np.finfo(float).tiny ** 0.25)
+
+
+def _means(episodes: Episodes | Packed) -> Float[Array, "A"]:
+    """The mean reward of each arm, that of all arms for an arm that was never played."""
+    plays, sums = np.zeros(episodes.n_arms), np.zeros(episodes.n_arms)
+    for chunk in episodes.chunks(_SESSIONS):
+        plays += np.bincount(chunk.actions, minlength=episodes.n_arms)
+        sums += np.bincount(chunk.actions, chunk.rewards, minlength=episodes.n_arms)
+    return np.where(plays > 0, sums / np.maximum(plays, 1), sums.sum() / plays.sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._shapes import Array, Float, Integer
-from ...data import Episodes
+from ...data import Episodes, Packed
 from ...errors import InvalidArgument
 from ...model import Gaussian, LatentBandit
 from ..held_out import log_likelihoods
@@ -31,7 +31,7 @@ class GaussianObservations(Observations):
     family = Gaussian.family
 
     @classmethod
-    def encode(cls, episodes: Episodes, known_scale: float | None) -> GaussianObservations:
+    def encode(cls, episodes: Episodes | Packed, known_scale: float | None) -> GaussianObservations:
         """The log with rewards centred at each arm's mean; a scale that is not known must be there to be estimated."""
         log = GaussianLog.encode(episodes, known_scale)
         if known_scale is None and log.spread == 0:
@@ -45,7 +45,7 @@ class GaussianObservations(Observations):
         return self.log.known_scale
 
     @property
-    def episodes(self) -> Episodes:  # type: ignore[override]
+    def episodes(self) -> Episodes | Packed:  # type: ignore[override]
         return self.log.episodes
 
     @property
