@@ -190,6 +190,14 @@ def test_figures_come_from_rows_alone_and_say_how_many_instances(tmp_path):
     draw(STUDY, [], tmp_path)  # before the first row there are axes all the same
 
 
+def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
+    naive = next(study for study in STUDIES if study.name == "naive")
+    assert len(naive.methods()) > 4
+    trials = {trial.id: trial for trial in naive.trials("full") if trial.instance < 2}.values()
+    rows = [row(trial, value=1.0, value_qmdp=1.0, distance=0.1, episodes_used=10) for trial in trials]
+    assert [path.name for path in draw(naive, rows, tmp_path)] == ["naive.png", "naive.svg"]
+
+
 def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
     bandit = Setting("spherical", 4, 20, 3, 0).draw(0)
     exact = value_of(Stationary(1), bandit, 3, 0)

@@ -41,7 +41,9 @@ _COLOURS = {
     "plan-point-based": "#CC79A7",
     "plan-certified": "#0072B2",
 }
-_DASHES, _MARKERS = ("-", "--", ":", "-."), "osD^"  # of methods, in studies whose colours tell a second column
+_DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))  # of methods, where colours tell a second column
+_MARKERS = "osD^vP"
+_LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the sign of a method, a line
 
 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
@@ -87,10 +89,17 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     if handles:
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)), frameon=False
-        )
+        _draw_legend(figure, handles)
     return figure
+
+
+def _draw_legend(figure: Any, handles: Mapping[str, Any]) -> None:
+    """Below the panels, in as many columns as the figure is wide; the figure grows by what more than two lines need."""
+    width, height = figure.get_size_inches()
+    columns = max(1, min(4, int(width / (_HANDLE + _LETTER * max(map(len, handles))))))
+    lines = -(-len(handles) // columns)
+    figure.set_size_inches(width, height + _LINE * max(lines - 2, 0))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _instances(counts: set[int]) -> str:
@@ -110,6 +119,7 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
     splits = in_order({point.split for point in found})
     methods = [method for method in study.methods() if any(point.method == method.name for point in found)]
     for number, method in enumerate(methods):
+        mark = number % len(_MARKERS) if study.split else 0
         for style, split in enumerate(splits):
             line = sorted(
                 (p for p in found if (p.method, p.split) == (method.name, split)), key=lambda p: places.index(p.x)
@@ -126,8 +136,8 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
                 color=shade if study.split else _COLOURS[method.name],
-                linestyle="none" if categorical else _DASHES[number if study.split else 0],
-                marker=_MARKERS[number if study.split else 0],
+                linestyle="none" if categorical else _DASHES[mark],
+                marker=_MARKERS[mark],
                 markersize=3.5,
                 linewidth=1.3,
             )
