@@ -50,17 +50,22 @@ def test_merging_pays_where_at_most_half_are_distinct():
     assert len(merge(more, np.arange(14), 7)[2]) == 0  # seven of thirteen
 
 
-def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
-    """Where hardly two of the sample agree, the others are not even looked at."""
-    monkeypatch.setattr(merging, "SAMPLE", 64)
-    looked = []
-    original = merging.hashes_of
+@pytest.fixture
+def looked(monkeypatch):
+    """How many sessions were looked at, call by call."""
+    calls, original = [], merging.hashes_of
 
     def noted(*arguments):
-        looked.append(len(arguments[1]) - 1)
+        calls.append(len(arguments[1]) - 1)
         return original(*arguments)
 
     monkeypatch.setattr(merging, "hashes_of", noted)
+    return calls
+
+
+def test_a_diverse_log_is_known_from_a_sample(monkeypatch, looked):
+    """Where hardly two of the sample agree, the others are not even looked at."""
+    monkeypatch.setattr(merging, "SAMPLE", 64)
     rng = np.random.default_rng(0)
     codes, offsets = rng.integers(200, size=4000).astype(np.uint8), np.arange(0, 4001, 4)
     assert len(merge(codes, offsets, 200)[2]) == 0
@@ -70,19 +75,11 @@ def test_a_diverse_log_is_known_from_a_sample(monkeypatch):
     assert looked == [64, 64, 1000]
 
 
-def test_a_very_large_diverse_log_is_known_from_a_larger_sample(monkeypatch):
+def test_a_very_large_diverse_log_is_known_from_a_larger_sample(monkeypatch, looked):
     """No two of a small sample are alike in either log, so that it could not tell; four times as many can."""
     monkeypatch.setattr(merging, "SAMPLE", 8)
     monkeypatch.setattr(merging, "MOST", 100)
     monkeypatch.setattr(merging, "_LARGE", 1000)
-    looked = []
-    original = merging.hashes_of
-
-    def noted(*arguments):
-        looked.append(len(arguments[1]) - 1)
-        return original(*arguments)
-
-    monkeypatch.setattr(merging, "hashes_of", noted)
     codes = np.arange(2000, dtype=np.uint16)
     assert len(merge(codes[:999], np.arange(1000), 2000)[2]) == 0
     assert looked == [8, 999]
