@@ -44,7 +44,7 @@ def wait_until(condition, seconds=60.0):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_killed_run_resumes_and_loses_at_most_what_was_in_flight(tmp_path, jobs):
+def test_a_killed_run_resumes_and_loses_at_most_what_was_in_flight(tmp_path, monkeypatch, jobs):
     store = Store(tmp_path)
     program = [sys.executable, str(TESTS / "slow_trials.py"), str(tmp_path), "0.25", str(jobs)]
     victim = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(TESTS)})
@@ -54,9 +54,10 @@ def test_a_killed_run_resumes_and_loses_at_most_what_was_in_flight(tmp_path, job
     kept = {row.id: row for row in store.rows()}
     assert 3 <= len(kept) < N_TRIALS
     wait_until(lambda: not any(alive(process) for _, process in started(tmp_path)))  # no worker outlives its parent
-    begun, handed_out = len(started(tmp_path)), jobs if jobs == 1 else 2 * jobs  # a worker's next trial waits for it
+    begun, handed_out = len(started(tmp_path)), 2 * jobs  # a worker's next trial waits for it
     assert begun - len(kept) <= handed_out
 
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
     run_all(trials(tmp_path, 0.0), store, jobs=1)
     rows = {row.id: row for row in store.rows()}
     assert len(rows) == N_TRIALS
@@ -106,7 +107,22 @@ def _succeed(setting, bandit, instance):
     return Measurement(1.0)
 
 
-def test_a_failure_is_a_row_and_is_tried_again(tmp_path):
+def _threads(setting, bandit, instance):
+    return Measurement(float(os.environ["OPENBLAS_NUM_THREADS"]))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_trials_run_on_one_thread_whatever_the_number_of_processes(tmp_path, monkeypatch, jobs):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    trial = Trial.of(Setting("hard", 3, 10, 4, 100), 0, Contender("m", "m", _threads))
+    (row,) = run_all([trial], Store(tmp_path), jobs=jobs)
+    assert row.value == 1.0
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "7"
+
+
+def test_a_failure_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
     setting, store = Setting("hard", 3, 10, 4, 100), Store(tmp_path)
     bad, good = (Contender("m", "m", measure) for measure in (_fail, _succeed))
     (row,) = run_all([Trial.of(setting, 0, bad)], store)

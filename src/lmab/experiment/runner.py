@@ -1,4 +1,4 @@
-"""run_all: run trials in one process or several and store their rows; a stored trial is not run again."""
+"""run_all: run trials in processes of their own and store their rows; a stored trial is not run again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def run_all(
     Args:
         trials: what is wanted; those that the store holds are left out.
         store: where rows go.
-        jobs: processes; the rows do not depend on it, except for plans that stop at their time limit.
+        jobs: processes, of one thread each: the rows depend neither on it nor on the number of cores, except for plans
+            that stop at their time limit.
         executor: where trials run instead, `jobs` of them at a time; only this process writes to the store.
         progress: called with each row after it was stored.
     """
@@ -76,11 +77,10 @@ def _performed(trials: Sequence[Trial], jobs: int, executor: Executor | None) ->
         except CancelledError:
             raise WorkerDied("the cluster was lost; run the same command again to go on from here") from None
         return
-    if jobs == 1:
-        yield from map(perform, trials)
+    if not trials:
         return
     context = multiprocessing.get_context("spawn")
-    with _threads_per_process(jobs):
+    with _one_thread_per_process():
         pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare_worker)
         try:
             yield from _in_order_of_completion(pool, trials, 2 * jobs)
@@ -124,11 +124,10 @@ def _prepare_worker() -> None:
 
 
 @contextmanager
-def _threads_per_process(jobs: int) -> Iterator[None]:
-    """Share the cores between the workers, which inherit the environment."""
+def _one_thread_per_process() -> Iterator[None]:
+    """Have workers, which inherit the environment, use one thread: linear algebra rounds differently on two."""
     before = {name: os.environ.get(name) for name in _THREADS}
-    share = str(max(1, (os.cpu_count() or 1) // jobs))
-    os.environ.update(dict.fromkeys(_THREADS, share))
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
         yield
     finally:
