@@ -31,7 +31,7 @@ PAGE = ROWS.parent.parent / "certificate.md"
 _CLAIMS = ("value", "optimum", "regret", "gain")
 _MARKS = "<!-- coverage -->", "<!-- /coverage -->"
 _BASELINE = 20  # logs of a cell on which version 0.1's certificate stands beside
-_SEED = 47_000  # other seeds were used for tuning
+_SEED = 53_000  # other seeds were used for tuning
 
 Truth = Callable[[np.random.Generator, int, int], lmab.LatentBandit]
 
@@ -202,6 +202,7 @@ def run(name: str, log_number: int) -> dict[str, Any]:
         "regret": certificate.regret[1] >= best.lower - value,
         "gain": certificate.gain[0] - slack <= value - fixed <= certificate.gain[1] + slack,
         "width": certificate.value[1] - certificate.value[0],
+        "widths": [end - start for start, end in (certificate.optimum, certificate.regret, certificate.gain)],
         "warned": bool(certificate.thin or certificate.too_few or certificate.n_unplayed),
         "seconds": seconds,
     }

