@@ -182,8 +182,8 @@ def _intervals(
 ) -> tuple[Interval, Interval, Interval, Interval, float]:
     """Value, optimum, regret and gain, each the union over the sets; and what planning left undone.
 
-    Drawn models lie low where arms that pay little tell contexts apart: the law of arms draws contexts together, and one
-    step of policy iteration falls short of the best plan. So optimum and gain reach further up than down.
+    Drawn models lie low where arms that pay little tell contexts apart: the law of arms draws contexts together, and
+    one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down.
     """
     best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
     undone = max(plan.upper - best, 0.0)
