@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import time
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,30 @@ def test_a_run_is_the_same_for_the_same_seed(rng):
     np.testing.assert_array_equal(one.prior.pseudo_counts, other.prior.pseudo_counts)
 
 
+def test_a_run_is_the_same_for_any_number_of_threads(rng):
+    data, bandit = tiny(rng, 40, 3, 4), lmab.random_bandit(2, 3, rng=rng)
+    alone, shared = (gibbs.run(data, bandit, rng=generator(5), schedule=SHORT, threads=n) for n in (1, 3))
+    np.testing.assert_array_equal(alone.weights, shared.weights)
+    np.testing.assert_array_equal(alone.prior.pseudo_counts, shared.prior.pseudo_counts)
+    np.testing.assert_array_equal(means_of(alone), means_of(shared))
+
+
+def test_chains_end_when_one_of_them_fails(rng, monkeypatch):
+    data, bandit, sweeps = tiny(rng), lmab.random_bandit(2, 2, rng=rng), []
+
+    class Failing:
+        def sweep(self, own):
+            sweeps.append(own)
+            if len(sweeps) == 3:
+                raise RuntimeError
+            time.sleep(0.01)
+
+    monkeypatch.setattr(type(data), "chain", lambda self, bandit: Failing())
+    with pytest.raises(RuntimeError):
+        gibbs.run(data, bandit, rng=rng, schedule=gibbs.Schedule(2, 1000, 1, 1), threads=2)
+    assert len(sweeps) < 20  # of 2,000
+
+
 def test_merged_sessions_have_the_same_law(rng):
     arms, paid = rng.integers(2, size=(3, 3)), rng.integers(2, size=(3, 3))
     often = np.repeat(np.arange(3), [4000, 2500, 6000])
@@ -239,7 +264,7 @@ class Counting:
 def test_draws_are_the_last_sweep_of_every_span_after_the_burn_in(rng):
     Counting.made = []
     log = type("Log", (), {"chain": lambda self, bandit: Counting()})()
-    draws = gibbs.run(log, None, rng=rng, schedule=gibbs.Schedule(chains=2, burn=4, keep=3, thin=2))
+    draws = gibbs.run(log, None, rng=rng, schedule=gibbs.Schedule(chains=2, burn=4, keep=3, thin=2), threads=1)
     assert draws.weights.tolist() == [[6, 1], [8, 1], [10, 1], [6, 2], [8, 2], [10, 2]]
     assert (draws.rewards[0], len(draws)) == ("rewards 6", 6)
     assert [chain.sweeps for chain in Counting.made] == [10, 10]

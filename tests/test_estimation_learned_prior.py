@@ -144,11 +144,11 @@ def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, swe
     class Found:
         prior = "the prior"
 
-    def run(log, bandit, *, rng, schedule):
-        asked.append(schedule)
+    def run(log, bandit, *, rng, schedule, threads):
+        asked.append((schedule, threads))
         return Found
 
     monkeypatch.setattr(gibbs, "run", run)
-    assert learned_prior.learn("log", "bandit", sweeps, np.random.default_rng(0)) == "the prior"
-    assert asked == [gibbs.Schedule(chains=4, burn=burn, keep=keep, thin=thin)]
+    assert learned_prior.learn("log", "bandit", sweeps, np.random.default_rng(0), 7) == "the prior"
+    assert asked == [(gibbs.Schedule(chains=4, burn=burn, keep=keep, thin=thin), 7)]
     assert burn + keep * thin == sweeps

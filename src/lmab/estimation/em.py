@@ -163,7 +163,7 @@ class EM(Estimator):
             last = replace(self._climb(task, best[:1], 1, StopOnce(), ""), stopped=True) if sampled else found
             return task, last, starts
         bandit = pilot.observations.models.bandit(found.models[found.order()[0]], task.n_contexts)
-        task = replace(task, prior=learn(pilot.observations, bandit, self.sweeps, rng))
+        task = replace(task, prior=learn(pilot.observations, bandit, self.sweeps, rng, self.threads))
         if not sampled:
             return task, self._climb(task, best[:1], self.max_iterations, progress, "climb"), starts
         return task, self._by_levels(task, best, progress)[0], starts

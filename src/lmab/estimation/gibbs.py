@@ -6,7 +6,11 @@ from a fitted model and are short on purpose: contexts keep their places, so tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ import numpy as np
 from .._shapes import Array, Float
 from ..model import LatentBandit
 from .observations import Observations
+from .passes import available
 from .prior import Prior
 
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
@@ -48,20 +53,42 @@ class Draws:
         return len(self.weights)
 
 
-def run(observations: Observations, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule) -> Draws:
-    """Short chains from `bandit`; the prior of an arm is its mean centre and the harmonic mean of its strengths."""
-    weights, rewards, likely = [], [], []
-    for own in rng.spawn(schedule.chains):
-        chain = observations.chain(bandit)
-        for sweep in range(schedule.burn + schedule.keep * schedule.thin):
-            chain.sweep(own)
-            if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
-                weights.append(chain.weights)
-                rewards.append(chain.rewards)
-                likely.append(chain.likely(own))
-    centres, inverses = zip(*likely, strict=True)
-    prior = chain.prior(np.mean(centres, axis=0), 1 / np.mean(inverses, axis=0))
-    return Draws(np.stack(weights), tuple(rewards), prior)
+def run(
+    observations: Observations,
+    bandit: LatentBandit,
+    *,
+    rng: np.random.Generator,
+    schedule: Schedule,
+    threads: int | None = None,
+) -> Draws:
+    """Short chains from `bandit`; the prior of an arm is its mean centre and the harmonic mean of its strengths.
+
+    Every chain has a generator of its own, so that the draws are the same to the bit for any number of threads.
+    """
+    stop = Event()
+    with ThreadPoolExecutor(min(threads or available(), schedule.chains)) as pool:
+        try:
+            one = partial(_draws, observations, bandit, schedule, stop)
+            priors, runs = zip(*pool.map(one, rng.spawn(schedule.chains)), strict=True)
+        finally:
+            stop.set()  # so that nobody waits for the other chains after Ctrl-C
+    weights, rewards, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
+    prior = priors[0](np.mean(centres, axis=0), 1 / np.mean(inverses, axis=0))
+    return Draws(np.stack(weights), rewards, prior)
+
+
+def _draws(
+    observations: Observations, bandit: LatentBandit, schedule: Schedule, stop: Event, rng: np.random.Generator
+) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
+    """Weights, rewards, centres and inverse strengths of the arms, of each draw that one chain keeps."""
+    kept, chain = [], observations.chain(bandit)
+    for sweep in range(schedule.burn + schedule.keep * schedule.thin):
+        if stop.is_set():
+            break
+        chain.sweep(rng)
+        if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
+            kept.append((chain.weights, chain.rewards, *chain.likely(rng)))
+    return chain.prior, kept
 
 
 def draw_models(

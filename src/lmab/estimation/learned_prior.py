@@ -24,9 +24,11 @@ def unlearnable(observations: Observations) -> str | None:
     return None
 
 
-def learn(observations: Observations, bandit: LatentBandit, sweeps: int, rng: np.random.Generator) -> Prior:
+def learn(
+    observations: Observations, bandit: LatentBandit, sweeps: int, rng: np.random.Generator, threads: int | None = None
+) -> Prior:
     """The prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
     keep = min(_KEEP, -(-sweeps // 4))
     thin = max(min(sweeps // (2 * keep), 3), 1)
     schedule = gibbs.Schedule(_CHAINS, max(sweeps - keep * thin, 0), keep, thin)
-    return gibbs.run(observations, bandit, rng=rng, schedule=schedule).prior
+    return gibbs.run(observations, bandit, rng=rng, schedule=schedule, threads=threads).prior

@@ -118,8 +118,9 @@ class Chain(ABC):
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A *Z"], Float[Array, "A"]]:
         """Where the contexts of each arm lie, and one over the pseudo-plays that this is worth, in this state."""
 
+    @staticmethod
     @abstractmethod
-    def prior(self, centre: Float[Array, "A *Z"], strength: Float[Array, "A"]) -> Prior:
+    def prior(centre: Float[Array, "A *Z"], strength: Float[Array, "A"]) -> Prior:
         """The prior of centres and strengths that were averaged over draws."""
 
 

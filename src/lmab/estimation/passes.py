@@ -82,7 +82,7 @@ class Threads(Passes):
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        self.threads = _available() if threads is None else check_count("threads", threads)
+        self.threads = available() if threads is None else check_count("threads", threads)
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
@@ -147,5 +147,6 @@ def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def _available() -> int:
+def available() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

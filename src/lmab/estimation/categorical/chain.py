@@ -53,7 +53,8 @@ class CategoricalChain(Chain):
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         return self._arms.likely(rng)
 
-    def prior(self, centre: Float[Array, "A Z"], strength: Float[Array, "A"]) -> Prior:
+    @staticmethod
+    def prior(centre: Float[Array, "A Z"], strength: Float[Array, "A"]) -> Prior:
         return Prior(centre, np.clip(strength, *STRENGTHS))
 
     def sweep(self, rng: np.random.Generator) -> None:

@@ -39,7 +39,8 @@ class GaussianChain(Chain):
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A"], Float[Array, "A"]]:
         return self._arms.centre + self._centre, self._arms.variance / self.scale**2
 
-    def prior(self, centre: Float[Array, "A"], strength: Float[Array, "A"]) -> Prior:
+    @staticmethod
+    def prior(centre: Float[Array, "A"], strength: Float[Array, "A"]) -> Prior:
         return Prior(centre, strength)
 
     def sweep(self, rng: np.random.Generator) -> None:
