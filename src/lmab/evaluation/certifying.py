@@ -43,9 +43,10 @@ def certify(
     Models that the log could have come from are drawn in two ways: by short Gibbs runs, which learn from the arms what
     arms are like, and around the estimate (its Laplace approximation). Each is planned for anew, and the spread of the
     values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
-    (95% to claim 90%), and both intervals together are claimed: with that the claim held on fresh data. Where one more
-    context predicts held-out sessions better, models with one more context join. Of a traits model only those around
-    the estimate are drawn, and a simulated crowd, the same for all of them, plays the plan and each greedy policy.
+    (95% to claim 90%; further up, to 99%, for optimum and gain), and both intervals together are claimed: with that the
+    claim held on fresh data. Where one more context predicts held-out sessions better, models with one more context
+    join. Of a traits model only those around the estimate are drawn, and a simulated crowd, the same for all of them,
+    plays the plan and each greedy policy.
 
     Args:
         estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many contexts as in
