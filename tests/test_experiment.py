@@ -195,7 +195,11 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     assert len(naive.methods()) > 4
     trials = {trial.id: trial for trial in naive.trials("full") if trial.instance < 2}.values()
     rows = [row(trial, value=1.0, value_qmdp=1.0, distance=0.1, episodes_used=10) for trial in trials]
-    assert [path.name for path in draw(naive, rows, tmp_path)] == ["naive.png", "naive.svg"]
+    paths = draw(naive, rows, tmp_path)
+    assert [path.name for path in paths] == ["naive.png", "naive.svg"]
+    text = paths[1].read_text()
+    for name in (*(method.label for method in naive.methods()), "A = 2, H = 2", "A = 4, H = 4"):
+        assert text.count(f">{name}<") == 1  # dashes have names, and colours have names, and not every pair of them
 
 
 def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
     n_panels = len(study.panels) + len(more)
     columns = min(2, n_panels)
     lines = -(-n_panels // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.3 * lines + 0.9), layout="constrained")
+    figure = Figure(figsize=(5.6 if columns == 1 else 9.2, 3.3 * lines + 0.9), layout="constrained")
     counts = set()
     for index, panel in enumerate(study.panels):
         found = points(study, rows, panel)
@@ -118,6 +119,11 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
     categorical = bool(places) and isinstance(places[0], str)
     splits = in_order({point.split for point in found})
     methods = [method for method in study.methods() if any(point.method == method.name for point in found)]
+    crossed = bool(study.split) and len(methods) > 1  # dashes tell methods, colours the places in the second column
+
+    def shade(style: int) -> Any:
+        return viridis(0.85 * style / max(len(splits) - 1, 1))
+
     for number, method in enumerate(methods):
         mark = number % len(_MARKERS) if study.split else 0
         for style, split in enumerate(splits):
@@ -128,26 +134,24 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 continue
             shift = 0.08 * (number - (len(methods) - 1) / 2) if categorical else 0.0
             where = [places.index(point.x) + shift if categorical else point.x for point in line]
-            label = ", ".join(_names(study, method.label, split, len(methods)))
-            shade = viridis(0.85 * style / max(len(splits) - 1, 1))
+            label = "" if crossed else study.split_label.format(split) if study.split else method.label
             axes.errorbar(
                 where,
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
-                color=shade if study.split else _COLOURS[method.name],
+                color=shade(style) if study.split else _COLOURS[method.name],
                 linestyle="none" if categorical else _DASHES[mark],
                 marker=_MARKERS[mark],
                 markersize=3.5,
                 linewidth=1.3,
             )
+    if crossed:
+        for method, dashes, marker in zip(methods, cycle(_DASHES), cycle(_MARKERS)):
+            axes.plot([], [], color="black", linestyle=dashes, marker=marker, markersize=3.5, label=method.label)
+        for style, split in enumerate(splits):
+            axes.plot([], [], color=shade(style), linewidth=4, label=study.split_label.format(split))
     _label_axes(axes, study, panel, places, categorical)
-
-
-def _names(study: Study, method: str, split: str, n_methods: int) -> list[str]:
-    """What a line is called: its method where there are several, and its place in the second column."""
-    named = [method] if n_methods > 1 or not study.split else []
-    return [*named, study.split_label.format(split)] if study.split else named
 
 
 def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], categorical: bool) -> None:
@@ -172,7 +176,7 @@ def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:
     """The rate of every cell against gamma^2 H: one curve, if gamma^2 H alone decides."""
     axes.set_title("Rates, all N", fontsize=9)
     axes.set_ylabel("r: distance falls as N^-r")
-    _draw_cells(axes, study, {method: rates(rows, method) for method in study.methods()})
+    _draw_cells(axes, {method: rates(rows, method) for method in study.methods()})
     axes.axhline(0.5, color="black", linewidth=0.8, linestyle="--", label="parametric rate, 1/2")
 
 
@@ -190,15 +194,15 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
         means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_episodes=budgets[-1])
                  for cell in cells}  # fmt: skip
         found[method] = {cell: mean for cell, mean in means.items() if mean is not None}
-    _draw_cells(axes, study, found)
+    _draw_cells(axes, found)
     lemma = promise(rows[0].n_contexts, budgets[-1])
     axes.plot([lemma.scale, 3 * lemma.scale], [lemma.distance] * 2, "k--", linewidth=0.8, label="Lemma C.2: distance")
     axes.axvline(lemma.scale, color="black", linewidth=0.8, linestyle=":", label="Lemma C.2: gamma^2 H")
     axes.set_yscale("log")
 
 
-def _draw_cells(axes: Any, study: Study, found: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
-    """A mark for each cell, with its gamma's colour and its method's marker as in the other panels."""
+def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
+    """A mark for each cell, with its gamma's colour and its method's marker as in the other panels, which name them."""
     from matplotlib import colormaps
 
     gaps = sorted({cell[0] for means in found.values() for cell in means})
@@ -210,7 +214,6 @@ def _draw_cells(axes: Any, study: Study, found: Mapping[Contender, Mapping[Cell,
                 [scale(cell) for cell in line],
                 [mean.mean for mean in line.values()],
                 yerr=[mean.stderr for mean in line.values()],
-                label=", ".join(_names(study, method.label, str(gap), len(drawn))),
                 color=colormaps["viridis"](0.85 * style / max(len(gaps) - 1, 1)),
                 linestyle="none",
                 marker=_MARKERS[number],
