@@ -245,7 +245,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         groups[row["cell"]].append(row)
     lines = [
-        "| cell | logs | value | optimum | regret | gain | warned | all held, or warned | width | share of the optimum | 0.1: value, optimum | 0.1: width, share | seconds |",  # noqa: E501
+        "| cell | logs | value | optimum | regret | gain | warned | all held, or warned | their widths | share of the optimum | 0.1: value, optimum | 0.1: width, share | seconds |",  # noqa: E501
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     shown = [(name, groups[name]) for name in CELLS if groups[name]]
@@ -269,7 +269,8 @@ def _cells(rows: list[dict[str, Any]]) -> str:
     held.append(f"{honest:.2f}")
     old = f"{_mean(rows, 'old_value'):.2f}, {_mean(rows, 'old_optimum'):.2f}"
     was = f"{_mean(rows, 'old_width'):.2f}, {_mean(rows, 'old_share'):.3f}"
-    own = [f"{_mean(rows, 'width'):.2f}", f"{_mean(rows, 'share'):.3f}"]
+    widths = [_mean(rows, "width"), *np.mean([row["widths"] for row in rows], axis=0)]
+    own = [", ".join(f"{width:.2f}" for width in widths), f"{_mean(rows, 'share'):.3f}"]
     return " | ".join([*held, *own, old, was, f"{np.median([row['seconds'] for row in rows]):.1f}"])
 
 
