@@ -50,6 +50,39 @@ def test_intervals_are_unions_of_quantiles_over_the_ways_to_draw(unplayed):
     assert certifying._intervals(Bounds(), 3.0, sets, miss)[-1] == 0.0
 
 
+def test_value_and_optimum_reach_further_down_where_the_log_reacts_and_nothing_else_moves():
+    sets = [drawn(generator(0), 0.0), drawn(generator(1), 0.0)]
+    value, optimum, regret, gain, _ = certifying._intervals(Bounds(), 2.0, sets, 0.1)
+    low_value, low_optimum, *others, _ = certifying._intervals(Bounds(), 2.0, sets, 0.1, 0.1)
+    assert low_value == pytest.approx((min(np.quantile(one.value, 0.005) for one in sets), value[1]))
+    assert low_optimum == pytest.approx((min(np.quantile(one.optimum, 0.005) for one in sets), optimum[1]))
+    assert others == [regret, gain]
+
+
+def test_models_that_may_miss_more_claim_less():
+    sure, wide = drawn(generator(0), 0.0), replace(drawn(generator(1), 0.0), misses=2.0)
+    value, _, _, gain, _ = certifying._intervals(Bounds(), 2.0, [sure, wide], 0.1)
+    lows = np.quantile(sure.value, 0.05), np.quantile(wide.value, 0.1)
+    highs = np.quantile(sure.value, 0.95), np.quantile(wide.value, 0.9)
+    assert value == pytest.approx((min(lows), max(highs)))
+    most = [np.quantile(one.value - fixed, 1 - 0.02 * one.misses)
+            for one in (sure, wide) for fixed in (one.fixed, one.fixed_played)]  # fmt: skip
+    assert gain[1] == pytest.approx(max(most))
+
+
+@pytest.mark.parametrize(("values", "misses"), [([0.0, 1.0], 1.0), ([0.0, 0.5, 1.0], 2.0)])
+def test_models_around_an_estimate_may_miss_more_where_there_are_more_than_two_values(values, misses, monkeypatch):
+    rng, seen = generator(0), []
+    chances = rng.dirichlet(np.ones(len(values)), (2, 4))
+    truth = lmab.LatentBandit.categorical([0.5, 0.5], chances, values)
+    log = lmab.simulate(truth, lmab.Uniform(4), n_episodes=300, horizon=3, rng=rng)
+    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng)
+    whole = certifying._intervals
+    monkeypatch.setattr(certifying, "_intervals", lambda *given: seen.append(given) or whole(*given))
+    lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=3), log, n_draws=20, rng=rng)
+    assert [one.misses for one in seen[0][2][:2]] == [1.0, misses]
+
+
 @pytest.fixture(scope="module")
 def lopsided():
     """A log of two types in which arm 2, the best, is played 30 times, and arm 3 never."""

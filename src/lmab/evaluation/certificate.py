@@ -14,6 +14,7 @@ from .._words import count
 from ..errors import InvalidFile
 from ..estimation import Calibration, Check, Gain, Replay
 from ..planning import Plan
+from .reaction import REACTS
 from .verdict import Verdict
 
 Interval = tuple[float, float]
@@ -61,6 +62,7 @@ class Certificate:
     bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
     check: Check | None = None  # what held-out sessions said about the fit; None where nobody asked them
     n_factors: int | None = None  # alive in a traits model; None: types
+    reaction: float = 0.0  # how strongly the log's next arm depends on the reward, in standard deviations
 
     @property
     def sentence(self) -> str:
@@ -93,6 +95,11 @@ class Certificate:
         return too_few(self.one_more)
 
     @property
+    def reacts(self) -> bool:
+        """The log's arms depend on rewards before them: the intervals reach further down, since claims lie high."""
+        return self.reaction > REACTS
+
+    @property
     def thin(self) -> bool:
         """The plan leans on arms that the log hardly knows: collect more of them, or fit less."""
         return self.thin_share > _OFTEN
@@ -122,6 +129,11 @@ class Certificate:
             parts.append(
                 f" One type more predicts held-out sessions better ({gain:+.4f} ± {error:.4f} nats per session): the "
                 f"intervals allow for it, but fit more than {self.n_contexts} types."
+            )
+        if self.reacts:
+            parts.append(
+                " In this log the next arm depends on the reward before it, so arms are known from sessions that they "
+                "suit: value and optimum reach further down to allow for it."
             )
         if self.n_unplayed:
             arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,14 @@ from ..simulation import check_fits
 from .certificate import THIN, Certificate, Interval, too_few
 from .laplace import FLOOR, LEARNED_FLOOR, laplace, recentred
 from .more_types import one_more
+from .reaction import REACTS, reaction
 from .replanning import Replanned, Replanner
 from .replanning_traits import TraitsReplanner
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more context are drawn
-_ABOVE = 0.4  # of an interval's share of misses, what its upper end takes where draws lie low: see `_intervals`
+_ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
+_WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _ROUNDING = 1e-9
 
 
@@ -82,7 +84,9 @@ def certify(
         found = _of_traits(estimate, plan, plays, n_draws, rng, backend)
     else:
         found = _of_types(estimate, plan, plays, n_draws, rng, backend)
-    value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2)
+    reacts = reaction(episodes)
+    miss, below = (1 - confidence) / 2, _BELOW if reacts > REACTS else 1.0
+    value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, miss, below)
     return Certificate(
         value=value,
         optimum=optimum,
@@ -100,6 +104,7 @@ def certify(
         thin_share=float(found.steps[plays < found.least_plays].sum() / found.steps.sum()),
         unplayed_share=float(found.sets[0].unplayed.mean()),
         one_more=found.one_more,
+        reaction=reacts,
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
         bounds=(plan.lower, plan.upper),
         check=estimate.check,
@@ -168,7 +173,10 @@ def _around(
     floor = FLOOR if estimate.learned is None else LEARNED_FLOOR
     posterior = laplace(estimate.information(backend=backend), floor)
     weights, families = posterior.draw(n_draws, rng)
-    return replanner.replan(weights, recentred(families, estimate.bandit.rewards)), posterior.n_floored
+    drawn = replanner.replan(weights, recentred(families, estimate.bandit.rewards))
+    values = estimate.bandit.rewards.values
+    wide = values is not None and len(values) > 2
+    return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored
 
 
 def _with_one_more(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
@@ -179,29 +187,33 @@ def _with_one_more(estimate: Estimate, replanner: Replanner, n_draws: int, rng: 
 
 
 def _intervals(
-    plan: Plan, own: float, sets: Sequence[Replanned], miss: float
+    plan: Plan, own: float, sets: Sequence[Replanned], miss: float, below: float = 1.0
 ) -> tuple[Interval, Interval, Interval, Interval, float]:
     """Value, optimum, regret and gain, each the union over the sets; and what planning left undone.
 
     Drawn models lie low where arms that pay little tell contexts apart: the law of arms draws contexts together, and
-    one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down.
+    one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down. They lie
+    high where the log reacts to rewards, since it knows arms from sessions that they suit: then value and optimum reach
+    further down (`below`).
     """
     best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
     undone = max(plan.upper - best, 0.0)
-    value = _union([drawn.value for drawn in sets], miss)
+    value = _union([(drawn, drawn.value) for drawn in sets], miss, below)
     # Arms never played may be worse than those that somebody chose to play: the best there is without them counts too.
-    guessed = [drawn for drawn in sets if drawn.unplayed.any()]
-    low, high = _union([*(drawn.optimum for drawn in sets), *(drawn.value for drawn in guessed)], miss, _ABOVE)
-    fixed = [choice for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
-    values = [drawn.value for drawn in sets for _ in range(2)]
-    gain = _union([value - choice for value, choice in zip(values, fixed, strict=True)], miss, _ABOVE)
+    guessed = [(drawn, drawn.value) for drawn in sets if drawn.unplayed.any()]
+    low, high = _union([*((drawn, drawn.optimum) for drawn in sets), *guessed], miss, below, _ABOVE)
+    gains = [(drawn, drawn.value - choice) for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
+    gain = _union(gains, miss, 1.0, _ABOVE)
     losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, best - drawn.transferred)]
     regret = undone + max(float(np.quantile(loss, 1 - miss / 2)) for loss in losses)
     return value, (low, high + undone), (0.0, regret), gain, undone
 
 
-def _union(samples: Sequence[Float[Array, "B"]], miss: float, above: float = 1.0) -> Interval:
-    ends = np.array([np.quantile(sample, [miss / 2, 1 - above * miss / 2]) for sample in samples])
+def _union(
+    samples: Sequence[tuple[Replanned, Float[Array, "B"]]], miss: float, below: float, above: float = 1.0
+) -> Interval:
+    misses = [(sample, drawn.misses * miss / 2) for drawn, sample in samples]
+    ends = np.array([np.quantile(sample, [below * own, 1 - above * own]) for sample, own in misses])
     return float(ends[:, 0].min()), float(ends[:, 1].max())
 
 

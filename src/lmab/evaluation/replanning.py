@@ -29,6 +29,7 @@ class Replanned:
     fixed: Float[Array, "B"]  # the best that ignores what it sees, on the model
     fixed_played: Float[Array, "B"]  # the same among the arms that the log plays, where these are enough
     unplayed: Float[Array, "B"]  # share of the optimum that is earned with arms the log never plays
+    misses: float = 1.0  # that an interval over these models may have more than over others
 
 
 class Replanner:
