@@ -78,7 +78,12 @@ def test_models_around_an_estimate_may_miss_more_where_there_are_more_than_two_v
     log = lmab.simulate(truth, lmab.Uniform(4), n_episodes=300, horizon=3, rng=rng)
     estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng)
     whole = certifying._intervals
-    monkeypatch.setattr(certifying, "_intervals", lambda *given: seen.append(given) or whole(*given))
+
+    def watched(*given):
+        seen.append(given)
+        return whole(*given)
+
+    monkeypatch.setattr(certifying, "_intervals", watched)
     lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=3), log, n_draws=20, rng=rng)
     assert [one.misses for one in seen[0][2][:2]] == [1.0, misses]
 
