@@ -243,9 +243,7 @@ def _value(plan: lmab.Plan, truth: lmab.LatentBandit) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Coverage per cell and over all cells, as Markdown."""
-    groups = defaultdict(list)
-    for row in rows:
-        groups[row["cell"]].append(row)
+    groups = _by_cell(rows)
     lines = [
         "| cell | logs | value | optimum | regret | gain | warned | all held, or warned | their widths | share of the optimum | 0.1: value, optimum | 0.1: width, share | seconds |",  # noqa: E501
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
@@ -260,12 +258,16 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def beside(rows: list[dict[str, Any]]) -> str:
-    """How wide the value's interval is beside that of version 0.1 on the same logs, where the latter held."""
+def _by_cell(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     groups = defaultdict(list)
     for row in rows:
-        if "old_width" in row:
-            groups[row["cell"]].append(row)
+        groups[row["cell"]].append(row)
+    return groups
+
+
+def beside(rows: list[dict[str, Any]]) -> str:
+    """How wide the value's interval is beside that of version 0.1 on the same logs, where the latter held."""
+    groups = _by_cell([row for row in rows if "old_width" in row])
     held = [name for name in CELLS if groups[name] and _mean(groups[name], "old_value") >= _HELD]
     both = [name for name in held if _mean(groups[name], "old_optimum") >= _HELD]
     ratios = {name: _mean(groups[name], "width") / _mean(groups[name], "old_width") for name in held}

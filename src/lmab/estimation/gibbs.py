@@ -7,7 +7,6 @@ from a fitted model and are short on purpose: contexts keep their places, so tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -18,7 +17,7 @@ import numpy as np
 from .._shapes import Array, Float
 from ..model import LatentBandit
 from .observations import Observations
-from .passes import available
+from .passes import Threads
 from .prior import Prior
 
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
@@ -66,10 +65,10 @@ def run(
     Every chain has a generator of its own, so that the draws are the same to the bit for any number of threads.
     """
     stop = Event()
-    with ThreadPoolExecutor(min(threads or available(), schedule.chains)) as pool:
+    with Threads(threads) as passes:
         try:
             one = partial(_draws, observations, bandit, schedule, stop)
-            priors, runs = zip(*pool.map(one, rng.spawn(schedule.chains)), strict=True)
+            priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
     weights, rewards, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)

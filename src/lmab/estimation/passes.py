@@ -82,7 +82,7 @@ class Threads(Passes):
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        self.threads = available() if threads is None else check_count("threads", threads)
+        self.threads = _available() if threads is None else check_count("threads", threads)
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
@@ -90,6 +90,10 @@ class Threads(Passes):
             return function(*arguments, 0, n_parts)
         jobs = [self._pool.submit(function, *arguments, *one) for one in ranges_of(n_parts, _PIECES * self.threads)]
         return tuple(np.concatenate(arrays) for arrays in zip(*(job.result() for job in jobs), strict=True))
+
+    def each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """The function of every item, in their order; for calls that are long, and whose results are no arrays."""
+        return list(map(function, items) if self._pool is None else self._pool.map(function, items))
 
     def __enter__(self) -> Threads:
         return self
@@ -147,6 +151,5 @@ def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def available() -> int:
-    """Cores that this process may use."""
+def _available() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,7 @@ from .._words import count
 from ..errors import InvalidFile
 from ..estimation import Calibration, Check, Gain, Replay
 from ..planning import Plan
-from .reaction import REACTS
+from .reaction import reacts
 from .verdict import Verdict
 
 Interval = tuple[float, float]
@@ -97,7 +97,7 @@ class Certificate:
     @property
     def reacts(self) -> bool:
         """The log's arms depend on rewards before them: the intervals reach further down, since claims lie high."""
-        return self.reaction > REACTS
+        return reacts(self.reaction)
 
     @property
     def thin(self) -> bool:

@@ -19,7 +19,7 @@ from ..simulation import check_fits
 from .certificate import THIN, Certificate, Interval, too_few
 from .laplace import FLOOR, LEARNED_FLOOR, laplace, recentred
 from .more_types import one_more
-from .reaction import REACTS, reaction
+from .reaction import reaction, reacts
 from .replanning import Replanned, Replanner
 from .replanning_traits import TraitsReplanner
 
@@ -84,9 +84,9 @@ def certify(
         found = _of_traits(estimate, plan, plays, n_draws, rng, backend)
     else:
         found = _of_types(estimate, plan, plays, n_draws, rng, backend)
-    reacts = reaction(episodes)
-    miss, below = (1 - confidence) / 2, _BELOW if reacts > REACTS else 1.0
-    value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, miss, below)
+    deviations = reaction(episodes)
+    below = _BELOW if reacts(deviations) else 1.0
+    value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2, below)
     return Certificate(
         value=value,
         optimum=optimum,
@@ -104,7 +104,7 @@ def certify(
         thin_share=float(found.steps[plays < found.least_plays].sum() / found.steps.sum()),
         unplayed_share=float(found.sets[0].unplayed.mean()),
         one_more=found.one_more,
-        reaction=reacts,
+        reaction=deviations,
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
         bounds=(plan.lower, plan.upper),
         check=estimate.check,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data import Episodes, Packed
 
-REACTS = 5.0  # standard deviations from which a log is said to react
+_REACTS = 5.0  # standard deviations from which a log is said to react
 _SESSIONS = 20_000  # of a larger log are looked at
 
 
@@ -24,7 +24,7 @@ def reaction(episodes: Episodes | Packed) -> float:
         ...     lmab.simulate(truth, policy, n_episodes=500, horizon=4, rng=np.random.default_rng(0))
         ...     for policy in (lmab.Uniform(2), lmab.Greedy(truth))
         ... ]
-        >>> [reaction(log) > REACTS for log in logs]
+        >>> [reacts(reaction(log)) for log in logs]
         [False, True]
     """
     part = episodes[:: max(1, len(episodes) // _SESSIONS)]
@@ -39,3 +39,8 @@ def reaction(episodes: Episodes | Packed) -> float:
     sums, squares, fourths = (np.bincount(group, rest**power) for power in (1, 2, 4))
     deviation = np.sqrt(2 * np.maximum(squares**2 - fourths, 0.0).sum())
     return float((sums**2 - squares).sum() / deviation) if deviation > 0 else 0.0
+
+
+def reacts(deviations: float) -> bool:
+    """Whether so strong a dependence is no chance."""
+    return deviations > _REACTS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -112,18 +111,11 @@ def _instances(counts: set[int]) -> str:
 
 
 def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
-    from matplotlib import colormaps
-
-    viridis = colormaps["viridis"]
     places = in_order({point.x for point in found})
     categorical = bool(places) and isinstance(places[0], str)
     splits = in_order({point.split for point in found})
     methods = [method for method in study.methods() if any(point.method == method.name for point in found)]
     crossed = bool(study.split) and len(methods) > 1  # dashes tell methods, colours the places in the second column
-
-    def shade(style: int) -> Any:
-        return viridis(0.85 * style / max(len(splits) - 1, 1))
-
     for number, method in enumerate(methods):
         mark = number % len(_MARKERS) if study.split else 0
         for style, split in enumerate(splits):
@@ -140,18 +132,25 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
-                color=shade(style) if study.split else _COLOURS[method.name],
+                color=_shade(style, splits) if study.split else _COLOURS[method.name],
                 linestyle="none" if categorical else _DASHES[mark],
                 marker=_MARKERS[mark],
                 markersize=3.5,
                 linewidth=1.3,
             )
-    if crossed:
-        for method, dashes, marker in zip(methods, cycle(_DASHES), cycle(_MARKERS)):
-            axes.plot([], [], color="black", linestyle=dashes, marker=marker, markersize=3.5, label=method.label)
-        for style, split in enumerate(splits):
-            axes.plot([], [], color=shade(style), linewidth=4, label=study.split_label.format(split))
+        if crossed:
+            sign = {"linestyle": _DASHES[mark], "marker": _MARKERS[mark]}
+            axes.plot([], [], color="black", markersize=3.5, label=method.label, **sign)
+    for style, split in enumerate(splits if crossed else ()):
+        axes.plot([], [], color=_shade(style, splits), linewidth=4, label=study.split_label.format(split))
     _label_axes(axes, study, panel, places, categorical)
+
+
+def _shade(place: int, places: Sequence[Any]) -> Any:
+    """The colour of a place in the second column."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](0.85 * place / max(len(places) - 1, 1))
 
 
 def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], categorical: bool) -> None:
@@ -203,8 +202,6 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
 
 def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> None:
     """A mark for each cell, with its gamma's colour and its method's marker as in the other panels, which name them."""
-    from matplotlib import colormaps
-
     gaps = sorted({cell[0] for means in found.values() for cell in means})
     drawn = [method for method in found if found[method]]
     for number, method in enumerate(drawn):
@@ -214,7 +211,7 @@ def _draw_cells(axes: Any, found: Mapping[Contender, Mapping[Cell, Mean]]) -> No
                 [scale(cell) for cell in line],
                 [mean.mean for mean in line.values()],
                 yerr=[mean.stderr for mean in line.values()],
-                color=colormaps["viridis"](0.85 * style / max(len(gaps) - 1, 1)),
+                color=_shade(style, gaps),
                 linestyle="none",
                 marker=_MARKERS[number],
                 markersize=3.5,

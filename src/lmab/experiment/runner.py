@@ -77,8 +77,6 @@ def _performed(trials: Sequence[Trial], jobs: int, executor: Executor | None) ->
         except CancelledError:
             raise WorkerDied("the cluster was lost; run the same command again to go on from here") from None
         return
-    if not trials:
-        return
     context = multiprocessing.get_context("spawn")
     with _one_thread_per_process():
         pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare_worker)
