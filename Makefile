@@ -49,7 +49,7 @@ dist:                              ## wheel and sdist: built, installed in empty
 	build/dist/build/bin/python -m build --outdir dist
 	$(PYTHON) -m venv build/dist/wheel
 	build/dist/wheel/bin/python -m pip install --quiet dist/*.whl
-	cd build/dist && wheel/bin/lmab demo --seed 0 && wheel/bin/lmab budget --contexts 3 --arms 10 --horizon 5
+	cd build/dist && wheel/bin/lmab demo --seed 0 && wheel/bin/lmab budget --types 3 --arms 10 --horizon 5
 	mkdir build/dist/unpacked
 	tar --extract --gzip --strip-components 1 --file dist/*.tar.gz --directory build/dist/unpacked
 	$(PYTHON) -m venv build/dist/sdist

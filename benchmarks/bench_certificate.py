@@ -23,16 +23,16 @@ CASES = {
 
 def main() -> Rows:
     rows: Rows = {}
-    for key, (name, n_episodes, horizon) in CASES.items():
+    for key, (name, n_sessions, horizon) in CASES.items():
         rng = np.random.default_rng(0)
         truth = PROBING if name == "probing" else lmab.random_bandit(*map(int, name.split()[1:]), rng=rng)
-        log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_episodes=n_episodes, horizon=horizon, rng=rng)
-        estimate = lmab.estimate(log, n_contexts=truth.n_contexts, method=lmab.EM(prior=2.0), rng=rng)
+        log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_sessions=n_sessions, horizon=horizon, rng=rng)
+        estimate = lmab.fit(log, n_types=truth.n_types, method=lmab.EM(prior=2.0), rng=rng)
         plan = lmab.plan(estimate.bandit, horizon=horizon)
         second = fastest(estimate.information, repeats=5)
         whole = fastest(partial(lmab.certify, estimate, plan, log, rng=rng), repeats=1 if key == "long" else 5)
         print(
-            f"{name}, {n_episodes} episodes of {horizon} steps, 100 draws: {whole.wall:.3f} s ({whole.used:.3f} s of "
+            f"{name}, {n_sessions} sessions of {horizon} steps, 100 draws: {whole.wall:.3f} s ({whole.used:.3f} s of "
             f"one core), of which second derivatives {second.wall:.3f} s"
         )
         rows |= {f"{key}/wall": whole.wall, f"{key}/used": whole.used, f"{key}/information": second.used}

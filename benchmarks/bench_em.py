@@ -1,4 +1,4 @@
-"""EM: nanoseconds per episode and iteration beside the peers, growth, threads, a whole fit, and the first call."""
+"""EM: nanoseconds per session and iteration beside the peers, growth, threads, a whole fit, and the first call."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ N_CONTEXTS, N_ARMS, HORIZON = 7, 50, 7
 
 
 def main() -> Rows:
-    print(f"{N_CONTEXTS} contexts, {N_ARMS} arms, {HORIZON} steps; load of the machine {os.getloadavg()[0]:.1f}")
+    print(f"{N_CONTEXTS} types, {N_ARMS} arms, {HORIZON} steps; load of the machine {os.getloadavg()[0]:.1f}")
     print("One thread is measured in processor time, which other programs disturb less.")
     data = _log(100_000)
-    ours = _per_episode(data, threads=1)
-    print(f"ours, 100,000 episodes, one thread: {ours:.1f} ns per episode and iteration")
+    ours = _per_session(data, threads=1)
+    print(f"ours, 100,000 sessions, one thread: {ours:.1f} ns per session and iteration")
     rows = {"ours": ours, "ours-ratio": 1.0}
     rows |= _beside("scipy.sparse", _sparse(data), ours) | _beside("StepMix", _stepmix(100_000), ours)
     rows |= _growth_and_threads(ours) | _in_a_process(_FIT)
@@ -40,38 +40,38 @@ def main() -> Rows:
     return rows
 
 
-def _log(n_episodes: int) -> Observations:
+def _log(n_sessions: int) -> Observations:
     """Uniform exploration, in pieces so that the largest log fits into memory."""
     rng = np.random.default_rng(0)
     bandit = lmab.random_bandit(N_CONTEXTS, N_ARMS, rng=rng)
-    actions = rng.integers(N_ARMS, size=n_episodes * HORIZON, dtype=np.int32)
-    contexts = np.repeat(rng.integers(N_CONTEXTS, size=n_episodes, dtype=np.int8), HORIZON)
-    rewards = np.empty(len(actions))
-    for start in range(0, len(actions), 1 << 20):
+    arms = rng.integers(N_ARMS, size=n_sessions * HORIZON, dtype=np.int32)
+    types = np.repeat(rng.integers(N_CONTEXTS, size=n_sessions, dtype=np.int8), HORIZON)
+    rewards = np.empty(len(arms))
+    for start in range(0, len(arms), 1 << 20):
         piece = slice(start, start + (1 << 20))
-        rewards[piece] = rng.random(len(actions[piece])) < bandit.means[contexts[piece], actions[piece]]
-    return observe(lmab.Episodes(actions, rewards, np.arange(n_episodes + 1) * HORIZON, N_ARMS))
+        rewards[piece] = rng.random(len(arms[piece])) < bandit.means[types[piece], arms[piece]]
+    return observe(lmab.Sessions(arms, rewards, np.arange(n_sessions + 1) * HORIZON, N_ARMS))
 
 
-def _per_episode(
+def _per_session(
     data: Observations, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time
 ) -> float:
-    """Nanoseconds per episode of one EM map: expectation, maximisation and all."""
+    """Nanoseconds per session of one EM map: expectation, maximisation and all."""
     with Threads(threads) as passes:
         task = Likelihood(data, N_CONTEXTS, data.prior(0.0), passes)
         model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))
-        return _time(lambda: task.map(model), repeats, clock) / len(data.episodes) * 1e9
+        return _time(lambda: task.map(model), repeats, clock) / len(data.sessions) * 1e9
 
 
 def _growth_and_threads(small: float) -> Rows:
     rows: Rows = {}
-    for n_episodes in (1_000_000, 10_000_000):
-        data: Any = _log(n_episodes)
-        one = _per_episode(data, threads=1, repeats=5)
-        print(f"{n_episodes:,} episodes, one thread: {one:.1f} ns ({one / small:.2f} of that at 100,000)")
-        rows[f"growth-{n_episodes}"] = one / small
-    one, two = (_per_episode(data, threads, 5, time.perf_counter) for threads in (1, 2))
-    print(f"{n_episodes:,} episodes, on the clock: one thread {one:.1f} ns, two {two:.1f} ns, ratio {one / two:.2f}")
+    for n_sessions in (1_000_000, 10_000_000):
+        data: Any = _log(n_sessions)
+        one = _per_session(data, threads=1, repeats=5)
+        print(f"{n_sessions:,} sessions, one thread: {one:.1f} ns ({one / small:.2f} of that at 100,000)")
+        rows[f"growth-{n_sessions}"] = one / small
+    one, two = (_per_session(data, threads, 5, time.perf_counter) for threads in (1, 2))
+    print(f"{n_sessions:,} sessions, on the clock: one thread {one:.1f} ns, two {two:.1f} ns, ratio {one / two:.2f}")
     codes = data.log.codes
     print(f"codes of that log: {codes.nbytes / 1e6:.0f} MB ({codes.dtype})")
     return rows | {"one-thread": one, "two-threads": two, "threads-ratio": one / two, "codes-MB": codes.nbytes / 1e6}
@@ -92,10 +92,10 @@ def _sparse(data: Observations) -> float:
         cells = (transposed @ shares).reshape(N_ARMS, -1, N_CONTEXTS)
         shares.mean(axis=0), cells / cells.sum(axis=1, keepdims=True), total.sum()
 
-    return _time(step, 3) / len(data.episodes) * 1e9
+    return _time(step, 3) / len(data.sessions) * 1e9
 
 
-def _stepmix(n_episodes: int) -> float | None:
+def _stepmix(n_sessions: int) -> float | None:
     """From the difference of a long and a short fit, so that its start does not count; each arm at most once."""
     try:
         from stepmix import StepMix
@@ -103,10 +103,10 @@ def _stepmix(n_episodes: int) -> float | None:
         return None
     rng = np.random.default_rng(0)
     bandit = lmab.random_bandit(N_CONTEXTS, N_ARMS, rng=rng)
-    table = np.full((n_episodes, N_ARMS), np.nan)
-    arms = np.argsort(rng.random((n_episodes, N_ARMS)), axis=1)[:, :HORIZON]
-    means = bandit.means[rng.integers(N_CONTEXTS, size=n_episodes)]
-    table[np.arange(n_episodes)[:, None], arms] = rng.random(arms.shape) < np.take_along_axis(means, arms, axis=1)
+    table = np.full((n_sessions, N_ARMS), np.nan)
+    arms = np.argsort(rng.random((n_sessions, N_ARMS)), axis=1)[:, :HORIZON]
+    means = bandit.means[rng.integers(N_CONTEXTS, size=n_sessions)]
+    table[np.arange(n_sessions)[:, None], arms] = rng.random(arms.shape) < np.take_along_axis(means, arms, axis=1)
     seconds = []
     for max_iter in (1, 5):
         model = StepMix(
@@ -114,7 +114,7 @@ def _stepmix(n_episodes: int) -> float | None:
             init_params="random", random_state=0, verbose=0, progress_bar=0,
         )  # fmt: skip
         seconds.append(_time(partial(model.fit, table), 1))
-    return (seconds[1] - seconds[0]) / 4 / n_episodes * 1e9
+    return (seconds[1] - seconds[0]) / 4 / n_sessions * 1e9
 
 
 def _beside(name: str, theirs: float | None, ours: float) -> Rows:
@@ -141,12 +141,12 @@ def _time(call: Callable[[], object], repeats: int, clock: Callable[[], float] =
 _FIT = """
 import json, time, numpy as np, lmab
 from benchmarks.bench_em import _log, peak
-lmab.EM(restarts=4).fit(_log(1000), n_contexts=7, rng=np.random.default_rng(0))  # everything is imported
+lmab.EM(restarts=4).fit(_log(1000), n_types=7, rng=np.random.default_rng(0))  # everything is imported
 data = _log(1_000_000)
 before, start, worked = peak(), time.perf_counter(), time.process_time()
-fit = lmab.EM().fit(data, n_contexts=7, rng=np.random.default_rng(0))
+fit = lmab.EM().fit(data, n_types=7, rng=np.random.default_rng(0))
 seconds = time.perf_counter() - start
-print("a whole fit of 1,000,000 episodes:", fit.message)
+print("a whole fit of 1,000,000 sessions:", fit.message)
 print(json.dumps({"fit/wall": seconds, "fit/used": time.process_time() - worked, "fit/iterations": len(fit.trace),
                   "fit/more-MB": peak() - before, "fit/codes-MB": data.log.codes.nbytes / 1e6}))
 """
@@ -192,9 +192,9 @@ def _in_a_process(program: str, **environment: str) -> Rows:
 
 
 def table(rows: Rows) -> str:
-    """Nanoseconds per episode beside the peers."""
+    """Nanoseconds per session beside the peers."""
     names = {"ours": "ours", "the same step with scipy.sparse": "scipy.sparse", "StepMix, `binary_nan`": "StepMix"}
-    lines = ["| | nanoseconds per episode | ratio |", "|---|---|---|"]
+    lines = ["| | nanoseconds per session | ratio |", "|---|---|---|"]
     return "\n".join(
         [*lines, *(f"| {text} | {rows[name]:,.0f} | {rows[f'{name}-ratio']:.0f} |" for text, name in names.items())]
     )

@@ -41,7 +41,7 @@ class Fit(Protocol):
 
     __name__: str
 
-    def __call__(self, log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy: ...
+    def __call__(self, log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy: ...
 
 
 def cases() -> list[Case]:
@@ -78,37 +78,37 @@ class SessionFeatures(lmab.Policy):
     from_record = record  # type: ignore[assignment]
 
 
-def features(log: lmab.Episodes) -> Any:
+def features(log: lmab.Sessions) -> Any:
     """What `SessionFeatures` shows a peer, for every step of a log: (S, 2 + 2A)."""
     horizon = int(log.lengths[0])
-    actions, rewards = (column.reshape(-1, horizon) for column in (log.actions, log.rewards))
-    shown, rows = np.zeros((len(actions), horizon, 2 + 2 * log.n_arms)), np.arange(len(actions))
+    arms, rewards = (column.reshape(-1, horizon) for column in (log.arms, log.rewards))
+    shown, rows = np.zeros((len(arms), horizon, 2 + 2 * log.n_arms)), np.arange(len(arms))
     shown[:, :, 0], shown[:, :, 1] = 1.0, np.arange(horizon)
     for step in range(1, horizon):
         shown[:, step, 2:] = shown[:, step - 1, 2:]
-        shown[rows, step, 2 + actions[:, step - 1]] += 1
-        shown[rows, step, 2 + log.n_arms + actions[:, step - 1]] += rewards[:, step - 1]
+        shown[rows, step, 2 + arms[:, step - 1]] += 1
+        shown[rows, step, 2 + log.n_arms + arms[:, step - 1]] += rewards[:, step - 1]
     return shown.reshape(-1, 2 + 2 * log.n_arms)
 
 
-def mabwiser(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+def mabwiser(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
     from mabwiser.mab import MAB, LearningPolicy
 
     model = MAB(list(range(log.n_arms)), LearningPolicy.LinGreedy(epsilon=0.0), seed=seed)
-    model.fit(log.actions.tolist(), log.rewards.tolist(), features(log))
+    model.fit(log.arms.tolist(), log.rewards.tolist(), features(log))
     return SessionFeatures(log.n_arms, lambda shown: np.atleast_1d(model.predict(shown)))
 
 
-def contextualbandits(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+def contextualbandits(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
     from contextualbandits.online import SeparateClassifiers
     from sklearn.linear_model import LogisticRegression
 
     model = SeparateClassifiers(LogisticRegression(max_iter=300), nchoices=log.n_arms, random_state=seed + 1)
-    model.fit(features(log), log.actions, log.rewards)
+    model.fit(features(log), log.arms, log.rewards)
     return SessionFeatures(log.n_arms, lambda shown: model.decision_function(shown).argmax(axis=1))
 
 
-def vowpal_wabbit(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+def vowpal_wabbit(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
     from vowpalwabbit import Workspace
 
     def text(row: Any) -> str:
@@ -119,12 +119,12 @@ def vowpal_wabbit(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
     model = Workspace(f"--cb {log.n_arms} --quiet --random_seed {seed}")
     shown = [text(row) for row in features(log)]
     for _ in range(2):  # passes
-        for arm, reward, line in zip(log.actions, log.rewards, shown, strict=True):
+        for arm, reward, line in zip(log.arms, log.rewards, shown, strict=True):
             model.learn(f"{arm + 1}:{-reward:g}:{1 / log.n_arms:g} {line}")
     return SessionFeatures(log.n_arms, lambda rows: np.array([model.predict(text(row)) for row in rows]) - 1)
 
 
-def stepmix(log: lmab.Episodes, case: Case, seed: int) -> lmab.LatentBandit:
+def stepmix(log: lmab.Sessions, case: Case, seed: int) -> lmab.LatentBandit:
     """The mixture that StepMix fits to the first play of each arm in each session; fitted once for both planners."""
     from stepmix.stepmix import StepMix
 
@@ -137,18 +137,18 @@ def stepmix(log: lmab.Episodes, case: Case, seed: int) -> lmab.LatentBandit:
 _FITTED: dict[tuple[str, int, int], lmab.LatentBandit] = {}
 
 
-def _stepmix(StepMix: Any, log: lmab.Episodes, case: Case, seed: int) -> lmab.LatentBandit:
+def _stepmix(StepMix: Any, log: lmab.Sessions, case: Case, seed: int) -> lmab.LatentBandit:
     wide = np.full((len(log), log.n_arms), np.nan)
     sessions = np.repeat(np.arange(len(log)), log.lengths)
-    wide[sessions[::-1], log.actions[::-1]] = log.rewards[::-1]  # in reverse: the first play stays
-    n_contexts = case.bandit.n_contexts
-    model = StepMix(n_contexts, measurement="binary_nan", n_init=2, max_iter=300, random_state=seed, progress_bar=0)
+    wide[sessions[::-1], log.arms[::-1]] = log.rewards[::-1]  # in reverse: the first play stays
+    n_types = case.bandit.n_types
+    model = StepMix(n_types, measurement="binary_nan", n_init=2, max_iter=300, random_state=seed, progress_bar=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # StepMix says so when it stops early
         model.fit(wide)
     found = model.get_parameters()
     means = np.clip(np.asarray(found["measurement"]["pis"]), 1e-3, 1 - 1e-3)
-    return lmab.LatentBandit.bernoulli(np.asarray(found["weights"]), means.reshape(n_contexts, -1))
+    return lmab.LatentBandit.bernoulli(np.asarray(found["weights"]), means.reshape(n_types, -1))
 
 
 def _discrete(bandit: lmab.LatentBandit) -> Any:
@@ -172,42 +172,42 @@ class StagedVectors(BeliefPolicy):
         return best_allowed(values, allowed)
 
 
-def stepmix_msdm(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+def stepmix_msdm(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
     from msdm.algorithms.pointbasedvalueiteration import expand_beliefs, point_based_value_iteration
 
     bandit = stepmix(log, case, seed)
-    n_contexts, n_arms = bandit.means.shape
+    n_types, n_arms = bandit.means.shape
     likelihood = _discrete(bandit).probabilities  # (M, A, Z)
     pomdp = SimpleNamespace(
-        transition_matrix=np.tile(np.eye(n_contexts)[:, None, :], (1, n_arms, 1)),
+        transition_matrix=np.tile(np.eye(n_types)[:, None, :], (1, n_arms, 1)),
         observation_matrix=likelihood.transpose(1, 0, 2),
         state_action_reward_matrix=bandit.means,
-        absorbing_state_vec=np.zeros(n_contexts),
+        absorbing_state_vec=np.zeros(n_types),
         action_list=range(n_arms),
-        state_list=range(n_contexts),
+        state_list=range(n_types),
         observation_list=range(likelihood.shape[2]),
         discount_rate=1.0,
     )
     beliefs = bandit.weights[None]
     while len(beliefs) < 300:
         beliefs = expand_beliefs(pomdp, beliefs)
-    vectors = [np.zeros((1, n_contexts))]
+    vectors = [np.zeros((1, n_types))]
     for left in range(1, case.horizon):
         found = point_based_value_iteration(pomdp, beliefs, value_convergence_epsilon=0.0, horizon=left)
         vectors.append(found["alpha_vectors"])
     return StagedVectors(bandit, vectors)
 
 
-def stepmix_lmab(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+def stepmix_lmab(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
     return lmab.plan(stepmix(log, case, seed), horizon=case.horizon, time_limit=10.0).policy
 
 
-def ours(log: lmab.Episodes, case: Case, seed: int) -> lmab.Policy:
+def ours(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
     run = lmab.Run(
-        lmab.DirectMLE(case.bandit.n_contexts, thompson_rounds=0),  # the log is given
+        lmab.DirectMLE(case.bandit.n_types, thompson_rounds=0),  # the log is given
         n_arms=log.n_arms,
         horizon=case.horizon,
-        n_episodes=len(log),
+        n_sessions=len(log),
         rng=np.random.default_rng(seed),
         time_limit=10.0,
     )
@@ -226,20 +226,20 @@ METHODS: dict[str, Fit] = {
 NEXT_REWARD = (mabwiser, contextualbandits, vowpal_wabbit)
 
 
-def measure(fit: Fit, case: Case, n_episodes: int) -> Rows:
+def measure(fit: Fit, case: Case, n_sessions: int) -> Rows:
     """Mean value over the logs, its standard error, and processor seconds per log."""
     values, start = [], time.process_time()
     for seed in range(N_LOGS):
-        policy = fit(_log(case, n_episodes, seed), case, seed)
+        policy = fit(_log(case, n_sessions, seed), case, seed)
         values.append(lmab.evaluate(policy, case.bandit, horizon=case.horizon).mean)
     seconds = (time.process_time() - start) / N_LOGS
     error = float(np.std(values, ddof=1) / np.sqrt(N_LOGS))
     return {"value": float(np.mean(values)), "error": error, "seconds": seconds}
 
 
-def _log(case: Case, n_episodes: int, seed: int) -> lmab.Episodes:
-    uniform, rng = lmab.Uniform(case.bandit.n_arms), np.random.default_rng((n_episodes, seed))
-    return lmab.simulate(case.bandit, uniform, n_episodes=n_episodes, horizon=case.horizon, rng=rng)
+def _log(case: Case, n_sessions: int, seed: int) -> lmab.Sessions:
+    uniform, rng = lmab.Uniform(case.bandit.n_arms), np.random.default_rng((n_sessions, seed))
+    return lmab.simulate(case.bandit, uniform, n_sessions=n_sessions, horizon=case.horizon, rng=rng)
 
 
 def references(case: Case) -> Rows:
@@ -283,10 +283,10 @@ def _ranges(rows: Rows) -> Rows:
 def table(name: str, rows: Rows) -> str:
     """One bandit: who earns what from how many sessions."""
     case = next(case for case in cases() if case.name == name)
-    n_contexts, n_arms = case.bandit.means.shape
+    n_types, n_arms = case.bandit.means.shape
     known = {key: rows[f"{name}/{key}"] for key in ("lower", "upper", "greedy", "fixed")}
     lines = [
-        f"**{name}**, M={n_contexts}, A={n_arms}, H={case.horizon}: optimum {known['lower']:.3f} to "
+        f"**{name}**, M={n_types}, A={n_arms}, H={case.horizon}: optimum {known['lower']:.3f} to "
         f"{known['upper']:.3f}, greedy on the truth {known['greedy']:.3f}, best fixed arm {known['fixed']:.3f}",
         "",
         "| value ± s.e. (seconds) | " + " | ".join(f"N = {n:,}" for n in BUDGETS) + " |",

@@ -1,4 +1,4 @@
-"""Simulation speed, and how fast a log of 10^7 steps becomes episodes, in processor time."""
+"""Simulation speed, and how fast a log of 10^7 steps becomes sessions, in processor time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> Rows:
     bandit = lmab.random_bandit(7, 50, rng=rng)
     for policy in (lmab.Uniform(50), lmab.Greedy(bandit), lmab.Thompson(bandit)):
         start = time.process_time()
-        log = lmab.simulate(bandit, policy, n_episodes=200_000, horizon=7, rng=rng)
+        log = lmab.simulate(bandit, policy, n_sessions=200_000, horizon=7, rng=rng)
         rate = log.n_steps / (time.process_time() - start)
         print(f"simulate, M=7 A=50 H=7, {policy.kind:8}: {rate / 1e6:6.1f} million steps/s")
         rows[f"simulate/{policy.kind}"] = rate
@@ -40,7 +40,7 @@ def _log(rng: np.random.Generator) -> pa.Table:
 def _ingest(name: str, table: pa.Table) -> float:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    lmab.Episodes.from_frame(table, episode="e", action="a", reward="r", step="t")
+    lmab.Sessions.from_frame(table, session="e", arm="a", reward="r", step="t")
     seconds = time.process_time() - start
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     print(

@@ -42,7 +42,7 @@ class Case:
 
     name: str
     n_sessions: int
-    n_contexts: int
+    n_types: int
     n_arms: int
     length: int  # on average
     ragged: bool = False
@@ -142,7 +142,7 @@ def _streamed(n_sessions: int) -> Rows:
 
 
 def _log(case: Case, n_sessions: int | None = None) -> CategoricalLog:
-    """Random codes; the episodes of the log are only the first of its sessions."""
+    """Random codes; the sessions of the log are only the first of its sessions."""
     n_sessions = case.n_sessions if n_sessions is None else n_sessions
     rng = np.random.default_rng(0)
     lengths = np.full(n_sessions, case.length)
@@ -156,10 +156,10 @@ def _log(case: Case, n_sessions: int | None = None) -> CategoricalLog:
 def _as_log(codes: Array, offsets: Array, n_arms: int) -> CategoricalLog:
     few = min(len(offsets) - 1, 1_000_000)
     steps = codes[: offsets[few]].astype(np.int64)
-    episodes = lmab.Episodes(steps // 2, (steps % 2).astype(float), offsets[: few + 1], n_arms)
+    sessions = lmab.Sessions(steps // 2, (steps % 2).astype(float), offsets[: few + 1], n_arms)
     for array in (codes, offsets):
         array.flags.writeable = False
-    return CategoricalLog(episodes, np.array([0.0, 1.0]), HeldSteps(offsets, codes, np.empty(0)))
+    return CategoricalLog(sessions, np.array([0.0, 1.0]), HeldSteps(offsets, codes, np.empty(0)))
 
 
 def _observations(log: CategoricalLog) -> CategoricalObservations:
@@ -170,10 +170,10 @@ def _observations(log: CategoricalLog) -> CategoricalObservations:
 
 def _models(case: Case, n_models: int) -> Array:
     rng = np.random.default_rng(1)
-    models = np.zeros((n_models, 1 + 2 * case.n_arms, -(-case.n_contexts // 8) * 8))
-    models[:, 0, : case.n_contexts] = rng.dirichlet(np.ones(case.n_contexts), size=n_models)
-    paying = rng.uniform(0.05, 0.95, size=(n_models, case.n_arms, case.n_contexts))
-    models[:, 1::2, : case.n_contexts], models[:, 2::2, : case.n_contexts] = 1 - paying, paying
+    models = np.zeros((n_models, 1 + 2 * case.n_arms, -(-case.n_types // 8) * 8))
+    models[:, 0, : case.n_types] = rng.dirichlet(np.ones(case.n_types), size=n_models)
+    paying = rng.uniform(0.05, 0.95, size=(n_models, case.n_arms, case.n_types))
+    models[:, 1::2, : case.n_types], models[:, 2::2, : case.n_types] = 1 - paying, paying
     return models
 
 
@@ -268,8 +268,8 @@ def _torch(n: int = 1 << 25, at_once: int = 1 << 21) -> float:
 def _whole_fit(n_sessions: int) -> Rows:
     """8 types, 8 starts, by the likelihood alone, on a log that is in memory and was passed over once."""
     start = time.perf_counter()
-    case = Case(WHOLE.name, n_sessions, WHOLE.n_contexts, WHOLE.n_arms, WHOLE.length)
-    truth = lmab.random_bandit(case.n_contexts, case.n_arms, rng=0)
+    case = Case(WHOLE.name, n_sessions, WHOLE.n_types, WHOLE.n_arms, WHOLE.length)
+    truth = lmab.random_bandit(case.n_types, case.n_arms, rng=0)
     codes, cells = _played(n_sessions, case.length, np.cumsum(truth.weights), truth.means)
     log = _as_log(codes, np.arange(0, len(codes) + 1, case.length), case.n_arms)
     log.__dict__["cells"] = cells.astype(float)
@@ -281,7 +281,7 @@ def _whole_fit(n_sessions: int) -> Rows:
         loading = time.perf_counter() - start
         start = time.perf_counter()
         fit = lmab.EM(restarts=8).fit(
-            observations, n_contexts=8, rng=np.random.default_rng(0), progress=watch, backend=passes
+            observations, n_types=8, rng=np.random.default_rng(0), progress=watch, backend=passes
         )
         seconds = time.perf_counter() - start
     watch.show(start)
@@ -331,10 +331,10 @@ def _played(n_sessions, length, cumulative, means):  # type: ignore[no-untyped-d
     for part in prange(n_parts):
         state = np.full(1, part * 2**40, np.uint64)
         for session in range(n_sessions * part // n_parts, n_sessions * (part + 1) // n_parts):
-            context = min(np.searchsorted(cumulative, _uniform(state)), len(cumulative) - 1)
+            type_ = min(np.searchsorted(cumulative, _uniform(state)), len(cumulative) - 1)
             for step in range(session * length, (session + 1) * length):
                 arm = int(_uniform(state) * n_arms)
-                paid = int(_uniform(state) < means[context, arm])
+                paid = int(_uniform(state) < means[type_, arm])
                 codes[step] = 2 * arm + paid
                 cells[part, arm, paid] += 1
     return codes, cells.sum(axis=0)

@@ -31,7 +31,7 @@ LIMIT = 10.0  # processor seconds for each plan
 
 class Case(NamedTuple):
     kind: str
-    n_contexts: int
+    n_types: int
     n_arms: int
     horizon: int
     seed: int = 1
@@ -40,13 +40,13 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        size = f"({self.n_contexts},{self.n_arms},{self.horizon})"
+        size = f"({self.n_types},{self.n_arms},{self.horizon})"
         return f"{self.kind} {size} seed {self.seed}{'' if self.repeats else ' without repeats'}"
 
     @property
     def slug(self) -> str:
         once = "" if self.repeats else "-without-repeats"
-        return f"{self.kind}-{self.n_contexts}-{self.n_arms}-{self.horizon}-{self.seed}{once}"
+        return f"{self.kind}-{self.n_types}-{self.n_arms}-{self.horizon}-{self.seed}{once}"
 
 
 CASES = [
@@ -108,7 +108,7 @@ TABLES = {"": table}
 
 def measure(case: Case) -> dict[str, Any]:
     """Bounds over processor time: what was proved at 1 s and at the end, and when 1% was."""
-    bandit = instance(case.kind, case.n_contexts, case.n_arms, case.seed)
+    bandit = instance(case.kind, case.n_types, case.n_arms, case.seed)
     tiny = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     lmab.plan(tiny, horizon=2, method=lmab.Certified(), repeats=case.repeats)  # kernels loaded
     trace: list[tuple[float, float, float]] = []
@@ -150,11 +150,11 @@ def sentence(row: dict[str, Any]) -> str:
 def sarsop(case: Case, lower: float) -> dict[str, float]:
     """SARSOP's own clock to 1% on the same problem, where `POMDPSOL` names its binary: time is part of its state."""
     binary = os.environ.get("POMDPSOL")
-    if not binary or not case.repeats or case.n_contexts * case.n_arms * case.horizon > LARGEST:
+    if not binary or not case.repeats or case.n_types * case.n_arms * case.horizon > LARGEST:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bandit.pomdp"
-        path.write_text(pomdp_text(instance(case.kind, case.n_contexts, case.n_arms, case.seed), case.horizon))
+        path.write_text(pomdp_text(instance(case.kind, case.n_types, case.n_arms, case.seed), case.horizon))
         return measure_sarsop(binary, path, case.limit, precision=0.009 * abs(lower))
 
 
@@ -180,24 +180,24 @@ def sarsop_sentence(row: dict[str, Any]) -> str:
 
 def pomdp_text(bandit: lmab.LatentBandit, horizon: int) -> str:
     """The session as a discounted POMDP file: states are (step, type) and one end, the discount is nearly 1."""
-    n_contexts, n_arms = bandit.n_contexts, bandit.n_arms
-    end = horizon * n_contexts
-    lines = ["discount: 0.999999999", "values: reward", f"states: {end + 1}", f"actions: {n_arms}", "observations: 2"]
+    n_types, n_arms = bandit.n_types, bandit.n_arms
+    end = horizon * n_types
+    lines = ["discount: 0.999999999", "values: reward", f"states: {end + 1}", f"arms: {n_arms}", "observations: 2"]
     start = np.zeros(end + 1)
-    start[:n_contexts] = bandit.weights / bandit.weights.sum()
+    start[:n_types] = bandit.weights / bandit.weights.sum()
     lines.append("start: " + " ".join(f"{p:.17g}" for p in start))
     for step in range(horizon):
-        for context in range(n_contexts):
-            state = step * n_contexts + context
-            after = state + n_contexts if step + 1 < horizon else end
+        for type_ in range(n_types):
+            state = step * n_types + type_
+            after = state + n_types if step + 1 < horizon else end
             lines.append(f"T: * : {state} : {after} 1.0")
-            for arm, mean in enumerate(bandit.means[context].tolist()):
+            for arm, mean in enumerate(bandit.means[type_].tolist()):
                 lines.append(f"O: {arm} : {after} : 1 {mean:.17g}" if after != end else "")
                 lines.append(f"O: {arm} : {after} : 0 {1 - mean:.17g}" if after != end else "")
                 lines.append(f"R: {arm} : {state} : * : * {mean:.17g}")
     lines += [f"T: * : {end} : {end} 1.0", f"O: * : {end} : 0 1.0", "R: * : * : * : * 0.0"[:0]]
     for arm in range(n_arms):
-        lines += [f"O: {arm} : {context} : 0 1.0" for context in range(n_contexts)]
+        lines += [f"O: {arm} : {type_} : 0 1.0" for type_ in range(n_types)]
     return "\n".join(line for line in lines if line) + "\n"
 
 

@@ -22,7 +22,7 @@ from .timing import fastest, timed
 
 class Case(NamedTuple):
     kind: str
-    n_contexts: int
+    n_types: int
     n_arms: int
     horizon: int
 
@@ -33,10 +33,10 @@ class Case(NamedTuple):
     @property
     def cells(self) -> str:
         """The first two cells of a table."""
-        return f"{self.n_contexts}, {self.n_arms}, {self.horizon} | {self.kind}"
+        return f"{self.n_types}, {self.n_arms}, {self.horizon} | {self.kind}"
 
     def bandit(self, seed: int = 0) -> lmab.LatentBandit:
-        return lmab.random_bandit(self.n_contexts, self.n_arms, kind=self.kind, rng=seed)
+        return lmab.random_bandit(self.n_types, self.n_arms, kind=self.kind, rng=seed)
 
 
 SMALL = [Case(kind, 7, 50, 7) for kind in ("ordinary", "spread", "hard", "deep", "spherical")]
@@ -77,7 +77,7 @@ def _certified() -> Rows:
 def _value(policy: lmab.Policy, bandit: lmab.LatentBandit, horizon: int) -> float:
     if horizon <= 10:
         return lmab.evaluate(policy, bandit, horizon=horizon).mean
-    return lmab.evaluate(policy, bandit, horizon=horizon, n_episodes=20_000, rng=0).mean
+    return lmab.evaluate(policy, bandit, horizon=horizon, n_sessions=20_000, rng=0).mean
 
 
 def _seeds() -> Rows:
@@ -136,10 +136,10 @@ def _peer() -> Rows:
         print("pomdp-py is not installed: no comparison")
         return {}
     rows: Rows = {}
-    for n_contexts, n_arms, horizon in EXACT:  # pomdp-py's exact value iteration
+    for n_types, n_arms, horizon in EXACT:  # pomdp-py's exact value iteration
         name, bandit = (
-            f"exact-{n_contexts}-{n_arms}-{horizon}",
-            lmab.random_bandit(n_contexts, n_arms, kind="ordinary", rng=0),
+            f"exact-{n_types}-{n_arms}-{horizon}",
+            lmab.random_bandit(n_types, n_arms, kind="ordinary", rng=0),
         )
         ours = fastest(partial(lmab.plan, bandit, horizon=horizon, method=lmab.Exact()), repeats=5)
         theirs = timed(partial(value_iteration, bandit, horizon))

@@ -24,18 +24,18 @@ from lmab.serve.stores import Decision, Job, RewardRow
 from .rows import Rows
 
 N_ARMS, HORIZON, DAY = 30, 6, 86_400.0
-WISHES = Wishes(gate=99.0, contexts=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
+WISHES = Wishes(gate=99.0, types=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
 
 
 async def fill(store: Any, day: int, n_sessions: int) -> None:
     """Sessions of one day, in which any arm was as likely."""
     truth = lmab.random_bandit(4, N_ARMS, kind="hard", rng=1)
-    log = lmab.simulate(truth, lmab.Uniform(N_ARMS), n_episodes=n_sessions, horizon=HORIZON, rng=day)
+    log = lmab.simulate(truth, lmab.Uniform(N_ARMS), n_sessions=n_sessions, horizon=HORIZON, rng=day)
     jobs = []
     for row in range(log.n_steps):
         session, step = divmod(row, HORIZON)
         name, at = f"day{day}-{session}", day * DAY + session
-        decision = Decision(name, step, int(log.actions[row]), 1 / N_ARMS, "uniform", at, 1, 0, None, None, None)
+        decision = Decision(name, step, int(log.arms[row]), 1 / N_ARMS, "uniform", at, 1, 0, None, None, None)
         jobs.append(Job([RewardRow(name, step, float(log.rewards[row]), at, 0)], decision))
     await store.write(jobs)
 
@@ -46,7 +46,7 @@ async def night(store: Any, folder: Path, now: float, seed: int) -> tuple[float,
 
     def timed(*given: Any, **more: Any) -> Any:
         began = time.process_time()
-        found = lmab.estimate(*given, **more)
+        found = lmab.fit(*given, **more)
         spent[0] += time.process_time() - began
         return found
 

@@ -26,14 +26,14 @@ ALLOWED, SHARE = 0.3, 0.1
 class Case(NamedTuple):
     planner: str
     kind: str
-    n_contexts: int
+    n_types: int
     n_arms: int
     horizon: int
     repeats: bool = True
 
     @property
     def name(self) -> str:
-        size = f"({self.n_contexts},{self.n_arms},{self.horizon})"
+        size = f"({self.n_types},{self.n_arms},{self.horizon})"
         return f"{self.planner} on {self.kind} {size}{'' if self.repeats else ' without repeats'}"
 
 
@@ -75,10 +75,10 @@ def main() -> Rows:
 
 def _bandit(case: Case) -> lmab.LatentBandit:
     if case.kind != "normal":
-        return instance(case.kind, case.n_contexts, case.n_arms, 1)
+        return instance(case.kind, case.n_types, case.n_arms, 1)
     rng = np.random.default_rng(1)
     return lmab.LatentBandit.gaussian(
-        rng.dirichlet(np.ones(case.n_contexts)), rng.normal(size=(case.n_contexts, case.n_arms)), scale=1.0
+        rng.dirichlet(np.ones(case.n_types)), rng.normal(size=(case.n_types, case.n_arms)), scale=1.0
     )
 
 

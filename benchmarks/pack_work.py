@@ -36,8 +36,8 @@ def sorted_log(folder: Path, n_steps: int) -> None:
         n = min(_CHUNK, n_steps // HORIZON - start)
         table = pa.table(
             {
-                "episode": np.repeat(np.arange(start, start + n), HORIZON),
-                "action": rng.integers(0, ARMS, n * HORIZON, dtype=np.int16),
+                "session": np.repeat(np.arange(start, start + n), HORIZON),
+                "arm": rng.integers(0, ARMS, n * HORIZON, dtype=np.int16),
                 "reward": (rng.random(n * HORIZON) < 0.4).astype(np.float32),
             }
         )
@@ -54,9 +54,9 @@ def text_log(folder: Path, n_steps: int) -> None:
     names = pa.array(np.char.add("session-", (np.arange(n_steps // HORIZON + 1) * 7919).astype("U12")))
     table = pa.table(
         {
-            "episode": names.take(pa.array(order // HORIZON)),
+            "session": names.take(pa.array(order // HORIZON)),
             "step": order % HORIZON,
-            "action": rng.integers(0, ARMS, n_steps),
+            "arm": rng.integers(0, ARMS, n_steps),
             "reward": (rng.random(n_steps) < 0.4).astype(np.float64),
         }
     )
@@ -76,9 +76,9 @@ def pack_text(folder: Path) -> dict[str, float]:
 def read(folder: Path) -> dict[str, float]:
     few = pyarrow.parquet.ParquetFile(folder / "sorted.parquet").read_row_group(0).slice(0, 1 << 18)
     pyarrow.parquet.write_table(few, folder / "few.parquet")
-    lmab.Episodes.read(folder / "few.parquet")
+    lmab.Sessions.read(folder / "few.parquet")
     before = _peak()
-    log = lmab.Episodes.read(folder / "sorted.parquet")
+    log = lmab.Sessions.read(folder / "sorted.parquet")
     return {"read/bytes-a-step": (_peak() - before) / log.n_steps}
 
 
@@ -120,7 +120,7 @@ def grow(folder: Path, n_sessions: int) -> dict[str, float]:
         packed = timed(lambda: lmab.pack(simulated(n_sessions), target))
         print(_said("packed", packed.wall, packed.used, peak[0]), file=sys.stderr, flush=True)
         method = lmab.EM(prior="learned", restarts=8)
-        fit = timed(lambda: lmab.estimate(packed.result, n_contexts=TYPES, method=method, rng=0))
+        fit = timed(lambda: lmab.fit(packed.result, n_types=TYPES, method=method, rng=0))
     print(_said("fitted", fit.wall, fit.used, peak[0]), fit.result.message, file=sys.stderr, flush=True)
     name = f"grow/{n_sessions}"
     return {
@@ -138,7 +138,7 @@ def _said(done: str, wall: float, used: float, peak: float) -> str:
     return f"{done}: {times}, at most {peak / 1e6:,.0f} MB of its own so far;"
 
 
-def simulated(n_sessions: int) -> Iterator[lmab.Episodes]:
+def simulated(n_sessions: int) -> Iterator[lmab.Sessions]:
     """Sessions of a bandit with uniform play, a million at a time."""
     rng = np.random.default_rng(0)
     means, weights = rng.beta(0.7, 0.7, (TYPES, ARMS)), rng.dirichlet(np.full(TYPES, 5.0))
@@ -149,7 +149,7 @@ def simulated(n_sessions: int) -> Iterator[lmab.Episodes]:
         arms = rng.integers(0, ARMS, (n, HORIZON), dtype=np.int32)
         paid = rng.random((n, HORIZON), dtype=np.float32) < means[types[:, None], arms]
         offsets = np.arange(0, n * HORIZON + 1, HORIZON)
-        yield lmab.Episodes(arms.ravel(), paid.ravel().astype(np.float64), offsets, ARMS)
+        yield lmab.Sessions(arms.ravel(), paid.ravel().astype(np.float64), offsets, ARMS)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def value_iteration(bandit: lmab.LatentBandit, horizon: int) -> int:
 
 def agent_of(bandit: lmab.LatentBandit) -> Any:
     """The bandit in pomdp-py's terms: a state that never moves, an observation that is the reward."""
-    contexts = [pomdp_py.SimpleState(m) for m in range(bandit.n_contexts)]
+    types = [pomdp_py.SimpleState(m) for m in range(bandit.n_types)]
     arms = [pomdp_py.SimpleAction(str(a)) for a in range(bandit.n_arms)]
     probabilities = _probabilities(bandit)
     outcomes = [pomdp_py.SimpleObservation(z) for z in range(probabilities.shape[2])]
@@ -32,7 +32,7 @@ def agent_of(bandit: lmab.LatentBandit) -> Any:
             return before
 
         def get_all_states(self) -> Sequence[Any]:
-            return contexts
+            return types
 
     class Show(pomdp_py.ObservationModel):
         def probability(self, outcome: Any, after: Any, arm: Any) -> float:
@@ -66,7 +66,7 @@ def agent_of(bandit: lmab.LatentBandit) -> Any:
         def get_all_actions(self, state: Any = None, history: Any = None) -> Sequence[Any]:
             return arms
 
-    belief = pomdp_py.Histogram(dict(zip(contexts, bandit.weights.tolist(), strict=True)))
+    belief = pomdp_py.Histogram(dict(zip(types, bandit.weights.tolist(), strict=True)))
     return pomdp_py.Agent(belief, Roll(), Stay(), Show(), Pay())
 
 
@@ -80,7 +80,7 @@ def pouct(bandit: lmab.LatentBandit, horizon: int, seconds: float, sessions: int
     rng = np.random.default_rng(1)
     np.random.seed(1)  # noqa: NPY002
     totals = []
-    for context in rng.choice(bandit.n_contexts, size=sessions, p=bandit.weights).tolist():
+    for type_ in rng.choice(bandit.n_types, size=sessions, p=bandit.weights).tolist():
         agent, total = agent_of(bandit), 0.0
         for step in range(horizon):
             planner = pomdp_py.POUCT(
@@ -91,8 +91,8 @@ def pouct(bandit: lmab.LatentBandit, horizon: int, seconds: float, sessions: int
                 rollout_policy=agent.policy_model,
             )
             arm = planner.plan(agent)
-            total += bandit.means[context, int(arm.name)]
-            outcome = int(bandit.rewards.sample(np.array([context]), np.array([int(arm.name)]), rng=rng)[0])
+            total += bandit.means[type_, int(arm.name)]
+            outcome = int(bandit.rewards.sample(np.array([type_]), np.array([int(arm.name)]), rng=rng)[0])
             after = {
                 state: agent.belief[state] * _probabilities(bandit)[state.data, int(arm.name), outcome]
                 for state in agent.belief.histogram

@@ -30,9 +30,9 @@ class Case:
 
     truth: str  # "probing", or "spherical M A"
     horizon: int
-    n_episodes: int
+    n_sessions: int
     prior: float = 2.0
-    more_contexts: int = 0  # fitted beyond those of the truth
+    more_types: int = 0  # fitted beyond those of the truth
     claimed: bool = True  # the claim is about these; the others show where it ends
 
 
@@ -41,10 +41,10 @@ CASES = [
     *(Case("spherical 4 20", 7, n) for n in (500, 2_000, 10_000)),
     *(Case("spherical 5 50", 7, n) for n in (500, 2_000, 10_000)),
     Case("spherical 4 20", 7, 2_000, prior=1.0, claimed=False),
-    Case("spherical 4 20", 7, 2_000, more_contexts=2, claimed=False),
-    Case("spherical 4 20", 7, 2_000, more_contexts=-1, claimed=False),
-    Case("probing", 4, 10_000, more_contexts=2, claimed=False),
-    Case("probing", 4, 10_000, more_contexts=-1, claimed=False),
+    Case("spherical 4 20", 7, 2_000, more_types=2, claimed=False),
+    Case("spherical 4 20", 7, 2_000, more_types=-1, claimed=False),
+    Case("probing", 4, 10_000, more_types=2, claimed=False),
+    Case("probing", 4, 10_000, more_types=-1, claimed=False),
 ]
 
 
@@ -59,11 +59,11 @@ def main() -> None:
 
 def run(case: Case, seed: int) -> dict[str, Any]:
     """One data set: what the certificate said, and what is true."""
-    rng = np.random.default_rng([seed, case.n_episodes, case.horizon, *case.truth.encode()])
+    rng = np.random.default_rng([seed, case.n_sessions, case.horizon, *case.truth.encode()])
     truth = PROBING if case.truth == "probing" else lmab.random_bandit(*map(int, case.truth.split()[1:]), rng=rng)
-    log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_episodes=case.n_episodes, horizon=case.horizon, rng=rng)
-    n_contexts = truth.n_contexts + case.more_contexts
-    estimate = lmab.estimate(log, n_contexts=n_contexts, method=lmab.EM(prior=case.prior, threads=1), rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(truth.n_arms), n_sessions=case.n_sessions, horizon=case.horizon, rng=rng)
+    n_types = truth.n_types + case.more_types
+    estimate = lmab.fit(log, n_types=n_types, method=lmab.EM(prior=case.prior, threads=1), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=case.horizon)
     start = time.perf_counter()
     certificate = lmab.certify(estimate, plan, log, rng=rng)
@@ -98,9 +98,9 @@ def table(rows: list[dict[str, Any]], *, claimed: bool) -> str:
     for case in CASES:
         some = groups[_case(asdict(case))] if case.claimed == claimed else []
         together += some
-        fit = f"prior {case.prior:g}" + (f", {case.more_contexts:+d} contexts" if case.more_contexts else "")
+        fit = f"prior {case.prior:g}" + (f", {case.more_types:+d} types" if case.more_types else "")
         if some:
-            lines.append(f"| {case.truth} | {case.horizon} | {case.n_episodes:,} | {fit} | {_cells(some)} |")
+            lines.append(f"| {case.truth} | {case.horizon} | {case.n_sessions:,} | {fit} | {_cells(some)} |")
     if claimed:
         lines.append(f"| **all with the claim** | | | | {_cells(together)} |")
     return "\n".join(lines)
@@ -131,7 +131,7 @@ def _cells(rows: list[dict[str, Any]]) -> str:
 
 
 def _case(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("truth", "horizon", "n_episodes", "prior", "more_contexts"))
+    return tuple(row[name] for name in ("truth", "horizon", "n_sessions", "prior", "more_types"))
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ _SEED, _LATER = 53_000, 59_000  # other seeds were used for tuning; the second o
 Truth = Callable[[np.random.Generator, int, int], lmab.LatentBandit]
 
 
-def _weights(rng: np.random.Generator, n_contexts: int) -> Any:
-    return rng.dirichlet(np.full(n_contexts, 5.0))
+def _weights(rng: np.random.Generator, n_types: int) -> Any:
+    return rng.dirichlet(np.full(n_types, 5.0))
 
 
 def beta(first: float, second: float) -> Truth:
@@ -102,10 +102,10 @@ class Cell:
     """What is drawn and fitted."""
 
     truth: Truth
-    n_contexts: int
+    n_types: int
     n_arms: int
     horizon: int
-    n_episodes: int
+    n_sessions: int
     power: float = 0.0  # arms are logged in proportion to 1 / rank^power
     more: int | str = 0  # types fitted beyond those of the truth, or "auto"
     logger: str = "random"  # "ragged": of random lengths; "greedy", "thompson": chosen by what was seen; "rare"
@@ -141,13 +141,13 @@ CELLS = {
 }
 
 
-def draw_log(cell: Cell, truth: lmab.LatentBandit, rng: np.random.Generator) -> lmab.Episodes:
+def draw_log(cell: Cell, truth: lmab.LatentBandit, rng: np.random.Generator) -> lmab.Sessions:
     """A log of the cell's kind."""
-    n, steps, n_arms = cell.n_episodes, cell.horizon, cell.n_arms
+    n, steps, n_arms = cell.n_sessions, cell.horizon, cell.n_arms
     if cell.logger == "greedy":
         return _greedy(truth, n, steps, rng)
     if cell.logger == "thompson":
-        return lmab.simulate(truth, lmab.Thompson(truth), n_episodes=n, horizon=steps, rng=rng)
+        return lmab.simulate(truth, lmab.Thompson(truth), n_sessions=n, horizon=steps, rng=rng)
     share = 1 / np.arange(1, n_arms + 1) ** cell.power
     if cell.logger == "rare":  # a quarter of the arms is played about twice
         share[-n_arms // 4 :] = 2 * share.sum() / (n * steps)
@@ -155,38 +155,38 @@ def draw_log(cell: Cell, truth: lmab.LatentBandit, rng: np.random.Generator) -> 
         arms = rng.choice(n_arms, (n, steps), p=share / share.sum())
     else:
         arms = np.argsort(rng.gumbel(size=(n, n_arms)) + np.log(share), axis=1)[:, ::-1][:, :steps]
-    contexts = rng.choice(truth.n_contexts, n, p=truth.weights)
-    rewards = truth.rewards.sample(np.repeat(contexts, steps), arms.ravel(), rng=rng).reshape(n, steps)
+    types = rng.choice(truth.n_types, n, p=truth.weights)
+    rewards = truth.rewards.sample(np.repeat(types, steps), arms.ravel(), rng=rng).reshape(n, steps)
     if cell.logger != "ragged":
-        return lmab.Episodes.from_arrays(arms, rewards, n_arms=n_arms)
+        return lmab.Sessions.from_arrays(arms, rewards, n_arms=n_arms)
     keep = np.arange(steps) < rng.integers(1, steps + 1, n)[:, None]
     offsets = np.concatenate([[0], np.cumsum(keep.sum(axis=1))])
-    return lmab.Episodes(arms[keep], rewards[keep], offsets, n_arms)
+    return lmab.Sessions(arms[keep], rewards[keep], offsets, n_arms)
 
 
-def _greedy(truth: lmab.LatentBandit, n: int, steps: int, rng: np.random.Generator) -> lmab.Episodes:
+def _greedy(truth: lmab.LatentBandit, n: int, steps: int, rng: np.random.Generator) -> lmab.Sessions:
     """Sessions of a policy that knows the truth and is greedy, but for one step in ten."""
     policy = lmab.Greedy(truth)
-    state, contexts, arms, rewards = policy.start(n), rng.choice(truth.n_contexts, n, p=truth.weights), [], []
+    state, types, arms, rewards = policy.start(n), rng.choice(truth.n_types, n, p=truth.weights), [], []
     for _ in range(steps):
         chosen = np.where(rng.random(n) < 0.1, rng.integers(truth.n_arms, size=n), policy.act(state))
         arms.append(chosen)
-        rewards.append(truth.rewards.sample(contexts, chosen, rng=rng))
+        rewards.append(truth.rewards.sample(types, chosen, rng=rng))
         state = policy.observe(state, chosen, rewards[-1])
-    return lmab.Episodes.from_arrays(np.stack(arms, axis=1), np.stack(rewards, axis=1), n_arms=truth.n_arms)
+    return lmab.Sessions.from_arrays(np.stack(arms, axis=1), np.stack(rewards, axis=1), n_arms=truth.n_arms)
 
 
 def run(name: str, log_number: int) -> dict[str, Any]:
     """One log: what the certificate said, and what is true."""
     cell = CELLS[name]
     rng = np.random.default_rng([cell.seed, log_number, *name.encode()])
-    truth = cell.truth(rng, cell.n_contexts, cell.n_arms)
+    truth = cell.truth(rng, cell.n_types, cell.n_arms)
     log = draw_log(cell, truth, rng)
-    number = "auto" if cell.more == "auto" else max(cell.n_contexts + int(cell.more), 1)
+    number = "auto" if cell.more == "auto" else max(cell.n_types + int(cell.more), 1)
     start = time.process_time()
     method = lmab.EM(prior="learned", tolerance=1e-6, threads=1)
     said = {"rewards": "gaussian"} if not truth.rewards.discrete else {"values": truth.rewards.values}
-    estimate = lmab.estimate(log, n_contexts=number, method=method, rng=rng, **said)
+    estimate = lmab.fit(log, n_types=number, method=method, rng=rng, **said)
     plan = lmab.plan(estimate.bandit, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
     certificate = lmab.certify(estimate, plan, log, rng=rng)
     seconds = time.process_time() - start
@@ -197,7 +197,7 @@ def run(name: str, log_number: int) -> dict[str, Any]:
         "seed": cell.seed,
         "cell": name,
         "log": log_number,
-        "types": estimate.n_contexts,
+        "types": estimate.n_types,
         "share": value / best.lower,
         "value": certificate.value[0] <= value <= certificate.value[1],
         "optimum": certificate.optimum[0] <= best.upper and certificate.optimum[1] >= best.lower,
@@ -212,14 +212,14 @@ def run(name: str, log_number: int) -> dict[str, Any]:
 
 
 def _version_0_1(
-    cell: Cell, truth: lmab.LatentBandit, log: lmab.Episodes, best: lmab.Plan, rng: np.random.Generator
+    cell: Cell, truth: lmab.LatentBandit, log: lmab.Sessions, best: lmab.Plan, rng: np.random.Generator
 ) -> dict[str, Any]:
     """The certificate of version 0.1, where it had one."""
     if cell.more == "auto" or not truth.rewards.discrete:
         return {}
     method = lmab.EM(prior=2.0, tolerance=1e-6, threads=1)
-    number = max(cell.n_contexts + int(cell.more), 1)
-    estimate = lmab.estimate(log, n_contexts=number, method=method, values=truth.rewards.values, rng=rng)
+    number = max(cell.n_types + int(cell.more), 1)
+    estimate = lmab.fit(log, n_types=number, method=method, values=truth.rewards.values, rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
     replanner = Replanner(estimate.bandit, plan, np.ones(cell.n_arms, bool))
     drawn = replanner.replan(*laplace(estimate.information()).draw(100, rng))
@@ -238,7 +238,7 @@ def _value(plan: lmab.Plan, truth: lmab.LatentBandit) -> float:
     try:
         return lmab.evaluate(plan.policy, truth, horizon=plan.horizon).mean
     except (lmab.errors.TooLarge, lmab.errors.InvalidArgument):
-        return lmab.evaluate(plan.policy, truth, horizon=plan.horizon, n_episodes=40_000, rng=1).mean
+        return lmab.evaluate(plan.policy, truth, horizon=plan.horizon, n_sessions=40_000, rng=1).mean
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -305,7 +305,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=60, help="logs per cell")
     parser.add_argument("--rows", type=Path, default=ROWS, help="where the rows are kept")
-    parser.add_argument("--table", action="store_true", help="make the table of the rows and stop")
+    parser.add_argument("--table", arm="store_true", help="make the table of the rows and stop")
     parser.add_argument("cells", nargs="*", help="cells to do; by default, all")
     arguments = parser.parse_args()
     pairs = [

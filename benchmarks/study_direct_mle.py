@@ -1,6 +1,6 @@
 """What DirectMLE's options are worth: `python -m benchmarks.study_direct_mle auto|thompson|simple [--instances 10]`.
 
-auto: `n_contexts="auto"` against the true number, after uniform play. thompson: rounds of Thompson sampling against
+auto: `n_types="auto"` against the true number, after uniform play. thompson: rounds of Thompson sampling against
 uniform play alone. simple: the learned prior against 1.5 pseudo-plays at each arm's own mean, one type, UCB, and the
 best fixed arm.
 All learn from the same sessions as far as they play the same; values are exact, as shares of the genie's, and
@@ -21,27 +21,27 @@ from . import rows as stored
 from .study_coverage import Truth, independent, probe, sparse
 
 KINDS: dict[str, Truth] = {"probe": probe, "sparse": sparse, "independent": independent}
-LABELS = ("kind, M, A, H", "episodes")
+LABELS = ("kind, M, A, H", "sessions")
 PLANNING_SECONDS = 10.0
 
 
 class Case(NamedTuple):
-    kind: str  # of `random_bandit`, or "one": a single context, or one of `KINDS`
-    n_contexts: int
+    kind: str  # of `random_bandit`, or "one": a single type, or one of `KINDS`
+    n_types: int
     n_arms: int
     horizon: int
-    n_episodes: int
+    n_sessions: int
 
     def __str__(self) -> str:
         return "{}, {}, {}, {} | {:,}".format(*self)
 
     def draw(self, number: int) -> lmab.LatentBandit:
-        rng = np.random.default_rng([77, self.n_contexts, self.n_arms, number])
+        rng = np.random.default_rng([77, self.n_types, self.n_arms, number])
         if self.kind == "one":
             return lmab.LatentBandit.bernoulli([1.0], rng.uniform(0.1, 0.9, (1, self.n_arms)))
         if self.kind in KINDS:
-            return KINDS[self.kind](rng, self.n_contexts, self.n_arms)
-        return lmab.random_bandit(self.n_contexts, self.n_arms, kind=self.kind, rng=rng)
+            return KINDS[self.kind](rng, self.n_types, self.n_arms)
+        return lmab.random_bandit(self.n_types, self.n_arms, kind=self.kind, rng=rng)
 
 
 AUTO = [
@@ -80,19 +80,19 @@ def genie(case: Case, bandit: lmab.LatentBandit) -> float:
 
 
 def learned(case: Case, bandit: lmab.LatentBandit, learner: lmab.DirectMLE, number: int) -> tuple[int, float]:
-    """The number of contexts of the learned model, and what its policy earns."""
+    """The number of types of the learned model, and what its policy earns."""
     environment = lmab.Simulator(bandit, horizon=case.horizon, rng=np.random.default_rng([1, number]))
     rng = np.random.default_rng([2, number])
-    found = lmab.learn(environment, learner, n_episodes=case.n_episodes, rng=rng, time_limit=PLANNING_SECONDS)
+    found = lmab.learn(environment, learner, n_sessions=case.n_sessions, rng=rng, time_limit=PLANNING_SECONDS)
     assert found.bandit is not None  # DirectMLE fits one
-    return found.bandit.n_contexts, lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
+    return found.bandit.n_types, lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
 
 
 def earned(case: Case, bandit: lmab.LatentBandit, learner: lmab.Learner, number: int) -> float:
     """What the policy of any learner earns."""
     environment = lmab.Simulator(bandit, horizon=case.horizon, rng=np.random.default_rng([1, number]))
     rng = np.random.default_rng([2, number])
-    found = lmab.learn(environment, learner, n_episodes=case.n_episodes, rng=rng, time_limit=PLANNING_SECONDS)
+    found = lmab.learn(environment, learner, n_sessions=case.n_sessions, rng=rng, time_limit=PLANNING_SECONDS)
     return lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
 
 
@@ -103,7 +103,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
 
 def study_auto(n_instances: int, first: int = 0) -> str:
     lines = [
-        "| kind, M, A, H | episodes | chosen (times) | auto | true number | difference |",
+        "| kind, M, A, H | sessions | chosen (times) | auto | true number | difference |",
         "|---|---|---|---|---|---|",
     ]
     for case in AUTO:
@@ -112,7 +112,7 @@ def study_auto(n_instances: int, first: int = 0) -> str:
         for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
             size, auto = learned(case, bandit, lmab.DirectMLE("auto", thompson_rounds=0), number)
-            _, given = learned(case, bandit, lmab.DirectMLE(case.n_contexts, thompson_rounds=0), number)
+            _, given = learned(case, bandit, lmab.DirectMLE(case.n_types, thompson_rounds=0), number)
             chosen[size] += 1
             shares[row] = np.array([auto, given]) / genie(case, bandit)
         times = ", ".join(f"{size} ({count})" for size, count in sorted(chosen.items()))
@@ -124,7 +124,7 @@ def study_auto(n_instances: int, first: int = 0) -> str:
 
 def study_simple(n_instances: int, first: int = 0) -> str:
     lines = [
-        "| kind, M, A, H | episodes | learned prior | over own means | over one type | over UCB | over the best arm |",
+        "| kind, M, A, H | sessions | learned prior | over own means | over one type | over UCB | over the best arm |",
         "|---|---|---|---|---|---|---|",
     ]
     own_means = lmab.EM(restarts=8, tolerance=1e-6, prior=1.5)
@@ -133,8 +133,8 @@ def study_simple(n_instances: int, first: int = 0) -> str:
         for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
             learners = (
-                lmab.DirectMLE(case.n_contexts),
-                lmab.DirectMLE(case.n_contexts, method=own_means),
+                lmab.DirectMLE(case.n_types),
+                lmab.DirectMLE(case.n_types, method=own_means),
                 lmab.DirectMLE(1),
                 lmab.UCB(),
             )
@@ -148,12 +148,12 @@ def study_simple(n_instances: int, first: int = 0) -> str:
 
 def study_thompson(n_instances: int, first: int = 0) -> str:
     gains = " | ".join(f"{n} rounds, gain" for n in ROUNDS[1:])
-    lines = [f"| kind, M, A, H | episodes | uniform | {gains} |", "|---" * (2 + len(ROUNDS)) + "|"]
+    lines = [f"| kind, M, A, H | sessions | uniform | {gains} |", "|---" * (2 + len(ROUNDS)) + "|"]
     for case in THOMPSON:
         shares = np.empty((n_instances, len(ROUNDS)))
         for row, number in enumerate(range(first, first + n_instances)):
             bandit = case.draw(number)
-            learners = [lmab.DirectMLE(case.n_contexts, thompson_rounds=rounds) for rounds in ROUNDS]
+            learners = [lmab.DirectMLE(case.n_types, thompson_rounds=rounds) for rounds in ROUNDS]
             values = [learned(case, bandit, learner, number)[1] for learner in learners]
             shares[row] = np.array(values) / genie(case, bandit)
         gains = " | ".join(difference(column, shares[:, 0]) for column in shares.T[1:])
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("option", choices=list(STUDIES))
     parser.add_argument("--instances", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="number of the first instance: others are fresh")
-    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
+    parser.add_argument("--store", arm="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     table = STUDIES[arguments.option](arguments.instances, arguments.first)
     if arguments.store:

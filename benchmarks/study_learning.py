@@ -19,15 +19,15 @@ from . import rows as stored
 COMMAND = "python -m benchmarks.study_learning"
 NUMBERS = range(20)  # of the instances
 LEARNERS: dict[str, Callable[[int], lmab.Learner]] = {
-    "DirectMLE": lambda n_contexts: lmab.DirectMLE(n_contexts, thompson_rounds=0),  # uniform play, as EDMLE begins
+    "DirectMLE": lambda n_types: lmab.DirectMLE(n_types, thompson_rounds=0),  # uniform play, as EDMLE begins
     "EDMLE": lmab.EDMLE,
-    "EDMLE literal": lambda n_contexts: lmab.EDMLE(n_contexts, pairs="first-two"),
+    "EDMLE literal": lambda n_types: lmab.EDMLE(n_types, pairs="first-two"),
     "Tensor": lmab.Tensor,
-    "Tensor on pairs": lambda n_contexts: lmab.Tensor(n_contexts, method=lmab.TensorDecomposition(features="pairs")),
+    "Tensor on pairs": lambda n_types: lmab.Tensor(n_types, method=lmab.TensorDecomposition(features="pairs")),
     "LUCRL": lmab.LUCRL,
-    "UCB": lambda n_contexts: lmab.UCB(),
+    "UCB": lambda n_types: lmab.UCB(),
 }
-# contexts, arms, horizon, episodes, learner: least mean fraction of the genie (None: only shown)
+# types, arms, horizon, sessions, learner: least mean fraction of the genie (None: only shown)
 CASES: dict[tuple[int, int, int, int, str], float | None] = {
     (4, 20, 5, 50_000, "DirectMLE"): 0.997,
     (4, 20, 5, 50_000, "EDMLE"): 0.988,
@@ -46,9 +46,9 @@ CASES: dict[tuple[int, int, int, int, str], float | None] = {
 
 
 @cache
-def instance(n_contexts: int, n_arms: int, horizon: int, number: int) -> tuple[lmab.LatentBandit, float]:
+def instance(n_types: int, n_arms: int, horizon: int, number: int) -> tuple[lmab.LatentBandit, float]:
     """A bandit, and what the genie earns on it."""
-    bandit = lmab.random_bandit(n_contexts, n_arms, rng=np.random.default_rng([2022, n_contexts, n_arms, number]))
+    bandit = lmab.random_bandit(n_types, n_arms, rng=np.random.default_rng([2022, n_types, n_arms, number]))
     return bandit, value(lmab.plan(bandit, horizon=horizon).policy, bandit, horizon)
 
 
@@ -58,26 +58,26 @@ def value(policy: lmab.Policy, bandit: lmab.LatentBandit, horizon: int) -> float
 
 @cache
 def fractions(
-    n_contexts: int, n_arms: int, horizon: int, n_episodes: int, name: str, numbers: range = NUMBERS
+    n_types: int, n_arms: int, horizon: int, n_sessions: int, name: str, numbers: range = NUMBERS
 ) -> np.ndarray:
     """The learner's value as a fraction of the genie's, for every instance; sessions are shared between learners."""
     found = []
     for number in numbers:
-        bandit, best = instance(n_contexts, n_arms, horizon, number)
+        bandit, best = instance(n_types, n_arms, horizon, number)
         environment = lmab.Simulator(bandit, horizon=horizon, rng=np.random.default_rng([1, number]))
         rng = np.random.default_rng([2, number])
-        learned = lmab.learn(environment, LEARNERS[name](n_contexts), n_episodes=n_episodes, rng=rng)
+        learned = lmab.learn(environment, LEARNERS[name](n_types), n_sessions=n_sessions, rng=rng)
         found.append(value(learned.policy, bandit, horizon) / best)
     return np.array(found)
 
 
 def table(numbers: range) -> str:
-    lines = ["| contexts, arms, horizon | episodes | learner | fraction of the genie |", "|---|---|---|---|"]
+    lines = ["| types, arms, horizon | sessions | learner | fraction of the genie |", "|---|---|---|---|"]
     for case in CASES:
         found = fractions(*case, numbers)
         error = found.std(ddof=1) / np.sqrt(len(found))
-        n_contexts, n_arms, horizon, n_episodes, learner = case
-        head = f"{n_contexts}, {n_arms}, {horizon} | {n_episodes:,} | {learner}"
+        n_types, n_arms, horizon, n_sessions, learner = case
+        head = f"{n_types}, {n_arms}, {horizon} | {n_sessions:,} | {learner}"
         lines.append(f"| {head} | {found.mean():.4f} ± {error:.4f} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
@@ -86,7 +86,7 @@ def table(numbers: range) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("range", nargs="*", type=int, help="first and last number of the instances")
-    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
+    parser.add_argument("--store", arm="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     text = table(range(*arguments.range) if arguments.range else NUMBERS)
     if arguments.store:

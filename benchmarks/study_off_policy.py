@@ -34,7 +34,7 @@ class Case:
     rewards: str  # "even", "sparse", "three values", "normal"
     n_arms: int
     horizon: int
-    n_episodes: int
+    n_sessions: int
     logger: str  # "uniform", "by rank", "greedy + 10%", "Thompson + 10%"
     policy: str = "greedy"  # or "Thompson", "greedy + 10%"
     ragged: bool = False  # a session ends after each step with probability 0.1
@@ -108,11 +108,11 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     truth = _truth(case, rng)
     model, before = _fitted(case, truth, TRAINING, rng), _fitted(case, truth, BEFORE, rng)
     policy, logger = _policy(case.policy, model), _policy(case.logger, before)
-    log = lmab.simulate(truth, logger, n_episodes=case.n_episodes, horizon=case.horizon, rng=rng)
+    log = lmab.simulate(truth, logger, n_sessions=case.n_sessions, horizon=case.horizon, rng=rng)
     log = with_propensities(log, logger)
     if case.ragged:
         log = _cut(log, rng)
-    true = value_of(policy, truth, horizon=case.horizon, n_episodes=100_000, rng=rng).mean
+    true = value_of(policy, truth, horizon=case.horizon, n_sessions=100_000, rng=rng).mean
     evidence = weigh(policy, log, horizon=case.horizon, model=model, n_bootstrap=400, rng=rng)
     return asdict(case) | {
         "seed": seed,
@@ -135,10 +135,10 @@ def _truth(case: Case, rng: np.random.Generator) -> lmab.LatentBandit:
     return lmab.LatentBandit.bernoulli(weights, rng.uniform(low, high, shape))
 
 
-def _fitted(case: Case, truth: lmab.LatentBandit, n_episodes: int, rng: np.random.Generator) -> lmab.LatentBandit:
-    log = lmab.simulate(truth, lmab.Uniform(case.n_arms), n_episodes=n_episodes, horizon=5, rng=rng)
+def _fitted(case: Case, truth: lmab.LatentBandit, n_sessions: int, rng: np.random.Generator) -> lmab.LatentBandit:
+    log = lmab.simulate(truth, lmab.Uniform(case.n_arms), n_sessions=n_sessions, horizon=5, rng=rng)
     method = lmab.EM(restarts=4, prior=2.0, tolerance=1e-5, threads=1)
-    return lmab.estimate(log, n_contexts=3, method=method, rewards=truth.rewards.family, rng=rng).bandit
+    return lmab.fit(log, n_types=3, method=method, rewards=truth.rewards.family, rng=rng).bandit
 
 
 def _policy(name: str, model: lmab.LatentBandit) -> lmab.Policy:
@@ -150,13 +150,13 @@ def _policy(name: str, model: lmab.LatentBandit) -> lmab.Policy:
     return lmab.Exploring(inner, FLOOR) if name.endswith("+ 10%") else inner
 
 
-def _cut(log: lmab.Episodes, rng: np.random.Generator) -> lmab.Episodes:
-    actions, rewards = log.to_arrays()
+def _cut(log: lmab.Sessions, rng: np.random.Generator) -> lmab.Sessions:
+    arms, rewards = log.to_arrays()
     assert log.propensities is not None
-    gone = np.cumsum(rng.random(actions.shape) < 0.1, axis=1) > 0
-    actions[:, 1:][gone[:, :-1]] = -1
-    chances = log.propensities.reshape(actions.shape)
-    return lmab.Episodes.from_arrays(actions, rewards, propensities=chances, n_arms=log.n_arms)
+    gone = np.cumsum(rng.random(arms.shape) < 0.1, axis=1) > 0
+    arms[:, 1:][gone[:, :-1]] = -1
+    chances = log.propensities.reshape(arms.shape)
+    return lmab.Sessions.from_arrays(arms, rewards, propensities=chances, n_arms=log.n_arms)
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -169,7 +169,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for case in CASES:
         some = groups[_case(asdict(case))]
         policy = case.policy + (", ragged" if case.ragged else "")
-        labels = [case.rewards, case.n_arms, case.horizon, f"{case.n_episodes:,}", case.logger, policy]
+        labels = [case.rewards, case.n_arms, case.horizon, f"{case.n_sessions:,}", case.logger, policy]
         if some:
             lines.append(" | ".join([*map(str, labels), *_cells(some)]))
     lines.append(" | ".join(["**all**", *[""] * 5, *_cells(rows)]))

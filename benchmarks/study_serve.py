@@ -31,7 +31,7 @@ def _named(bandit: lmab.LatentBandit) -> lmab.LatentBandit:
     return lmab.LatentBandit(bandit.weights, bandit.rewards, LABELS)
 
 
-async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions: int, seed: int) -> lmab.Episodes:
+async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions: int, seed: int) -> lmab.Sessions:
     service = Service(open_store(str(folder / "events.db")), Settings(Defaults(HORIZON)), secret=b"%d" % seed)
     await service.start(watch=False)
     version = await service.register.add_version(policy.read_bytes())
@@ -39,10 +39,10 @@ async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions:
 
     async def one(index: int) -> None:
         rng = np.random.default_rng([seed, index])
-        context, reward = rng.choice(truth.n_contexts, size=1, p=truth.weights), None
+        type_, reward = rng.choice(truth.n_types, size=1, p=truth.weights), None
         for step in range(HORIZON):
             told = await service.decide(Ask(f"s{index}", step, reward))
-            reward = float(truth.rewards.sample(context, np.array([told.arm]), rng=rng)[0])
+            reward = float(truth.rewards.sample(type_, np.array([told.arm]), rng=rng)[0])
         assert reward is not None
         await service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
@@ -50,7 +50,7 @@ async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions:
     rows = await service.store.rows(0.0, time.time() + 1)
     files = write_days(rows, LABELS, folder / "log")
     await service.stop()
-    logs = [lmab.Episodes.read(path, step="step", propensity="propensity", arm_labels=LABELS) for path in files]
+    logs = [lmab.Sessions.read(path, step="step", propensity="propensity", arm_labels=LABELS) for path in files]
     return sum(logs[1:], logs[0])
 
 

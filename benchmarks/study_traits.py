@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("path", type=Path, nargs="?", help="the ratings, for jester")
     parser.add_argument("--shown", nargs="+", type=int, default=[5, 10, 20, 50], help="jokes seen per person (L)")
     parser.add_argument("--splits", nargs="+", type=int, default=SPLITS)
-    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
+    parser.add_argument("--store", arm="store_true", help="keep the table in docs/benchmarks/rows.json")
     options = parser.parse_args()
     studies = {"jester": jester, "lists": lists, "truth": truth, "ahead": ahead, "search": search, "cost": cost}
     table = studies[options.study](options)
@@ -120,9 +120,9 @@ def _list_gain(liked: np.ndarray, n_people: int, n_shown: int, split: int) -> np
     order = np.random.default_rng(split).permutation(len(liked))
     test = liked[order[len(liked) // 2 :]].mean(axis=0)
     arms, paid = logged(liked[order[:n_people]], n_shown, np.random.default_rng(split + 1))
-    log = lmab.Episodes.from_arrays(arms, paid, n_arms=liked.shape[1])
+    log = lmab.Sessions.from_arrays(arms, paid, n_arms=liked.shape[1])
     method = lmab.Traits(n_factors=1, n_points=32, equal_loadings=True, threads=1)
-    bandit = lmab.estimate(log, method=method, rng=split).bandit
+    bandit = lmab.fit(log, method=method, rng=split).bandit
     own = np.argsort(-(bandit.weights @ bandit.means), kind="stable")
     return np.cumsum(test[own] - test[popularity(arms, paid, liked.shape[1])])[np.array(HORIZONS) - 1]
 
@@ -136,8 +136,8 @@ def search(options: argparse.Namespace) -> str:
         for kind in "AB":
             train, test = np.split(_liked(ratings, kind)[np.random.default_rng(0).permutation(len(ratings))], 2)
             arms, paid = logged(train, 20, np.random.default_rng(1))
-            log = lmab.Episodes.from_arrays(arms, paid, n_arms=ratings.shape[1])
-            fit = lmab.estimate(log, method=lmab.Traits(threads=1), rng=0)
+            log = lmab.Sessions.from_arrays(arms, paid, n_arms=ratings.shape[1])
+            fit = lmab.fit(log, method=lmab.Traits(threads=1), rng=0)
             plan = lmab.plan(fit, horizon=20, repeats=False, method=lmab.Certified(), time_limit=25)
             people = test[:2000]
             more = _replayed(plan.policy, people, 20) - told(fit.bandit, people, 20).sum(axis=1)
@@ -169,9 +169,9 @@ def _cell(ratings: np.ndarray, kind: str, n_shown: int, splits: tuple[int, ...])
         order = np.random.default_rng(split).permutation(len(ratings))
         train, test = np.split(liked[order], [len(ratings) // 2])
         arms, paid = logged(train, n_shown, np.random.default_rng(split + 1))
-        log = lmab.Episodes.from_arrays(arms, paid, n_arms=liked.shape[1])
+        log = lmab.Sessions.from_arrays(arms, paid, n_arms=liked.shape[1])
         start = time.process_time()
-        fit = lmab.estimate(log, method=lmab.Traits(threads=1), rng=split)
+        fit = lmab.fit(log, method=lmab.Traits(threads=1), rng=split)
         seconds.append(time.process_time() - start)
         assert fit.factors is not None
         alive.append(fit.factors.n_alive)
@@ -251,7 +251,7 @@ def _shares(seed: int, sizes: tuple[int, ...], n_arms: int = 100, n_steps: int =
     shares = []
     for size in sizes:
         arms, paid = logged(draw(size), n_steps, rng)
-        fit = lmab.estimate(lmab.Episodes.from_arrays(arms, paid, n_arms=n_arms), method=lmab.Traits(), rng=seed)
+        fit = lmab.fit(lmab.Sessions.from_arrays(arms, paid, n_arms=n_arms), method=lmab.Traits(), rng=seed)
         shares.append(float((told(fit.bandit, test, n_steps).sum(axis=1) - base).mean() / best))
     return shares
 
@@ -271,21 +271,21 @@ def cost(options: argparse.Namespace) -> str:
             def watch(news: object, rounds: list[float] = rounds) -> None:
                 rounds.append(time.process_time())
 
-            fit = lmab.estimate(log, method=lmab.Traits(n_points=256, threads=1), rng=0, progress=watch)
+            fit = lmab.fit(log, method=lmab.Traits(n_points=256, threads=1), rng=0, progress=watch)
             whole = time.process_time() - start
             name = f"{n_sessions:,} sessions of 10 steps; {n_arms:,} arms"
             yield f"| {name} | {np.median(np.diff(rounds)[-15:]):.3f} | {whole:.2f} | {len(rounds)} | {fit.status} |"
 
-    lmab.estimate(_log(200, 5), method=lmab.Traits(n_points=16), rng=0)  # compiles
+    lmab.fit(_log(200, 5), method=lmab.Traits(n_points=16), rng=0)  # compiles
     return printed("| log | seconds a round | seconds in all | rounds | status |", lines)
 
 
-def _log(n_sessions: int, n_arms: int) -> lmab.Episodes:
+def _log(n_sessions: int, n_arms: int) -> lmab.Sessions:
     rng = np.random.default_rng(0)
     intercepts, loadings = rng.normal(0, 0.7, n_arms), rng.normal(0, 0.6, (n_arms, 3))
     arms = rng.integers(n_arms, size=(n_sessions, 10))
     logits = intercepts[arms] + np.einsum("nd,nld->nl", rng.normal(size=(n_sessions, 3)), loadings[arms])
-    return lmab.Episodes.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=n_arms)
+    return lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=n_arms)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     truth = Truth(rng.normal(0, 0.7, N_ARMS), rng.normal(0, 0.7, (N_ARMS, 2)))
     arms = rng.random((case.n_sessions, N_ARMS)).argsort(axis=1)[:, :HORIZON]
     chances = np.take_along_axis(truth.chances(rng.normal(size=(case.n_sessions, 2))), arms, axis=1)
-    log = lmab.Episodes.from_arrays(arms, (rng.random(arms.shape) < chances) * 1.0, n_arms=N_ARMS)
+    log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < chances) * 1.0, n_arms=N_ARMS)
     start = time.process_time()
-    estimate = lmab.estimate(log, method=METHOD, rng=rng)
+    estimate = lmab.fit(log, method=METHOD, rng=rng)
     plan = lmab.plan(estimate, horizon=HORIZON, repeats=False, method=lmab.QMDP())
     found = lmab.certify(estimate, plan, log, rng=rng)
     seconds = time.process_time() - start

@@ -18,7 +18,7 @@ because we know what each person would have said. Two kinds of reward:
 Ways to choose the next joke, all from the same feedback:
 
     popular   the jokes liked by most people, the same for everyone
-    types     a latent bandit fitted by `lmab.estimate`: 2 to 8 free types, or up to 32 confined to a low rank,
+    types     a latent bandit fitted by `lmab.fit`: 2 to 8 free types, or up to 32 confined to a low rank,
               whichever held-out likelihood prefers; policies from `lmab.plan(..., repeats=False)`: greedy on the
               belief (`QMDP`), and one step ahead (`Lookahead`)
     factors   what a practitioner would use instead: a linear-Gaussian factor model, updated during the session
@@ -64,8 +64,8 @@ class Feedback:
         return Feedback(self.jokes[people], self.liked[people])
 
     @property
-    def episodes(self) -> lmab.Episodes:
-        return lmab.Episodes.from_arrays(self.jokes, self.liked, n_arms=N_JOKES)
+    def sessions(self) -> lmab.Sessions:
+        return lmab.Sessions.from_arrays(self.jokes, self.liked, n_arms=N_JOKES)
 
     @property
     def popularity(self) -> np.ndarray:
@@ -102,7 +102,7 @@ def show(liked: np.ndarray, n_shown: int, rng: np.random.Generator) -> Feedback:
 
 
 def fit(feedback: Feedback, n_types: int, method: lmab.EM, rng: np.random.Generator) -> lmab.LatentBandit:
-    return lmab.estimate(feedback.episodes, n_contexts=n_types, method=method, values=[0.0, 1.0], rng=rng).bandit
+    return lmab.fit(feedback.sessions, n_types=n_types, method=method, values=[0.0, 1.0], rng=rng).bandit
 
 
 def generosity(feedback: Feedback) -> lmab.LatentBandit:
@@ -113,7 +113,7 @@ def generosity(feedback: Feedback) -> lmab.LatentBandit:
     base, weights = popularity.copy(), np.full(len(shifts), 1 / len(shifts))
     for _ in range(50):
         bandit = lmab.LatentBandit.bernoulli(weights, 1 / (1 + np.exp(-base - shifts)))
-        weights = posterior(bandit, feedback.episodes).mean(axis=0)
+        weights = posterior(bandit, feedback.sessions).mean(axis=0)
         weights /= weights.sum()
         average = weights @ bandit.means
         base += popularity - np.log(average / (1 - average))  # so that the average stays the popularity
@@ -126,7 +126,7 @@ def held_out(learn: Callable[[Feedback], lmab.LatentBandit], feedback: Feedback)
     for fold in np.array_split(np.random.default_rng(0).permutation(len(scores)), FOLDS):
         bandit = learn(feedback[np.setdiff1d(np.arange(len(scores)), fold)])
         bandit = lmab.LatentBandit.bernoulli(bandit.weights, bandit.means.clip(0.001, 0.999))  # nothing is impossible
-        scores[fold] = np.logaddexp.reduce(log_joint(bandit, feedback[fold].episodes), axis=1)
+        scores[fold] = np.logaddexp.reduce(log_joint(bandit, feedback[fold].sessions), axis=1)
     return scores
 
 

@@ -20,48 +20,48 @@ from lmab.estimation.gpu import chunks, passes, shelving
 KINDS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 ONE = {"n_models": 1, "n_parts": 1}
 CASES = {
-    "eight lanes": {"n_contexts": 3, "bits": 8, "other_grid": True},
-    "sixteen lanes": {"n_contexts": 12, "bits": 8},
-    "thirty-two lanes": {"n_contexts": 20, "bits": 16},
-    "more contexts than lanes": {"n_contexts": 40, "bits": 8, "other_grid": True},
-    "wide codes": {"n_contexts": 4, "bits": 32, "n_arms": 5},
-    "merged": {"n_contexts": 4, "bits": 8, "merged": True},
-    "merged, contexts in pieces": {
-        "n_contexts": 40,
+    "eight lanes": {"n_types": 3, "bits": 8, "other_grid": True},
+    "sixteen lanes": {"n_types": 12, "bits": 8},
+    "thirty-two lanes": {"n_types": 20, "bits": 16},
+    "more types than lanes": {"n_types": 40, "bits": 8, "other_grid": True},
+    "wide codes": {"n_types": 4, "bits": 32, "n_arms": 5},
+    "merged": {"n_types": 4, "bits": 8, "merged": True},
+    "merged, types in pieces": {
+        "n_types": 40,
         "bits": 8,
         "merged": True,
         "n_arms": 2,
         "n_models": 1,
         "n_parts": 1,
     },
-    "long": {"n_contexts": 4, "bits": 8, "longest": 80},
-    "long, contexts in pieces": {"n_contexts": 40, "bits": 8, "longest": 40, **ONE},
-    "tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-60},
-    "tiny, contexts in pieces": {"n_contexts": 40, "bits": 8, "tiny": 1e-60, **ONE},
-    "rare contexts": {"n_contexts": 3, "bits": 8, "rare": 1e-4, "zeros": True},
-    "zeros": {"n_contexts": 3, "bits": 8, "zeros": True},
-    "impossible": {"n_contexts": 2, "bits": 8, "impossible": True},
-    "more codes than shared memory holds": {"n_contexts": 3, "bits": 16, "n_arms": 500, "n_values": 2},
-    "many codes, contexts in pieces": {
-        "n_contexts": 20,
+    "long": {"n_types": 4, "bits": 8, "longest": 80},
+    "long, types in pieces": {"n_types": 40, "bits": 8, "longest": 40, **ONE},
+    "tiny": {"n_types": 4, "bits": 8, "tiny": 1e-60},
+    "tiny, types in pieces": {"n_types": 40, "bits": 8, "tiny": 1e-60, **ONE},
+    "rare types": {"n_types": 3, "bits": 8, "rare": 1e-4, "zeros": True},
+    "zeros": {"n_types": 3, "bits": 8, "zeros": True},
+    "impossible": {"n_types": 2, "bits": 8, "impossible": True},
+    "more codes than shared memory holds": {"n_types": 3, "bits": 16, "n_arms": 500, "n_values": 2},
+    "many codes, types in pieces": {
+        "n_types": 20,
         "bits": 16,
         "n_arms": 150,
         "n_values": 2,
         "n_models": 1,
         "n_parts": 1,
     },
-    "short": {"n_contexts": 3, "bits": 8, "longest": 19, "short": True, "other_grid": True},
-    "short, sixteen lanes": {"n_contexts": 12, "bits": 16, "short": True},
-    "short, thirty-two lanes": {"n_contexts": 20, "bits": 32, "longest": 4, "short": True},
-    "short, of one length": {"n_contexts": 3, "bits": 8, "length": 7, "short": True},
-    "short, of full words": {"n_contexts": 3, "bits": 8, "length": 8, "short": True},
-    "short and tiny": {"n_contexts": 4, "bits": 8, "tiny": 1e-60, "short": True},
-    "streamed": {"n_contexts": 3, "bits": 8, "memory": 0},
+    "short": {"n_types": 3, "bits": 8, "longest": 19, "short": True, "other_grid": True},
+    "short, sixteen lanes": {"n_types": 12, "bits": 16, "short": True},
+    "short, thirty-two lanes": {"n_types": 20, "bits": 32, "longest": 4, "short": True},
+    "short, of one length": {"n_types": 3, "bits": 8, "length": 7, "short": True},
+    "short, of full words": {"n_types": 3, "bits": 8, "length": 8, "short": True},
+    "short and tiny": {"n_types": 4, "bits": 8, "tiny": 1e-60, "short": True},
+    "streamed": {"n_types": 3, "bits": 8, "memory": 0},
 }
 GAUSSIAN = {
-    "normal": {"n_contexts": 3},
-    "normal, contexts in pieces": {"n_contexts": 40, "n_models": 1},
-    "normal, more arms than shared memory holds": {"n_contexts": 3, "n_arms": 800},
+    "normal": {"n_types": 3},
+    "normal, types in pieces": {"n_types": 40, "n_models": 1},
+    "normal, more arms than shared memory holds": {"n_types": 3, "n_arms": 800},
 }
 
 
@@ -75,20 +75,20 @@ class Parts:
         return self._parts
 
 
-def models(rng, n_models, n_contexts, n_arms, n_values, *, zeros=False, impossible=False, tiny=None, rare=None):
-    width = -(-n_contexts // 8) * 8
+def models(rng, n_models, n_types, n_arms, n_values, *, zeros=False, impossible=False, tiny=None, rare=None):
+    width = -(-n_types // 8) * 8
     found = np.zeros((n_models, 1 + n_arms * n_values, width))
-    found[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=n_models)
+    found[:, 0, :n_types] = rng.dirichlet(np.ones(n_types), size=n_models)
     if rare is not None:
-        found[:, 0, :n_contexts] = [1 - rare] + [rare / (n_contexts - 1)] * (n_contexts - 1)
-    tables = rng.dirichlet(np.ones(n_values), size=(n_models, n_arms, n_contexts))
+        found[:, 0, :n_types] = [1 - rare] + [rare / (n_types - 1)] * (n_types - 1)
+    tables = rng.dirichlet(np.ones(n_values), size=(n_models, n_arms, n_types))
     if zeros:
         tables[:, 0, 0] = np.eye(n_values)[0]
     if tiny is not None:
         tables *= tiny
     if impossible:
         tables[:, 0, :, 0] = 0.0
-    found[:, 1:, :n_contexts] = np.moveaxis(tables, 3, 2).reshape(n_models, -1, n_contexts)
+    found[:, 1:, :n_types] = np.moveaxis(tables, 3, 2).reshape(n_models, -1, n_types)
     return found
 
 
@@ -97,13 +97,13 @@ def sessions(rng, n, longest, n_codes, kind, shortest=1):
     return rng.integers(n_codes, size=lengths.sum()).astype(kind), lengths
 
 
-def categorical(n, rng, *, n_contexts, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None,
+def categorical(n, rng, *, n_types, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None,
                 other_grid=False, short=False, length=None, n_models=2, n_parts=2, **kind):  # fmt: skip
     shelving._WORTH = 0 if short else 1 << 62
     codes, lengths = sessions(rng, n, length or longest, n_arms * n_values, KINDS[bits], length or 1)
     codes[0] = 0  # of which "impossible" knows nothing
     counts = rng.choice([5.0, 9.0, 14.0, 4000.0], size=n) if merged else np.empty(0)
-    tables = models(rng, n_models, n_contexts, n_arms, n_values, **kind)
+    tables = models(rng, n_models, n_types, n_arms, n_values, **kind)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     edges = np.linspace(0, n, n_parts + 1).astype(int)
     log = Parts(
@@ -119,11 +119,11 @@ def categorical(n, rng, *, n_contexts, bits, n_arms=3, n_values=2, longest=6, me
     return compare(held, tables, statistics, logs, scales_of(statistics, tables), other_grid)
 
 
-def gaussian(n, rng, *, n_contexts, n_arms=3, n_models=2):
+def gaussian(n, rng, *, n_types, n_arms=3, n_models=2):
     arms, lengths = sessions(rng, n, 5, n_arms, np.uint16)
     rewards = rng.normal(size=len(arms))
-    tables = models(rng, n_models, n_contexts, n_arms + 1, 1)
-    tables[:, 1:-1, :n_contexts] = rng.normal(size=(n_models, n_arms, n_contexts))
+    tables = models(rng, n_models, n_types, n_arms + 1, 1)
+    tables[:, 1:-1, :n_types] = rng.normal(size=(n_models, n_arms, n_types))
     tables[:, -1] = [[0.7], [1.3]][:n_models]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     statistics, logs = np.empty((n_models, 1 + 2 * n_arms, tables.shape[2])), np.empty(n_models)
@@ -137,7 +137,7 @@ def gaussian(n, rng, *, n_contexts, n_arms=3, n_models=2):
 
 
 def scales_of(statistics, tables):
-    """What an error is a part of: the statistic itself, or a hundredth of what the context's weight would give it."""
+    """What an error is a part of: the statistic itself, or a hundredth of what the type's weight would give it."""
     return np.maximum(statistics, 0.01 * tables[:, :1] * statistics.sum(axis=2, keepdims=True))
 
 
@@ -160,14 +160,14 @@ def expectation(held, tables, n_sums, **options):
     return launch.expectation(held, tables, n_sums=n_sums, n_steps=held.n_steps, weight=held.weight, **options)
 
 
-def fit(n, n_contexts):
+def fit(n, n_types):
     """A whole fit on the device beside the CPU's: what differs in log-likelihood a session, and in the models."""
     rng = np.random.default_rng(0)
     bandit = lmab.random_bandit(2, 4, rng=rng)
-    episodes = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=n, horizon=5, rng=rng)
+    sessions = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=n, horizon=5, rng=rng)
     passes._WORTH = 0
     fits = [
-        lmab.estimate(episodes, n_contexts=n_contexts, method=lmab.EM(restarts=2), backend=backend, rng=1)
+        lmab.fit(sessions, n_types=n_types, method=lmab.EM(restarts=2), backend=backend, rng=1)
         for backend in (None, "gpu")
     ]
     gap = abs(fits[0].log_likelihood - fits[1].log_likelihood) / n

@@ -13,7 +13,7 @@ from lmab import LatentBandit, Learner
 class Example:
     """How to make a learner for a bandit, and what is true of it.
 
-    "plays nothing"; "one arm": its policy stays with one; "no model": it keeps none of contexts.
+    "plays nothing"; "one arm": its policy stays with one; "no model": it keeps none of types.
     """
 
     make: Callable[[LatentBandit], Learner]
@@ -24,12 +24,12 @@ class Example:
 
 
 EXAMPLES: dict[str, Example] = {
-    "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_contexts)),
-    "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_contexts, thompson_rounds=3)),
-    "EDMLE": Example(lambda bandit: lmab.EDMLE(bandit.n_contexts)),
-    "EDMoments": Example(lambda bandit: lmab.EDMoments(bandit.n_contexts)),
-    "Tensor": Example(lambda bandit: lmab.Tensor(bandit.n_contexts)),
-    "LUCRL": Example(lambda bandit: lmab.LUCRL(bandit.n_contexts)),
+    "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_types)),
+    "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, thompson_rounds=3)),
+    "EDMLE": Example(lambda bandit: lmab.EDMLE(bandit.n_types)),
+    "EDMoments": Example(lambda bandit: lmab.EDMoments(bandit.n_types)),
+    "Tensor": Example(lambda bandit: lmab.Tensor(bandit.n_types)),
+    "LUCRL": Example(lambda bandit: lmab.LUCRL(bandit.n_types)),
     "UCB": Example(lambda bandit: lmab.UCB(), frozenset({"one arm", "no model"})),
     "HistoryUCBVI": Example(lambda bandit: lmab.HistoryUCBVI(), frozenset({"no model"})),
     "Genie": Example(lambda bandit: lmab.Genie(bandit), frozenset({"plays nothing"})),

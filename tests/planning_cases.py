@@ -21,7 +21,7 @@ TWO_UNIFORM_ARMS = [
 
 
 def two_uniform_arms(horizon: int) -> LatentBandit:
-    """Contexts are the product of two Gauss-Legendre rules with all moments up to `horizon` right."""
+    """Types are the product of two Gauss-Legendre rules with all moments up to `horizon` right."""
     nodes, weights = np.polynomial.legendre.leggauss(-(-(horizon + 1) // 2))
     nodes, weights = (nodes + 1) / 2, weights / weights.sum()
     means = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=2).reshape(-1, 2)
@@ -29,18 +29,18 @@ def two_uniform_arms(horizon: int) -> LatentBandit:
 
 
 def any_bandit(seed: int) -> tuple[LatentBandit, int]:
-    """Two to four values of any sign and size, contexts of weight 0, sure rewards, arms that tell nothing."""
+    """Two to four values of any sign and size, types of weight 0, sure rewards, arms that tell nothing."""
     rng = np.random.default_rng([seed, 16])
-    n_contexts, n_arms, n_values = (int(n) for n in rng.integers([1, 2, 2], [6, 5, 5]))
-    probabilities = rng.dirichlet(np.full(n_values, rng.choice([0.2, 1.0, 5.0])), (n_contexts, n_arms))
+    n_types, n_arms, n_values = (int(n) for n in rng.integers([1, 2, 2], [6, 5, 5]))
+    probabilities = rng.dirichlet(np.full(n_values, rng.choice([0.2, 1.0, 5.0])), (n_types, n_arms))
     if rng.random() < 0.3:
-        probabilities[rng.integers(n_contexts), rng.integers(n_arms)] = np.eye(n_values)[rng.integers(n_values)]
+        probabilities[rng.integers(n_types), rng.integers(n_arms)] = np.eye(n_values)[rng.integers(n_values)]
     if rng.random() < 0.3:
         probabilities[:, rng.integers(n_arms)] = probabilities[0, 0]
     values = np.sort(rng.normal(size=n_values)) * rng.choice([0.01, 1, 100]) + rng.choice([-2, 0, 3])
-    weights = rng.dirichlet(np.full(n_contexts, rng.choice([0.3, 1, 5])))
-    if n_contexts > 2 and rng.random() < 0.3:
-        weights[rng.integers(n_contexts)] = 0
+    weights = rng.dirichlet(np.full(n_types, rng.choice([0.3, 1, 5])))
+    if n_types > 2 and rng.random() < 0.3:
+        weights[rng.integers(n_types)] = 0
         weights /= weights.sum()
     return LatentBandit.categorical(weights, probabilities, values), 3 if n_arms * n_values > 9 else 4
 

@@ -9,9 +9,9 @@ import lmab
 
 
 @st.composite
-def bandits(draw, max_contexts: int = 3, max_arms: int = 3, max_values: int = 3, zeros: bool = True):
+def bandits(draw, max_types: int = 3, max_arms: int = 3, max_values: int = 3, zeros: bool = True):
     """Small categorical bandits, with exact zeros now and then."""
-    m, a = draw(st.integers(1, max_contexts)), draw(st.integers(1, max_arms))
+    m, a = draw(st.integers(1, max_types)), draw(st.integers(1, max_arms))
     z = draw(st.integers(2, max_values))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     probabilities = rng.dirichlet(np.ones(z), size=(m, a))
@@ -22,10 +22,10 @@ def bandits(draw, max_contexts: int = 3, max_arms: int = 3, max_values: int = 3,
 
 
 @st.composite
-def logs(draw, max_episodes: int = 6, max_steps: int = 4, n_arms: int = 3):
+def logs(draw, max_sessions: int = 6, max_steps: int = 4, n_arms: int = 3):
     """Small ragged logs of 0/1 rewards."""
-    n, h = draw(st.integers(1, max_episodes)), draw(st.integers(1, max_steps))
+    n, h = draw(st.integers(1, max_sessions)), draw(st.integers(1, max_steps))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    actions = rng.integers(n_arms, size=(n, h))
-    actions[np.arange(h) >= rng.integers(1, h + 1, size=n)[:, None]] = -1
-    return lmab.Episodes.from_arrays(actions, rng.integers(2, size=(n, h)).astype(float), n_arms=n_arms)
+    arms = rng.integers(n_arms, size=(n, h))
+    arms[np.arange(h) >= rng.integers(1, h + 1, size=n)[:, None]] = -1
+    return lmab.Sessions.from_arrays(arms, rng.integers(2, size=(n, h)).astype(float), n_arms=n_arms)

@@ -8,7 +8,7 @@ from lmab import theory
 from lmab.cli.app import app
 
 RUNNER = CliRunner()
-CASE = ["budget", "--contexts", "3", "--arms", "50", "--horizon", "5", "--epsilon", "0.1"]
+CASE = ["budget", "--types", "3", "--arms", "50", "--horizon", "5", "--epsilon", "0.1"]
 
 
 def answer(*options: str) -> dict:
@@ -33,13 +33,13 @@ def test_json_holds_the_numbers_of_the_theory():
 def test_normal_rewards_and_separation():
     assert answer("--gaussian")["total"] == theory.gaussian_budget(3, 50, 5, 0.1).total
     apart = answer("--gamma", "0.5")
-    assert apart["separated_episodes"] == theory.separated_episodes(apart["core_size"], 0.1, 1 / 3, 0.1)
+    assert apart["separated_sessions"] == theory.separated_sessions(apart["core_size"], 0.1, 1 / 3, 0.1)
     refused = RUNNER.invoke(app, [*CASE, "--gamma", "0"])
     assert "gamma must be positive" in str(refused.exception)
 
 
 def test_numbers_beyond_range_are_said_to_be_so():
-    large = ["budget", "--contexts", "12", "--arms", "50", "--horizon", "30"]
+    large = ["budget", "--types", "12", "--arms", "50", "--horizon", "30"]
     assert "more than 1e308" in RUNNER.invoke(app, large).output
     assert json.loads(RUNNER.invoke(app, [*large, "--json"]).output)["total"] is None
 
@@ -48,7 +48,7 @@ def test_practice_is_measured():
     """A few hundred sessions where the theory asks for 1e18 and more."""
     small = [
         "budget",
-        "--contexts",
+        "--types",
         "2",
         "--arms",
         "4",

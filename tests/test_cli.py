@@ -52,7 +52,7 @@ def test_demo_as_json(tmp_path, monkeypatch):
     optimum = answer["optimum"]
     assert optimum["lower"] == values["genie"]
     assert max(values.values()) <= optimum["upper"] <= 1.01 * optimum["lower"]
-    assert [row["episodes"] for row in answer["rows"]] == [0, 20_000, 20_000, 20_000, 0]
+    assert [row["sessions"] for row in answer["rows"]] == [0, 20_000, 20_000, 20_000, 0]
     assert b"<svg" in (tmp_path / "demo.svg").read_bytes()
 
 
@@ -114,14 +114,14 @@ def test_learn_compares_with_the_genie_and_writes_the_policy(tmp_path):
     truth, policy = tmp_path / "truth.lmab", tmp_path / "policy.lmab"
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.1, 0.3, 0.6]])
     bandit.save(truth)
-    options = ["learn", str(truth), "--horizon", "4", "--contexts", "2", "--episodes", "2000"]
+    options = ["learn", str(truth), "--horizon", "4", "--types", "2", "--sessions", "2000"]
     answer = json.loads(RUNNER.invoke(app, [*options, "--json", "-o", str(policy)]).output)
-    assert answer["episodes_used"] == 2000
+    assert answer["sessions_used"] == 2000
     assert 0.98 * answer["genie"] <= answer["value"] <= answer["genie"] * 1.01
     assert lmab.evaluate(lmab.load(policy), bandit, horizon=4).mean == answer["value"]
     text = RUNNER.invoke(app, [*options, "--learner", "ucb"])
     assert "the genie's" in text.output
-    refused = RUNNER.invoke(app, [*options, "--learner", "ed-mle", "--contexts", "auto"])
+    refused = RUNNER.invoke(app, [*options, "--learner", "ed-mle", "--types", "auto"])
     assert "whole number" in str(refused.exception)
     wrong = RUNNER.invoke(app, ["learn", str(policy), "--horizon", "4"])
     assert "must hold a model, holds a policy" in str(wrong.exception)

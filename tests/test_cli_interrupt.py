@@ -44,7 +44,7 @@ def test_other_threads_are_left_alone():
 
 def test_an_interrupted_fit_returns_the_best_so_far(rng):
     bandit = lmab.random_bandit(3, 10, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=500, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=500, horizon=5, rng=rng)
     seen = []
 
     with interruptible() as asked:
@@ -55,7 +55,7 @@ def test_an_interrupted_fit_returns_the_best_so_far(rng):
                 interrupt()
             return asked()
 
-        fit = lmab.estimate(log, n_contexts=3, rng=generator(0), progress=observer)
+        fit = lmab.fit(log, n_types=3, rng=generator(0), progress=observer)
     assert fit.status == "interrupted"
     assert len(seen) == 5
     assert np.isfinite(fit.log_likelihood)

@@ -94,8 +94,8 @@ def test_notes_on_reading_go_to_standard_error_and_json_stays_json(tmp_path):
     lines = (tmp_path / "shop.csv").read_text().splitlines()
     lines = [f"{line},{'when' if k == 0 else (k - 1) // 2}" for k, line in enumerate(lines)]
     (tmp_path / "shop.csv").write_text("\n".join(lines))
-    named = ("--episode", "session", "--action", "item", "--reward", "click", "--step", "when")
-    words = ("fit", tmp_path / "shop.csv", *named, "--contexts", 2, "--no-check", "--json", "-o", tmp_path / "m.lmab")
+    named = ("--session", "session", "--arm", "item", "--reward", "click", "--step", "when")
+    words = ("fit", tmp_path / "shop.csv", *named, "--types", 2, "--no-check", "--json", "-o", tmp_path / "m.lmab")
     result = RUNNER.invoke(app, [*map(str, words)], catch_exceptions=False)
     assert json.loads(result.stdout)["sessions"] == 60
     assert re.search(r"note: \d+ rows have the same 'when'", result.stderr)
@@ -106,7 +106,7 @@ def test_several_files_are_one_log(tmp_path):
         shop.write(tmp_path / f"{k}.csv", generator(k), 40)
         renamed = (tmp_path / f"{k}.csv").read_text().replace("\nv", f"\n{k}v")
         (tmp_path / f"{k}.csv").write_text(renamed)
-    columns = Columns(episode="session", action="item", reward="click")
+    columns = Columns(session="session", arm="item", reward="click")
     assert len(columns.read([tmp_path / "0.csv", tmp_path / "1.csv"])) == 80
     assert columns.read(tmp_path) == columns.read([tmp_path / "0.csv", tmp_path / "1.csv"])
 
@@ -116,8 +116,8 @@ def test_several_files_are_one_log(tmp_path):
     [
         ({"person": "who"}, "--person and --time must be given together"),
         ({"time": "when"}, "--person and --time must be given together"),
-        ({"person": "who", "time": "when", "episode": "session"}, "do not give --episode or --step beside them"),
-        ({"person": "who", "time": "when", "step": "t"}, "do not give --episode or --step beside them"),
+        ({"person": "who", "time": "when", "session": "session"}, "do not give --session or --step beside them"),
+        ({"person": "who", "time": "when", "step": "t"}, "do not give --session or --step beside them"),
     ],
 )
 def test_persons_and_times_make_sessions_together_and_alone(tmp_path, given, message):
@@ -135,21 +135,21 @@ def interrupted_after(n: int):
 def test_ctrl_c_in_a_fit_writes_the_best_so_far_and_exits_with_130(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fit, "interruptible", lambda: interrupted_after(3))
     shop.write(tmp_path / "shop.csv", generator(0), 200)
-    words = ["fit", tmp_path / "shop.csv", "--episode", "session", "--action", "item", "--reward", "click"]
-    monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "--contexts", "3", "-o", str(tmp_path / "m.lmab")])
+    words = ["fit", tmp_path / "shop.csv", "--session", "session", "--arm", "item", "--reward", "click"]
+    monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "--types", "3", "-o", str(tmp_path / "m.lmab")])
     with pytest.raises(SystemExit) as stop:
         application.main()
     assert stop.value.code == 130
     assert "stopped: the best model so far is written to" in capsys.readouterr().err
     estimate = lmab.load(tmp_path / "m.lmab")
     assert estimate.status == "interrupted"
-    assert estimate.bandit.n_contexts == 3
+    assert estimate.bandit.n_types == 3
 
 
 def test_ctrl_c_while_the_number_of_types_is_chosen(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fit, "interruptible", lambda: interrupted_after(40))
     shop.write(tmp_path / "shop.csv", generator(0), 200)
-    words = ["fit", tmp_path / "shop.csv", "--episode", "session", "--action", "item", "--reward", "click"]
+    words = ["fit", tmp_path / "shop.csv", "--session", "session", "--arm", "item", "--reward", "click"]
     monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "-o", str(tmp_path / "m.lmab")])
     with pytest.raises(SystemExit) as stop:
         application.main()

@@ -38,17 +38,17 @@ def log(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(gathering, "PARTITION", 1000)
     monkeypatch.setattr("lmab.data.log_files.BATCH", 300)
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
-    made = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=900, horizon=4, rng=rng)
+    made = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=900, horizon=4, rng=rng)
     table = {
         "session": np.repeat(np.arange(900), 4),
-        "item": np.array(["tea", "milk", "jam"])[made.actions],
+        "item": np.array(["tea", "milk", "jam"])[made.arms],
         "click": made.rewards,
     }
     pyarrow.parquet.write_table(pa.table(table), tmp_path / "log.parquet")
     return tmp_path / "log.parquet"
 
 
-COLUMNS = ("--episode", "session", "--action", "item", "--reward", "click")
+COLUMNS = ("--session", "session", "--arm", "item", "--reward", "click")
 
 
 def test_a_packed_log_is_fitted_as_the_log_is(log, tmp_path):
@@ -57,7 +57,7 @@ def test_a_packed_log_is_fitted_as_the_log_is(log, tmp_path):
     assert "4 partitions" in said
     answers = []
     for what in ((log, *COLUMNS), (tmp_path / "packed",)):
-        result = run("fit", *what, "-o", tmp_path / "model.lmab", "--contexts", "2", "--json")
+        result = run("fit", *what, "-o", tmp_path / "model.lmab", "--types", "2", "--json")
         answers.append(json.loads(result.stdout))
     assert answers[0] == answers[1]
     again = run("pack", log, "-o", tmp_path / "packed", *COLUMNS, "--json")
@@ -66,8 +66,8 @@ def test_a_packed_log_is_fitted_as_the_log_is(log, tmp_path):
 
 
 OPTIONS: list[tuple[str, dict[str, str]]] = [  # all that name columns, each beside others that it needs
-    ("episode", {"episode": "visit"}),
-    ("action", {"action": "other"}),
+    ("session", {"session": "visit"}),
+    ("arm", {"arm": "other"}),
     ("reward", {"reward": "paid"}),
     ("step", {"step": "number"}),
     ("propensity", {"propensity": "chance"}),
@@ -76,7 +76,7 @@ OPTIONS: list[tuple[str, dict[str, str]]] = [  # all that name columns, each bes
     ("gap", {"person": "visit", "time": "at", "gap": "90s"}),
     ("at_most", {"at_most": "1"}),
     ("missing", {"reward": "rarely", "missing": "drop"}),
-    ("encoding", {"action": "drink", "encoding": "latin-1"}),
+    ("encoding", {"arm": "drink", "encoding": "latin-1"}),
 ]
 
 
@@ -88,9 +88,9 @@ def test_no_option_of_columns_is_left_out():
 def test_every_option_of_columns_packs_as_it_reads(tmp_path, rng, name, given):
     n = 40
     table = {
-        "episode": np.repeat(np.arange(n // 4), 4),
+        "session": np.repeat(np.arange(n // 4), 4),
         "visit": np.repeat(np.arange(n // 2), 2),
-        "action": rng.integers(0, 3, n),
+        "arm": rng.integers(0, 3, n),
         "other": np.array(["tea", "milk"])[rng.integers(0, 2, n)],
         "drink": np.array(["piña", "mate"])[rng.integers(0, 2, n)],
         "reward": np.ones(n),
@@ -115,22 +115,22 @@ def test_every_option_of_columns_packs_as_it_reads(tmp_path, rng, name, given):
 
 def _other(name):
     """What the option could be instead."""
-    others = {"episode": "episode", "action": "action", "reward": "reward", "step": None, "propensity": None}
-    others |= {"person": "episode", "time": "number", "gap": "30m", "at_most": None, "missing": Missing("zero")}
+    others = {"session": "session", "arm": "arm", "reward": "reward", "step": None, "propensity": None}
+    others |= {"person": "session", "time": "number", "gap": "30m", "at_most": None, "missing": Missing("zero")}
     return others.get(name, "cp1250")
 
 
 def _sessions(log):
     """All that a log holds, whatever the order of its sessions."""
     chances = np.zeros(log.n_steps) if log.propensities is None else log.propensities
-    columns = (log.actions.tolist(), log.rewards.tolist(), chances.tolist())
+    columns = (log.arms.tolist(), log.rewards.tolist(), chances.tolist())
     steps = list(zip(*columns, strict=True))
     return log.arm_labels, sorted(steps[start:end] for start, end in pairwise(log.offsets.tolist()))
 
 
 def test_a_packed_log_at_other_commands(log, tmp_path):
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
-    run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", "--contexts", "2", "--no-check")
+    run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", "--types", "2", "--no-check")
     run("plan", tmp_path / "model.lmab", "--horizon", "2", "-o", tmp_path / "policy.lmab")
     answers = [
         run("evaluate", tmp_path / "policy.lmab", "--certify", *what, "--json").stdout
@@ -142,27 +142,27 @@ def test_a_packed_log_at_other_commands(log, tmp_path):
 def test_options_that_a_packed_log_has_no_use_for(log, tmp_path):
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
     with pytest.raises(InvalidArgument, match="whose columns were named when it was packed"):
-        run("fit", tmp_path / "packed", "--episode", "session")
+        run("fit", tmp_path / "packed", "--session", "session")
     with pytest.raises(InvalidArgument, match="is a packed log, and must be given alone"):
         run("fit", tmp_path / "packed", log)
     with pytest.raises(InvalidArgument, match="--cluster must be given with a packed log"):
-        run("fit", log, *COLUMNS, "--cluster", "tcp://localhost:1", "--contexts", "2")
+        run("fit", log, *COLUMNS, "--cluster", "tcp://localhost:1", "--types", "2")
 
 
 def test_events_are_packed(tmp_path):
     table = {
         "who": ["a", "b", "a", "a"],
         "at": [0, 5, 60, 9000],
-        "action": [0, 1, 1, 0],
+        "arm": [0, 1, 1, 0],
         "reward": [1.0, 0.0, 1.0, 1.0],
     }
     pyarrow.parquet.write_table(pa.table(table), tmp_path / "log.parquet")
     run("pack", tmp_path / "log.parquet", "-o", tmp_path / "packed", "--person", "who", "--time", "at")
-    assert sorted(len(one.actions) for one in lmab.Packed(tmp_path / "packed").load()) == [1, 1, 2]
+    assert sorted(len(one.arms) for one in lmab.Packed(tmp_path / "packed").load()) == [1, 1, 2]
 
 
 def test_remarks_are_told(tmp_path):
-    table = {"episode": [0, 0], "action": [0, 1], "reward": pa.array([1.0, None])}
+    table = {"session": [0, 0], "arm": [0, 1], "reward": pa.array([1.0, None])}
     pyarrow.parquet.write_table(pa.table(table), tmp_path / "log.parquet")
     result = run("pack", tmp_path / "log.parquet", "-o", tmp_path / "packed", "--missing", "drop", "--json")
     assert "1 step has no reward" in result.stderr
@@ -170,24 +170,24 @@ def test_remarks_are_told(tmp_path):
 
 
 def test_amounts_and_single_steps_of_a_packed_log(tmp_path, rng):
-    log = lmab.Episodes.from_arrays(np.zeros((40, 3), int), rng.normal(size=(40, 3)))
+    log = lmab.Sessions.from_arrays(np.zeros((40, 3), int), rng.normal(size=(40, 3)))
     lmab.pack(log, tmp_path / "packed")
     with pytest.raises(InvalidData, match="more than 32 distinct rewards"):
         run("fit", tmp_path / "packed")
     lmab.pack(log[:10], tmp_path / "few")
     with pytest.raises(InvalidData, match="types can be found only in sessions of two or more"):
-        run("fit", lmab.pack(lmab.Episodes([0, 1], [1.0, 0.0], [0, 1, 2], 2), tmp_path / "one").folder)
+        run("fit", lmab.pack(lmab.Sessions([0, 1], [1.0, 0.0], [0, 1, 2], 2), tmp_path / "one").folder)
 
 
 @pytest.mark.parametrize("labels", [None, ("b", "a", "c")])
 def test_arms_of_a_model(tmp_path, labels):
-    log = lmab.Episodes([0, 1, 1], [1.0, 0.0, 1.0], [0, 2, 3], 2, arm_labels=labels and labels[:2])
+    log = lmab.Sessions([0, 1, 1], [1.0, 0.0, 1.0], [0, 2, 3], 2, arm_labels=labels and labels[:2])
     lmab.pack(log, tmp_path / "packed")
     table = ("c", "a", "b") if labels else None
     bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]])
     bandit = lmab.LatentBandit(bandit.weights, bandit.rewards, table)
     found = command.COLUMNS.read(tmp_path / "packed", arms_of=bandit)
-    assert found.actions.tolist() == ([2, 1, 1] if labels else [0, 1, 1])
+    assert found.arms.tolist() == ([2, 1, 1] if labels else [0, 1, 1])
     assert found.n_arms == 3
     other = lmab.LatentBandit(bandit.weights, bandit.rewards, ("c", "x", "y"))
     if labels:
@@ -206,7 +206,7 @@ def far(monkeypatch):
 
 def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
-    options = ("--contexts", "2", "--prior", "1", "--no-check", "--json")
+    options = ("--types", "2", "--prior", "1", "--no-check", "--json")
     expected = run("fit", tmp_path / "packed", "-o", tmp_path / "model.lmab", *options)
     study = ("reproduce", "planning", "--quick", "--json")
     with cluster(tmp_path, 1) as (processes, _):
@@ -220,7 +220,7 @@ def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
             os.kill(processes.scheduler.pid, signal.SIGKILL)
             processes.scheduler.wait()
 
-        original = command.estimation.estimate
+        original = command.estimation.fit
         monkeypatch.setattr(
             command.estimation,
             "estimate",
@@ -235,4 +235,4 @@ def test_no_scheduler(far, log, tmp_path, monkeypatch):
     monkeypatch.setattr("lmab.estimation.dask_cluster._CONNECT", 0.3)
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
     with pytest.raises(ClusterLost, match="no scheduler answers at"):
-        run("fit", tmp_path / "packed", "--contexts", "2", "--cluster", "tcp://127.0.0.1:9")
+        run("fit", tmp_path / "packed", "--types", "2", "--cluster", "tcp://127.0.0.1:9")

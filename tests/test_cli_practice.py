@@ -22,7 +22,7 @@ from lmab.cli import output
 from lmab.cli.app import app
 
 RUNNER = CliRunner()
-COLUMNS = ["--episode", "session", "--action", "item", "--reward", "click", "--step", "t"]
+COLUMNS = ["--session", "session", "--arm", "item", "--reward", "click", "--step", "t"]
 
 
 def run(*arguments: object) -> dict:
@@ -56,18 +56,18 @@ def fails(capsys, monkeypatch, *arguments: object, code: int = 1) -> str:
 def folder(tmp_path_factory):
     """Logs with names of their own, a model and a policy, all made by the commands."""
     place = tmp_path_factory.mktemp("practice")
-    run("simulate", "-o", place / "raw.parquet", "--save-model", place / "truth.lmab", "--arms", 5, "--contexts", 2,
-        "--horizon", 4, "--episodes", 3000, "--seed", 2 * SEED)  # fmt: skip
-    run("simulate", place / "truth.lmab", "-o", place / "raw2.parquet", "--horizon", 4, "--episodes", 40_000,
+    run("simulate", "-o", place / "raw.parquet", "--save-model", place / "truth.lmab", "--arms", 5, "--types", 2,
+        "--horizon", 4, "--sessions", 3000, "--seed", 2 * SEED)  # fmt: skip
+    run("simulate", place / "truth.lmab", "-o", place / "raw2.parquet", "--horizon", 4, "--sessions", 40_000,
         "--seed", 2 * SEED + 1)  # fmt: skip
     for source, target in (("raw", "train"), ("raw2", "heldout")):
         raw = pyarrow.parquet.read_table(place / f"{source}.parquet").replace_schema_metadata(None)
-        items = pa.array([f"item {arm}" for arm in raw["action"].to_pylist()])
+        items = pa.array([f"item {arm}" for arm in raw["arm"].to_pylist()])
         table = pa.table(
-            {"session": raw["episode"], "t": raw["step"], "item": items, "click": raw["reward"], "p": raw["propensity"]}
+            {"session": raw["session"], "t": raw["step"], "item": items, "click": raw["reward"], "p": raw["propensity"]}
         )
         pyarrow.parquet.write_table(table, place / f"{target}.parquet")
-    run("fit", place / "train.parquet", *COLUMNS, "--contexts", 2, "-o", place / "model.lmab")
+    run("fit", place / "train.parquet", *COLUMNS, "--types", 2, "-o", place / "model.lmab")
     run("plan", place / "model.lmab", "--horizon", 4, "--gap", 0.001, "-o", place / "policy.lmab")
     return place
 
@@ -76,10 +76,10 @@ def test_simulate_logs_propensities_of_any_policy(tmp_path, folder):
     for policy in ("uniform", "thompson", "greedy", folder / "policy.lmab"):
         model = folder / ("model.lmab" if policy == folder / "policy.lmab" else "truth.lmab")
         answer = run(
-            "simulate", model, "-o", tmp_path / "log.csv", "--policy", policy, "--horizon", 4, "--episodes", 50
+            "simulate", model, "-o", tmp_path / "log.csv", "--policy", policy, "--horizon", 4, "--sessions", 50
         )
         assert answer["sessions"] == 50
-        log = lmab.Episodes.read(tmp_path / "log.csv", step="step", propensity="propensity")
+        log = lmab.Sessions.read(tmp_path / "log.csv", step="step", propensity="propensity")
         expected = {"uniform": 0.2, "greedy": 1.0}.get(str(policy))
         if expected is not None:
             np.testing.assert_allclose(np.asarray(log.propensities), expected)
@@ -90,16 +90,16 @@ def test_fit_finds_the_types_and_says_what_the_log_can_tell(folder):
     answer = run("fit", folder / "train.parquet", *COLUMNS, "-o", folder / "auto.lmab")
     assert answer["sessions"] == 3000
     assert answer["arms"] == 5
-    assert answer["contexts"] in (2, 3)
+    assert answer["types"] in (2, 3)
     assert answer["check"]["over_one_type"]["mean"] > 0
-    assert answer["heldout_by_contexts"]["2"] > answer["heldout_by_contexts"]["1"]
+    assert answer["heldout_by_types"]["2"] > answer["heldout_by_types"]["1"]
     assert answer["identifiability"]["long_enough"] in (0.0, 1.0)
     estimate, truth = lmab.load(folder / "model.lmab"), lmab.load(folder / "truth.lmab")
     fitted = estimate.bandit
     assert estimate.check.over_one_type.sure
     assert fitted.arm_labels == tuple(f"item {arm}" for arm in range(5))
     assert lmab.LatentBandit(fitted.weights, fitted.rewards).distance(truth) < 0.3
-    shown = text("fit", folder / "train.parquet", *COLUMNS, "--contexts", 2, "-o", folder / "again.lmab")
+    shown = text("fit", folder / "train.parquet", *COLUMNS, "--types", 2, "-o", folder / "again.lmab")
     assert "Is there anything latent to learn here? There are types" in shown
     assert "item" in shown
     assert f"Next: lmab plan {folder / 'again.lmab'} --horizon 4" in shown
@@ -107,7 +107,7 @@ def test_fit_finds_the_types_and_says_what_the_log_can_tell(folder):
 
 
 def test_fit_says_how_many_more_sessions(folder):
-    arguments = ("fit", folder / "train.parquet", *COLUMNS, "--contexts", 2, "--no-check", "-o", folder / "w.lmab")
+    arguments = ("fit", folder / "train.parquet", *COLUMNS, "--types", 2, "--no-check", "-o", folder / "w.lmab")
     few, many = (run(*arguments, "--regret", regret)["sessions_wanted"] for regret in (0.5, 0.001))
     assert few["sessions"] == 0
     assert many["sessions"] == 0 if many["bound"] <= 0.001 else many["sessions"] > 3000
@@ -222,7 +222,7 @@ def test_sessions_out_of_order_are_put_in_order(folder, tmp_path):
     table = pyarrow.parquet.read_table(folder / "train.parquet")
     mixed = table.take(pa.array(generator(0).permutation(len(table))))
     pyarrow.parquet.write_table(mixed, tmp_path / "mixed.parquet")
-    run("fit", tmp_path / "mixed.parquet", *COLUMNS, "--contexts", 2, "-o", tmp_path / "model.lmab", "--no-check")
+    run("fit", tmp_path / "mixed.parquet", *COLUMNS, "--types", 2, "-o", tmp_path / "model.lmab", "--no-check")
     assert lmab.load(tmp_path / "model.lmab").bandit == lmab.load(folder / "model.lmab").bandit
 
 
@@ -232,8 +232,8 @@ def test_many_distinct_rewards_must_be_named(tmp_path, capsys, monkeypatch):
     path = a_log(tmp_path, session=np.arange(n) // 4, t=np.arange(n) % 4, item=np.arange(n) % 3, click=rng.random(n))
     shown = fails(capsys, monkeypatch, "fit", path, *COLUMNS, "-o", tmp_path / "model.lmab")
     assert "more than 32 distinct rewards: say --rewards binned for amounts" in shown
-    answer = run("fit", path, *COLUMNS, "--rewards", "gaussian", "--contexts", 2, "-o", tmp_path / "model.lmab")
-    assert answer["contexts"] == 2
+    answer = run("fit", path, *COLUMNS, "--rewards", "gaussian", "--types", 2, "-o", tmp_path / "model.lmab")
+    assert answer["types"] == 2
 
 
 def test_unknown_arms_at_evaluation(folder, tmp_path, capsys, monkeypatch):
@@ -273,7 +273,7 @@ def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, mo
     def never(*args, **kwargs):
         raise AssertionError("work was started")
 
-    monkeypatch.setattr(lmab.Episodes, "read", never)
+    monkeypatch.setattr(lmab.Sessions, "read", never)
     monkeypatch.setattr("lmab.planning.plan", never)
     monkeypatch.setattr("lmab.simulation.simulate", never)
     for command in (
@@ -339,7 +339,7 @@ def test_the_report_quotes_the_bounds_of_the_plan_where_they_hold(folder, tmp_pa
     answer = run("report", folder / "model.lmab", folder / "policy.lmab", "-o", page)
     assert answer["upper"] == plan.upper <= again["upper"]
     assert lmab.load(folder / "model.lmab").check.verdict in html.unescape(page.read_text())
-    run("fit", folder / "train.parquet", *COLUMNS, "--contexts", 3, "--no-check", "-o", tmp_path / "other.lmab")
+    run("fit", folder / "train.parquet", *COLUMNS, "--types", 3, "--no-check", "-o", tmp_path / "other.lmab")
     for model, options in ((folder / "model.lmab", ["--horizon", 3]), (tmp_path / "other.lmab", [])):
         with pytest.raises(pytest.fail.Exception, match="planned again"):
             run("report", model, folder / "policy.lmab", "-o", page, *options)
@@ -367,20 +367,20 @@ def test_the_log_is_read_and_encoded_once(folder, tmp_path, monkeypatch):
     from lmab.estimation import categorical
 
     reads, encoded = [], []
-    read, encode = lmab.Episodes.read.__func__, categorical.CategoricalObservations.encode.__func__
+    read, encode = lmab.Sessions.read.__func__, categorical.CategoricalObservations.encode.__func__
 
     def reading(cls, path, **columns):
         reads.append(path)
         return read(cls, path, **columns)
 
-    def encoding(cls, episodes, values, edges=None):
-        encoded.append(len(episodes))
-        return encode(cls, episodes, values, edges)
+    def encoding(cls, sessions, values, edges=None):
+        encoded.append(len(sessions))
+        return encode(cls, sessions, values, edges)
 
-    monkeypatch.setattr(lmab.Episodes, "read", classmethod(reading))
+    monkeypatch.setattr(lmab.Sessions, "read", classmethod(reading))
     monkeypatch.setattr(categorical.CategoricalObservations, "encode", classmethod(encoding))
     log = (folder / "train.parquet", *COLUMNS)
-    run("fit", *log, "--contexts", 2, "--regret", 0.5, "-o", tmp_path / "model.lmab")
+    run("fit", *log, "--types", 2, "--regret", 0.5, "-o", tmp_path / "model.lmab")
     assert (len(reads), encoded.count(3000)) == (1, 1)
     run("plan", tmp_path / "model.lmab", "--horizon", 4, "-o", tmp_path / "policy.lmab")
     run("evaluate", tmp_path / "policy.lmab", "--certify", *log, "--save-certificate", tmp_path / "c.lmab")
@@ -395,7 +395,7 @@ def test_a_check_that_is_stopped_leaves_the_estimate(folder, tmp_path, monkeypat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lmab.evaluation.diagnostics.check", stop)
-    arguments = ["lmab", "fit", str(folder / "train.parquet"), *COLUMNS, "--contexts", "2"]
+    arguments = ["lmab", "fit", str(folder / "train.parquet"), *COLUMNS, "--types", "2"]
     monkeypatch.setattr(sys, "argv", [*arguments, "-o", str(tmp_path / "model.lmab")])
     with pytest.raises(SystemExit) as stopped:
         application.main()
@@ -419,7 +419,7 @@ def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkey
         "fit",
         folder / "train.parquet",
         *COLUMNS,
-        "--contexts",
+        "--types",
         2,
         "--prior",
         0,
@@ -435,8 +435,8 @@ def test_certificates_are_refused_with_a_reason(folder, tmp_path, capsys, monkey
     ("arguments", "message"),
     [
         (["evaluate", "policy.lmab"], "give --logs"),
-        (["fit", "train.parquet", "--contexts", "many"], "--contexts must be a whole number of at least 1, or auto"),
-        (["fit", "train.parquet", "--contexts", "0"], "--contexts must be a whole number of at least 1, or auto"),
+        (["fit", "train.parquet", "--types", "many"], "--types must be a whole number of at least 1, or auto"),
+        (["fit", "train.parquet", "--types", "0"], "--types must be a whole number of at least 1, or auto"),
         (["simulate", "-o", "x.csv", "--policy", "best"], "--policy must be uniform, greedy, thompson or a file"),
         (["plan", "model.lmab", "--horizon", "9", "--no-repeats"], "horizon must be at most the 5 arms"),
     ],
@@ -514,8 +514,8 @@ import numpy as np, lmab
 from lmab import _kernel
 _kernel.on_compilation(lambda: print("compiling"))
 bandit = lmab.random_bandit(2, 3, rng=np.random.default_rng(0))
-log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=50, horizon=3, rng=np.random.default_rng(0))
-lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=1), rng=np.random.default_rng(0))
+log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=50, horizon=3, rng=np.random.default_rng(0))
+lmab.fit(log, n_types=2, method=lmab.EM(restarts=1), rng=np.random.default_rng(0))
 print("done")
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab import Episodes
+from lmab import Sessions
 from lmab.cli import budget, evaluate, fit, inputs
 from lmab.cli import plan as planning
 from lmab.cli.columns import Columns
@@ -17,16 +17,16 @@ from lmab.errors import InvalidArgument, InvalidData
 
 
 def test_numbers_of_types():
-    assert inputs.n_contexts("auto") == "auto"
-    assert inputs.n_contexts("1") == 1
-    assert inputs.n_contexts("12") == 12
+    assert inputs.n_types("auto") == "auto"
+    assert inputs.n_types("1") == 1
+    assert inputs.n_types("12") == 12
     for wrong in ("0", "-1", "1.5", "two", "", "²"):
-        with pytest.raises(InvalidArgument, match="--contexts must be a whole number of at least 1, or auto"):
-            inputs.n_contexts(wrong)
+        with pytest.raises(InvalidArgument, match="--types must be a whole number of at least 1, or auto"):
+            inputs.n_types(wrong)
 
 
 def test_a_typical_session_is_the_median_one():
-    log = Episodes.from_arrays([[0, 0, 0, 0, 0], [0, 0, -1, -1, -1], [0, 0, 0, -1, -1]], np.zeros((3, 5)))
+    log = Sessions.from_arrays([[0, 0, 0, 0, 0], [0, 0, -1, -1, -1], [0, 0, 0, -1, -1]], np.zeros((3, 5)))
     assert fit._typical(log) == 3
 
 
@@ -46,7 +46,7 @@ def test_more_sessions_by_the_square_of_the_regret(regret, sessions, monkeypatch
     """A bound of 0.1 now, from 100 sessions: half of it takes four times as many."""
     monkeypatch.setattr(fit, "plan", lambda estimate, horizon: ("plan", horizon))
     monkeypatch.setattr(fit, "certify", lambda *arguments, rng: SimpleNamespace(regret=(0.0, 0.1)))
-    estimate = SimpleNamespace(episodes=Episodes.from_arrays(np.zeros((100, 2), int), np.zeros((100, 2))))
+    estimate = SimpleNamespace(sessions=Sessions.from_arrays(np.zeros((100, 2), int), np.zeros((100, 2))))
     wanted = fit._wanted(estimate, regret, None, None)
     assert (wanted.bound, wanted.sessions) == (0.1, sessions)
     for wrong in (0.0, -1.0):
@@ -55,11 +55,11 @@ def test_more_sessions_by_the_square_of_the_regret(regret, sessions, monkeypatch
 
 
 def test_logs_without_types_are_refused_before_the_fit():
-    single = Episodes.from_arrays([[0], [1]], [[0.0], [1.0]])
+    single = Sessions.from_arrays([[0], [1]], [[0.0], [1.0]])
     with pytest.raises(InvalidData, match="column 'user' gives every session one step"):
-        fit._require_types(single, "auto", None, Columns(episode="user"))
+        fit._require_types(single, "auto", None, Columns(session="user"))
     fit._require_types(single, 1, None, Columns())
-    many = Episodes.from_arrays(np.zeros((33, 2), int), np.arange(66.0).reshape(33, 2))
+    many = Sessions.from_arrays(np.zeros((33, 2), int), np.arange(66.0).reshape(33, 2))
     with pytest.raises(InvalidData, match="column 'paid' holds more than 32 distinct rewards"):
         fit._require_types(many, 2, None, Columns(reward="paid"))
     fit._require_types(many, 2, "gaussian", Columns())
@@ -74,12 +74,12 @@ def test_the_horizon_is_the_one_asked_for_or_the_policys():
 
 
 def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
-    Episodes.from_arrays([[0, 2]], [[0.0, 1.0]]).write(tmp_path / "log.csv")
+    Sessions.from_arrays([[0, 2]], [[0.0, 1.0]]).write(tmp_path / "log.csv")
     columns = Columns()
     assert columns.read(tmp_path / "log.csv").arm_labels == (0, 2)
     assert columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(5)).n_arms == 5
     numbered = columns.read(tmp_path / "log.csv", arms_of=lmab.Stationary(0))
-    assert (numbered.n_arms, numbered.arm_labels, numbered.actions.tolist()) == (3, None, [0, 2])
+    assert (numbered.n_arms, numbered.arm_labels, numbered.arms.tolist()) == (3, None, [0, 2])
     with pytest.raises(InvalidData, match="unknown arm, 2"):
         columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(2))
 

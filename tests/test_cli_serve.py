@@ -116,7 +116,7 @@ def test_refit_says_three_lines_or_json(tmp_path):
         "Kept uniform.",
     ]
     told = json.loads(RUNNER.invoke(app, [*words, "--json"]).output)
-    assert (told["action"], told["version"], told["notes"]) == ("waits", None, [])
+    assert (told["arm"], told["version"], told["notes"]) == ("waits", None, [])
 
 
 def test_options_reach_the_refit(tmp_path, monkeypatch):
@@ -131,11 +131,11 @@ def test_options_reach_the_refit(tmp_path, monkeypatch):
     words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
     assert RUNNER.invoke(app, words).output.splitlines() == ["one", "two", "three"]
     more = [
-        "--gate", "0.3", "--canary", "0.2", "--contexts", "4", "--horizon", "6", "--floor", "0.15", "--least", "77",
+        "--gate", "0.3", "--canary", "0.2", "--types", "4", "--horizon", "6", "--floor", "0.15", "--least", "77",
         "--time-limit", "2.5", "--seed", "9",
     ]  # fmt: skip
     assert RUNNER.invoke(app, [*words, *more]).exit_code == 0
-    wishes = door.Wishes(gate=0.3, canary=0.2, contexts=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
+    wishes = door.Wishes(gate=0.3, canary=0.2, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
     assert [row[2:] for row in seen] == [(door.Wishes(), 0), (wishes, 9)]
     assert seen[0][:2] == (str(tmp_path / "x.db"), tmp_path / "p")
 

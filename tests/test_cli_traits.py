@@ -24,8 +24,8 @@ def log(tmp_path_factory):
     logits = np.einsum("nd,nhd->nh", rng.normal(size=(600, 2)), loadings[arms])
     rewards = (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0
     columns = {
-        "episode": np.repeat(np.arange(600), 6),
-        "action": [f"joke {arm}" for arm in arms.ravel()],
+        "session": np.repeat(np.arange(600), 6),
+        "arm": [f"joke {arm}" for arm in arms.ravel()],
         "reward": rewards.ravel(),
     }
     path = tmp_path_factory.mktemp("traits") / "log.parquet"
@@ -58,7 +58,7 @@ def test_machines_get_the_factors(log, tmp_path):
     assert told["factors"]["offered"] == 8
     assert told["factors"]["alive"] == len(told["factors"]["ends"])
     assert all(label.startswith("joke") for end in told["factors"]["ends"][0] for label in end)
-    types = json.loads(run("fit", log, "--contexts", 2, "-o", tmp_path / "types.lmab", "--json"))
+    types = json.loads(run("fit", log, "--types", 2, "-o", tmp_path / "types.lmab", "--json"))
     assert types["factors"] is None
     assert types["check"]["masked_replay"]["n_sessions"] == 120
     assert types["check"]["over_traits"] is not None
@@ -67,7 +67,7 @@ def test_machines_get_the_factors(log, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--contexts", 3), "must not be given with --traits, got 3"),
+        (("--types", 3), "must not be given with --traits, got 3"),
         (("--prior", "1"), "must be learned with --traits"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_log_without_tastes_is_told_by_mean_rewards(tmp_path):
     rng = generator(9)
     arms = rng.random((300, 20)).argsort(axis=1)[:, :6]
     rewards = (rng.random(arms.shape) < np.linspace(0.2, 0.8, 20)[arms]) * 1.0
-    columns = {"episode": np.repeat(np.arange(300), 6), "action": arms.ravel(), "reward": rewards.ravel()}
+    columns = {"session": np.repeat(np.arange(300), 6), "arm": arms.ravel(), "reward": rewards.ravel()}
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
     options = ("--traits", "--factors", 2, "--no-check", "-o", tmp_path / "model.lmab")
     said = " ".join(run("fit", tmp_path / "log.parquet", *options).split())

@@ -12,29 +12,29 @@ from lmab.cli.words import at_the_door
 from lmab.evaluation.diagnostics import Identifiability
 
 SAID = [
-    ("n_contexts must be at most the episodes (5), got 9", "--contexts must be at most the sessions (5), got 9"),
-    ("the log has no column 'episode'; pass episode='sess'", "the log has no column 'episode'; say --episode sess"),
+    ("n_types must be at most the sessions (5), got 9", "--types must be at most the sessions (5), got 9"),
+    ("the log has no column 'session'; pass session='sess'", "the log has no column 'session'; say --session sess"),
     ("pass reward=... with the name of the column", "say --reward ... with the name of the column"),
-    ("pass action='movie title'", "say --action 'movie title'"),
+    ("pass arm='movie title'", "say --arm 'movie title'"),
     ("can be fitted (fit_propensities=True)", "can be fitted (--fit-propensities)"),
     ("or missing='zero' to count", "or --missing zero to count"),
     ("usually more (lmab.evaluate says how much)", "usually more (`lmab evaluate --model` says how much)"),
-    ("no episode is left in context 2: fewer contexts fit", "no session is left in type 2: fewer types fit"),
+    ("no session is left in type 2: fewer types fit", "no session is left in type 2: fewer types fit"),
     ("gap must be a time", "--gap must be a time"),
     ("rewards must be finite", "rewards must be finite"),
-    ("column 'episodes' and arm 'my context'", "column 'episodes' and arm 'my context'"),
-    ("--contexts 3, contexts.lmab, data/episodes/x.csv", "--contexts 3, contexts.lmab, data/episodes/x.csv"),
-    ("3 contexts: climb", "3 types: climb"),
-    ("Episodes are short", "Sessions are short"),
+    ("column 'sessions' and arm 'my type'", "column 'sessions' and arm 'my type'"),
+    ("--types 3, types.lmab, data/sessions/x.csv", "--types 3, types.lmab, data/sessions/x.csv"),
+    ("3 types: climb", "3 types: climb"),
+    ("Sessions are short", "Sessions are short"),
     ("at_most must be a count", "--at-most must be a count"),
-    ("pass action='film/2.csv:x'", "say --action film/2.csv:x"),
+    ("pass arm='film/2.csv:x'", "say --arm film/2.csv:x"),
     (
         "stopped by max_iterations after 500 maps, before convergence: raise it",
         "stopped after 500 iterations, before convergence: try fewer types or more sessions",
     ),
     ("converged after 12 maps", "converged after 12 iterations"),
     ("contextual episodic text stays", "contextual episodic text stays"),
-    ("n_episodes is no option here", "sessions is no option here"),
+    ("n_sessions is no option here", "sessions is no option here"),
 ]  # fmt: skip
 
 
@@ -53,14 +53,14 @@ def test_no_sentence_of_the_commands_mixes_vocabularies():
         code = re.sub(r'""".*?"""', "", path.read_text(), flags=re.S)  # docstrings are for programmers
         for text in re.findall(r'f?"([^"\n]*)"', code):
             spoken = re.sub(r"--\w+|\{[^}]*\}|`[^`]*`", "", text)
-            if " " in spoken.strip() and re.search(r"\b(contexts?|episodes?)\b", spoken):
+            if " " in spoken.strip() and re.search(r"\b(types?|sessions?)\b", spoken):
                 mixed.append((path.name, text))
     assert mixed == []
 
 
 def identified(**changes):
     given = {
-        "n_contexts": 1, "horizon": 5, "long_enough": 1.0, "rank": 1, "starts": "all agreed", "rare_arms": (0,),
+        "n_types": 1, "horizon": 5, "long_enough": 1.0, "rank": 1, "starts": "all agreed", "rare_arms": (0,),
         "core_arms": (), "arm_labels": None, "rarest": 0.1,
     }  # fmt: skip
     return Identifiability(**{**given, **changes})

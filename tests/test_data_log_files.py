@@ -14,18 +14,18 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from lmab import Episodes
+from lmab import Sessions
 from lmab.data import log_files, require_log, text_files
 from lmab.data.naming import suggestion
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
-COLUMNS: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r", "step": "t"}
+COLUMNS: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r", "step": "t"}
 ROWS = [
     {"e": "s1", "t": 0, "a": "tea", "r": 1},
     {"e": "s1", "t": 1, "a": "milk", "r": 0.5},
     {"e": "s2", "t": 0, "a": "café", "r": 0},
 ]
-EXPECTED = Episodes.from_frame(pa.Table.from_pylist(ROWS), **COLUMNS)
+EXPECTED = Sessions.from_frame(pa.Table.from_pylist(ROWS), **COLUMNS)
 
 
 def text(separator: str = ",", decimal: str = ".") -> str:
@@ -60,7 +60,7 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_every_kind(tmp_path, name):
     (tmp_path / name).write_bytes(FILES[name])
-    assert Episodes.read(tmp_path / name, **COLUMNS) == EXPECTED
+    assert Sessions.read(tmp_path / name, **COLUMNS) == EXPECTED
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -68,11 +68,11 @@ def test_another_encoding_by_option(tmp_path, ending):
     path = tmp_path / f"log.{ending}"
     written = text() if ending == "csv" else lines().replace("caf\\u00e9", "café")
     path.write_bytes(written.encode("latin-1"))
-    assert Episodes.read(path, **COLUMNS, encoding="latin-1") == EXPECTED
+    assert Sessions.read(path, **COLUMNS, encoding="latin-1") == EXPECTED
     with pytest.raises(InvalidFile, match="if it is not in UTF-8, pass encoding='latin-1' or the encoding it is in"):
-        Episodes.read(path, **COLUMNS)
+        Sessions.read(path, **COLUMNS)
     with pytest.raises(InvalidArgument, match=r"encoding must be the name of a text encoding, .* got 'klingon'"):
-        Episodes.read(path, **COLUMNS, encoding="klingon")
+        Sessions.read(path, **COLUMNS, encoding="klingon")
 
 
 def test_several_files_and_folders_are_one_log(tmp_path):
@@ -82,34 +82,34 @@ def test_several_files_and_folders_are_one_log(tmp_path):
     (tmp_path / "days" / "deep" / "2.csv").write_text("\n".join([rows[0], *rows[2:]]))
     (tmp_path / "days" / "_SUCCESS").write_text("")
     (tmp_path / "days" / ".hidden.csv").write_text("nothing")
-    assert Episodes.read(tmp_path / "days", **COLUMNS) == EXPECTED  # a session may begin in one file and end in another
+    assert Sessions.read(tmp_path / "days", **COLUMNS) == EXPECTED  # a session may begin in one file and end in another
     both = [tmp_path / "days" / "deep" / "2.csv", str(tmp_path / "days" / "1.csv")]
-    assert Episodes.read(both, **COLUMNS) == EXPECTED
+    assert Sessions.read(both, **COLUMNS) == EXPECTED
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidFile, match="this folder holds no log: the name of a log must end in"):
-        Episodes.read(tmp_path / "empty")
+        Sessions.read(tmp_path / "empty")
     with pytest.raises(InvalidFile, match="paths must name at least one log"):
-        Episodes.read([])
+        Sessions.read([])
 
 
 def test_several_files_of_ours_keep_their_tables(tmp_path):
-    first = Episodes([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("tea", "milk"))
-    second = Episodes([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("water", "milk"))
+    first = Sessions([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("tea", "milk"))
+    second = Sessions([0, 1], [0.0, 1.0], [0, 1, 2], 2, arm_labels=("water", "milk"))
     first.write(tmp_path / "1.parquet")
     second.write(tmp_path / "2.parquet")
-    both = Episodes.read([tmp_path / "1.parquet", tmp_path / "2.parquet"])
+    both = Sessions.read([tmp_path / "1.parquet", tmp_path / "2.parquet"])
     assert both == first + second  # four sessions, although both files count theirs from 0
     assert both.arm_labels == ("tea", "milk", "water")
-    Episodes([0], [1.0], [0, 1], 7).write(tmp_path / "3.parquet")
-    Episodes([0], [1.0], [0, 1], 9).write(tmp_path / "4.parquet")
-    assert Episodes.read([tmp_path / "3.parquet", tmp_path / "4.parquet"]).n_arms == 9
+    Sessions([0], [1.0], [0, 1], 7).write(tmp_path / "3.parquet")
+    Sessions([0], [1.0], [0, 1], 9).write(tmp_path / "4.parquet")
+    assert Sessions.read([tmp_path / "3.parquet", tmp_path / "4.parquet"]).n_arms == 9
 
 
 def test_text_in_one_file_and_numbers_in_another(tmp_path):
     pa.parquet.write_table(pa.table({"e": [1], "a": [0], "r": [1.0]}), tmp_path / "1.parquet")
     pa.parquet.write_table(pa.table({"e": ["x"], "a": [0], "r": [1.0]}), tmp_path / "2.parquet")
     with pytest.raises(InvalidData, match="column 'e' must hold text or numbers in all files"):
-        Episodes.read(tmp_path, episode="e", action="a", reward="r")
+        Sessions.read(tmp_path, session="e", arm="a", reward="r")
 
 
 @pytest.mark.parametrize(("ending", "line"), [("csv", 4), ("jsonl", 3), ("parquet", None)])
@@ -122,14 +122,14 @@ def test_rows_are_counted_as_lines_of_the_file(tmp_path, ending, line):
         path.write_text("\n".join(map(json.dumps, table.to_pylist())))
     else:
         pa.parquet.write_table(table, path)
-    columns: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r"}
+    columns: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r"}
     where = "row 2" if line is None else f"line {line}"
     with pytest.raises(InvalidData, match=f"column 'r' has a missing value in {where}: "):
-        Episodes.read(path, **columns)
+        Sessions.read(path, **columns)
     good = tmp_path / "good.csv"
     good.write_text("e,a,r\n7,0,1\n")
     with pytest.raises(InvalidData, match=f"missing value in {where} of log.{ending}: "):
-        Episodes.read([good, path], **columns)
+        Sessions.read([good, path], **columns)
 
 
 def test_json_lines_are_read_in_blocks(tmp_path, monkeypatch, rng):
@@ -139,9 +139,9 @@ def test_json_lines_are_read_in_blocks(tmp_path, monkeypatch, rng):
     rows: list[dict[str, float]] = [{name: int(column[k]) for name, column in data.items()} for k in range(n)]
     rows[-1]["r"] = 0.5  # decimals come late
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    columns: dict[str, Any] = {"episode": "e", "action": "a", "reward": "r"}
-    expected = Episodes.from_frame(pa.table({**data, "r": np.array([row["r"] for row in rows])}), **columns)
-    assert Episodes.read(tmp_path / "log.jsonl", **columns) == expected
+    columns: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r"}
+    expected = Sessions.from_frame(pa.table({**data, "r": np.array([row["r"] for row in rows])}), **columns)
+    assert Sessions.read(tmp_path / "log.jsonl", **columns) == expected
 
 
 def test_events_come_from_files_too(tmp_path):
@@ -149,19 +149,19 @@ def test_events_come_from_files_too(tmp_path):
     path.write_text(
         "who;when;what;paid\nann;2024-05-01 10:00:00;x;1\nann;2024-05-01 10:20:00;y;0\nann;2024-05-02 10:00:00;x;1\n"
     )
-    log = Episodes.from_events(path, person="who", time="when", action="what", reward="paid")
+    log = Sessions.from_events(path, person="who", time="when", arm="what", reward="paid")
     assert log.lengths.tolist() == [2, 1]
-    assert Episodes.from_events([path], person="who", time="when", action="what", reward="paid") == log
+    assert Sessions.from_events([path], person="who", time="when", arm="what", reward="paid") == log
 
 
 @pytest.mark.parametrize(
     ("role", "asked", "names", "expected"),
     [
-        ("episode", "episode", ["sess", "item", "click"], "sess"),
-        ("episode", "episode", ["user_id", "session_id", "item"], "session_id"),
+        ("session", "session", ["sess", "item", "click"], "sess"),
+        ("session", "session", ["user_id", "session_id", "item"], "session_id"),
         ("reward", "clicks", ["Clicks", "item"], "Clicks"),
         ("reward", "reward", ["x", "is_correct"], "is_correct"),
-        ("action", "action", ["movie id", "when"], "movie id"),
+        ("arm", "arm", ["movie id", "when"], "movie id"),
         ("propensity", "p", ["pscore"], "pscore"),
         ("person", "person", ["user"], "user"),
         ("time", "time", ["unix_timestamp"], "unix_timestamp"),
@@ -176,32 +176,32 @@ def test_the_column_that_was_meant(role, asked, names, expected):
 def test_a_wrong_name_says_what_to_pass(tmp_path):
     (tmp_path / "log.csv").write_text("sess,item,click\n1,a,0\n")
     with pytest.raises(
-        InvalidData, match="no column 'episode'; its columns are 'sess', 'item', 'click'; pass episode='sess'"
+        InvalidData, match="no column 'session'; its columns are 'sess', 'item', 'click'; pass session='sess'"
     ):
-        Episodes.read(tmp_path / "log.csv")
+        Sessions.read(tmp_path / "log.csv")
     (tmp_path / "odd.csv").write_text("sess,item,x\n1,a,0\n")
     with pytest.raises(InvalidData, match=r"pass reward=\.\.\. with the name of the column"):
-        Episodes.read(tmp_path / "odd.csv", episode="sess", action="item")
+        Sessions.read(tmp_path / "odd.csv", session="sess", arm="item")
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
     (tmp_path / "log.csv").write_text("e,a,r,r\n1,x,0,1\n")
     with pytest.raises(InvalidData, match="the log must have one column 'r', got 2"):
-        Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
+        Sessions.read(tmp_path / "log.csv", session="e", arm="a", reward="r")
 
 
 def test_an_empty_name_in_a_text_file_is_a_missing_value(tmp_path):
     (tmp_path / "log.csv").write_text("e,a,r\n1,x,0\n1,,1\n")
     with pytest.raises(InvalidData, match=r"column 'a' has a missing value in line 3$"):
-        Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
+        Sessions.read(tmp_path / "log.csv", session="e", arm="a", reward="r")
 
 
 def test_digits_are_names_where_the_known_labels_are_text(tmp_path):
     (tmp_path / "log.csv").write_text("e,a,r\n1,7,0\n1,11,1\n")
-    named = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r", arm_labels=("11", "7"))
-    assert named.actions.tolist() == [1, 0]
-    numbers = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r", arm_labels=(7, 11))
-    assert numbers.actions.tolist() == [0, 1]
+    named = Sessions.read(tmp_path / "log.csv", session="e", arm="a", reward="r", arm_labels=("11", "7"))
+    assert named.arms.tolist() == [1, 0]
+    numbers = Sessions.read(tmp_path / "log.csv", session="e", arm="a", reward="r", arm_labels=(7, 11))
+    assert numbers.arms.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -217,50 +217,50 @@ def test_digits_are_names_where_the_known_labels_are_text(tmp_path):
     ],
 )
 def test_a_note_that_makes_no_sense_is_another_programs(tmp_path, note):
-    table = pa.table({"episode": [0, 0], "step": [0, 1], "action": [0, 1], "reward": [5.0, 6.0]})
+    table = pa.table({"session": [0, 0], "step": [0, 1], "arm": [0, 1], "reward": [5.0, 6.0]})
     good = {"columns": {"step": "step"}, "n_arms": 4, "arm_labels": None}
     for text, n_arms in ((good, 4), (note, 2)):
         stored = table.replace_schema_metadata({b"lmab": json.dumps(text).encode()})
         pa.parquet.write_table(stored, tmp_path / "log.parquet")
-        log = Episodes.read(tmp_path / "log.parquet")
+        log = Sessions.read(tmp_path / "log.parquet")
         assert (log.n_arms, log.arm_labels, log.rewards.tolist()) == (n_arms, None, [5.0, 6.0])
 
 
 @pytest.mark.parametrize(
     ("given", "how"),
     [
-        ("x.csv", r"read it by lmab.Episodes.read\('x.csv', ...\), got a str"),
-        (Path("x.csv"), r"read it by lmab.Episodes.read\('x.csv', ...\), got a PosixPath"),
-        (pa.table({"a": [1]}), r"make it by lmab.Episodes.from_frame\(frame, .*\), got a Table"),
-        ([1, 2], "make it by lmab.Episodes.read, from_frame, from_events or from_arrays, got a list"),
+        ("x.csv", r"read it by lmab.Sessions.read\('x.csv', ...\), got a str"),
+        (Path("x.csv"), r"read it by lmab.Sessions.read\('x.csv', ...\), got a PosixPath"),
+        (pa.table({"a": [1]}), r"make it by lmab.Sessions.from_frame\(frame, .*\), got a Table"),
+        ([1, 2], "make it by lmab.Sessions.read, from_frame, from_events or from_arrays, got a list"),
     ],
 )
 def test_what_is_no_log_is_told_how_to_become_one(given, how):
-    with pytest.raises(InvalidArgument, match=f"^episodes must be a log: {how}"):
-        require_log("episodes", given)
-    require_log("episodes", EXPECTED)
+    with pytest.raises(InvalidArgument, match=f"^sessions must be a log: {how}"):
+        require_log("sessions", given)
+    require_log("sessions", EXPECTED)
 
 
 def test_the_separator_is_that_of_the_wanted_columns(tmp_path):
     (tmp_path / "log.csv").write_text("e;a;r;note, with, very, many, commas\n1;x;1;-\n1;y;0;-\n")
-    log = Episodes.read(tmp_path / "log.csv", episode="e", action="a", reward="r")
+    log = Sessions.read(tmp_path / "log.csv", session="e", arm="a", reward="r")
     assert (log.arm_labels, log.rewards.tolist()) == (("x", "y"), [1.0, 0.0])
 
 
 def test_a_column_that_is_in_use_is_not_suggested(tmp_path):
     (tmp_path / "log.csv").write_text("session,item,click\n1,a,0\n")
     with pytest.raises(InvalidData, match=r"no column 'clicks'; .*; pass reward=\.\.\. with the name of the column"):
-        Episodes.read(tmp_path / "log.csv", episode="session", action="click", reward="clicks")
+        Sessions.read(tmp_path / "log.csv", session="session", arm="click", reward="clicks")
 
 
 def test_a_file_is_never_in_memory_as_a_whole(tmp_path):
     """What was read of a Parquet file is given back while the rest is read."""
     rng, path = np.random.default_rng(0), tmp_path / "log.parquet"
-    with pa.parquet.ParquetWriter(path, pa.schema([("action", pa.int64())]), use_dictionary=False) as writer:
+    with pa.parquet.ParquetWriter(path, pa.schema([("arm", pa.int64())]), use_dictionary=False) as writer:
         for _ in range(40):
-            writer.write_table(pa.table({"action": rng.integers(0, 2**62, 10_000)}))
+            writer.write_table(pa.table({"arm": rng.integers(0, 2**62, 10_000)}))
     assert path.stat().st_size > 3_000_000
     before, most = pa.total_allocated_bytes(), 0
-    for _ in log_files.batches([path], {"action": "action"}, "utf-8", log_files.Places()):
+    for _ in log_files.batches([path], {"arm": "arm"}, "utf-8", log_files.Places()):
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < 1_500_000

@@ -18,7 +18,7 @@ from lmab.errors import InvalidArgument, InvalidFile
 @pytest.fixture
 def log(rng):
     bandit = lmab.random_bandit(2, 5, rng=rng)
-    return lmab.simulate(bandit, lmab.Uniform(5), n_episodes=200, horizon=3, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(5), n_sessions=200, horizon=3, rng=rng)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def packed(log, tmp_path, monkeypatch):
 def test_it_answers_as_the_log_does(packed, log):
     assert len(packed.manifest.partitions) == 6
     assert (len(packed), packed.n_steps, packed.n_arms) == (len(log), log.n_steps, log.n_arms)
-    assert repr(packed) == "Packed(200 episodes, 600 steps, 5 arms, 6 partitions)"
+    assert repr(packed) == "Packed(200 sessions, 600 steps, 5 arms, 6 partitions)"
     assert packed[20:170] == log[20:170]
     mask = np.arange(200) % 7 == 1
     assert packed[mask] == log[mask]
@@ -39,7 +39,7 @@ def test_it_answers_as_the_log_does(packed, log):
     for wrong in ([200], [-201]):
         with pytest.raises(InvalidArgument, match=r"indices must be in 0\.\.199"):
             packed[wrong]
-    with pytest.raises(InvalidArgument, match="at least one episode"):
+    with pytest.raises(InvalidArgument, match="at least one session"):
         packed[[]]
 
 
@@ -50,7 +50,7 @@ def test_parts_are_cut_as_in_memory(packed, log):
     for low, high in [(0, 200), (0, 1), (33, 34), (30, 70), (199, 200)]:
         offsets, codes = packed.partitions.part(low, high, "codes")
         assert offsets.tolist() == (log.offsets[low : high + 1] - log.offsets[low]).tolist()
-        assert (codes // 2).tolist() == log.actions[log.offsets[low] : log.offsets[high]].tolist()
+        assert (codes // 2).tolist() == log.arms[log.offsets[low] : log.offsets[high]].tolist()
 
 
 def test_a_pickle_holds_no_data(packed, log):
@@ -72,7 +72,7 @@ def test_places_of_rewards_between_edges(rng, n_edges):
 def test_rewards_that_are_cut_twice(rng, tmp_path, monkeypatch, listed):
     if not listed:
         monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 3)
-    log = lmab.Episodes.from_arrays(rng.integers(0, 3, size=(90, 4)), rng.integers(0, 9, size=(90, 4)) / 1.0)
+    log = lmab.Sessions.from_arrays(rng.integers(0, 3, size=(90, 4)), rng.integers(0, 9, size=(90, 4)) / 1.0)
     packed = lmab.pack(log, tmp_path / "packed")
     assert (packed.values is not None) == listed
     once = packed.cut(np.array([2.0, 5.0, 7.0]), np.array([1.0, 3.0, 6.0, 9.0]))
@@ -83,8 +83,7 @@ def test_rewards_that_are_cut_twice(rng, tmp_path, monkeypatch, listed):
         assert pickle.loads(pickle.dumps(cut)).load() == expected
         assert cut.values.tolist() == values
         assert cut.cells.tolist() == [
-            [int(((expected.actions == arm) & (expected.rewards == value)).sum()) for value in values]
-            for arm in range(3)
+            [int(((expected.arms == arm) & (expected.rewards == value)).sum()) for value in values] for arm in range(3)
         ]
     assert packed.load() == log
 

@@ -32,22 +32,22 @@ def rows(rng, n_sessions=60, longest=5, n_arms=4, values=(0.0, 1.0)):
     lengths = rng.integers(1, longest + 1, size=n_sessions)
     n = lengths.sum()
     return {
-        "episode": np.repeat(np.arange(n_sessions) * 3, lengths),
+        "session": np.repeat(np.arange(n_sessions) * 3, lengths),
         "step": np.concatenate([np.arange(length) for length in lengths]),
-        "action": rng.integers(n_arms, size=n),
+        "arm": rng.integers(n_arms, size=n),
         "reward": rng.choice(values, size=n),
     }
 
 
 def in_memory(path, *, step=None, propensity=None, **how):
     """The log as it is read where nothing is assumed about it."""
-    columns = {"episode": "episode", "action": "action", "reward": "reward", "step": step, "propensity": propensity}
-    logs = [lmab.Episodes(*log) for log in ingest.read(path, columns, ingest.Options(**how))]
+    columns = {"session": "session", "arm": "arm", "reward": "reward", "step": step, "propensity": propensity}
+    logs = [lmab.Sessions(*log) for log in ingest.read(path, columns, ingest.Options(**how))]
     return reduce(add, logs)
 
 
 def shuffled(columns, rng):
-    order = rng.permutation(len(columns["episode"]))
+    order = rng.permutation(len(columns["session"]))
     return {name: column[order] for name, column in columns.items()}
 
 
@@ -64,7 +64,7 @@ def sessions(log):
     """The sessions as a sorted list, with the names of the arms."""
     names = log.arm_labels or range(log.n_arms)
     return sorted(
-        [(str(names[arm]), reward) for arm, reward in zip(one.actions.tolist(), one.rewards.tolist(), strict=True)]
+        [(str(names[arm]), reward) for arm, reward in zip(one.arms.tolist(), one.rewards.tolist(), strict=True)]
         for one in log
     )
 
@@ -97,9 +97,9 @@ def test_sorted_numeric_logs_keep_their_order(small, tmp_path, rng, suffix, step
 def test_unsorted_logs_hold_the_same_sessions(small, tmp_path, rng, suffix, ids):
     columns = shuffled(rows(rng), rng)
     if ids == "text":
-        columns["episode"] = np.array([f"s{number}" for number in columns["episode"]])
+        columns["session"] = np.array([f"s{number}" for number in columns["session"]])
     if ids == "floats":
-        columns["episode"] = columns["episode"] / 2 - 10
+        columns["session"] = columns["session"] / 2 - 10
     path = written(tmp_path / f"log{suffix}", columns)
     packed, log = lmab.pack(path, tmp_path / "packed", step="step"), in_memory(path, step="step")
     assert sessions(packed.load()) == sessions(log)
@@ -127,7 +127,7 @@ def test_text_that_orders_steps_orders_them_as_in_memory(small, tmp_path, rng, s
 
 
 def test_text_that_orders_steps_is_of_one_kind_and_not_too_long(tmp_path):
-    columns = {"episode": np.zeros(3, int), "action": np.arange(3), "reward": np.ones(3)}
+    columns = {"session": np.zeros(3, int), "arm": np.arange(3), "reward": np.ones(3)}
     one = written(tmp_path / "1.parquet", columns | {"step": np.arange(3)})
     other = written(tmp_path / "2.parquet", columns | {"step": np.array(["a", "b", "c"])})
     for files in ([one, other], [other, one]):
@@ -146,7 +146,7 @@ def test_rows_of_a_session_without_steps_keep_their_order(small, tmp_path, rng):
 
 def test_a_session_may_go_on_in_another_file(small, tmp_path, rng):
     columns = rows(rng)
-    half = len(columns["episode"]) // 2
+    half = len(columns["session"]) // 2
     for number, part in enumerate((slice(0, half), slice(half, None))):
         written(tmp_path / f"{number}.parquet", {name: column[part] for name, column in columns.items()})
     files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
@@ -157,9 +157,9 @@ def test_a_session_may_go_on_in_another_file(small, tmp_path, rng):
 
 def test_our_own_files_are_logs_of_their_own(small, tmp_path, rng):
     bandit = lmab.random_bandit(2, 6, rng=rng)
-    logs = [lmab.simulate(bandit, lmab.Uniform(6), n_episodes=n, horizon=3, rng=rng) for n in (30, 20)]
+    logs = [lmab.simulate(bandit, lmab.Uniform(6), n_sessions=n, horizon=3, rng=rng) for n in (30, 20)]
     for number, log in enumerate(logs):
-        lmab.Episodes(log.actions, log.rewards, log.offsets, 6 + number).write(tmp_path / f"{number}.parquet")
+        lmab.Sessions(log.arms, log.rewards, log.offsets, 6 + number).write(tmp_path / f"{number}.parquet")
     files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
     packed = lmab.pack(files, tmp_path / "packed")
     assert packed.load() == in_memory(files)
@@ -167,14 +167,14 @@ def test_our_own_files_are_logs_of_their_own(small, tmp_path, rng):
 
 
 def test_labels_of_our_own_files_are_merged(tmp_path):
-    logs = [lmab.Episodes([0, 1], [1.0, 0.0], [0, 2], 2, arm_labels=labels) for labels in (("b", "a"), ("c", "b"))]
+    logs = [lmab.Sessions([0, 1], [1.0, 0.0], [0, 2], 2, arm_labels=labels) for labels in (("b", "a"), ("c", "b"))]
     for number, log in enumerate(logs):
         log.write(tmp_path / f"{number}.parquet")
     files = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
     packed = lmab.pack(files, tmp_path / "packed")
     assert packed.arm_labels == ("b", "a", "c")
     assert packed.load() == in_memory(files)
-    lmab.Episodes([0], [1.0], [0, 1], 2).write(files[1])
+    lmab.Sessions([0], [1.0], [0, 1], 2).write(files[1])
     with pytest.raises(InvalidArgument, match="both logs must have arm labels, or none"):
         lmab.pack(files, tmp_path / "another")
 
@@ -183,7 +183,7 @@ def test_labels_of_our_own_files_are_merged(tmp_path):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_arms_get_the_numbers_and_labels_of_a_log_in_memory(tmp_path, rng, arms, suffix):
     columns = rows(rng, n_arms=3)
-    columns["action"] = np.array(arms)[columns["action"]]
+    columns["arm"] = np.array(arms)[columns["arm"]]
     path = written(tmp_path / f"log{suffix}", columns)
     packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
     assert packed.arm_labels == log.arm_labels
@@ -192,21 +192,21 @@ def test_arms_get_the_numbers_and_labels_of_a_log_in_memory(tmp_path, rng, arms,
 
 def test_text_that_stands_for_the_same_number_is_the_same(tmp_path):
     path = tmp_path / "log.csv"
-    path.write_text("episode,action,reward\n07,01,1\n7,1,0\n8,0,1\n")
+    path.write_text("session,arm,reward\n07,01,1\n7,1,0\n8,0,1\n")
     packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
     assert packed.load() == log
     assert len(packed) == 2
-    path.write_text("episode,action,reward\n07,01,1\n7,1,0\nx,0,1\n")
+    path.write_text("session,arm,reward\n07,01,1\n7,1,0\nx,0,1\n")
     assert len(lmab.pack(path, tmp_path / "another")) == len(in_memory(path)) == 3
 
 
 def test_known_labels_and_unknown_arms(tmp_path, rng):
     columns = rows(rng, n_arms=2)
-    columns["action"] = np.array(["b", "a"])[columns["action"]]
+    columns["arm"] = np.array(["b", "a"])[columns["arm"]]
     path = written(tmp_path / "log.parquet", columns)
     labels = ("c", "b", "a")
     assert lmab.pack(path, tmp_path / "packed", arm_labels=labels).load() == in_memory(path, arm_labels=labels)
-    with pytest.raises(InvalidData, match="column 'action' names an unknown arm, 'a'; 2 are known: 'b', 'c'"):
+    with pytest.raises(InvalidData, match="column 'arm' names an unknown arm, 'a'; 2 are known: 'b', 'c'"):
         lmab.pack(path, tmp_path / "another", arm_labels=("b", "c"))
 
 
@@ -217,7 +217,7 @@ def test_missing_rewards_and_at_most(small, tmp_path, rng, missing, propensity, 
     if not listed:
         monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 1)
     columns = rows(rng, values=(1.0, 2.0))
-    columns["propensity"] = rng.uniform(0.1, 1.0, size=len(columns["action"]))
+    columns["propensity"] = rng.uniform(0.1, 1.0, size=len(columns["arm"]))
     reward = pa.array(columns["reward"], mask=rng.random(len(columns["reward"])) < 0.1)
     path = written(tmp_path / "log.parquet", columns | {"reward": reward})
     how = {"missing": missing, "at_most": 4, "propensity": propensity}
@@ -232,7 +232,7 @@ def test_missing_rewards_and_at_most(small, tmp_path, rng, missing, propensity, 
 
 
 def test_values_that_no_step_is_left_with_are_not_listed(tmp_path):
-    columns = {"episode": [0, 0, 1, 1], "action": [0, 1, 0, 1], "reward": [1.0, 5.0, 2.0, 5.0]}
+    columns = {"session": [0, 0, 1, 1], "arm": [0, 1, 0, 1], "reward": [1.0, 5.0, 2.0, 5.0]}
     path = written(tmp_path / "log.parquet", columns)
     packed = lmab.pack(path, tmp_path / "packed", at_most=1)
     assert packed.values.tolist() == [1.0, 2.0]
@@ -244,17 +244,17 @@ def test_events_become_sessions(small, tmp_path, rng):
     columns = {
         "who": np.array([f"p{k}" for k in rng.integers(12, size=n)]),
         "when": 1.7e9 + rng.permutation(n) * 400,
-        "action": rng.integers(3, size=n),
+        "arm": rng.integers(3, size=n),
         "reward": rng.integers(2, size=n).astype(float),
     }
     path = written(tmp_path / "log.parquet", columns)
-    how = {"person": "who", "time": "when", "gap": "30m", "action": "action", "reward": "reward"}
+    how = {"person": "who", "time": "when", "gap": "30m", "arm": "arm", "reward": "reward"}
     packed = lmab.pack(path, tmp_path / "packed", **how)
-    assert sessions(packed.load()) == sessions(lmab.Episodes.from_events(path, **how))
+    assert sessions(packed.load()) == sessions(lmab.Sessions.from_events(path, **how))
     stamps = pa.array((columns["when"] * 1000).astype(np.int64)).cast(pa.timestamp("ms"))
     path = written(tmp_path / "stamps.parquet", columns | {"when": stamps})
     packed = lmab.pack(path, tmp_path / "stamps", **how)
-    assert sessions(packed.load()) == sessions(lmab.Episodes.from_events(path, **how))
+    assert sessions(packed.load()) == sessions(lmab.Sessions.from_events(path, **how))
     with pytest.raises(InvalidArgument, match="person and time must be given together"):
         lmab.pack(path, tmp_path / "another", person="who")
 
@@ -262,7 +262,7 @@ def test_events_become_sessions(small, tmp_path, rng):
 def test_many_distinct_rewards_are_kept_as_numbers(small, tmp_path, rng, monkeypatch):
     columns = rows(rng, n_sessions=200)
     monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 100)
-    columns["reward"] = rng.normal(size=len(columns["action"]))
+    columns["reward"] = rng.normal(size=len(columns["arm"]))
     path = written(tmp_path / "log.parquet", columns)
     packed, log = lmab.pack(path, tmp_path / "packed"), in_memory(path)
     assert packed.values is None
@@ -274,8 +274,8 @@ def test_many_distinct_rewards_are_kept_as_numbers(small, tmp_path, rng, monkeyp
 
 @pytest.mark.parametrize(("n_arms", "size"), [(128, 1), (129, 2), (32_769, 4)])
 def test_codes_are_as_small_as_arms_and_values_allow(tmp_path, n_arms, size):
-    actions = np.array([[0, n_arms - 1], [n_arms // 2, 1]])
-    log = lmab.Episodes.from_arrays(actions, np.array([[0.0, 1.0], [1.0, 0.0]]), n_arms=n_arms)
+    arms = np.array([[0, n_arms - 1], [n_arms // 2, 1]])
+    log = lmab.Sessions.from_arrays(arms, np.array([[0.0, 1.0], [1.0, 0.0]]), n_arms=n_arms)
     packed = lmab.pack(log, tmp_path / "packed")
     assert packed.manifest.code_bytes == size
     assert packed.load() == log
@@ -295,10 +295,10 @@ def test_rows_with_the_same_step_are_told_once(small, tmp_path, rng):
 
 
 def test_text_and_numbers_do_not_mix(tmp_path):
-    one = written(tmp_path / "1.parquet", {"episode": ["a"], "action": [0], "reward": [1.0]})
-    two = written(tmp_path / "2.parquet", {"episode": [1], "action": [0], "reward": [1.0]})
-    three = written(tmp_path / "3.parquet", {"episode": ["a"], "action": ["x"], "reward": [1.0]})
-    with pytest.raises(InvalidData, match="column 'episode' must hold text or numbers in all files"):
+    one = written(tmp_path / "1.parquet", {"session": ["a"], "arm": [0], "reward": [1.0]})
+    two = written(tmp_path / "2.parquet", {"session": [1], "arm": [0], "reward": [1.0]})
+    three = written(tmp_path / "3.parquet", {"session": ["a"], "arm": ["x"], "reward": [1.0]})
+    with pytest.raises(InvalidData, match="column 'session' must hold text or numbers in all files"):
         lmab.pack([one, two], tmp_path / "packed")
     with pytest.raises(InvalidData, match="must hold text or numbers in all files"):
         lmab.pack([one, three], tmp_path / "another")
@@ -312,7 +312,7 @@ def test_sessions_in_memory_keep_their_order(tmp_path_factory, data):
     labels = ("x", "y", "z") if data.draw(st.booleans()) else None
     own = rng.uniform(0.1, 1, size=n) if data.draw(st.booleans()) else None
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    log = lmab.Episodes(rng.integers(3, size=n), rng.integers(3, size=n) - 1.0, offsets, 3, own, labels)
+    log = lmab.Sessions(rng.integers(3, size=n), rng.integers(3, size=n) - 1.0, offsets, 3, own, labels)
     folder = tmp_path_factory.mktemp("packed")
     packed = lmab.pack(log, folder / "whole")
     assert packed.load() == log
@@ -324,10 +324,10 @@ def test_sessions_in_memory_keep_their_order(tmp_path_factory, data):
 
 
 def test_sessions_that_differ_or_come_once(tmp_path, rng):
-    one, two = (lmab.Episodes([0], [1.0], [0, 1], n) for n in (2, 3))
+    one, two = (lmab.Sessions([0], [1.0], [0, 1], n) for n in (2, 3))
     with pytest.raises(InvalidArgument, match="the logs must have the same arms and labels"):
         lmab.pack([one, two], tmp_path / "packed")
-    many = lmab.Episodes.from_arrays(np.zeros((2000, 3), int), rng.normal(size=(2000, 3)))
+    many = lmab.Sessions.from_arrays(np.zeros((2000, 3), int), rng.normal(size=(2000, 3)))
     with pytest.raises(InvalidArgument, match="few distinct rewards"):
         lmab.pack(iter([many]), tmp_path / "another")
     assert lmab.pack([many], tmp_path / "third").load() == many
@@ -394,7 +394,7 @@ def test_a_run_that_goes_on_reads_no_row_twice(small, tmp_path, rng, monkeypatch
     )
     assert run.returncode == -signal.SIGKILL
     done = json.loads((tmp_path / "packed" / ".packing" / "state.json").read_text())["row"]
-    assert 0 < done < len(columns["action"])
+    assert 0 < done < len(columns["arm"])
     seen = []
     original = gathering.Stream.add
 
@@ -410,13 +410,13 @@ def test_a_run_that_goes_on_reads_no_row_twice(small, tmp_path, rng, monkeypatch
 @pytest.mark.parametrize(
     "made",
     [
-        {"episode": [1, 1, 2, 2], "step": [1, 0, 0, 1]},  # steps of a session
-        {"episode": [2, 3, 1, 2], "step": [0, 0, 0, 1]},  # sessions, where two batches meet
+        {"session": [1, 1, 2, 2], "step": [1, 0, 0, 1]},  # steps of a session
+        {"session": [2, 3, 1, 2], "step": [0, 0, 0, 1]},  # sessions, where two batches meet
     ],
 )
 def test_rows_out_of_order_are_noticed(tmp_path, monkeypatch, made):
     monkeypatch.setattr("lmab.data.log_files.BATCH", 2)
-    path = written(tmp_path / "log.parquet", made | {"action": [0, 1, 2, 3], "reward": [0.0, 1.0, 1.0, 0.0]})
+    path = written(tmp_path / "log.parquet", made | {"arm": [0, 1, 2, 3], "reward": [0.0, 1.0, 1.0, 0.0]})
     expected = sessions(in_memory(path, step="step"))
     assert sessions(lmab.pack(path, tmp_path / "packed", step="step").load()) == expected
 

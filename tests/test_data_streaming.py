@@ -46,21 +46,21 @@ def either_way(request, monkeypatch):
 
 
 def test_text_labels_make_digits_names_either_way(tmp_path, either_way):
-    (tmp_path / "log.csv").write_text("episode,action,reward\n1,7,0\n1,11,1\n")
-    assert lmab.Episodes.read(tmp_path / "log.csv", arm_labels=("11", "7")).actions.tolist() == [1, 0]
-    assert lmab.Episodes.read(tmp_path / "log.csv", arm_labels=(7, 11)).actions.tolist() == [0, 1]
+    (tmp_path / "log.csv").write_text("session,arm,reward\n1,7,0\n1,11,1\n")
+    assert lmab.Sessions.read(tmp_path / "log.csv", arm_labels=("11", "7")).arms.tolist() == [1, 0]
+    assert lmab.Sessions.read(tmp_path / "log.csv", arm_labels=(7, 11)).arms.tolist() == [0, 1]
 
 
 def test_our_own_files_keep_arms_that_were_never_played_either_way(tmp_path, either_way):
-    own = lmab.Episodes([1, 0], [1.0, 0.0], [0, 1, 2], n_arms=5)
+    own = lmab.Sessions([1, 0], [1.0, 0.0], [0, 1, 2], n_arms=5)
     own.write(tmp_path / "own.parquet")
-    assert lmab.Episodes.read(tmp_path / "own.parquet") == own
+    assert lmab.Sessions.read(tmp_path / "own.parquet") == own
 
 
 def test_given_labels_come_before_those_of_our_own_file_either_way(tmp_path, either_way):
-    lmab.Episodes([1, 0], [1.0, 0.0], [0, 1, 2], 2, arm_labels=("a", "b")).write(tmp_path / "own.parquet")
-    read = lmab.Episodes.read(tmp_path / "own.parquet", arm_labels=("b", "c", "a"))
-    assert (read.arm_labels, read.actions.tolist()) == (("b", "c", "a"), [0, 2])
+    lmab.Sessions([1, 0], [1.0, 0.0], [0, 1, 2], 2, arm_labels=("a", "b")).write(tmp_path / "own.parquet")
+    read = lmab.Sessions.read(tmp_path / "own.parquet", arm_labels=("b", "c", "a"))
+    assert (read.arm_labels, read.arms.tolist()) == (("b", "c", "a"), [0, 2])
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
@@ -68,38 +68,38 @@ def test_given_labels_come_before_those_of_our_own_file_either_way(tmp_path, eit
 @pytest.mark.parametrize("arms", [[0, 1, 2, 3], [5, 0, 9, 7], ["d", "a", "c", "b"], [0, -1, 90_000, 2]])
 def test_sorted_logs_are_read_as_always(tmp_path, rng, suffix, step, arms, monkeypatch):
     columns = rows(rng)
-    columns["action"] = np.array(arms)[columns["action"]]
+    columns["arm"] = np.array(arms)[columns["arm"]]
     path = written(tmp_path / f"log{suffix}", columns)
     expected = in_memory(path, step=step)
     monkeypatch.setattr(ingest, "read", None)  # it would be called where one pass is not enough
-    assert lmab.Episodes.read(path, step=step) == expected
+    assert lmab.Sessions.read(path, step=step) == expected
 
 
 def test_several_files_and_our_own(tmp_path, rng, in_one_pass):
     columns = rows(rng)
-    half = len(columns["episode"]) // 2
+    half = len(columns["session"]) // 2
     for number, part in enumerate((slice(0, half), slice(half, None))):
         written(tmp_path / f"{number}.parquet", {name: column[part] for name, column in columns.items()})
-    whole = lmab.Episodes.read(written(tmp_path / "whole.parquet", columns))
-    assert lmab.Episodes.read([tmp_path / "0.parquet", tmp_path / "1.parquet"]) == whole
-    own = [lmab.Episodes([1, 0], [1.0, 0.0], [0, 1, 2], 2, arm_labels=labels) for labels in (("b", "a"), ("c", "b"))]
+    whole = lmab.Sessions.read(written(tmp_path / "whole.parquet", columns))
+    assert lmab.Sessions.read([tmp_path / "0.parquet", tmp_path / "1.parquet"]) == whole
+    own = [lmab.Sessions([1, 0], [1.0, 0.0], [0, 1, 2], 2, arm_labels=labels) for labels in (("b", "a"), ("c", "b"))]
     for number, log in enumerate(own):
         log.write(tmp_path / f"own{number}.parquet")
-    read = lmab.Episodes.read([tmp_path / "own0.parquet", tmp_path / "own1.parquet"])
+    read = lmab.Sessions.read([tmp_path / "own0.parquet", tmp_path / "own1.parquet"])
     assert read == own[0] + own[1]
 
 
 @pytest.mark.parametrize("missing", ["drop", "zero"])
 def test_missing_rewards_propensities_and_ties(tmp_path, rng, missing):
     columns = rows(rng)
-    columns |= {"propensity": rng.uniform(0.1, 1, size=len(columns["action"])), "step": columns["step"] // 2}
+    columns |= {"propensity": rng.uniform(0.1, 1, size=len(columns["arm"])), "step": columns["step"] // 2}
     reward = pa.array(columns["reward"], mask=rng.random(len(columns["reward"])) < 0.1)
     path = written(tmp_path / "log.parquet", columns | {"reward": reward})
     how = {"missing": missing, "at_most": 4, "propensity": "propensity", "step": "step"}
     with pytest.warns(LmabWarning) as expected:
         log = in_memory(path, **how)
     with pytest.warns(LmabWarning) as found:
-        assert lmab.Episodes.read(path, **how) == log
+        assert lmab.Sessions.read(path, **how) == log
     assert [str(one.message) for one in found] == [str(one.message) for one in expected]
 
 
@@ -114,23 +114,23 @@ def test_whatever_is_unusual_is_left_to_the_usual_way(tmp_path, rng, monkeypatch
     monkeypatch.setattr(ingest, "read", noted)
     columns = shuffled(rows(rng), rng)
     path = written(tmp_path / "log.parquet", columns)
-    assert lmab.Episodes.read(path, step="step") == in_memory(path, step="step")
-    names = {"episode": np.array([f"s{one}" for one in columns["episode"]])}
+    assert lmab.Sessions.read(path, step="step") == in_memory(path, step="step")
+    names = {"session": np.array([f"s{one}" for one in columns["session"]])}
     path = written(tmp_path / "text.parquet", columns | names)
-    assert lmab.Episodes.read(path) == in_memory(path)
-    path = written(tmp_path / "wrong.parquet", {"episode": [0, 1], "action": [0, 1], "reward": [1.0, np.inf]})
+    assert lmab.Sessions.read(path) == in_memory(path)
+    path = written(tmp_path / "wrong.parquet", {"session": [0, 1], "arm": [0, 1], "reward": [1.0, np.inf]})
     with pytest.raises(InvalidData, match="column 'reward' must be finite, got inf in row 1"):
-        lmab.Episodes.read(path)
+        lmab.Sessions.read(path)
     assert len(seen) == 5
 
 
 PEAK = """
 import resource, sys
 import lmab
-lmab.Episodes.read(sys.argv[2])
+lmab.Sessions.read(sys.argv[2])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
-log = lmab.Episodes.read(sys.argv[1])
+log = lmab.Sessions.read(sys.argv[1])
 print((peak() - before) / log.n_steps)
 """
 
@@ -139,8 +139,8 @@ def test_reading_takes_little_more_than_the_log_itself(tmp_path, rng, monkeypatc
     monkeypatch.undo()
     n = 1 << 19
     columns = {
-        "episode": np.repeat(np.arange(n), 8),
-        "action": rng.integers(0, 100, size=8 * n).astype(np.int16),
+        "session": np.repeat(np.arange(n), 8),
+        "arm": rng.integers(0, 100, size=8 * n).astype(np.int16),
         "reward": (rng.random(8 * n) < 0.5).astype(float),
     }
     path = written(tmp_path / "log.parquet", columns)

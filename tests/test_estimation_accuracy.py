@@ -9,14 +9,14 @@ from seeds import generator
 import lmab
 
 
-def worth(n_contexts: int, n_episodes: int, method: lmab.EM, n_instances: int) -> float:
+def worth(n_types: int, n_sessions: int, method: lmab.EM, n_instances: int) -> float:
     """Mean over spherical instances with 50 arms and 7 steps; both policies look one step ahead, values are exact."""
     ratios = []
     for seed in range(n_instances):
-        rng = generator(seed, n_contexts, n_episodes)
-        bandit = lmab.random_bandit(n_contexts, 50, rank=4, kind="spherical", rng=rng)
-        log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=n_episodes, horizon=7, rng=rng)
-        fit = lmab.estimate(log, n_contexts=n_contexts, method=method, rng=rng)
+        rng = generator(seed, n_types, n_sessions)
+        bandit = lmab.random_bandit(n_types, 50, rank=4, kind="spherical", rng=rng)
+        log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=n_sessions, horizon=7, rng=rng)
+        fit = lmab.fit(log, n_types=n_types, method=method, rng=rng)
         learned, genie = (
             lmab.evaluate(lmab.plan(model, horizon=7, method=lmab.Lookahead()).policy, bandit, horizon=7).mean
             for model in (fit.bandit, bandit)
@@ -27,24 +27,24 @@ def worth(n_contexts: int, n_episodes: int, method: lmab.EM, n_instances: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_contexts", "n_episodes", "method", "least"),
+    ("n_types", "n_sessions", "method", "least"),
     [
         (5, 2_000, lmab.EM(prior=2.0), 0.945),
         (5, 10_000, lmab.EM(prior=2.0), 0.98),
         (7, 100_000, lmab.EM(prior=1.0, rank=4), 0.993),
     ],
 )
-def test_planning_on_the_fit_is_nearly_planning_on_the_truth(n_contexts, n_episodes, method, least):
-    value = worth(n_contexts, n_episodes, method, n_instances=20)
-    print(f"{n_contexts} contexts, {n_episodes} episodes: {value:.4f} of the genie's value")
+def test_planning_on_the_fit_is_nearly_planning_on_the_truth(n_types, n_sessions, method, least):
+    value = worth(n_types, n_sessions, method, n_instances=20)
+    print(f"{n_types} types, {n_sessions} sessions: {value:.4f} of the genie's value")
     assert value >= least
 
 
 def test_planning_on_a_small_fit_beats_the_best_arm(rng):
     """The same on one small instance, to keep the study above honest between its runs."""
     bandit = lmab.random_bandit(3, 12, rank=3, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(12), n_episodes=3000, horizon=6, rng=rng)
-    fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=1.0), rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=3000, horizon=6, rng=rng)
+    fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=1.0), rng=rng)
     best = lmab.Stationary(int((bandit.weights @ bandit.means).argmax()))
     learned, genie, alone = (
         lmab.evaluate(policy, bandit, horizon=6).mean

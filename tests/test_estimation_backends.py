@@ -32,7 +32,7 @@ def log(rng, monkeypatch):
     monkeypatch.setattr("lmab.data.packing.sources._STEPS", 500)
     monkeypatch.setattr(backends, "_FAR", 0)
     bandit = lmab.random_bandit(3, 10, rng=rng)
-    return lmab.simulate(bandit, lmab.Uniform(10), n_episodes=3000, horizon=5, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(10), n_sessions=3000, horizon=5, rng=rng)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def packed(log, tmp_path):
 
 @pytest.fixture
 def expected(log):
-    return lmab.estimate(log, n_contexts=3, method=METHOD, rng=1)
+    return lmab.fit(log, n_types=3, method=METHOD, rng=1)
 
 
 def assert_same(one, other):
@@ -59,14 +59,14 @@ def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
         else ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
     )
     with executor:
-        assert_same(lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
+        assert_same(lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=executor), expected)
         if kind == "threads":
-            assert_same(lmab.estimate(log, n_contexts=3, method=METHOD, rng=1, backend=executor), expected)
+            assert_same(lmab.fit(log, n_types=3, method=METHOD, rng=1, backend=executor), expected)
 
 
 def test_information_and_certificates_run_where_they_are_told(log, packed, expected):
     """The workers are other processes: what they compute has the bits of the log in memory."""
-    away = lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1)
+    away = lmab.fit(packed, n_types=3, method=METHOD, rng=1)
     plan = lmab.plan(expected.bandit, horizon=2)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         counted = Counted(executor, Threads(1))
@@ -85,10 +85,10 @@ def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, 
     amounts = replace(log, rewards=log.rewards + rng.standard_normal(log.n_steps))
     packed = lmab.pack(amounts, tmp_path / "amounts")
     assert packed.values is None
-    expected = lmab.estimate(amounts, n_contexts=2, rewards=rewards, method=METHOD, rng=1)
+    expected = lmab.fit(amounts, n_types=2, rewards=rewards, method=METHOD, rng=1)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         counted = Counted(executor, Threads(1))
-        found = lmab.estimate(packed, n_contexts=2, rewards=rewards, method=METHOD, rng=1, backend=counted)
+        found = lmab.fit(packed, n_types=2, rewards=rewards, method=METHOD, rng=1, backend=counted)
         assert counted.sent > 5
         assert found.log_likelihood == expected.log_likelihood
         np.testing.assert_array_equal(found.trace, expected.trace)
@@ -126,7 +126,7 @@ def test_what_is_no_backend(packed):
     with pytest.raises(
         InvalidArgument, match=r"backend must be None, a concurrent\.futures\.Executor, a Dask client or 'gpu'"
     ):
-        lmab.estimate(packed, n_contexts=2, rng=1, backend="tcp://localhost:1")
+        lmab.fit(packed, n_types=2, rng=1, backend="tcp://localhost:1")
     passes = Threads(1)
     with opened(passes) as found:
         assert found is passes
@@ -136,14 +136,14 @@ def test_a_method_of_others_needs_no_backend(packed, expected):
     class Own:
         forgiving = False
 
-        def fit(self, observations, *, n_contexts, rng, progress=None):
-            return METHOD.fit(observations, n_contexts=n_contexts, rng=rng)
+        def fit(self, observations, *, n_types, rng, progress=None):
+            return METHOD.fit(observations, n_types=n_types, rng=rng)
 
-    assert_same(lmab.estimate(packed, n_contexts=3, method=Own(), rng=1), expected)
+    assert_same(lmab.fit(packed, n_types=3, method=Own(), rng=1), expected)
 
 
 def fitted(packed, client, progress=None):
-    return lmab.estimate(packed, n_contexts=3, method=METHOD, rng=1, backend=client, progress=progress)
+    return lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=client, progress=progress)
 
 
 def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected, tmp_path, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_dead_scheduler_leaves_the_best_model_so_far(packed, tmp_path, monkeyp
             fitted(packed, client, kill)
     best = caught.value.estimate
     assert best.status == "interrupted"
-    assert best.bandit.n_contexts == 3
+    assert best.bandit.n_types == 3
     assert np.isfinite(best.log_likelihood)
 
 

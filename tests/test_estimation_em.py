@@ -26,21 +26,21 @@ from lmab.estimation.squarem import climb
 TRUTHS = os.environ.get("LMAB_TRUTHS")
 
 
-def likelihood(observations: Observations, n_contexts: int, prior: float = 0.0) -> Likelihood:
-    return Likelihood(observations, n_contexts, observations.prior(prior), SERIAL)
+def likelihood(observations: Observations, n_types: int, prior: float = 0.0) -> Likelihood:
+    return Likelihood(observations, n_types, observations.prior(prior), SERIAL)
 
 
 def expectation(observations: Observations, models):
     return observations.em_map(observations.prior(0.0)).expectation(models, SERIAL)
 
 
-def gaussian_log(seed: int) -> lmab.Episodes:
+def gaussian_log(seed: int) -> lmab.Sessions:
     rng = generator(seed)
     bandit = lmab.LatentBandit.gaussian([0.4, 0.6], rng.normal(size=(2, 3)), scale=0.7)
-    return lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40, horizon=4, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(3), n_sessions=40, horizon=4, rng=rng)
 
 
-@given(log=strategies.logs(max_episodes=8), seed=st.integers(0, 2**32 - 1))
+@given(log=strategies.logs(max_sessions=8), seed=st.integers(0, 2**32 - 1))
 def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.ones(2), size=(2, 3))
@@ -48,8 +48,8 @@ def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
     data = observe(log, values=[0.0, 1.0])
     statistics, total = expectation(data, data.models.pack(bandit))
     rows = []
-    for episode in log:
-        history = tuple(zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True))
+    for session in log:
+        history = tuple(zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
         rows.append(oracle.likelihood([0.3, 0.7], probabilities, [0.0, 1.0], history))
     joints = np.array(rows)
     shares = joints / joints.sum(axis=1, keepdims=True)
@@ -61,7 +61,7 @@ def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
 def test_the_statistics_are_the_gradient(rng):
     """d log L / d log theta is the expected count (Fisher's identity), here against finite differences."""
     bandit = lmab.random_bandit(3, 4, rng=rng)
-    data = observe(lmab.simulate(bandit, lmab.Uniform(4), n_episodes=30, horizon=5, rng=rng))
+    data = observe(lmab.simulate(bandit, lmab.Uniform(4), n_sessions=30, horizon=5, rng=rng))
     model = data.start_models.random(1, 3, rng)
     statistics, _ = expectation(data, model)
     for row, column in [(0, 0), (1, 2), (5, 1), (8, 0)]:
@@ -71,7 +71,7 @@ def test_the_statistics_are_the_gradient(rng):
         assert (logs[0] - logs[1]) / 2e-5 == pytest.approx(statistics[0, row, column], rel=1e-6)
 
 
-@given(log=strategies.logs(max_episodes=6), seed=st.integers(0, 2**32 - 1))
+@given(log=strategies.logs(max_sessions=6), seed=st.integers(0, 2**32 - 1))
 def test_the_gradient_equals_enumeration(log, seed):
     """Counts over parameters are the derivatives that the product rule gives, term by term."""
     rng = np.random.default_rng(seed)
@@ -79,8 +79,8 @@ def test_the_gradient_equals_enumeration(log, seed):
     data = observe(log, values=[0.0, 1.0])
     statistics, _ = expectation(data, data.models.pack(lmab.LatentBandit.categorical(weights, probabilities, [0, 1])))
     by_weight, by_probability = np.zeros(2), np.zeros((2, 3, 2))
-    for episode in log:
-        steps = [(arm, int(reward)) for arm, reward in zip(episode.actions, episode.rewards, strict=True)]
+    for session in log:
+        steps = [(arm, int(reward)) for arm, reward in zip(session.arms, session.rewards, strict=True)]
         products = np.array([[probabilities[m, arm, z] for arm, z in steps] for m in range(2)])
         total = weights @ products.prod(axis=1)
         by_weight += products.prod(axis=1) / total
@@ -92,16 +92,16 @@ def test_the_gradient_equals_enumeration(log, seed):
 
 
 @given(
-    log=strategies.logs(max_episodes=30, max_steps=6),
+    log=strategies.logs(max_sessions=30, max_steps=6),
     seed=st.integers(0, 2**32 - 1),
-    n_contexts=st.integers(1, 5),
+    n_types=st.integers(1, 5),
     prior=st.sampled_from([0.0, 0.5, 3.0]),
     accelerate=st.booleans(),
 )
-def test_the_objective_never_falls(log, seed, n_contexts, prior, accelerate):
+def test_the_objective_never_falls(log, seed, n_types, prior, accelerate):
     data = observe(log)
-    start = data.start_models.random(3, n_contexts, np.random.default_rng(seed))
-    found = climb(likelihood(data, n_contexts, prior), start, left=0.0, max_maps=40, accelerate=accelerate)
+    start = data.start_models.random(3, n_types, np.random.default_rng(seed))
+    found = climb(likelihood(data, n_types, prior), start, left=0.0, max_maps=40, accelerate=accelerate)
     for trace in found.traces:
         assert (np.diff(trace) >= -1e-10 * np.abs(trace[0])).all()
     assert [len(trace) for trace in found.traces] == found.n_maps.tolist()
@@ -117,12 +117,12 @@ def test_the_gaussian_objective_never_falls(seed, prior, scale):
             assert (np.diff(trace) >= -1e-9 * np.abs(trace[0])).all()
 
 
-@given(log=strategies.logs(max_episodes=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
-def test_one_map_does_not_see_the_order_of_episodes_or_steps(log, seed):
+@given(log=strategies.logs(max_sessions=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
+def test_one_map_does_not_see_the_order_of_sessions_or_steps(log, seed):
     rng = np.random.default_rng(seed)
     shuffled = log[rng.permutation(len(log))]
     order = np.concatenate([shuffled.offsets[k] + rng.permutation(n) for k, n in enumerate(shuffled.lengths)])
-    shuffled = replace(shuffled, actions=shuffled.actions[order], rewards=shuffled.rewards[order])
+    shuffled = replace(shuffled, arms=shuffled.arms[order], rewards=shuffled.rewards[order])
     first, second = observe(log, values=[0.0, 1.0]), observe(shuffled, values=[0.0, 1.0])
     start = first.start_models.random(2, 3, rng)
     one, another = (likelihood(data, 3).map(start) for data in (first, second))
@@ -130,24 +130,24 @@ def test_one_map_does_not_see_the_order_of_episodes_or_steps(log, seed):
     np.testing.assert_allclose(one[1], another[1], rtol=1e-8, atol=1e-10)
 
 
-@given(log=strategies.logs(max_episodes=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
-def test_relabelling_contexts_and_arms_relabels_the_map(log, seed):
+@given(log=strategies.logs(max_sessions=12, max_steps=5), seed=st.integers(0, 2**32 - 1))
+def test_relabelling_types_and_arms_relabels_the_map(log, seed):
     rng = np.random.default_rng(seed)
-    contexts, arms = rng.permutation(3).tolist(), rng.permutation(3).tolist()
+    types, arms = rng.permutation(3).tolist(), rng.permutation(3).tolist()
     data = observe(log, values=[0.0, 1.0])
     start = data.start_models.random(1, 3, rng)
     objective, ahead = likelihood(data, 3).map(start)
-    moved = observe(replace(log, actions=np.argsort(arms)[log.actions]), values=[0.0, 1.0])
-    renamed = moved.models.pack(data.models.bandit(start[0], 3).relabel(contexts=contexts, arms=arms))
+    moved = observe(replace(log, arms=np.argsort(arms)[log.arms]), values=[0.0, 1.0])
+    renamed = moved.models.pack(data.models.bandit(start[0], 3).relabel(types=types, arms=arms))
     other, there = likelihood(moved, 3).map(renamed)
     np.testing.assert_allclose(other, objective, rtol=1e-10)
-    expected = data.models.bandit(ahead[0], 3).relabel(contexts=contexts, arms=arms)
+    expected = data.models.bandit(ahead[0], 3).relabel(types=types, arms=arms)
     np.testing.assert_allclose(moved.models.bandit(there[0], 3).means, expected.means, rtol=1e-8, atol=1e-10)
 
 
-@given(log=strategies.logs(max_episodes=12, max_steps=4), seed=st.integers(0, 2**32 - 1))
+@given(log=strategies.logs(max_sessions=12, max_steps=4), seed=st.integers(0, 2**32 - 1))
 def test_merging_changes_nothing(log, seed):
-    """Every episode five times over is merged, and is worth five times the log-likelihood."""
+    """Every session five times over is merged, and is worth five times the log-likelihood."""
     repeated = log + log + log + log + log
     data, merged = observe(log, values=[0.0, 1.0]), observe(repeated, values=[0.0, 1.0])
     assert merged.n_distinct <= len(log)
@@ -159,12 +159,12 @@ def test_merging_changes_nothing(log, seed):
 
 def test_merging_a_large_log_and_leaving_a_diverse_one(rng):
     coin = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-    log = lmab.simulate(coin, lmab.Uniform(2), n_episodes=10_000, horizon=4, rng=rng)
+    log = lmab.simulate(coin, lmab.Uniform(2), n_sessions=10_000, horizon=4, rng=rng)
     merged: Any = observe(log)
     assert merged.n_distinct <= 35  # multisets of 4 codes among 4
     assert merged.log.counts.sum() == 10_000
-    np.testing.assert_array_equal(merged.log.cells.sum(axis=1), np.bincount(log.actions))
-    diverse = lmab.simulate(lmab.random_bandit(3, 50, rng=rng), lmab.Uniform(50), n_episodes=10_000, horizon=7, rng=rng)
+    np.testing.assert_array_equal(merged.log.cells.sum(axis=1), np.bincount(log.arms))
+    diverse = lmab.simulate(lmab.random_bandit(3, 50, rng=rng), lmab.Uniform(50), n_sessions=10_000, horizon=7, rng=rng)
     assert observe(diverse).n_distinct == 10_000
 
 
@@ -174,7 +174,7 @@ def test_squarem_needs_half_the_maps():
     for seed in range(20):
         rng = generator(seed)
         bandit = lmab.random_bandit(5, 20, rng=rng)
-        data = observe(lmab.simulate(bandit, lmab.Uniform(20), n_episodes=3000, horizon=7, rng=rng))
+        data = observe(lmab.simulate(bandit, lmab.Uniform(20), n_sessions=3000, horizon=7, rng=rng))
         task, start = likelihood(data, 5), data.start_models.random(1, 5, rng)
         plain = climb(task, start, left=-1, max_maps=100, accelerate=False).traces[0][-1]
         fast = climb(task, start, left=-1, max_maps=100, accelerate=True).traces[0]
@@ -185,12 +185,12 @@ def test_squarem_needs_half_the_maps():
 
 def test_one_start_takes_exactly_the_maps_it_is_given(rng):
     bandit = lmab.random_bandit(4, 10, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=2000, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=2000, horizon=5, rng=rng)
     ends = []
     for accelerate in (False, True):
         method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate)
         with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
-            fit = lmab.estimate(log, n_contexts=4, method=method, rng=generator(0))
+            fit = lmab.fit(log, n_types=4, method=method, rng=generator(0))
         assert len(fit.trace) == 100
         assert str(fit.starts) == "1 of 1 starts reached the best solution"
         ends.append(fit.trace)
@@ -200,18 +200,18 @@ def test_one_start_takes_exactly_the_maps_it_is_given(rng):
 
 def test_a_prior_pulls_towards_the_marginals(rng):
     bandit = lmab.random_bandit(3, 10, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=300, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=300, horizon=5, rng=rng)
     spread = []
     for prior in (0.0, 2.0, 1e6):
-        fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior), rng=generator(0))
+        fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=prior), rng=generator(0))
         spread.append(np.ptp(fit.bandit.means, axis=0).mean())
     assert spread[0] > spread[1] > spread[2]
     assert spread[2] < 1e-3
 
 
-def test_a_context_that_dies_is_reported():
-    """One episode type only: a second context can take no episode of its own, or copy the first."""
-    log = lmab.Episodes.from_arrays(np.tile([0, 1], (50, 1)), np.tile([0.0, 1.0], (50, 1)))
+def test_a_type_that_dies_is_reported():
+    """One session type only: a second type can take no session of its own, or copy the first."""
+    log = lmab.Sessions.from_arrays(np.tile([0, 1], (50, 1)), np.tile([0.0, 1.0], (50, 1)))
     data = observe(log)
     model = data.models.pack(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]))
     found = climb(likelihood(data, 2), model, left=1e-8, max_maps=100, accelerate=True)
@@ -219,26 +219,26 @@ def test_a_context_that_dies_is_reported():
     from lmab.estimation.outcome import fitted, tally
 
     message = fitted(likelihood(data, 2), 0.0, found, tally(found, 1), None).message
-    assert "no episode is left in context 1" in message
+    assert "no session is left in type 1" in message
 
 
 def test_em_serves_logs_of_adaptive_policies(rng):
     """The arms below depend on the session's own rewards; the likelihood does not mind."""
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.4]])
     logging = lmab.Thompson(lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.7, 0.2, 0.4], [0.3, 0.6, 0.5]]))
-    log = lmab.simulate(bandit, logging, n_episodes=20_000, horizon=6, rng=rng)
-    fit = lmab.estimate(log, n_contexts=2, rng=rng)
+    log = lmab.simulate(bandit, logging, n_sessions=20_000, horizon=6, rng=rng)
+    fit = lmab.fit(log, n_types=2, rng=rng)
     played = fit.bandit.means[:, :2]
     order = np.argsort(-played[:, 0])
     np.testing.assert_allclose(played[order], bandit.means[:, :2], atol=0.03)
     np.testing.assert_allclose(fit.bandit.weights[order], bandit.weights, atol=0.03)
 
 
-def hilly_log(seed: int) -> lmab.Episodes:
-    """A small log of many contexts: its likelihood has many local maxima."""
+def hilly_log(seed: int) -> lmab.Sessions:
+    """A small log of many types: its likelihood has many local maxima."""
     rng = np.random.default_rng(seed)
     bandit = lmab.random_bandit(6, 8, kind="spread", rank=6, rng=rng)
-    return lmab.simulate(bandit, lmab.Uniform(8), n_episodes=150, horizon=5, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(8), n_sessions=150, horizon=5, rng=rng)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
@@ -247,7 +247,7 @@ def test_the_better_half_of_the_starts_goes_on(seed, monkeypatch):
     log = hilly_log(seed)
 
     def fit() -> lmab.Estimate:
-        return lmab.estimate(log, n_contexts=6, method=lmab.EM(restarts=16), rng=np.random.default_rng(1))
+        return lmab.fit(log, n_types=6, method=lmab.EM(restarts=16), rng=np.random.default_rng(1))
 
     few = fit()
     assert (few.starts.drawn, few.starts.finished) == (16, 4)
@@ -264,16 +264,16 @@ def test_what_a_pilot_never_saw_stays_possible(monkeypatch):
     Without softening the models of the sample give such sessions probability 0, and EM cannot leave a 0.
     """
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.2, 0.0], [0.2, 0.8, 0.7, 0.0]])
-    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=5, rng=np.random.default_rng(3))
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=3000, horizon=5, rng=np.random.default_rng(3))
     rewards = log.rewards.copy()
-    rewards[np.flatnonzero(log.actions == 3)[0]] = 1.0  # arm 3 pays once
+    rewards[np.flatnonzero(log.arms == 3)[0]] = 1.0  # arm 3 pays once
     log = replace(log, rewards=rewards)
-    whole = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    whole = lmab.fit(log, n_types=2, rng=np.random.default_rng(0))
     monkeypatch.setattr("lmab.estimation.em._PILOT", 60)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
-    piloted = lmab.estimate(log, n_contexts=2, rng=np.random.default_rng(0))
+    piloted = lmab.fit(log, n_types=2, rng=np.random.default_rng(0))
     assert piloted.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-3)
-    assert piloted.bandit.weights @ piloted.bandit.means[:, 3] == pytest.approx(1 / (log.actions == 3).sum(), rel=0.2)
+    assert piloted.bandit.weights @ piloted.bandit.means[:, 3] == pytest.approx(1 / (log.arms == 3).sum(), rel=0.2)
 
 
 class Watched:
@@ -296,9 +296,9 @@ def test_extrapolation_never_takes_what_is_possible_to_zero(family):
     """Jumps overshoot below zero; of what the plain map had, the repair keeps a fiftieth, before all is normalised."""
     log = gaussian_log(0) if family == "gaussian" else hilly_log(1)
     data = observe(log, rewards=family)
-    n_contexts = 3 if family == "gaussian" else 6
-    watched = Watched(likelihood(data, n_contexts))
-    models = data.start_models.random(6, n_contexts, np.random.default_rng(0))
+    n_types = 3 if family == "gaussian" else 6
+    watched = Watched(likelihood(data, n_types))
+    models = data.start_models.random(6, n_types, np.random.default_rng(0))
     climb(watched, models, left=0.0, max_maps=150, accelerate=True)
     overshot = 0
     for trial, near, valid in watched.seen:
@@ -309,7 +309,7 @@ def test_extrapolation_never_takes_what_is_possible_to_zero(family):
         if family == "gaussian":
             assert (valid[:, -1] >= 0.5 * near[:, -1]).all()
         else:
-            sums = data.models.bandit(valid[0], n_contexts).rewards.probabilities.sum(axis=2)
+            sums = data.models.bandit(valid[0], n_types).rewards.probabilities.sum(axis=2)
             np.testing.assert_allclose(sums, 1)
     assert overshot > 0
 
@@ -323,7 +323,7 @@ def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
     np.testing.assert_allclose(valid[:, -1], near[:, -1] * [[0.5], [0.8]])
 
 
-PUBLISHED = [  # data of R's poLCA: file, arms, contexts, published maximum of the log-likelihood
+PUBLISHED = [  # data of R's poLCA: file, arms, types, published maximum of the log-likelihood
     ("carcinoma", 7, 2, -317.2568),
     ("carcinoma", 7, 3, -293.705),
     ("cheating", 4, 2, -440.0271),
@@ -335,33 +335,33 @@ PUBLISHED = [  # data of R's poLCA: file, arms, contexts, published maximum of t
 ]
 
 
-def survey(name: str, n_arms: int) -> lmab.Episodes:
+def survey(name: str, n_arms: int) -> lmab.Sessions:
     text = (Path(TRUTHS or "") / "lca" / f"{name}.csv").read_text()
     rows = list(csv.reader(text.splitlines()))[1:]
     cells = np.array([[int(cell) if cell else 0 for cell in row[:n_arms]] for row in rows])
-    return lmab.Episodes.from_arrays(np.where(cells > 0, np.arange(n_arms), -1), cells.astype(float))
+    return lmab.Sessions.from_arrays(np.where(cells > 0, np.arange(n_arms), -1), cells.astype(float))
 
 
 @pytest.mark.skipif(TRUTHS is None, reason="LMAB_TRUTHS does not name the folder with the surveys")
 @pytest.mark.parametrize("restarts", [20, 200])
-@pytest.mark.parametrize(("name", "n_arms", "n_contexts", "maximum"), PUBLISHED)
-def test_published_maxima(name, n_arms, n_contexts, maximum, restarts):
+@pytest.mark.parametrize(("name", "n_arms", "n_types", "maximum"), PUBLISHED)
+def test_published_maxima(name, n_arms, n_types, maximum, restarts):
     method = lmab.EM(restarts=restarts)
-    fit = lmab.estimate(survey(name, n_arms), n_contexts=n_contexts, method=method, rng=generator(0))
+    fit = lmab.fit(survey(name, n_arms), n_types=n_types, method=method, rng=generator(0))
     assert fit.converged
     assert fit.log_likelihood == pytest.approx(maximum, abs=1e-3)
-    if (name, n_contexts) == ("carcinoma", 3):
+    if (name, n_types) == ("carcinoma", 3):
         assert fit.bic == pytest.approx(697.1357, abs=2e-3)
         np.testing.assert_allclose(np.sort(fit.bandit.weights), [0.1817, 0.3736, 0.4447], atol=1e-3)
 
 
 def test_two_coins_of_known_mixture():
-    """Two tosses of one coin per episode: the maximum fits the frequencies of 0, 1, 2 heads exactly."""
+    """Two tosses of one coin per session: the maximum fits the frequencies of 0, 1, 2 heads exactly."""
     heads = np.repeat([0, 1, 2], [36, 28, 36])
     rewards = np.stack([heads >= 1, heads == 2], axis=1).astype(float)
-    log = lmab.Episodes.from_arrays(np.zeros((100, 2), int), rewards)
+    log = lmab.Sessions.from_arrays(np.zeros((100, 2), int), rewards)
     with pytest.warns(lmab.errors.LmabWarning, match="only arm 0"):
-        fit = lmab.estimate(log, n_contexts=2, rng=generator(0))
+        fit = lmab.fit(log, n_types=2, rng=generator(0))
     expected = 36 * np.log(0.36) + 28 * np.log(0.14) + 36 * np.log(0.36)
     assert fit.log_likelihood == pytest.approx(expected, abs=1e-5)
 
@@ -382,25 +382,25 @@ def climbs(monkeypatch):
 
 
 def test_starts_compete_in_rounds_of_20_40_and_80_maps(climbs):
-    lmab.estimate(hilly_log(0), n_contexts=6, method=lmab.EM(restarts=40), rng=0)
+    lmab.fit(hilly_log(0), n_types=6, method=lmab.EM(restarts=40), rng=0)
     assert [(models, maps) for models, _, maps in climbs[:3]] == [(40, 20), (20, 40), (10, 80)]
     models, _, maps = climbs[3]
     assert models == 5
     assert 4860 <= maps < 5000  # what 140 maps or a few more leave of 5000
     climbs.clear()
-    lmab.estimate(hilly_log(0), n_contexts=6, method=lmab.EM(restarts=4), rng=0)
+    lmab.fit(hilly_log(0), n_types=6, method=lmab.EM(restarts=4), rng=0)
     assert [(models, maps) for models, _, maps in climbs] == [(4, 5000)]
     climbs.clear()
-    lmab.estimate(hilly_log(0), n_contexts=1, rng=0)
+    lmab.fit(hilly_log(0), n_types=1, rng=0)
     assert [models for models, _, _ in climbs] == [1]
 
 
 def test_what_may_be_left_grows_with_the_distinct_sessions_and_faster_where_they_are_few(climbs, monkeypatch):
     log = hilly_log(0)
     size = observe(log).n_distinct
-    lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
+    lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
     monkeypatch.setattr("lmab.estimation.em._CHEAP", size // 2)
-    lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
+    lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
     assert [left for _, left, _ in climbs] == pytest.approx([1e-6 * size * size / 10_000, 1e-6 * size])
 
 
@@ -410,7 +410,7 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
         monkeypatch.setattr(f"lmab.estimation.em.{name}", value)
     size = observe(log).n_distinct
     assert size > 80
-    fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=16), rng=0)
+    fit = lmab.fit(log, n_types=3, method=lmab.EM(restarts=16), rng=0)
     assert fit.converged
     assert [(models, maps) for models, _, maps in climbs[:3]] == [(16, 20), (8, 40), (4, 20)]
     assert climbs[0][1] == pytest.approx(1e-8 * 40 * 40 / 10_000)
@@ -418,7 +418,7 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
     assert climbs[-1][0] == 2  # finishers on the whole log
     climbs.clear()
     monkeypatch.setattr("lmab.estimation.em._PILOT", -(-size // 2))
-    lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=16), rng=0)
+    lmab.fit(log, n_types=3, method=lmab.EM(restarts=16), rng=0)
     assert climbs[0][1] == pytest.approx(1e-8 * size * size / 10_000)  # twice the pilot is no large log
 
 
@@ -434,30 +434,30 @@ def test_starts_that_end_within_a_hundredth_reached_the_same_solution():
 
 
 def test_many_unplayed_arms_are_counted_not_listed(rng):
-    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=50, horizon=3, rng=rng)
-    message = lmab.estimate(log.with_arms(10), n_contexts=1, rng=rng).message
+    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_sessions=50, horizon=3, rng=rng)
+    message = lmab.fit(log.with_arms(10), n_types=1, rng=rng).message
     assert message.endswith("arm 3, 4, 5, 6, 7 and 2 more")
-    assert "more" not in lmab.estimate(log.with_arms(8), n_contexts=1, rng=rng).message
-    assert "never played" not in lmab.estimate(log, n_contexts=1, rng=rng).message
+    assert "more" not in lmab.fit(log.with_arms(8), n_types=1, rng=rng).message
+    assert "never played" not in lmab.fit(log, n_types=1, rng=rng).message
 
 
 @given(seed=st.integers(0, 10**6), prior=st.sampled_from([0.0, 2.5]))
-def test_one_context_is_fitted_in_closed_form(seed, prior):
-    """The prior sits at each arm's own frequencies, so one context has these whatever it weighs."""
+def test_one_type_is_fitted_in_closed_form(seed, prior):
+    """The prior sits at each arm's own frequencies, so one type has these whatever it weighs."""
     rng = np.random.default_rng(seed)
-    log = lmab.Episodes.from_arrays(
+    log = lmab.Sessions.from_arrays(
         rng.integers(3, size=(20, 3)), rng.integers(3, size=(20, 3)).astype(float), n_arms=3
     )
-    fit = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=prior), rng=0)
+    fit = lmab.fit(log, n_types=1, method=lmab.EM(prior=prior), rng=0)
     for arm in range(3):
-        paid = log.rewards[log.actions == arm]
+        paid = log.rewards[log.arms == arm]
         expected = [np.mean(paid == value) for value in fit.bandit.rewards.values]
         np.testing.assert_allclose(fit.bandit.rewards.probabilities[0, arm], expected, atol=1e-12)
     with pytest.warns(lmab.errors.LmabWarning, match="normal rewards do not fit"):
-        normal = lmab.estimate(log, n_contexts=1, rewards="gaussian", method=lmab.EM(prior=prior), rng=0)
-    means = np.array([log.rewards[log.actions == arm].mean() for arm in range(3)])
+        normal = lmab.fit(log, n_types=1, rewards="gaussian", method=lmab.EM(prior=prior), rng=0)
+    means = np.array([log.rewards[log.arms == arm].mean() for arm in range(3)])
     np.testing.assert_allclose(normal.bandit.means[0], means, atol=1e-9)
-    assert normal.bandit.rewards.scale == pytest.approx(np.sqrt(np.mean((log.rewards - means[log.actions]) ** 2)))
+    assert normal.bandit.rewards.scale == pytest.approx(np.sqrt(np.mean((log.rewards - means[log.arms]) ** 2)))
 
 
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
@@ -465,18 +465,18 @@ def test_one_map_is_the_textbook_map(family):
     """Posterior shares of the sessions, then weighted frequencies (or means) with the prior's pseudo-plays."""
     log = gaussian_log(2) if family == "gaussian" else hilly_log(2)
     data = observe(log, rewards=family)
-    n_contexts, prior, rng = 3, 1.7, np.random.default_rng(4)
-    start = data.start_models.random(1, n_contexts, rng)
-    bandit = data.models.bandit(start[0], n_contexts)
-    objective, ahead = likelihood(data, n_contexts, prior).map(start)
-    after = data.models.bandit(ahead[0], n_contexts)
+    n_types, prior, rng = 3, 1.7, np.random.default_rng(4)
+    start = data.start_models.random(1, n_types, rng)
+    bandit = data.models.bandit(start[0], n_types)
+    objective, ahead = likelihood(data, n_types, prior).map(start)
+    after = data.models.bandit(ahead[0], n_types)
     shares = lmab.belief.posterior(bandit, log)
     np.testing.assert_allclose(after.weights, shares.mean(axis=0), rtol=1e-9)
     by_step = np.repeat(shares, log.lengths, axis=0)
     total = np.logaddexp.reduce(lmab.belief.log_joint(bandit, log), axis=1).sum()
     if family == "categorical":
         for arm, (z, value) in itertools.product(range(log.n_arms), enumerate(bandit.rewards.values)):
-            here = log.actions == arm
+            here = log.arms == arm
             frequency = np.mean(log.rewards[here] == value)
             hits = by_step[here & (log.rewards == value)].sum(axis=0) + prior * frequency
             np.testing.assert_allclose(
@@ -487,7 +487,7 @@ def test_one_map_is_the_textbook_map(family):
     else:
         squares = 0.0
         for arm in range(log.n_arms):
-            here, centre = log.actions == arm, log.rewards[log.actions == arm].mean()
+            here, centre = log.arms == arm, log.rewards[log.arms == arm].mean()
             plays, sums = by_step[here].sum(axis=0) + prior, by_step[here].T @ (log.rewards[here] - centre)
             np.testing.assert_allclose(after.means[:, arm], centre + sums / plays, rtol=1e-9)
             deviations = (log.rewards[here][:, None] - after.means[:, arm]) ** 2

@@ -10,7 +10,7 @@ from lmab.estimation import observe, reconstruct
 from lmab.estimation.categorical.models import LEAST
 from lmab.moments import Subspace
 
-LOG = lmab.Episodes.from_arrays(
+LOG = lmab.Sessions.from_arrays(
     [[0, 1, 1, 0], [1, 0, 0, 1]], [[0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]], n_arms=3
 )  # arm 2 is never played
 
@@ -45,7 +45,7 @@ def test_normal_means_stay_and_the_scale_is_what_is_left():
     rng = np.random.default_rng(0)
     means = np.array([[0.0, 3.0], [2.0, -1.0]])
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], means, scale=0.5)
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=20_000, horizon=3, rng=rng).with_arms(3)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20_000, horizon=3, rng=rng).with_arms(3)
     found = observe(log, rewards="gaussian").models.from_moments(
         np.array([0.5, 0.5]), np.column_stack([means, [9.0, 9.0]])
     )
@@ -69,7 +69,7 @@ def test_reconstruction_clips_too():
 
 def test_values_that_only_the_core_plays_paid_join_with_the_least_probability():
     core = lmab.design(Subspace(np.eye(4), np.ones(4), 2, np.array([0.0, 1.0])))
-    log = lmab.Episodes.from_arrays([[0, 1], [1, 0]], [[0.0, 2.0], [1.0, 0.0]])
+    log = lmab.Sessions.from_arrays([[0, 1], [1, 0]], [[0.0, 2.0], [1.0, 0.0]])
     found = reconstruct(np.array([1.0]), np.array([[0.4, 0.6, 0.5, 0.5]]).T, core, log).rewards
     assert found.values.tolist() == [0.0, 1.0, 2.0]
     np.testing.assert_allclose(found.probabilities[0, 0], np.array([0.4, 0.6, LEAST]) / (1 + LEAST), rtol=1e-6)

@@ -21,7 +21,7 @@ SHORT = gibbs.Schedule(chains=4, burn=60, keep=20, thin=2)
 
 
 def coded(arms, paid, n_arms):
-    return observe(lmab.Episodes.from_arrays(arms, paid.astype(float), n_arms=n_arms), values=[0.0, 1.0])
+    return observe(lmab.Sessions.from_arrays(arms, paid.astype(float), n_arms=n_arms), values=[0.0, 1.0])
 
 
 def tiny(rng, n_sessions=4, n_arms=2, n_steps=3):
@@ -29,21 +29,21 @@ def tiny(rng, n_sessions=4, n_arms=2, n_steps=3):
     return coded(rng.integers(n_arms, size=shape), rng.integers(2, size=shape), n_arms)
 
 
-def exact_posterior_mean(observations, n_contexts):
-    """Mean over contexts of arm 0's mean, by enumerating all contexts of sessions, laws, centres and spreads."""
+def exact_posterior_mean(observations, n_types):
+    """Mean over types of arm 0's mean, by enumerating all types of sessions, laws, centres and spreads."""
     grid, log = arm_law.beta_grid(), observations.log
     first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
-    n_sessions, total, answer = len(log.episodes), [], []
-    sessions = [(2 * episode.actions + episode.rewards).astype(int) for episode in log.episodes]
-    for contexts in itertools.product(range(n_contexts), repeat=n_sessions):
-        counts = np.zeros((log.n_arms, 2, n_contexts))
-        for context, codes in zip(contexts, sessions, strict=True):
-            np.add.at(counts[:, :, context], (codes // 2, codes % 2), 1.0)
-        sizes = np.bincount(contexts, minlength=n_contexts)
+    n_sessions, total, answer = len(log.sessions), [], []
+    sessions = [(2 * session.arms + session.rewards).astype(int) for session in log.sessions]
+    for types in itertools.product(range(n_types), repeat=n_sessions):
+        counts = np.zeros((log.n_arms, 2, n_types))
+        for type_, codes in zip(types, sessions, strict=True):
+            np.add.at(counts[:, :, type_], (codes // 2, codes % 2), 1.0)
+        sizes = np.bincount(types, minlength=n_types)
         prior = gammaln(sizes + 1.0).sum()  # Dirichlet(1) weights, summed out
         missed, paid = counts[:, 0, :, None], counts[:, 1, :, None]
         evidence = (betaln(first + paid, second + missed) - betaln(first, second)).sum(axis=1)  # (A, J)
-        mean = ((first + paid[0]) / (first + second + paid[0] + missed[0])).mean(axis=0)  # of arm 0 over contexts
+        mean = ((first + paid[0]) / (first + second + paid[0] + missed[0])).mean(axis=0)  # of arm 0 over types
         raised = np.exp(evidence).reshape(log.n_arms, len(grid.centre_laws[0]), -1)
         by_law = np.einsum("agk,bg,lk->abl", raised, grid.centre_laws, grid.spread_laws)
         weighted = np.einsum(
@@ -105,10 +105,10 @@ def test_ordered_values_move_together(rng, monkeypatch):
     """Normal rewards cut into five values: good arms are taken for worse ones less than with unrelated splits."""
     means = rng.normal(0, 0.5, 20) + rng.normal(0, 0.8, (3, 20))
     edges = np.array([-np.inf, -1.2, -0.4, 0.4, 1.2, np.inf])
-    contexts, arms = rng.integers(3, size=1500), rng.integers(20, size=(1500, 4))
+    types, arms = rng.integers(3, size=1500), rng.integers(20, size=(1500, 4))
     values = np.array([-2.0, -0.8, 0.0, 0.8, 2.0])
-    seen = values[np.digitize(means[contexts[:, None], arms] + rng.standard_normal(arms.shape), edges[1:-1])]
-    log = observe(lmab.Episodes.from_arrays(arms, seen, n_arms=20), values=values)
+    seen = values[np.digitize(means[types[:, None], arms] + rng.standard_normal(arms.shape), edges[1:-1])]
+    log = observe(lmab.Sessions.from_arrays(arms, seen, n_arms=20), values=values)
     below = ndtr(edges - means[:, :, None])
     truth = lmab.LatentBandit.categorical(np.full(3, 1 / 3), np.diff(below, axis=2), values)
     short, slopes = [], []
@@ -131,9 +131,9 @@ def test_a_single_value_is_certain(rng):
 
 
 def simulated(rng, means, n_sessions, n_steps, popularity):
-    contexts = rng.integers(len(means), size=n_sessions)
+    types = rng.integers(len(means), size=n_sessions)
     arms = rng.choice(means.shape[1], size=(n_sessions, n_steps), p=popularity)
-    return arms, rng.random(arms.shape) < means[contexts[:, None], arms]
+    return arms, rng.random(arms.shape) < means[types[:, None], arms]
 
 
 def test_an_arm_hardly_played_is_what_arms_are_like_here(rng):
@@ -148,7 +148,7 @@ def test_an_arm_hardly_played_is_what_arms_are_like_here(rng):
 
 
 @pytest.mark.parametrize(("spread", "low", "high"), [(0.0, 30.0, 1e5), (2.0, 0.3, 3.0)])
-def test_strength_tells_arms_that_differ_over_contexts_from_those_that_do_not(rng, spread, low, high):
+def test_strength_tells_arms_that_differ_over_types_from_those_that_do_not(rng, spread, low, high):
     logits = rng.normal(0, 0.5, (1, 30)) + spread * rng.standard_normal((3, 30))
     means = 1 / (1 + np.exp(-logits))
     arms, paid = simulated(rng, means, 2000, 6, np.full(30, 1 / 30))
@@ -202,7 +202,7 @@ def test_merged_sessions_have_the_same_law(rng):
 def test_normal_rewards_find_means_scale_and_spread(rng):
     means = rng.normal(0, 1, (2, 12)) + rng.normal(3, 1, 12)
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], means, scale=0.5)
-    log = lmab.simulate(bandit, lmab.Uniform(12), n_episodes=1500, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=1500, horizon=5, rng=rng)
     draws = gibbs.run(observe(log, rewards="gaussian"), bandit, rng=rng, schedule=SHORT)
     np.testing.assert_allclose(means_of(draws).mean(axis=0), means, atol=0.15)
     assert np.mean([rewards.scale for rewards in draws.rewards]) == pytest.approx(0.5, abs=0.02)
@@ -211,7 +211,7 @@ def test_normal_rewards_find_means_scale_and_spread(rng):
 
 
 def test_one_value_alone_has_draws_and_a_prior(rng):
-    log = observe(lmab.Episodes.from_arrays([[0, 1], [1, 2]], [[1.0, 1.0], [1.0, 1.0]], n_arms=3))
+    log = observe(lmab.Sessions.from_arrays([[0, 1], [1, 2]], [[1.0, 1.0], [1.0, 1.0]], n_arms=3))
     start = lmab.LatentBandit.categorical([0.5, 0.5], np.ones((2, 3, 1)), [1.0])
     draws = gibbs.run(log, start, rng=rng, schedule=SHORT)
     assert (means_of(draws) == 1).all()
@@ -226,7 +226,7 @@ def test_draws_are_about_as_many_as_asked_for(rng):
 
 def test_a_sweep_that_takes_long_gets_fewer_and_shorter_chains(rng, monkeypatch):
     log = tiny(rng)
-    work = log.episodes.n_steps + 100 * log.episodes.n_arms
+    work = log.sessions.n_steps + 100 * log.sessions.n_arms
     for large, wanted in ((work, (5, 120)), (work - 1, (3, 60))):
         monkeypatch.setattr(gibbs, "_LARGE", large)
         found = gibbs.Schedule.of(log, 30)
@@ -365,7 +365,7 @@ def gaussian_arms():
 
 
 def test_evidence_of_normal_arms_is_the_normal_marginal_likelihood(rng):
-    """Rewards of an arm over contexts: means are normal around the centre, and the centre is normal over arms."""
+    """Rewards of an arm over types: means are normal around the centre, and the centre is normal over arms."""
     arms, scale = gaussian_arms(), 0.7
     plays, sums = np.array([[3.0, 0.0, 5.0], [1.0, 2.0, 4.0]]), rng.normal(size=(2, 3)) * 3
     sums[0, 1] = 0.0
@@ -419,14 +419,14 @@ def test_centres_and_means_of_normal_arms_are_drawn_around_their_posterior_means
 
 def test_a_known_scale_stays_and_rewards_without_noise_keep_a_least_one(rng):
     truth = lmab.LatentBandit.gaussian([0.5, 0.5], rng.normal(0, 1, (2, 5)), scale=0.5)
-    log = lmab.simulate(truth, lmab.Uniform(5), n_episodes=100, horizon=3, rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(5), n_sessions=100, horizon=3, rng=rng)
     short = gibbs.Schedule(chains=1, burn=5, keep=5, thin=1)
     known = gibbs.run(observe(log, rewards="gaussian", scale=0.5), truth, rng=rng, schedule=short)
     assert [rewards.scale for rewards in known.rewards] == [0.5] * 5
     free = gibbs.run(observe(log, rewards="gaussian"), truth, rng=rng, schedule=short)
     assert len({rewards.scale for rewards in free.rewards}) == 5
-    contexts = np.repeat(rng.integers(2, size=100), 3)
-    flat = observe(lmab.Episodes(log.actions, log.actions + 9.0 * contexts, log.offsets, 5), rewards="gaussian")
+    types = np.repeat(rng.integers(2, size=100), 3)
+    flat = observe(lmab.Sessions(log.arms, log.arms + 9.0 * types, log.offsets, 5), rewards="gaussian")
     start = lmab.LatentBandit.gaussian([0.5, 0.5], [np.arange(5.0), 9 + np.arange(5.0)], scale=0.5)
     certain = gibbs.run(flat, start, rng=rng, schedule=gibbs.Schedule(chains=1, burn=60, keep=5, thin=1))
     np.testing.assert_allclose([rewards.scale for rewards in certain.rewards], flat.log.least_scale, rtol=0.5)
@@ -483,11 +483,11 @@ def test_the_scale_is_that_of_what_the_means_leave(rng):
             return float(n)
 
     truth = lmab.LatentBandit.gaussian([1.0], [[5.0, 6.0, 8.0]], scale=2.0)
-    log = lmab.simulate(truth, lmab.Uniform(3), n_episodes=4, horizon=3, rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=4, horizon=3, rng=rng)
     chain = observe(log, rewards="gaussian").chain(truth)
     for _ in range(3):
         chain.sweep(Sure())
-        means = chain.rewards.means[0][log.actions]
+        means = chain.rewards.means[0][log.arms]
         assert chain.scale == pytest.approx(np.sqrt(((log.rewards - means) ** 2).mean()))
         centre, inverse = chain.likely(rng)
         np.testing.assert_allclose(inverse, chain._arms.variance / chain.scale**2)
@@ -496,4 +496,4 @@ def test_the_scale_is_that_of_what_the_means_leave(rng):
 
 def log_centre(log) -> float:
     """The mean over arms of what each of them paid on average."""
-    return float(np.mean([log.rewards[log.actions == arm].mean() for arm in np.unique(log.actions)]))
+    return float(np.mean([log.rewards[log.arms == arm].mean() for arm in np.unique(log.arms)]))

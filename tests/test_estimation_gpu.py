@@ -18,14 +18,14 @@ from lmab.estimation.passes import Threads
 
 
 @pytest.fixture
-def episodes(rng):
-    return lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=50, horizon=3, rng=rng)
+def sessions(rng):
+    return lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_sessions=50, horizon=3, rng=rng)
 
 
-def test_no_gpu_is_said_and_nothing_else_is_used(episodes, monkeypatch):
+def test_no_gpu_is_said_and_nothing_else_is_used(sessions, monkeypatch):
     monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: "none was found")
     with pytest.raises(InvalidArgument, match=r"backend must be None .*\(none was found\), got 'gpu'"):
-        lmab.estimate(episodes, n_contexts=2, backend="gpu", rng=0)
+        lmab.fit(sessions, n_types=2, backend="gpu", rng=0)
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), AttributeError("no row_stack"), TypeError("no option")])
@@ -45,7 +45,7 @@ def test_a_machine_without_a_driver_says_so():
     assert done.stdout.strip() == "None" or "GPU" in done.stdout or "numba-cuda" in done.stdout
 
 
-def test_the_command_line_names_its_own_option(episodes, monkeypatch, tmp_path, capsys):
+def test_the_command_line_names_its_own_option(sessions, monkeypatch, tmp_path, capsys):
     from lmab.cli.app import main
 
     monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: "none was found")
@@ -56,9 +56,9 @@ def test_the_command_line_names_its_own_option(episodes, monkeypatch, tmp_path, 
 
 
 @pytest.mark.parametrize("backend", ["tpu", 1])
-def test_a_backend_has_a_name(episodes, backend):
+def test_a_backend_has_a_name(sessions, backend):
     with pytest.raises(InvalidArgument, match="backend must be"):
-        lmab.estimate(episodes, n_contexts=2, backend=backend, rng=0)
+        lmab.fit(sessions, n_types=2, backend=backend, rng=0)
 
 
 def test_a_cluster_has_no_gpu_of_ours(monkeypatch, tmp_path, capsys):
@@ -71,10 +71,10 @@ def test_a_cluster_has_no_gpu_of_ours(monkeypatch, tmp_path, capsys):
     assert "--device must be cpu with --cluster, got gpu" in capsys.readouterr().err
 
 
-def test_moments_have_no_backend(episodes, monkeypatch):
+def test_moments_have_no_backend(sessions, monkeypatch):
     monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: None)
     with pytest.raises(InvalidArgument, match="backend must be None for the method MomentMatching, got 'gpu'"):
-        lmab.estimate(episodes, n_contexts=2, method=lmab.MomentMatching(), backend="gpu", rng=0)
+        lmab.fit(sessions, n_types=2, method=lmab.MomentMatching(), backend="gpu", rng=0)
 
 
 def test_without_a_name_passes_run_on_threads():
@@ -85,9 +85,9 @@ def test_without_a_name_passes_run_on_threads():
 
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
-def test_partitions_hold_the_whole_log(episodes, rewards, monkeypatch):
+def test_partitions_hold_the_whole_log(sessions, rewards, monkeypatch):
     monkeypatch.setattr("lmab.estimation.steps.PARTITION", 40)
-    log = observe(episodes, rewards=rewards).log
+    log = observe(sessions, rewards=rewards).log
     parts = list(log.partitions())
     assert len(parts) > 1
     steps = log.codes if rewards == "categorical" else log.arms
@@ -108,9 +108,9 @@ def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, eve
     monkeypatch.setattr("lmab.estimation.passes._PART", 20)
     lengths = rng.integers(1, 9, size=400)
     n_steps, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
-    episodes = lmab.Episodes(rng.integers(40, size=n_steps), rng.integers(2, size=n_steps).astype(float), offsets, 40)
-    packed = lmab.pack(episodes, tmp_path / "packed")
-    logs = [observe(one, values=(0.0, 1.0)).log.level(every) for one in (episodes, packed)]
+    sessions = lmab.Sessions(rng.integers(40, size=n_steps), rng.integers(2, size=n_steps).astype(float), offsets, 40)
+    packed = lmab.pack(sessions, tmp_path / "packed")
+    logs = [observe(one, values=(0.0, 1.0)).log.level(every) for one in (sessions, packed)]
     held, filed = (list(log.partitions()) for log in logs)
     assert len(filed) == len(held) > 1
     for ours, theirs in zip(filed, held, strict=True):
@@ -141,9 +141,9 @@ class Device:
 
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
-def test_another_device_may_do_the_expectation(episodes, rewards):
+def test_another_device_may_do_the_expectation(sessions, rewards):
     """The map gives the device its log and models, and takes what it answers."""
-    data = observe(episodes, rewards=rewards)
+    data = observe(sessions, rewards=rewards)
     models = data.start_models.random(2, 2, np.random.default_rng(0))
     device = Device((np.full((2, data.log.n_sums, 8), 3.0), np.zeros(2)))
     statistics, logs = data.em_map(data.prior(0.0)).expectation(models, device)
@@ -154,7 +154,7 @@ def test_another_device_may_do_the_expectation(episodes, rewards):
     np.testing.assert_allclose(logs, -data.log.n_steps * constant)
 
 
-def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_they_are(episodes, monkeypatch):
+def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_they_are(sessions, monkeypatch):
     class Full:
         words = "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY"
 
@@ -167,8 +167,8 @@ def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_th
     monkeypatch.setattr(passes, "_WORTH", 0)
     monkeypatch.setattr(passes, "on_gpu", Full)
     monkeypatch.setattr("lmab.estimation.gpu.chunks.on_gpu", Full)
-    data = observe(episodes)
-    model = data.models.pack(lmab.random_bandit(2, episodes.n_arms, rng=0))
+    data = observe(sessions)
+    model = data.models.pack(lmab.random_bandit(2, sessions.n_arms, rng=0))
     with passes.Gpu() as gpu, pytest.raises(TooLarge, match=r"too little free memory: .* or use the CPU"):
         gpu.expectation(data.log, model)
     Full.words = "[700] CUDA_ERROR_ILLEGAL_ADDRESS"

@@ -16,64 +16,64 @@ from lmab.estimation.coordinates import contrasts, within_support
 from lmab.estimation.passes import SERIAL, Threads
 
 
-def random_log(n_arms, n_episodes, draw, rng):
+def random_log(n_arms, n_sessions, draw, rng):
     """Sessions of different lengths."""
-    actions = rng.integers(n_arms, size=(n_episodes, 5))
-    actions[:, 2:][rng.random((n_episodes, 3)) < 0.3] = -1
-    return lmab.Episodes.from_arrays(actions, draw(actions.shape), n_arms=n_arms)
+    arms = rng.integers(n_arms, size=(n_sessions, 5))
+    arms[:, 2:][rng.random((n_sessions, 3)) < 0.3] = -1
+    return lmab.Sessions.from_arrays(arms, draw(arms.shape), n_arms=n_arms)
 
 
-def categorical_case(n_contexts, n_arms, n_values, n_episodes, rng):
+def categorical_case(n_types, n_arms, n_values, n_sessions, rng):
     bandit = lmab.LatentBandit.categorical(
-        rng.dirichlet(np.full(n_contexts, 3.0)),
-        rng.dirichlet(np.full(n_values, 2.0), size=(n_contexts, n_arms)),
+        rng.dirichlet(np.full(n_types, 3.0)),
+        rng.dirichlet(np.full(n_values, 2.0), size=(n_types, n_arms)),
         np.arange(n_values),
     )
-    log = random_log(n_arms, n_episodes, lambda shape: rng.integers(n_values, size=shape).astype(float), rng)
+    log = random_log(n_arms, n_sessions, lambda shape: rng.integers(n_values, size=shape).astype(float), rng)
     prior = Prior(rng.dirichlet(np.ones(n_values), size=n_arms), rng.uniform(0.5, 3.0, size=n_arms))
     return bandit, log, prior
 
 
-def gaussian_case(n_contexts, n_arms, n_episodes, rng):
-    weights = rng.dirichlet(np.full(n_contexts, 3.0))
-    bandit = lmab.LatentBandit.gaussian(weights, 100 + 3 * rng.normal(size=(n_contexts, n_arms)), scale=2.5)
-    log = random_log(n_arms, n_episodes, lambda shape: 100 + 4 * rng.normal(size=shape), rng)
+def gaussian_case(n_types, n_arms, n_sessions, rng):
+    weights = rng.dirichlet(np.full(n_types, 3.0))
+    bandit = lmab.LatentBandit.gaussian(weights, 100 + 3 * rng.normal(size=(n_types, n_arms)), scale=2.5)
+    log = random_log(n_arms, n_sessions, lambda shape: 100 + 4 * rng.normal(size=shape), rng)
     return bandit, log, Prior(100 + rng.normal(size=n_arms), rng.uniform(0.5, 3.0, size=n_arms))
 
 
-def log_likelihood(weights, density, episodes):
-    """With nothing of the package: `density(arm, reward)` is a vector over the contexts."""
+def log_likelihood(weights, density, sessions):
+    """With nothing of the package: `density(arm, reward)` is a vector over the types."""
     total = 0.0
-    for k in range(len(episodes)):
+    for k in range(len(sessions)):
         joint = weights.copy()
-        for step in range(episodes.offsets[k], episodes.offsets[k + 1]):
-            joint *= density(episodes.actions[step], episodes.rewards[step])
+        for step in range(sessions.offsets[k], sessions.offsets[k + 1]):
+            joint *= density(sessions.arms[step], sessions.rewards[step])
         total += np.log(joint.sum())
     return total
 
 
-def categorical_posterior(x, shape, episodes, prior):
+def categorical_posterior(x, shape, sessions, prior):
     """log-likelihood plus log prior at the logits x, with nothing of the package but the coordinates."""
-    n_contexts, n_arms, n_values = shape
-    weights = softmax(contrasts(n_contexts) @ x[: n_contexts - 1])
-    table = softmax(x[n_contexts - 1 :].reshape(n_arms, n_contexts, n_values - 1) @ contrasts(n_values).T)
+    n_types, n_arms, n_values = shape
+    weights = softmax(contrasts(n_types) @ x[: n_types - 1])
+    table = softmax(x[n_types - 1 :].reshape(n_arms, n_types, n_values - 1) @ contrasts(n_values).T)
     total = (prior.strength[:, None] * prior.centre * np.log(table).sum(axis=1)).sum()
-    return total + log_likelihood(weights, lambda arm, reward: table[arm, :, int(reward)], episodes)
+    return total + log_likelihood(weights, lambda arm, reward: table[arm, :, int(reward)], sessions)
 
 
-def gaussian_posterior(x, bandit, episodes, prior):
+def gaussian_posterior(x, bandit, sessions, prior):
     """The same for means in units of the scale and, if there is one coordinate more, the scale's logarithm."""
-    n_contexts, n_arms = bandit.means.shape
-    weights = softmax(np.log(bandit.weights) + contrasts(n_contexts) @ x[: n_contexts - 1])
-    moves = x[n_contexts - 1 : n_contexts - 1 + n_contexts * n_arms].reshape(n_arms, n_contexts)
+    n_types, n_arms = bandit.means.shape
+    weights = softmax(np.log(bandit.weights) + contrasts(n_types) @ x[: n_types - 1])
+    moves = x[n_types - 1 : n_types - 1 + n_types * n_arms].reshape(n_arms, n_types)
     means, scale = bandit.means + bandit.rewards.scale * moves.T, bandit.rewards.scale
-    scale *= np.exp(x[-1]) if len(x) == n_contexts - 1 + means.size + 1 else 1.0
+    scale *= np.exp(x[-1]) if len(x) == n_types - 1 + means.size + 1 else 1.0
     total = -0.5 * (prior.strength * (means - prior.centre) ** 2).sum() / scale**2
 
     def density(arm, reward):
         return np.exp(-0.5 * ((reward - means[:, arm]) / scale) ** 2) / scale
 
-    return total + log_likelihood(weights, density, episodes)
+    return total + log_likelihood(weights, density, sessions)
 
 
 def softmax(logits):
@@ -92,36 +92,36 @@ def second_derivatives(function, x, h=1e-3):
     return result
 
 
-@pytest.mark.parametrize(("n_contexts", "n_arms", "n_values"), [(2, 2, 2), (3, 2, 3), (1, 3, 2), (2, 1, 4)])
-def test_categorical_information_is_minus_the_second_derivatives(n_contexts, n_arms, n_values, rng):
-    bandit, episodes, prior = categorical_case(n_contexts, n_arms, n_values, 12, rng)
+@pytest.mark.parametrize(("n_types", "n_arms", "n_values"), [(2, 2, 2), (3, 2, 3), (1, 3, 2), (2, 1, 4)])
+def test_categorical_information_is_minus_the_second_derivatives(n_types, n_arms, n_values, rng):
+    bandit, sessions, prior = categorical_case(n_types, n_arms, n_values, 12, rng)
     x = np.concatenate(
         [
-            2 * contrasts(n_contexts).T @ np.log(bandit.weights),  # the columns of the contrasts have length 1/sqrt(2)
+            2 * contrasts(n_types).T @ np.log(bandit.weights),  # the columns of the contrasts have length 1/sqrt(2)
             (2 * np.log(bandit.rewards.probabilities.swapaxes(0, 1)) @ contrasts(n_values)).ravel(),
         ]
     )
-    shape = (n_contexts, n_arms, n_values)
-    expected = -second_derivatives(lambda y: categorical_posterior(y, shape, episodes, prior), x)
-    data = observe(episodes, values=np.arange(n_values))
+    shape = (n_types, n_arms, n_values)
+    expected = -second_derivatives(lambda y: categorical_posterior(y, shape, sessions, prior), x)
+    data = observe(sessions, values=np.arange(n_values))
     np.testing.assert_allclose(data.information(bandit, prior).matrix, expected, atol=2e-4)
 
 
 @pytest.mark.parametrize("scale", [None, 2.5])
-@pytest.mark.parametrize(("n_contexts", "n_arms"), [(1, 2), (2, 2), (3, 2)])
-def test_gaussian_information_is_minus_the_second_derivatives(n_contexts, n_arms, scale, rng):
-    bandit, episodes, prior = gaussian_case(n_contexts, n_arms, 12, rng)
-    found = observe(episodes, rewards="gaussian", scale=scale).information(bandit, prior)
-    x = np.zeros(n_contexts - 1 + n_contexts * n_arms + (scale is None))
-    expected = -second_derivatives(lambda y: gaussian_posterior(y, bandit, episodes, prior), x)
+@pytest.mark.parametrize(("n_types", "n_arms"), [(1, 2), (2, 2), (3, 2)])
+def test_gaussian_information_is_minus_the_second_derivatives(n_types, n_arms, scale, rng):
+    bandit, sessions, prior = gaussian_case(n_types, n_arms, 12, rng)
+    found = observe(sessions, rewards="gaussian", scale=scale).information(bandit, prior)
+    x = np.zeros(n_types - 1 + n_types * n_arms + (scale is None))
+    expected = -second_derivatives(lambda y: gaussian_posterior(y, bandit, sessions, prior), x)
     np.testing.assert_allclose(found.matrix, expected, rtol=1e-5, atol=1e-3)
     assert found.coordinates.size == len(x)
 
 
 def test_values_that_the_log_does_not_show_have_their_place(rng):
     """A bandit may know values that the log never paid, and in any order."""
-    bandit, episodes, prior = categorical_case(2, 2, 3, 20, rng)
-    shown = lmab.Episodes(episodes.actions, np.minimum(episodes.rewards, 1.0), episodes.offsets, 2)
+    bandit, sessions, prior = categorical_case(2, 2, 3, 20, rng)
+    shown = lmab.Sessions(sessions.arms, np.minimum(sessions.rewards, 1.0), sessions.offsets, 2)
     wide = observe(shown, values=[0.0, 1.0, 2.0]).information(bandit, prior)
     narrow = observe(shown, values=[0.0, 1.0]).information(bandit, prior)
     np.testing.assert_allclose(narrow.matrix, wide.matrix, atol=1e-10)
@@ -129,10 +129,10 @@ def test_values_that_the_log_does_not_show_have_their_place(rng):
 
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_derivatives_and_moves_agree(family, rng):
-    bandit, episodes, prior = (
+    bandit, sessions, prior = (
         categorical_case(3, 2, 3, 9, rng) if family == "categorical" else gaussian_case(3, 2, 9, rng)
     )
-    coordinates = observe(episodes, rewards=family).information(bandit, prior).coordinates
+    coordinates = observe(sessions, rewards=family).information(bandit, prior).coordinates
     moves = np.concatenate([np.eye(coordinates.size), -np.eye(coordinates.size)]) * 1e-5
     weights, means = coordinates.moved_weights(moves), np.array([one.means for one in coordinates.moved(moves)])
     half = coordinates.size
@@ -145,9 +145,9 @@ def test_derivatives_and_moves_agree(family, rng):
 
 
 def test_the_scale_moves_by_its_logarithm(rng):
-    bandit, episodes, prior = gaussian_case(2, 2, 9, rng)
-    free = observe(episodes, rewards="gaussian").information(bandit, prior).coordinates
-    known = observe(episodes, rewards="gaussian", scale=2.5).information(bandit, prior).coordinates
+    bandit, sessions, prior = gaussian_case(2, 2, 9, rng)
+    free = observe(sessions, rewards="gaussian").information(bandit, prior).coordinates
+    known = observe(sessions, rewards="gaussian", scale=2.5).information(bandit, prior).coordinates
     assert free.moved(np.eye(free.size)[-1:])[0].scale == pytest.approx(2.5 * np.e)
     assert known.moved(np.eye(known.size)[-1:])[0].scale == 2.5
 
@@ -168,8 +168,8 @@ def test_information_has_the_same_bits_for_any_number_of_threads(family, rng, mo
     monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
     monkeypatch.setattr("lmab.estimation.information._STEPS", 60)
     case = categorical_case(2, 3, 2, 4000, rng) if family == "categorical" else gaussian_case(2, 3, 4000, rng)
-    bandit, episodes, prior = case
-    data = observe(episodes, rewards=family)
+    bandit, sessions, prior = case
+    data = observe(sessions, rewards=family)
     alone = data.information(bandit, prior, SERIAL).matrix
     for threads in (2, 3):
         with Threads(threads) as passes:
@@ -181,43 +181,43 @@ def test_information_has_the_same_bits_for_any_number_of_threads(family, rng, mo
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_an_estimates_information_includes_its_prior(family, rng):
     case = categorical_case(2, 2, 2, 60, rng) if family == "categorical" else gaussian_case(2, 2, 60, rng)
-    fit = lmab.estimate(case[1], n_contexts=2, rewards=family, method=lmab.EM(prior=3.0), rng=rng)
+    fit = lmab.fit(case[1], n_types=2, rewards=family, method=lmab.EM(prior=3.0), rng=rng)
     with_prior = fit.observations.information(fit.bandit, fit.observations.prior(3.0)).matrix
     without = fit.observations.information(fit.bandit, fit.observations.prior(0.0)).matrix
     np.testing.assert_array_equal(fit.information().matrix, with_prior)
     assert np.diag(with_prior - without)[1:5].min() > 0
 
 
-@given(seed=st.integers(0, 1000), n_contexts=st.integers(1, 4), n_arms=st.integers(1, 4), n_entries=st.integers(0, 3))
-def test_compiled_kernel_equals_the_specification(seed, n_contexts, n_arms, n_entries):
+@given(seed=st.integers(0, 1000), n_types=st.integers(1, 4), n_arms=st.integers(1, 4), n_entries=st.integers(0, 3))
+def test_compiled_kernel_equals_the_specification(seed, n_types, n_arms, n_entries):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 6, size=8)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     arms = rng.integers(n_arms, size=offsets[-1])
     rows = rng.integers(6, size=offsets[-1])
-    counts, shares = rng.integers(1, 4, size=8).astype(float), rng.dirichlet(np.ones(n_contexts), size=8)
-    scores = rng.standard_normal((6, n_contexts, n_entries))
-    size = n_contexts * (1 + n_arms * n_entries)
+    counts, shares = rng.integers(1, 4, size=8).astype(float), rng.dirichlet(np.ones(n_types), size=8)
+    scores = rng.standard_normal((6, n_types, n_entries))
+    size = n_types * (1 + n_arms * n_entries)
     results = np.full((2, size, size), np.nan)
     for module, result in zip((reference, compiled), results, strict=True):
         module.missing(arms, rows, offsets, counts, shares, scores, result)
     np.testing.assert_allclose(results[1], results[0], atol=1e-12)
 
 
-def test_merged_episodes_count_as_often_as_they_occur(rng):
-    bandit, episodes, prior = categorical_case(2, 2, 2, 15, rng)
-    repeated = episodes + episodes + episodes + episodes
+def test_merged_sessions_count_as_often_as_they_occur(rng):
+    bandit, sessions, prior = categorical_case(2, 2, 2, 15, rng)
+    repeated = sessions + sessions + sessions + sessions
     merged = observe(repeated, values=[0.0, 1.0])
     assert len(merged.log.counts)
-    once, nothing = observe(episodes, values=[0.0, 1.0]), Prior(prior.centre, np.zeros(2))
+    once, nothing = observe(sessions, values=[0.0, 1.0]), Prior(prior.centre, np.zeros(2))
     four = merged.information(bandit, nothing).matrix
     np.testing.assert_allclose(four, 4 * once.information(bandit, nothing).matrix, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("rewards", "size"), [("categorical", 6003), ("gaussian", 6004)])
 def test_too_many_parameters_are_refused_with_their_number(rewards, size, rng):
-    episodes = lmab.Episodes.from_arrays([[0, 1]] * 5, [[0.0, 1.0]] * 4 + [[1.0, 0.0]]).with_arms(2000)
-    data = observe(episodes, rewards=rewards)
+    sessions = lmab.Sessions.from_arrays([[0, 1]] * 5, [[0.0, 1.0]] * 4 + [[1.0, 0.0]]).with_arms(2000)
+    data = observe(sessions, rewards=rewards)
     means = np.full((3, 2000), 0.5)
     make = lmab.LatentBandit.bernoulli if rewards == "categorical" else lmab.LatentBandit.gaussian
     with pytest.raises(TooLarge, match=f"{size} parameters"):

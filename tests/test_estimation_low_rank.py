@@ -30,14 +30,14 @@ def test_projection_finds_a_table_that_has_the_rank(rng):
 @given(seed=st.integers(0, 2**32 - 1), rank=st.integers(1, 4), n_values=st.integers(2, 4))
 def test_improvement_raises_the_likelihood_and_keeps_rank_and_sums(seed, rank, n_values):
     rng = np.random.default_rng(seed)
-    n_arms, n_contexts = 5, 5
-    table = rng.dirichlet(np.ones(n_values), size=(n_arms, n_contexts)).transpose(0, 2, 1)
+    n_arms, n_types = 5, 5
+    table = rng.dirichlet(np.ones(n_values), size=(n_arms, n_types)).transpose(0, 2, 1)
     cells = rng.gamma(1.0, size=table.shape) * 10
     cells[0, 0] = 0.0  # arm 0 never pays its first value
     table[0, 0] = 0.0
     table /= table.sum(axis=1, keepdims=True)
-    flat = table.reshape(-1, n_contexts)
-    fit = low_rank.positive(low_rank.project(flat, np.full(n_contexts, 0.2), rank))
+    flat = table.reshape(-1, n_types)
+    fit = low_rank.positive(low_rank.project(flat, np.full(n_types, 0.2), rank))
     for _ in range(3):
         better = low_rank.improve_categorical(fit, cells)
         now, then = better.table.reshape(cells.shape), fit.table.reshape(cells.shape)
@@ -68,7 +68,7 @@ def test_the_objective_never_falls_under_a_rank(rewards, rng):
     else:
         means = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 10))
         bandit = lmab.LatentBandit.gaussian(np.full(5, 0.2), means, scale=0.8)
-    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=400, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=400, horizon=5, rng=rng)
     data = observe(log, rewards=rewards)
     task = Confined(Likelihood(data, 5, data.prior(1.0), SERIAL), 3)
     start = np.stack([task.confinement.project(model) for model in data.start_models.random(2, 5, rng)])
@@ -81,9 +81,9 @@ def test_the_objective_never_falls_under_a_rank(rewards, rng):
 
 def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
     bandit = lmab.random_bandit(6, 20, rank=3, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=5000, horizon=7, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(20), n_sessions=5000, horizon=7, rng=rng)
     free, confined = (
-        lmab.estimate(log, n_contexts=6, method=lmab.EM(prior=1.0, rank=rank), rng=generator(0)) for rank in (None, 3)
+        lmab.fit(log, n_types=6, method=lmab.EM(prior=1.0, rank=rank), rng=generator(0)) for rank in (None, 3)
     )
     assert affine_rank(confined.bandit) == 3
     assert affine_rank(free.bandit) == 6
@@ -96,8 +96,8 @@ def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
 
 def test_a_rank_that_does_not_bind_changes_nothing(rng):
     bandit = lmab.random_bandit(3, 10, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(10), n_episodes=500, horizon=5, rng=rng)
-    free, loose = (lmab.estimate(log, n_contexts=3, method=lmab.EM(rank=rank), rng=generator(0)) for rank in (None, 3))
+    log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=500, horizon=5, rng=rng)
+    free, loose = (lmab.fit(log, n_types=3, method=lmab.EM(rank=rank), rng=generator(0)) for rank in (None, 3))
     assert free.bandit == loose.bandit
     assert free.n_parameters == loose.n_parameters
     assert lmab.EM().polish(free, rank=3) is free
@@ -107,15 +107,15 @@ def test_a_rank_that_does_not_bind_changes_nothing(rng):
 def test_gaussian_polish_has_the_rank(rng):
     means = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 12))
     bandit = lmab.LatentBandit.gaussian(np.full(5, 0.2), means, scale=0.5)
-    log = lmab.simulate(bandit, lmab.Uniform(12), n_episodes=2000, horizon=6, rng=rng)
-    fit = lmab.estimate(log, n_contexts=5, rewards="gaussian", method=lmab.EM(rank=3), rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=2000, horizon=6, rng=rng)
+    fit = lmab.fit(log, n_types=5, rewards="gaussian", method=lmab.EM(rank=3), rng=rng)
     centred = fit.bandit.means - fit.bandit.means.mean(axis=0)
     assert np.linalg.matrix_rank(centred, tol=1e-7) == 2
     assert fit.bandit.rewards.scale == pytest.approx(0.5, abs=0.03)
 
 
 def test_projection_is_the_best_for_the_weights(rng):
-    """Eckart and Young: no table of the rank is nearer, contexts weighted; the base is the weighted average."""
+    """Eckart and Young: no table of the rank is nearer, types weighted; the base is the weighted average."""
     table, weights = rng.normal(size=(8, 5)), rng.dirichlet(np.ones(5))
     fit = low_rank.project(table, weights, 3)
     assert fit.loadings.shape == (8, 3)

@@ -14,9 +14,9 @@ from lmab.estimation import merging
 from lmab.estimation.merging import merge
 
 
-def ragged(seed: int, n_episodes: int, n_codes: int) -> tuple[np.ndarray, np.ndarray]:
+def ragged(seed: int, n_sessions: int, n_codes: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 4, size=n_episodes))])
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 4, size=n_sessions))])
     return rng.integers(n_codes, size=offsets[-1]).astype(np.uint8), offsets
 
 
@@ -25,21 +25,21 @@ def sessions(codes: np.ndarray, offsets: np.ndarray) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize(("sample", "chunk"), [(4096, 1 << 18), (16, 5)])
-@given(seed=st.integers(0, 2**32 - 1), n_episodes=st.integers(1, 80), n_codes=st.integers(1, 3))
-def test_merged_sessions_are_the_distinct_ones_with_their_counts(sample, chunk, seed, n_episodes, n_codes):
+@given(seed=st.integers(0, 2**32 - 1), n_sessions=st.integers(1, 80), n_codes=st.integers(1, 3))
+def test_merged_sessions_are_the_distinct_ones_with_their_counts(sample, chunk, seed, n_sessions, n_codes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "SAMPLE", sample)
         patch.setattr(merging, "_CHUNK", chunk)
-        codes, offsets = ragged(seed, n_episodes, n_codes)
+        codes, offsets = ragged(seed, n_sessions, n_codes)
         found, starts, counts = merge(codes, offsets, n_codes)
     expected = Counter(sessions(codes, offsets))
     if len(counts) == 0:  # left as it was, because it would not pay
         assert found is codes
         assert starts is offsets
         return
-    assert len(expected) <= n_episodes / 2
+    assert len(expected) <= n_sessions / 2
     assert dict(zip(sessions(found, starts), counts.tolist(), strict=True)) == dict(expected)
-    assert counts.sum() == n_episodes
+    assert counts.sum() == n_sessions
     assert found.dtype == codes.dtype
 
 

@@ -19,21 +19,21 @@ from lmab.moments.high_orders import core_moments
 pytestmark = pytest.mark.filterwarnings("ignore:only arm .* was ever played")
 
 
-def phases(n_contexts, n_arms, horizon, n_episodes, seed):
+def phases(n_types, n_arms, horizon, n_sessions, seed):
     """Algorithm 1's two phases on a random bandit with uneven weights: the bandit, the core set, the core plays."""
-    rng = generator(seed, n_contexts, n_arms)
-    means = lmab.random_bandit(n_contexts, n_arms, rng=rng).means
-    bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(n_contexts, 5.0)), means)
+    rng = generator(seed, n_types, n_arms)
+    means = lmab.random_bandit(n_types, n_arms, rng=rng).means
+    bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(n_types, 5.0)), means)
     environment = lmab.Simulator(bandit, horizon=horizon, rng=rng)
-    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(n_arms), n_episodes), rank=n_contexts))
+    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(n_arms), n_sessions), rank=n_types))
     pairs = np.array([arm for arm, _ in core.pairs])
-    log = environment.play(pairs[rng.integers(len(pairs), size=(n_episodes, horizon))])
+    log = environment.play(pairs[rng.integers(len(pairs), size=(n_sessions, horizon))])
     return bandit, core, log, rng
 
 
-def gap_and_distance(n_contexts, n_arms, horizon, n_episodes, seed):
-    bandit, core, log, rng = phases(n_contexts, n_arms, horizon, n_episodes, seed)
-    fit = lmab.estimate(log, n_contexts=n_contexts, method=lmab.MomentMatching(design=core), rng=rng).bandit
+def gap_and_distance(n_types, n_arms, horizon, n_sessions, seed):
+    bandit, core, log, rng = phases(n_types, n_arms, horizon, n_sessions, seed)
+    fit = lmab.fit(log, n_types=n_types, method=lmab.MomentMatching(design=core), rng=rng).bandit
     best = lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).lower
     policy = lmab.plan(fit, horizon=horizon, method=lmab.Exact()).policy
     return best - lmab.evaluate(policy, bandit, horizon=horizon).mean, bandit.distance(fit)
@@ -79,7 +79,7 @@ def test_short_sessions_give_the_value_not_the_parameters():
 
 def test_the_message_tells_regime_and_residual(rng):
     _, core, log, _ = phases(2, 5, 2, 2000, seed=3)
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
     assert "largest residual" in fit.message
     assert "delta_tsr" in fit.message
     assert "do not identify parameters" in fit.message
@@ -90,51 +90,51 @@ def test_values_that_only_the_core_plays_pay_are_allowed_for(rng):
     rewards = log.rewards.copy()
     rewards[0] = 7.0
     odd = replace(log, rewards=rewards)
-    fit = lmab.estimate(odd, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    fit = lmab.fit(odd, n_types=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
     assert fit.bandit.rewards.values.tolist() == [0, 1, 7]
     assert np.isfinite(fit.log_likelihood)
 
 
-def test_action_events_serve_as_well_as_pairs():
+def test_arm_events_serve_as_well_as_pairs():
     """Remark A.1: a core set of events, three values, Algorithm 1 end to end."""
     rng = generator(5)
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), size=(2, 6)), [0, 0.5, 1])
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
     core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
     log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
     assert fit.distance(bandit) < 0.15
 
 
 def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
     _, core, log, _ = phases(2, 5, 3, 500, seed=4)
     method = lmab.MomentMatching(design=core, restarts=5)
-    assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "converged"
-    stopped = lmab.estimate(log, n_contexts=2, method=method, rng=rng, progress=lambda _: True)
+    assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "converged"
+    stopped = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: True)
     assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
     monkeypatch.setattr("lmab.estimation.moment_equations._MAX_EVALUATIONS", 2)
     with pytest.warns(LmabWarning, match=r"did not converge.*raise restarts"):
-        assert lmab.estimate(log, n_contexts=2, method=method, rng=rng).status == "iteration limit"
+        assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "iteration limit"
 
 
 def test_weights_keep_their_least_value(rng):
     _, core, log, _ = phases(2, 5, 3, 2000, seed=4)
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, w_min=0.4), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, w_min=0.4), rng=rng)
     assert fit.bandit.weights.min() >= 0.4 - 1e-9
     with pytest.raises(ValueError, match=r"w_min must be at most 1/2, got 0\.6"):
-        lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, w_min=0.6), rng=rng)
+        lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, w_min=0.6), rng=rng)
 
 
 def test_a_core_set_is_found_from_the_log(rng):
     bandit = lmab.random_bandit(2, 6, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(6), n_episodes=50_000, horizon=3, rng=rng)
-    assert lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(), rng=rng).bandit.distance(bandit) < 0.3
+    log = lmab.simulate(bandit, lmab.Uniform(6), n_sessions=50_000, horizon=3, rng=rng)
+    assert lmab.fit(log, n_types=2, method=lmab.MomentMatching(), rng=rng).bandit.distance(bandit) < 0.3
 
 
 def test_short_sessions_with_normal_rewards_are_cut(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, -1.0, 0.5], [-1.0, 1.0, 0.0]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=5000, horizon=2, rng=rng)
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=5000, horizon=2, rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     assert fit.bins is not None
     assert fit.bandit.rewards.n_values == 17  # the cube root of 5000
     np.testing.assert_allclose(fit.bandit.weights @ fit.bandit.means, bandit.weights @ bandit.means, atol=0.15)
@@ -143,24 +143,24 @@ def test_short_sessions_with_normal_rewards_are_cut(rng):
 def test_short_sessions_with_normal_rewards_give_a_policy_that_earns(rng, tmp_path):
     """Appendix B.2 end to end: the policy plans on bins, and plays the real thing."""
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[2.0, -2.0, 0.3], [-2.0, 2.0, 0.3]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=20_000, horizon=2, rng=rng)
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=20_000, horizon=2, rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     policy = lmab.plan(fit.bandit, horizon=2, method=lmab.Exact()).policy
     policy.save(tmp_path / "policy.lmab")
     loaded = lmab.load(tmp_path / "policy.lmab")
     assert loaded.act_on([(0, 1.7)]) == policy.act_on([(0, 1.7)]) == 0
     assert loaded.act_on([(0, -1.7)]) == policy.act_on([(0, -1.7)]) == 1
-    value = lmab.evaluate(policy, bandit, horizon=2, n_episodes=20_000, rng=rng)
-    best = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2, n_episodes=20_000, rng=rng)
+    value = lmab.evaluate(policy, bandit, horizon=2, n_sessions=20_000, rng=rng)
+    best = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2, n_sessions=20_000, rng=rng)
     assert value.mean > best.mean - 0.1
     assert value.mean > 1.7  # the best fixed arm earns 0.6
 
 
 def test_the_fine_grid_of_the_appendix(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.8, -0.8], [-0.8, 0.8]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=2, rng=rng)
     method = lmab.MomentMatching(restarts=2, bins=None, epsilon=0.6)
-    fit = lmab.estimate(log, n_contexts=2, method=method, rewards="gaussian", rng=rng)
+    fit = lmab.fit(log, n_types=2, method=method, rewards="gaussian", rng=rng)
     family: Any = fit.bandit.rewards
     assert len(family.edges) == family.n_values - 1 > 20
     inside = log.rewards[(log.rewards > family.edges[0]) & (log.rewards < family.edges[-1])]
@@ -200,9 +200,9 @@ def test_rewards_beyond_the_grid_are_zero_as_in_the_paper():
 
 
 def test_bins_refine_until_their_bias_vanishes(rng):
-    """A context of mean 1 among others reads too low, because a bin has one value for all; less so in longer logs."""
+    """A type of mean 1 among others reads too low, because a bin has one value for all; less so in longer logs."""
     rewards = np.concatenate([rng.normal(1, 1, 200_000), rng.normal(-1, 1, 200_000)]).reshape(2, -1).T
-    log = lmab.Episodes.from_arrays(np.zeros(rewards.shape, int), rewards)
+    log = lmab.Sessions.from_arrays(np.zeros(rewards.shape, int), rewards)
     assert [len(Bins.refined(log[:n]).values) for n in (300, 8_000, 200_000)] == [8, 20, 58]
     biases = [1 - bins.apply(rewards[:, 0]).mean() for bins in (Bins.at_quantiles(log.rewards, 8), Bins.refined(log))]
     assert biases[0] > 0.01
@@ -211,15 +211,15 @@ def test_bins_refine_until_their_bias_vanishes(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_contexts", "n_arms", "horizon", "n_episodes", "limit"),
+    ("n_types", "n_arms", "horizon", "n_sessions", "limit"),
     [(2, 10, 3, 1_000, 0.06), (2, 10, 3, 100_000, 0.005), (2, 10, 2, 100_000, 0.005), (3, 8, 5, 100_000, 0.01)],
 )
-def test_value_gaps_of_algorithm_1(n_contexts, n_arms, horizon, n_episodes, limit):
-    results = np.array([gap_and_distance(n_contexts, n_arms, horizon, n_episodes, seed) for seed in range(10)])
-    print(f"M={n_contexts} A={n_arms} H={horizon} N={n_episodes}: gap {results[:, 0].mean():.4f}, "
+def test_value_gaps_of_algorithm_1(n_types, n_arms, horizon, n_sessions, limit):
+    results = np.array([gap_and_distance(n_types, n_arms, horizon, n_sessions, seed) for seed in range(10)])
+    print(f"M={n_types} A={n_arms} H={horizon} N={n_sessions}: gap {results[:, 0].mean():.4f}, "
           f"distance {results[:, 1].mean():.3f}")  # fmt: skip
     assert results[:, 0].mean() <= limit
-    if horizon < 2 * n_contexts - 1:
+    if horizon < 2 * n_types - 1:
         assert results[:, 1].mean() > 0.03
 
 
@@ -232,36 +232,36 @@ def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
         environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian"))
         plays = environment.play(rng.choice(core.arms, size=(15_000, 5)))
-        logs: dict[Any, lmab.Episodes] = {
+        logs: dict[Any, lmab.Sessions] = {
             lmab.MomentMatching(design=core): plays,
             lmab.EM(): environment.run(lmab.Uniform(20), 30_000),
         }
         fits = [
-            lmab.estimate(log, n_contexts=3, method=method, rewards="gaussian", scale=1.0, rng=rng).bandit
+            lmab.fit(log, n_types=3, method=method, rewards="gaussian", scale=1.0, rng=rng).bandit
             for method, log in logs.items()
         ]
         distances.append([bandit.distance(fit) for fit in fits])
     moments, likelihood = np.mean(distances, axis=0)
-    print(f"Gaussian M=3 A=20 H=5 30000 episodes each: moments {moments:.3f}, EM {likelihood:.3f}")
+    print(f"Gaussian M=3 A=20 H=5 30000 sessions each: moments {moments:.3f}, EM {likelihood:.3f}")
     assert likelihood < moments < 0.5
 
 
 def test_smaller_least_weights_are_tried_while_they_help():
-    """A rare context: weights of 1/2 do not fit, and halving the least weight goes on until the cost stays."""
+    """A rare type: weights of 1/2 do not fit, and halving the least weight goes on until the cost stays."""
     rng = np.random.default_rng(0)
     bandit = lmab.LatentBandit.bernoulli([0.9, 0.1], [[0.9, 0.2, 0.6], [0.1, 0.8, 0.3]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40_000, horizon=4, rng=rng)
-    free = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4), rng=1)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=40_000, horizon=4, rng=rng)
+    free = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4), rng=1)
     assert free.bandit.weights.min() == pytest.approx(0.1, abs=0.03)
     with pytest.warns(LmabWarning, match="does not match the moments"):
-        tied = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=4, w_min=0.5), rng=1)
+        tied = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4, w_min=0.5), rng=1)
     np.testing.assert_allclose(tied.bandit.weights, 0.5)
 
 
 @pytest.mark.parametrize(("horizon", "order"), [(2, 2), (3, 3), (5, 3)])
 def test_moments_up_to_order_2m_minus_1_are_matched(horizon, order, rng):
-    log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=800, horizon=horizon, rng=rng)
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(restarts=1), rng=rng)
+    log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=800, horizon=horizon, rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=1), rng=rng)
     assert f"moments up to order {order} over" in fit.message
     assert ("do not identify" in fit.message) == (horizon < 3)
 
@@ -279,10 +279,10 @@ def test_weights_are_a_softmax_above_the_least_one(rng):
     np.testing.assert_allclose(residuals[: len(expected)], expected)
 
 
-def test_leaving_the_probabilities_is_penalised_beyond_the_slack_of_the_context():
-    """Equation (valid_param_2): the slack of a context is slack / sqrt(weight), Z times that for sums."""
+def test_leaving_the_probabilities_is_penalised_beyond_the_slack_of_the_type():
+    """Equation (valid_param_2): the slack of a type is slack / sqrt(weight), Z times that for sums."""
     core = lmab.design(lmab.moments.Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
-    log = lmab.Episodes.from_arrays(np.zeros((20, 2), int), np.tile([0.0, 1.0], (20, 1)))
+    log = lmab.Sessions.from_arrays(np.zeros((20, 2), int), np.tile([0.0, 1.0], (20, 1)))
     weights = np.array([0.25, 0.75])
     for slack in (0.0, 0.02):
         task = Matching(core_moments(log, core, 1), core, 2, slack=slack)
@@ -294,20 +294,20 @@ def test_leaving_the_probabilities_is_penalised_beyond_the_slack_of_the_context(
         np.testing.assert_allclose(inside, 0, atol=1e-12)
 
 
-def uneven(seed, n_episodes=20_000):
-    """Algorithm 1's phases on two contexts of weights .1 and .9."""
+def uneven(seed, n_sessions=20_000):
+    """Algorithm 1's phases on two types of weights .1 and .9."""
     rng = generator(seed, 31)
     bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], lmab.random_bandit(2, 8, rng=rng).means)
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(8), n_episodes), rank=2))
+    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(8), n_sessions), rank=2))
     log = environment.play(
-        np.array([arm for arm, _ in core.pairs])[rng.integers(len(core.pairs), size=(n_episodes, 3))]
+        np.array([arm for arm, _ in core.pairs])[rng.integers(len(core.pairs), size=(n_sessions, 3))]
     )
     return bandit, core, log, rng
 
 
 def test_the_truth_keeps_its_bounds_on_uneven_weights():
-    """Lemma 3.7, equation (valid_param_2): rebuilt contexts leave probabilities by what their weight allows."""
+    """Lemma 3.7, equation (valid_param_2): rebuilt types leave probabilities by what their weight allows."""
     for seed in range(20):
         bandit, core, *_ = uneven(seed, 3000)
         truth = bandit.rewards.table
@@ -321,26 +321,26 @@ def test_uneven_weights_are_matched():
     matched, tied = [], []
     for seed in range(4):
         bandit, core, log, rng = uneven(seed, 50_000)
-        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
+        fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
         assert fit.status == "converged"
         matched.append(fit.bandit.distance(bandit))
         same = replace(core, error=1e-4)  # nearly no leeway
         with pytest.warns(LmabWarning, match="does not match the moments"):
-            tight = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=same, restarts=3), rng=rng)
+            tight = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=same, restarts=3), rng=rng)
         assert (tight.status, tight.converged) == ("unmatched", False)
         tied.append(tight.bandit.distance(bandit))
     assert np.mean(matched) < np.mean(tied) - 0.03
 
 
-def test_moments_of_more_contexts_than_allowed_are_not_matched(rng):
-    """Two contexts cannot have the moments of three: the status says so, and a warning says by how much."""
+def test_moments_of_more_types_than_allowed_are_not_matched(rng):
+    """Two types cannot have the moments of three: the status says so, and a warning says by how much."""
     bandit = lmab.LatentBandit.bernoulli([0.4, 0.3, 0.3], [[0.9, 0.1, 0.1], [0.1, 0.9, 0.1], [0.1, 0.1, 0.9]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=20_000, horizon=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=20_000, horizon=3, rng=rng)
     core = lmab.design(lmab.subspace(log, rank=3))
     with pytest.warns(LmabWarning, match=r"does not match the moments.*more than .* standard errors"):
-        fit = lmab.estimate(log, n_contexts=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+        fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
     assert fit.status == "unmatched"
-    few = lmab.estimate(log, n_contexts=3, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    few = lmab.fit(log, n_types=3, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
     assert few.status == "converged"
 
 

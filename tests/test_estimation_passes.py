@@ -52,7 +52,7 @@ def test_an_error_in_a_part_is_the_callers():
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=60), result_bytes=st.integers(0, 200))
-def test_parts_cover_every_episode_once(lengths, result_bytes):
+def test_parts_cover_every_session_once(lengths, result_bytes):
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     edges = part_edges(offsets, int(offsets[-1]), result_bytes)
     assert edges[0] == 0
@@ -75,10 +75,10 @@ def test_parts_are_as_many_as_pay():
 def test_every_pass_has_the_same_bits_for_any_number_of_threads(family, rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.passes._PART", 64)
     monkeypatch.setattr("lmab.estimation.passes._WORTH", 0)
-    monkeypatch.setattr("lmab.model.belief._CHUNK", 7)  # episodes are cut by it, and sums of pieces are rounded
+    monkeypatch.setattr("lmab.model.belief._CHUNK", 7)  # sessions are cut by it, and sums of pieces are rounded
     make = lmab.LatentBandit.bernoulli if family == "categorical" else lmab.LatentBandit.gaussian
     bandit = make([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=700, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=700, horizon=5, rng=rng)
     data, features = observe(log, rewards=family), rng.normal(size=(6, 2))
     em_map = data.em_map(data.prior(1.0))
     models = data.start_models.random(3, 2, rng)

@@ -20,7 +20,7 @@ def gaussian_data(seed, scale=None):
     rng = generator(seed)
     bandit = lmab.LatentBandit.gaussian([0.4, 0.6], 50 + rng.normal(size=(2, 3)), scale=0.7)
     return observe(
-        lmab.simulate(bandit, lmab.Uniform(3), n_episodes=40, horizon=4, rng=rng), rewards="gaussian", scale=scale
+        lmab.simulate(bandit, lmab.Uniform(3), n_sessions=40, horizon=4, rng=rng), rewards="gaussian", scale=scale
     )
 
 
@@ -33,7 +33,7 @@ def gaussian_prior(rng):
 
 
 def test_a_number_makes_pseudo_plays_at_each_arms_average(rng):
-    log = lmab.Episodes.from_arrays([[0, 0], [0, 1]], [[0.0, 1.0], [1.0, 1.0]]).with_arms(3)
+    log = lmab.Sessions.from_arrays([[0, 0], [0, 1]], [[0.0, 1.0], [1.0, 1.0]]).with_arms(3)
     prior = observe(log).prior(3.0)
     np.testing.assert_allclose(prior.centre, [[1 / 3, 2 / 3], [0, 1], [1 / 4, 3 / 4]])
     np.testing.assert_allclose(prior.pseudo_counts, [[1, 2], [0, 3], [0.75, 2.25]])
@@ -45,19 +45,19 @@ def test_a_number_makes_pseudo_plays_at_each_arms_average(rng):
 
 
 def test_categorical_maxima_are_frequencies_with_pseudo_counts(rng):
-    data = observe(lmab.Episodes.from_arrays([[0, 1, 2]], [[0.0, 1.0, 1.0]]), values=[0.0, 1.0])
+    data = observe(lmab.Sessions.from_arrays([[0, 1, 2]], [[0.0, 1.0, 1.0]]), values=[0.0, 1.0])
     prior = categorical_prior(rng)
     models = data.start_models.random(1, 2, rng)
     statistics = rng.gamma(1.0, size=models.shape)
     found = data.em_map(prior).maximise(statistics, models)[0, 1:]
-    for context in range(2):
+    for type_ in range(2):
         for arm in range(3):
-            own = statistics[0, 1 + 2 * arm : 3 + 2 * arm, context] + prior.strength[arm] * prior.centre[arm]
-            np.testing.assert_allclose(found[2 * arm : 2 * arm + 2, context], own / own.sum(), rtol=1e-12)
+            own = statistics[0, 1 + 2 * arm : 3 + 2 * arm, type_] + prior.strength[arm] * prior.centre[arm]
+            np.testing.assert_allclose(found[2 * arm : 2 * arm + 2, type_], own / own.sum(), rtol=1e-12)
 
 
 def test_categorical_log_prior_is_the_log_density_of_pseudo_counts(rng):
-    data = observe(lmab.Episodes.from_arrays([[0, 1, 2]], [[0.0, 1.0, 1.0]]), values=[0.0, 1.0])
+    data = observe(lmab.Sessions.from_arrays([[0, 1, 2]], [[0.0, 1.0, 1.0]]), values=[0.0, 1.0])
     prior = categorical_prior(rng)
     bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], rng.uniform(0.1, 0.9, size=(2, 3)))
     expected = sum(
@@ -76,7 +76,7 @@ def test_gaussian_log_prior_is_the_squared_distance_from_the_centre(rng):
     np.testing.assert_allclose(found, [expected], rtol=1e-12)
 
 
-@given(log=strategies.logs(max_episodes=30, max_steps=6), seed=st.integers(0, 2**32 - 1), accelerate=st.booleans())
+@given(log=strategies.logs(max_sessions=30, max_steps=6), seed=st.integers(0, 2**32 - 1), accelerate=st.booleans())
 def test_the_objective_never_falls_under_any_prior(log, seed, accelerate):
     rng = np.random.default_rng(seed)
     data = observe(log, values=[0.0, 1.0])
@@ -106,7 +106,7 @@ def test_the_end_of_the_climb_is_a_maximum_of_likelihood_plus_prior(family, rng)
     """No small change of weights, means or scale raises the objective."""
     if family == "categorical":
         truth = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
-        log = lmab.simulate(truth, lmab.Uniform(3), n_episodes=200, horizon=5, rng=rng)
+        log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=200, horizon=5, rng=rng)
         data, prior = observe(log), categorical_prior(rng)
     else:
         data, prior = gaussian_data(3), gaussian_prior(rng)
@@ -122,7 +122,7 @@ def test_the_end_of_the_climb_is_a_maximum_of_likelihood_plus_prior(family, rng)
 
 def test_a_strong_prior_takes_an_arm_to_its_centre(rng):
     truth = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
-    data = observe(lmab.simulate(truth, lmab.Uniform(3), n_episodes=500, horizon=5, rng=rng))
+    data = observe(lmab.simulate(truth, lmab.Uniform(3), n_sessions=500, horizon=5, rng=rng))
     centre = np.array([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]])
     task = Likelihood(data, 2, Prior(centre, np.array([0.0, 1e9, 0.0])), SERIAL)
     found = climb(task, data.start_models.random(1, 2, rng), left=1e-8, max_maps=500, accelerate=True)

@@ -25,27 +25,27 @@ class Middle(Estimator):
         likelihood = data.log_likelihood(bandit)
         return Estimate(
             bandit, likelihood, data.n_parameters(1), Status.INTERRUPTED if stop else Status.ITERATION_LIMIT,
-            f"asked for {request.n_contexts}", np.array([likelihood]), Starts(1, 1, 1), 0.0, data,
+            f"asked for {request.n_types}", np.array([likelihood]), Starts(1, 1, 1), 0.0, data,
         )  # fmt: skip
 
 
 @pytest.fixture
 def log(rng):
     bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1], [0.2, 0.8]])
-    return lmab.simulate(bandit, lmab.Uniform(2), n_episodes=100, horizon=3, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(2), n_sessions=100, horizon=3, rng=rng)
 
 
 def test_a_method_of_ones_own(log):
     with pytest.warns(lmab.errors.LmabWarning, match="did not converge: asked for 2"):
-        fit = lmab.estimate(log, n_contexts=2, method=Middle(), rng=0)
-    means = [log.rewards[log.actions == arm].mean() for arm in range(2)]
+        fit = lmab.fit(log, n_types=2, method=Middle(), rng=0)
+    means = [log.rewards[log.arms == arm].mean() for arm in range(2)]
     np.testing.assert_allclose(fit.bandit.means[0], means)
     assert not fit.converged
 
 
 def test_fit_warns_of_nothing_and_stopping_is_no_failure(log):
-    assert Middle().fit(observe(log), n_contexts=2, rng=generator(0)).status == "iteration limit"
-    assert lmab.estimate(log, n_contexts=2, method=Middle(), rng=0, progress=lambda _: True).status == "interrupted"
+    assert Middle().fit(observe(log), n_types=2, rng=generator(0)).status == "iteration limit"
+    assert lmab.fit(log, n_types=2, method=Middle(), rng=0, progress=lambda _: True).status == "interrupted"
 
 
 def test_whoever_stops_stays_stopped():

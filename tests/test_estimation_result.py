@@ -18,24 +18,24 @@ BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.
 GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], 0.5)
 
 
-def a_log(bandit=BANDIT, horizon=4, seed=0, n_episodes=400):
+def a_log(bandit=BANDIT, horizon=4, seed=0, n_sessions=400):
     policy, rng = lmab.Uniform(bandit.n_arms), generator(seed)
-    return lmab.simulate(bandit, policy, n_episodes=n_episodes, horizon=horizon, rng=rng)
+    return lmab.simulate(bandit, policy, n_sessions=n_sessions, horizon=horizon, rng=rng)
 
 
 def fit(log, **options):
-    return lmab.estimate(log, **{"n_contexts": 2, "method": lmab.EM(restarts=2), "rng": 0, **options})
+    return lmab.fit(log, **{"n_types": 2, "method": lmab.EM(restarts=2), "rng": 0, **options})
 
 
 CASES = {
     "EM": lambda: fit(a_log()),
     "prior": lambda: fit(a_log(), method=lmab.EM(restarts=2, prior=1.5)),
-    "chosen": lambda: fit(a_log(), n_contexts="auto"),
+    "chosen": lambda: fit(a_log(), n_types="auto"),
     "unseen value": lambda: fit(a_log(), values=[0.0, 0.5, 1.0]),
     "normal": lambda: fit(a_log(GAUSSIAN), rewards="gaussian"),
     "known scale": lambda: fit(a_log(GAUSSIAN), rewards="gaussian", scale=0.5),
-    "moments": lambda: fit(a_log(n_episodes=4000), method=lmab.MomentMatching(restarts=2)),
-    "cut": lambda: fit(a_log(GAUSSIAN, 2, n_episodes=4000), rewards="gaussian", method=lmab.MomentMatching(restarts=2)),
+    "moments": lambda: fit(a_log(n_sessions=4000), method=lmab.MomentMatching(restarts=2)),
+    "cut": lambda: fit(a_log(GAUSSIAN, 2, n_sessions=4000), rewards="gaussian", method=lmab.MomentMatching(restarts=2)),
     "interrupted": lambda: fit(a_log(), progress=lambda news: True),
 }
 
@@ -44,7 +44,7 @@ CASES = {
 def estimate(request):
     made = CASES[request.param]()
     if request.param == "chosen":
-        made = replace(made, check=diagnostics.check(made.observations, n_contexts=made.n_contexts, rng=1))
+        made = replace(made, check=diagnostics.check(made.observations, n_types=made.n_types, rng=1))
     return made
 
 
@@ -86,7 +86,7 @@ def test_same_value_same_bytes_however_often_saved(estimate, tmp_path):
 
 def test_the_log_itself_is_not_in_the_file(tmp_path):
     with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
-        small, large = (fit(a_log(n_episodes=n), method=lmab.EM(restarts=2, max_iterations=5)) for n in (100, 10_000))
+        small, large = (fit(a_log(n_sessions=n), method=lmab.EM(restarts=2, max_iterations=5)) for n in (100, 10_000))
     sizes = []
     for one in (small, large):
         one.save(tmp_path / "x.lmab")
@@ -95,29 +95,29 @@ def test_the_log_itself_is_not_in_the_file(tmp_path):
 
 
 def test_with_its_log_it_is_what_it_was(estimate, tmp_path):
-    whole = saved(estimate, tmp_path).with_log(estimate.episodes)
+    whole = saved(estimate, tmp_path).with_log(estimate.sessions)
     np.testing.assert_array_equal(whole.posterior(), estimate.posterior())
     mine, theirs = estimate.standard_errors(), whole.standard_errors()
     np.testing.assert_array_equal(mine.means, theirs.means)
     np.testing.assert_array_equal(mine.weights, theirs.weights)
     assert whole.observations.log_likelihood(whole.bandit) == estimate.observations.log_likelihood(estimate.bandit)
     assert whole.observations.n_parameters(2) == estimate.observations.n_parameters(2)
-    errors = saved(estimate, tmp_path).standard_errors(estimate.episodes)
+    errors = saved(estimate, tmp_path).standard_errors(estimate.sessions)
     np.testing.assert_array_equal(errors.means, mine.means)
 
 
 def test_sessions_in_another_order_are_the_same_log(tmp_path):
     log = a_log()
     again = saved(fit(log), tmp_path)
-    assert again.with_log(log[::-1]).n_episodes == len(log)
+    assert again.with_log(log[::-1]).n_sessions == len(log)
 
 
 def test_a_log_that_was_cut_before_the_fit_is_cut_again(tmp_path):
     estimate = CASES["cut"]()
-    log = a_log(GAUSSIAN, 2, n_episodes=4000)
+    log = a_log(GAUSSIAN, 2, n_sessions=4000)
     assert estimate.bins is not None
-    for given in (log, estimate.episodes):
-        assert saved(estimate, tmp_path).with_log(given).episodes == estimate.episodes
+    for given in (log, estimate.sessions):
+        assert saved(estimate, tmp_path).with_log(given).sessions == estimate.sessions
 
 
 def test_without_the_log_the_error_says_what_to_pass(tmp_path):
@@ -125,13 +125,13 @@ def test_without_the_log_the_error_says_what_to_pass(tmp_path):
     for ask in (
         again.posterior,
         again.standard_errors,
-        lambda: again.episodes,
+        lambda: again.sessions,
         lambda: diagnostics.identify(again, rng=0),
         lambda: lmab.EM().polish(again, rank=1),
     ):
-        with pytest.raises(InvalidArgument, match=r"estimate\.with_log\(episodes\).*400 episodes, 1,600 steps"):
+        with pytest.raises(InvalidArgument, match=r"estimate\.with_log\(sessions\).*400 sessions, 1,600 steps"):
             ask()
-    assert again.posterior(a_log(seed=3)).shape == (400, 2)  # of any episodes that are given
+    assert again.posterior(a_log(seed=3)).shape == (400, 2)  # of any sessions that are given
 
 
 def test_another_log_is_refused(tmp_path):
@@ -146,14 +146,14 @@ def test_another_log_is_refused(tmp_path):
 
 
 def test_a_certificate_from_a_file_is_that_from_memory(tmp_path):
-    log = a_log(n_episodes=1000)
+    log = a_log(n_sessions=1000)
     estimate = fit(log, method=lmab.EM(prior=2.0, restarts=2))
     plan = lmab.plan(estimate, horizon=3)
     mine = lmab.certify(estimate, plan, log, n_draws=20, rng=1)
     theirs = lmab.certify(saved(estimate, tmp_path), plan, log, n_draws=20, rng=1)
     assert same(mine, theirs)
     with pytest.raises(InvalidArgument, match="must be the log"):
-        lmab.certify(saved(estimate, tmp_path), plan, a_log(seed=1, n_episodes=1000), rng=1)
+        lmab.certify(saved(estimate, tmp_path), plan, a_log(seed=1, n_sessions=1000), rng=1)
 
 
 def test_files_of_0_1_noted_less(tmp_path):
@@ -165,9 +165,9 @@ def test_files_of_0_1_noted_less(tmp_path):
         fingerprint=replace(estimate.log, n_steps=None, checksum=None),
         starts=Starts(0, 0, 0),
     )
-    assert old.with_log(log).episodes == log
+    assert old.with_log(log).sessions == log
     for other in (a_log(seed=1), log[:399]):
-        with pytest.raises(InvalidArgument, match=r"fitted to \(400 episodes\)"):
+        with pytest.raises(InvalidArgument, match=r"fitted to \(400 sessions\)"):
             old.with_log(other)
     assert str(old.starts) == "the file does not say how many starts there were"
 
@@ -183,5 +183,5 @@ def test_an_estimate_stands_in_for_its_bandit_for_one_version():
 def test_the_check_may_use_the_encoded_log():
     log = a_log()
     estimate = fit(log)
-    mine = diagnostics.check(estimate.observations, n_contexts=2, rng=1)
-    assert same(mine, diagnostics.check(log, n_contexts=2, rng=1))
+    mine = diagnostics.check(estimate.observations, n_types=2, rng=1)
+    assert same(mine, diagnostics.check(log, n_types=2, rng=1))

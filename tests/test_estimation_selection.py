@@ -1,4 +1,4 @@
-"""The number of contexts by held-out likelihood."""
+"""The number of types by held-out likelihood."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ SEPARATED = lmab.LatentBandit.bernoulli(
 )
 
 
-def test_auto_finds_separated_contexts(rng):
-    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=2000, horizon=8, rng=rng)
-    fit = lmab.estimate(log, n_contexts="auto", rng=rng)
-    assert fit.n_contexts in (3, 4)  # it errs high
+def test_auto_finds_separated_types(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=2000, horizon=8, rng=rng)
+    fit = lmab.fit(log, n_types="auto", rng=rng)
+    assert fit.n_types in (3, 4)  # it errs high
     curve = fit.curve
-    assert curve.n_contexts == tuple(range(1, len(curve.n_contexts) + 1))
-    assert curve.chosen == fit.n_contexts
-    assert len(curve.gain) == len(curve.stderr) == len(curve.n_contexts)
+    assert curve.n_types == tuple(range(1, len(curve.n_types) + 1))
+    assert curve.chosen == fit.n_types
+    assert len(curve.gain) == len(curve.stderr) == len(curve.n_types)
     assert (curve.gain[1:3] > 5 * curve.stderr[1:3]).all()
     np.testing.assert_allclose(np.diff(curve.log_likelihood), curve.gain[1:], atol=1e-12)
     assert "chosen by held-out log-likelihood" in fit.message
-    assert len(curve.n_contexts) <= 7  # stopped early
+    assert len(curve.n_types) <= 7  # stopped early
 
 
-def test_one_context_is_seen_as_one_or_two(rng):
+def test_one_type_is_seen_as_one_or_two(rng):
     log = lmab.simulate(
-        lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]]), lmab.Uniform(2), n_episodes=1000, horizon=5, rng=rng
+        lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]]), lmab.Uniform(2), n_sessions=1000, horizon=5, rng=rng
     )
-    fit = lmab.estimate(log, n_contexts="auto", rng=rng)
-    assert fit.n_contexts <= 2
-    assert len(fit.curve.n_contexts) <= 5
+    fit = lmab.fit(log, n_types="auto", rng=rng)
+    assert fit.n_types <= 2
+    assert len(fit.curve.n_types) <= 5
 
 
 def test_auto_for_gaussian_rewards(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 2.0], [2.0, 0.0]], scale=0.7)
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=4, rng=rng)
-    assert lmab.estimate(log, n_contexts="auto", rewards="gaussian", rng=rng).n_contexts in (2, 3)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=4, rng=rng)
+    assert lmab.fit(log, n_types="auto", rewards="gaussian", rng=rng).n_types in (2, 3)
 
 
 def behind(best, errors):
@@ -77,7 +77,7 @@ def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
 
 
 def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):
-    log = lmab.Episodes.from_arrays([[0, 1], [0, 1]], [[0.0, 1.0], [1.0, 0.0]])
+    log = lmab.Sessions.from_arrays([[0, 1], [0, 1]], [[0.0, 1.0], [1.0, 0.0]])
     data = observe(log)
     sure = lmab.LatentBandit.bernoulli([1.0], [[0.0, 1.0]])
     scores = data.heldout(sure)
@@ -86,23 +86,23 @@ def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):
 
 
 def test_stopping_during_the_selection_returns_the_best_so_far(rng):
-    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=300, horizon=6, rng=rng)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=300, horizon=6, rng=rng)
     seen = []
 
     def observer(progress):
         seen.append(progress.stage)
         return len(seen) >= 12
 
-    fit = lmab.estimate(log, n_contexts="auto", rng=rng, progress=observer)
+    fit = lmab.fit(log, n_types="auto", rng=rng, progress=observer)
     assert fit.status == "interrupted"
     assert fit.curve is not None
-    assert any(stage.startswith("1 contexts: ") or stage.startswith("2 contexts: ") for stage in seen)
+    assert any(stage.startswith("1 types: ") or stage.startswith("2 types: ") for stage in seen)
 
 
 def test_any_other_word_is_an_error(rng):
-    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=30, horizon=3, rng=rng)
-    with pytest.raises(ValueError, match="n_contexts must be an integer of at least 1 or 'auto', got 'automatic'"):
-        lmab.estimate(log, n_contexts="automatic", rng=rng)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=30, horizon=3, rng=rng)
+    with pytest.raises(ValueError, match="n_types must be an integer of at least 1 or 'auto', got 'automatic'"):
+        lmab.fit(log, n_types="automatic", rng=rng)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_any_other_word_is_an_error(rng):
     ],
 )
 def test_the_search_goes_two_numbers_beyond_the_best(means, tried, monkeypatch, rng):
-    """Held-out scores are given here: what is tested is how many numbers of contexts are tried."""
+    """Held-out scores are given here: what is tested is how many numbers of types are tried."""
     scores = iter([np.full(20, mean) for mean in means])
     monkeypatch.setattr(selection, "_score", lambda *arguments: next(scores))
     monkeypatch.setattr(selection, "MAX_CONTEXTS", len(means))
-    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=40, horizon=3, rng=rng)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=rng)
     curve = selection.choose(observe(log), rng=rng)
-    assert curve.n_contexts == tuple(range(1, tried + 1))
+    assert curve.n_types == tuple(range(1, tried + 1))
     np.testing.assert_allclose(curve.log_likelihood, means[:tried])
 
 
@@ -137,8 +137,8 @@ def test_the_curve_is_that_of_paired_differences():
     np.testing.assert_allclose(curve.stderr, [0, *np.array(errors) / np.sqrt(50)])
 
 
-@pytest.mark.parametrize(("n_episodes", "n_folds"), [(30, 5), (5000, 2), (30_000, 1)])
-def test_large_logs_hold_out_fewer_folds(n_episodes, n_folds, monkeypatch, rng):
+@pytest.mark.parametrize(("n_sessions", "n_folds"), [(30, 5), (5000, 2), (30_000, 1)])
+def test_large_logs_hold_out_fewer_folds(n_sessions, n_folds, monkeypatch, rng):
     """A log of 10,000 needs one fold of a fifth, one of 5,000 two, a small one all five."""
     seen = []
 
@@ -148,9 +148,9 @@ def test_large_logs_hold_out_fewer_folds(n_episodes, n_folds, monkeypatch, rng):
 
     monkeypatch.setattr(selection, "_score", score)
     monkeypatch.setattr(selection, "MAX_CONTEXTS", 1)
-    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_episodes=n_episodes, horizon=2, rng=rng)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=n_sessions, horizon=2, rng=rng)
     selection.choose(observe(log), rng=rng)
     (folds,) = seen
     assert len(folds) == n_folds
-    assert sum(map(len, folds)) == pytest.approx(n_folds * n_episodes / 5, abs=5)
+    assert sum(map(len, folds)) == pytest.approx(n_folds * n_sessions / 5, abs=5)
     assert len(np.unique(np.concatenate(folds))) == sum(map(len, folds))

@@ -32,7 +32,7 @@ class Dice:
 @pytest.fixture
 def data(rng):
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 4)), [0.0, 1.0, 2.0])
-    return observe(lmab.simulate(bandit, lmab.Uniform(4), n_episodes=300, horizon=5, rng=rng))
+    return observe(lmab.simulate(bandit, lmab.Uniform(4), n_sessions=300, horizon=5, rng=rng))
 
 
 def test_centres_are_drawn_by_squared_distance(monkeypatch):
@@ -60,7 +60,7 @@ def test_means_of_clusters_are_weighted():
 
 
 def test_a_clustered_model_has_smoothed_frequencies(rng):
-    log = lmab.Episodes.from_arrays([[0, 1], [0, 1], [0, 0]], [[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    log = lmab.Sessions.from_arrays([[0, 1], [0, 1], [0, 0]], [[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
     data = observe(log)
     assert data.n_distinct == 3
     model = data.start_models.clustered(np.array([0, 1, 1]), 2)
@@ -83,23 +83,23 @@ def test_softened_models_exclude_nothing_that_the_log_holds(data):
 
 
 def test_a_reward_that_the_sample_of_the_starts_misses_is_not_impossible(monkeypatch, rng):
-    """One episode of 400 paid a 7, and the starts compete on 60 others."""
+    """One session of 400 paid a 7, and the starts compete on 60 others."""
     monkeypatch.setattr("lmab.estimation.em._PILOT", 60)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 0)
     bandit = lmab.random_bandit(2, 30, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(30), n_episodes=400, horizon=6, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(30), n_sessions=400, horizon=6, rng=rng)
     rewards = log.rewards.copy()
     rewards[5] = 7.0
-    log = lmab.Episodes(log.actions, rewards, log.offsets, 30)
+    log = lmab.Sessions(log.arms, rewards, log.offsets, 30)
     for seed in range(3):
-        fit = lmab.estimate(log, n_contexts=2, method=EM(restarts=4), rng=seed)
+        fit = lmab.fit(log, n_types=2, method=EM(restarts=4), rng=seed)
         assert np.isfinite(fit.trace).all()
 
 
 @pytest.mark.parametrize("family", ["categorical", "gaussian"])
 def test_extrapolations_are_made_valid(family, data, rng):
     if family == "gaussian":
-        data = observe(data.episodes, rewards="gaussian")
+        data = observe(data.sessions, rewards="gaussian")
     near = data.start_models.random(2, 3, rng)
     em_map = data.em_map(data.prior(0.0))
     repaired = em_map.repair(-near, near)
@@ -173,16 +173,16 @@ def test_more_clusters_than_points_do_no_harm(rng):
     assert (labels == labels[0]).all()
 
 
-def test_spectral_features_tell_separated_contexts_apart(rng, monkeypatch):
+def test_spectral_features_tell_separated_types_apart(rng, monkeypatch):
     likely = np.tile([0.95, 0.05], 6)
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [likely, 1 - likely])
-    contexts = np.repeat([0, 1], 200)
+    types = np.repeat([0, 1], 200)
     arms = rng.integers(12, size=(400, 6))
-    rewards = bandit.rewards.sample(np.repeat(contexts, 6), arms.ravel(), rng=rng).reshape(400, 6)
-    data = observe(lmab.Episodes.from_arrays(arms, rewards))
+    rewards = bandit.rewards.sample(np.repeat(types, 6), arms.ravel(), rng=rng).reshape(400, 6)
+    data = observe(lmab.Sessions.from_arrays(arms, rewards))
     assert data.n_distinct == 400  # nothing was merged, so rows are sessions
     feature = spectral_features(data, 1)[:, 0]
-    assert abs(np.corrcoef(feature, contexts)[0, 1]) > 0.9
+    assert abs(np.corrcoef(feature, types)[0, 1]) > 0.9
     monkeypatch.setattr(starts, "_DENSE", 2)
     lean = spectral_features(data, 1)[:, 0]
     assert abs(np.corrcoef(lean, feature)[0, 1]) > 0.999
@@ -190,7 +190,7 @@ def test_spectral_features_tell_separated_contexts_apart(rng, monkeypatch):
 
 def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch):
     """Of 7 starts one is the tensor's, half of the rest come from clusters, the others are random."""
-    data = observe(lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_episodes=80, horizon=3, rng=rng))
+    data = observe(lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=80, horizon=3, rng=rng))
     calls: list[str] = []
 
     def spy(name: str):
@@ -210,7 +210,7 @@ def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch)
     assert len(draw_starts(data, 2, 2, rng)) == 2  # too few for the tensor
     assert calls == ["cluster"]
     calls.clear()
-    assert len(draw_starts(data, 1, 3, rng)) == 3  # one context: nothing to part
+    assert len(draw_starts(data, 1, 3, rng)) == 3  # one type: nothing to part
     assert calls == []
 
 
@@ -225,15 +225,15 @@ def test_every_centre_is_a_new_point(monkeypatch):
 
 def test_spectral_features_are_those_of_pairs_of_different_steps(rng):
     """By loops: the second moment over ordered pairs of different steps, centred by the arms' frequencies."""
-    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_episodes=60, horizon=2, rng=rng)
+    log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_sessions=60, horizon=2, rng=rng)
     data = observe(log)
     pairs = np.zeros((6, 6))
     for session in log:
-        codes = session.actions * 2 + session.rewards.astype(int)
+        codes = session.arms * 2 + session.rewards.astype(int)
         for s, t in itertools.permutations(range(2), 2):
             pairs[codes[s], codes[t]] += 1
-    codes = log.actions * 2 + log.rewards.astype(int)
-    shares = np.array([np.mean(codes[log.actions == code // 2] == code) for code in range(6)])
+    codes = log.arms * 2 + log.rewards.astype(int)
+    shares = np.array([np.mean(codes[log.arms == code // 2] == code) for code in range(6)])
     centre = np.eye(6) - np.kron(np.eye(3), np.ones((2, 2))) * shares
     moment = centre @ pairs @ centre
     vectors = np.linalg.eigh((moment + moment.T) / 2)[1]

@@ -37,10 +37,10 @@ def made(rng, distinct, n=1500):
     """A ragged log, most of whose sessions are `distinct` or not."""
     n_arms, horizon = (12, 6) if distinct else (2, 3)
     bandit = lmab.random_bandit(3, n_arms, rank=2, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(n_arms), n_episodes=n, horizon=horizon, rng=rng)
-    actions, rewards = log.to_arrays()
-    actions[np.arange(horizon) >= rng.integers(2, horizon + 1, size=n)[:, None]] = -1
-    return lmab.Episodes.from_arrays(actions, rewards, n_arms=n_arms)
+    log = lmab.simulate(bandit, lmab.Uniform(n_arms), n_sessions=n, horizon=horizon, rng=rng)
+    arms, rewards = log.to_arrays()
+    arms[np.arange(horizon) >= rng.integers(2, horizon + 1, size=n)[:, None]] = -1
+    return lmab.Sessions.from_arrays(arms, rewards, n_arms=n_arms)
 
 
 @pytest.fixture(params=[True, False], ids=["distinct", "merged"])
@@ -76,22 +76,20 @@ def test_steps_in_files_are_those_in_memory(pair):
 def test_a_fit_has_the_same_bits(pair, prior, threads):
     log, packed, _ = pair
     fits = [
-        lmab.estimate(
-            data, n_contexts=3, method=lmab.EM(prior=prior, restarts=6, threads=number, max_iterations=400), rng=1
-        )
+        lmab.fit(data, n_types=3, method=lmab.EM(prior=prior, restarts=6, threads=number, max_iterations=400), rng=1)
         for data, number in ((log, 1), (packed, threads))
     ]
     assert_same(*fits)
-    assert fits[1].episodes is packed
+    assert fits[1].sessions is packed
     np.testing.assert_array_equal(fits[0].information().matrix, fits[1].information().matrix)
     np.testing.assert_array_equal(fits[0].posterior(), fits[1].posterior())
 
 
 def test_the_number_of_types_and_all_checks_are_the_same(pair):
     log, packed, _ = pair
-    fits = [lmab.estimate(data, n_contexts="auto", method=lmab.EM(prior="learned"), rng=2) for data in (log, packed)]
+    fits = [lmab.fit(data, n_types="auto", method=lmab.EM(prior="learned"), rng=2) for data in (log, packed)]
     assert_same(*fits)
-    checks = [diagnostics.check(fit, n_contexts=2, rng=3) for fit in fits]
+    checks = [diagnostics.check(fit, n_types=2, rng=3) for fit in fits]
     assert checks[0].over_one_type == checks[1].over_one_type
     assert checks[0].over_independent_arms == checks[1].over_independent_arms
     known = [diagnostics.identify(fit, rng=4) for fit in fits]
@@ -104,7 +102,7 @@ def test_certificates_are_the_same(rng, tmp_path):
     packed = lmab.pack(log, tmp_path / "packed")
     found = []
     for data in (log, packed):
-        fit = lmab.estimate(data, n_contexts=2, method=lmab.EM(prior="learned"), rng=5)
+        fit = lmab.fit(data, n_types=2, method=lmab.EM(prior="learned"), rng=5)
         plan = lmab.plan(fit, horizon=2)
         found.append(lmab.certify(fit, plan, data, n_draws=20, rng=6))
     assert (found[0].value, found[0].regret) == (found[1].value, found[1].regret)
@@ -112,7 +110,7 @@ def test_certificates_are_the_same(rng, tmp_path):
 
 def test_an_estimate_from_a_file_takes_its_packed_log(pair, tmp_path):
     log, packed, _ = pair
-    fit = lmab.estimate(packed, n_contexts=2, rng=1)
+    fit = lmab.fit(packed, n_types=2, rng=1)
     fit.save(tmp_path / "fit.lmab")
     loaded = lmab.load(tmp_path / "fit.lmab")
     for data in (packed, log):
@@ -124,11 +122,9 @@ def test_an_estimate_from_a_file_takes_its_packed_log(pair, tmp_path):
 def test_more_values_than_were_seen(pair):
     log, packed, _ = pair
     values = [-1.0, 0.0, 0.5, 1.0]
-    assert_same(
-        *(lmab.estimate(data, n_contexts=2, values=values, method=lmab.EM(prior=1.0), rng=1) for data in (log, packed))
-    )
+    assert_same(*(lmab.fit(data, n_types=2, values=values, method=lmab.EM(prior=1.0), rng=1) for data in (log, packed)))
     with pytest.raises(InvalidArgument, match="rewards must be among the values"):
-        lmab.estimate(packed, n_contexts=2, values=[0.0, 2.0], rng=1)
+        lmab.fit(packed, n_types=2, values=[0.0, 2.0], rng=1)
 
 
 @pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
@@ -137,7 +133,7 @@ def test_methods_of_moments(pair, method):
     log, packed, distinct = pair
     if not distinct:
         pytest.skip("two arms identify no two types by moments")
-    found = [lmab.estimate(data, n_contexts=2, method=method, rng=1) for data in (log, packed)]
+    found = [lmab.fit(data, n_types=2, method=method, rng=1) for data in (log, packed)]
     assert_same(*found)
 
 
@@ -177,7 +173,7 @@ def amounts(request, rng, tmp_path, monkeypatch):
     if not request.param:
         monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[3.0, 1.0, 2.0], [1.0, 3.0, 2.0]])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=900, horizon=4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=900, horizon=4, rng=rng)
     log = replace(log, rewards=np.round(np.maximum(log.rewards, 0.0), 1))
     packed = lmab.pack(log, tmp_path / "packed")
     assert (packed.values is None) == (not request.param)
@@ -186,17 +182,17 @@ def amounts(request, rng, tmp_path, monkeypatch):
 
 def test_amounts_are_cut_as_they_are_read(amounts, only_parts):
     log, packed = amounts
-    one, other = (lmab.estimate(data, n_contexts=2, rewards="binned", rng=1) for data in (log, packed))
+    one, other = (lmab.fit(data, n_types=2, rewards="binned", rng=1) for data in (log, packed))
     assert_same(one, other)
     np.testing.assert_array_equal(one.bins.edges, other.bins.edges)
     np.testing.assert_array_equal(one.bins.values, other.bins.values)
-    assert other.episodes[:30] == one.episodes[:30]
+    assert other.sessions[:30] == one.sessions[:30]
     np.testing.assert_array_equal(one.information().matrix, other.information().matrix)
     np.testing.assert_array_equal(one.posterior(), other.posterior())
     np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in (one, other)))
-    again = pickle.loads(pickle.dumps(other.episodes))
-    assert again[:30] == one.episodes[:30]
-    for data in (packed, other.episodes):  # what is cut already stays as it is
+    again = pickle.loads(pickle.dumps(other.sessions))
+    assert again[:30] == one.sessions[:30]
+    for data in (packed, other.sessions):  # what is cut already stays as it is
         assert replace(other, observations=None, fingerprint=one.log).with_log(data).log == one.log
 
 
@@ -204,14 +200,14 @@ def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_part
     log, packed = amounts
     method = lmab.EM(prior=1.0, restarts=4, max_iterations=400)
     for values in (None, np.arange(-10, 90) / 10):
-        how = {"n_contexts": 2, "rewards": "categorical", "values": values, "method": method, "rng": 1}
-        found = lmab.estimate(packed, **how)
-        assert_same(lmab.estimate(log, **how), found)
-        np.testing.assert_array_equal(found.episodes.values, np.unique(log.rewards))  # the list holds what was paid
+        how = {"n_types": 2, "rewards": "categorical", "values": values, "method": method, "rng": 1}
+        found = lmab.fit(packed, **how)
+        assert_same(lmab.fit(log, **how), found)
+        np.testing.assert_array_equal(found.sessions.values, np.unique(log.rewards))  # the list holds what was paid
     with pytest.raises(InvalidArgument, match="rewards must be among the values"):
-        lmab.estimate(packed, n_contexts=2, values=[0.0, 2.0], rng=1)
+        lmab.fit(packed, n_types=2, values=[0.0, 2.0], rng=1)
     with pytest.raises(InvalidArgument, match="more than 32 distinct rewards"):
-        lmab.estimate(packed, n_contexts=2, rng=1)
+        lmab.fit(packed, n_types=2, rng=1)
 
 
 @pytest.mark.parametrize("scale", [None, 1.0])
@@ -219,13 +215,11 @@ def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_part
 def test_normal_rewards(amounts, only_parts, prior, scale):
     log, packed = amounts
     fits = [
-        lmab.estimate(
-            data, n_contexts=2, rewards="gaussian", scale=scale, method=lmab.EM(prior=prior, restarts=4), rng=1
-        )
+        lmab.fit(data, n_types=2, rewards="gaussian", scale=scale, method=lmab.EM(prior=prior, restarts=4), rng=1)
         for data in (log, packed)
     ]
     one, other = fits
-    assert other.episodes is packed
+    assert other.sessions is packed
     assert (one.log_likelihood, one.message, one.log) == (other.log_likelihood, other.message, other.log)
     np.testing.assert_array_equal(one.trace, other.trace)
     np.testing.assert_array_equal(one.bandit.weights, other.bandit.weights)
@@ -246,7 +240,7 @@ def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monke
     monkeypatch.setattr("lmab.moments.second._CHUNK", 100)
     monkeypatch.setattr("lmab.moments.high_orders._CHUNK", 100)
     monkeypatch.setattr("lmab.estimation.moment_matching._SESSIONS", 100)
-    one, other = (lmab.estimate(data, n_contexts=2, rewards="gaussian", method=method, rng=1) for data in amounts)
+    one, other = (lmab.fit(data, n_types=2, rewards="gaussian", method=method, rng=1) for data in amounts)
     assert one.log_likelihood == other.log_likelihood
     np.testing.assert_array_equal(one.bandit.means, other.bandit.means)
     assert one.bandit.rewards.scale == other.bandit.rewards.scale
@@ -257,23 +251,23 @@ def test_normal_rewards_in_files_are_those_in_memory(amounts):
     for name in ("arms", "residuals", "offsets", "centres", "plays"):
         np.testing.assert_array_equal(getattr(filed, name), getattr(held, name))
     assert filed.residuals @ filed.residuals == pytest.approx(filed.squares)
-    rewards, actions = amounts[0].rewards, amounts[0].actions
-    np.testing.assert_allclose(held.centres, [rewards[actions == arm].mean() for arm in range(3)])
+    rewards, arms = amounts[0].rewards, amounts[0].arms
+    np.testing.assert_allclose(held.centres, [rewards[arms == arm].mean() for arm in range(3)])
 
 
 def test_traits_and_choices_of_normal_rewards(amounts, only_parts):
     """On parts, too: traits, and the number of types."""
-    fits = [lmab.estimate(data, method=lmab.Traits(n_points=5), rewards="gaussian", rng=1) for data in amounts]
+    fits = [lmab.fit(data, method=lmab.Traits(n_points=5), rewards="gaussian", rng=1) for data in amounts]
     assert fits[0].log_likelihood == fits[1].log_likelihood
     np.testing.assert_array_equal(*(fit.information().matrix for fit in fits))
 
 
 def test_doubts_are_the_same(tmp_path):
-    log = lmab.Episodes.from_arrays(np.zeros((50, 2), int), np.ones((50, 2)))
+    log = lmab.Sessions.from_arrays(np.zeros((50, 2), int), np.ones((50, 2)))
     with pytest.warns(LmabWarning) as found:
-        lmab.estimate(lmab.pack(log, tmp_path / "packed"), n_contexts=2, rng=1)
+        lmab.fit(lmab.pack(log, tmp_path / "packed"), n_types=2, rng=1)
     with pytest.warns(LmabWarning) as expected:
-        lmab.estimate(log, n_contexts=2, rng=1)
+        lmab.fit(log, n_types=2, rng=1)
     assert [str(one.message) for one in found] == [str(one.message) for one in expected]
 
 
@@ -313,7 +307,7 @@ def test_a_large_log_is_climbed_on_a_part_first(rng, monkeypatch):
     for level in (16, 1 << 40):
         seen.clear()
         monkeypatch.setattr("lmab.estimation.em._LEVEL", level)
-        fits.append(lmab.EM(prior=1.0, restarts=6).fit(data, n_contexts=3, rng=np.random.default_rng(1)))
+        fits.append(lmab.EM(prior=1.0, restarts=6).fit(data, n_types=3, rng=np.random.default_rng(1)))
         sizes = {size: sum(models for n, models in seen if n == size) for size, _ in seen}
         assert (500 in sizes) == (level == 16)
         maps.append(sizes[8000])
@@ -331,7 +325,7 @@ def test_a_stop_on_a_part_gives_a_model_of_the_whole(rng, prior):
         stages.append(news.stage)
         return len(stages) > 20 and news.stage == "climb"
 
-    fit = lmab.estimate(log, n_contexts=3, method=lmab.EM(prior=prior, restarts=6), rng=1, progress=stop)
+    fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=prior, restarts=6), rng=1, progress=stop)
     assert fit.status == "interrupted"
-    assert fit.n_episodes == 8000
+    assert fit.n_sessions == 8000
     assert fit.log_likelihood == pytest.approx(observe(log).log_likelihood(fit.bandit))

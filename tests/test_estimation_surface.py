@@ -23,10 +23,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def log_of(kind: str, rng: np.random.Generator) -> lmab.Episodes:
+def log_of(kind: str, rng: np.random.Generator) -> lmab.Sessions:
     arms = rng.integers(3, size=(40, 4))
     rewards = rng.normal(5.0, 2.0, arms.shape) if kind == "normal" else rng.choice(SETTINGS[kind]["values"], arms.shape)
-    return lmab.Episodes.from_arrays(arms, rewards, n_arms=4)  # the last arm is never played
+    return lmab.Sessions.from_arrays(arms, rewards, n_arms=4)  # the last arm is never played
 
 
 def case(kind: str, seed: int = 0):
@@ -64,7 +64,7 @@ def test_normal_means_are_linear_and_measured_from_the_mean_of_all_rewards():
     data, parameters, scale = case("normal")
     model = data.surface.model(parameters, scale, POINTS)
     bandit = data.models.bandit(model[0], len(POINTS))
-    expected = data.episodes.rewards.mean() + parameters[:, 0] + POINTS.places @ parameters[:, 1:].T
+    expected = data.sessions.rewards.mean() + parameters[:, 0] + POINTS.places @ parameters[:, 1:].T
     np.testing.assert_allclose(bandit.means, expected, rtol=1e-12)
     assert bandit.rewards.scale == scale
 
@@ -142,10 +142,10 @@ def test_the_best_scale_is_that_of_the_residuals():
     shares = data.em_map(data.prior(0.0)).expectation(data.surface.model(parameters, scale, POINTS), SERIAL)[0]
     np.testing.assert_array_equal(shares[0], statistics)
     bandit = data.models.bandit(data.surface.model(parameters, scale, POINTS)[0], len(POINTS))
-    posterior = lmab.belief.posterior(bandit, data.episodes)
-    steps = np.repeat(posterior, data.episodes.lengths, axis=0)
-    squares = (data.episodes.rewards[:, None] - bandit.means.T[data.episodes.actions]) ** 2
-    expected = np.sqrt((steps * squares).sum() / data.episodes.n_steps)
+    posterior = lmab.belief.posterior(bandit, data.sessions)
+    steps = np.repeat(posterior, data.sessions.lengths, axis=0)
+    squares = (data.sessions.rewards[:, None] - bandit.means.T[data.sessions.arms]) ** 2
+    expected = np.sqrt((steps * squares).sum() / data.sessions.n_steps)
     assert data.surface.best_scale(statistics, parameters, scale, POINTS) == pytest.approx(expected)
-    known = observe(data.episodes, rewards="gaussian", scale=2.5)
+    known = observe(data.sessions, rewards="gaussian", scale=2.5)
     assert known.surface.scale() == known.surface.best_scale(statistics, parameters, 2.5, POINTS) == 2.5

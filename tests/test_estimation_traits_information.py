@@ -26,15 +26,15 @@ def fitted(kind: str, n: int = 300) -> lmab.Estimate:
         rewards = (rng.random(arms.shape) < 1 / (1 + np.exp(-along))) * 1.0
         if kind == "three values":
             rewards += (rng.random(arms.shape) < 1 / (1 + np.exp(-along))) * 1.0
-    log = lmab.Episodes.from_arrays(arms, rewards, n_arms=5)  # the last arm is never played
-    return lmab.estimate(log, method=lmab.Traits(n_factors=1, n_points=15), rng=0, **SETTINGS[kind])
+    log = lmab.Sessions.from_arrays(arms, rewards, n_arms=5)  # the last arm is never played
+    return lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15), rng=0, **SETTINGS[kind])
 
 
 def posterior(estimate: lmab.Estimate, coordinates, move: np.ndarray) -> float:
     """log-likelihood plus log density of the law of arms, after a move."""
     family = coordinates.moved(move[None])[0]
     model = lmab.LatentBandit(estimate.bandit.weights, family)
-    logs = np.logaddexp.reduce(lmab.belief.log_joint(model, estimate.episodes), axis=1).sum()
+    logs = np.logaddexp.reduce(lmab.belief.log_joint(model, estimate.sessions), axis=1).sum()
     deviations = coordinates.arms.parameters + move.reshape(coordinates.arms.parameters.shape) - estimate.factors.centre
     return float(logs - 0.5 * np.einsum("ai,ij,aj->", deviations, np.linalg.inv(estimate.factors.spread), deviations))
 

@@ -18,23 +18,23 @@ SMALL = lmab.Traits(n_factors=2, n_points=25)
 N_ARMS = 20
 
 
-def generous(n: int, rng: np.random.Generator, *, normal: bool = False) -> lmab.Episodes:
+def generous(n: int, rng: np.random.Generator, *, normal: bool = False) -> lmab.Sessions:
     """Sessions that like all arms more or less, and log six of them at random."""
     levels, shift = rng.normal(0, 0.5, N_ARMS), rng.normal(size=(n, 1))
     arms = rng.random((n, N_ARMS)).argsort(axis=1)[:, :6]
     logits = levels[arms] + shift
     rewards = logits + rng.normal(size=arms.shape) if normal else (rng.random(arms.shape) < 1 / (1 + np.exp(-logits)))
-    return lmab.Episodes.from_arrays(arms, rewards * 1.0, n_arms=N_ARMS)
+    return lmab.Sessions.from_arrays(arms, rewards * 1.0, n_arms=N_ARMS)
 
 
-def popular(log: lmab.Episodes) -> np.ndarray:
+def popular(log: lmab.Sessions) -> np.ndarray:
     return np.argsort(-popularity_of(log), kind="stable")
 
 
 @pytest.mark.parametrize("normal", [False, True])
 def test_every_session_is_told_the_arms_of_highest_mean_reward(rng, normal):
     log = generous(700, rng, normal=normal)
-    found = lmab.estimate(log, method=SMALL, rewards="gaussian" if normal else None, rng=0)
+    found = lmab.fit(log, method=SMALL, rewards="gaussian" if normal else None, rng=0)
     assert found.factors.by_mean
     assert not found.factors.tell_arms_apart
     for means in found.bandit.means:
@@ -45,7 +45,7 @@ def test_every_session_is_told_the_arms_of_highest_mean_reward(rng, normal):
 
 def test_without_this_the_list_would_differ_by_noise(rng):
     log = generous(700, rng)
-    alone = lmab.estimate(log, method=replace(SMALL, equal_loadings=True), rng=0)
+    alone = lmab.fit(log, method=replace(SMALL, equal_loadings=True), rng=0)
     assert not alone.factors.by_mean  # the model that was asked for stays as it is
     fitted = np.argsort(-(alone.bandit.weights @ alone.bandit.means))
     assert (fitted != popular(log)).any()
@@ -54,7 +54,7 @@ def test_without_this_the_list_would_differ_by_noise(rng):
 def test_the_levels_stay_those_of_the_fit(rng):
     """Only who has which level changes, so that predictions hardly do."""
     log = generous(700, rng)
-    ranking, alone = (lmab.estimate(log, method=one, rng=0) for one in (SMALL, replace(SMALL, equal_loadings=True)))
+    ranking, alone = (lmab.fit(log, method=one, rng=0) for one in (SMALL, replace(SMALL, equal_loadings=True)))
     np.testing.assert_allclose(
         np.sort(ranking.bandit.weights @ ranking.bandit.means),
         np.sort(alone.bandit.weights @ alone.bandit.means),
@@ -72,8 +72,8 @@ def test_a_fit_that_is_sure_of_its_own_order_keeps_it(rng):
     half = np.where(first.all(axis=1), N_ARMS // 2, 0)  # those who liked both are shown the other half of the arms
     arms[:, 2:] = half[:, None] + rng.random((n, N_ARMS // 2)).argsort(axis=1)[:, :4]
     rest = rng.random((n, 4)) < 1 / (1 + np.exp(-levels[arms[:, 2:]] - shift))
-    log = lmab.Episodes.from_arrays(arms, np.hstack([first, rest]) * 1.0, n_arms=N_ARMS)
-    found = lmab.estimate(log, method=SMALL, rng=0)
+    log = lmab.Sessions.from_arrays(arms, np.hstack([first, rest]) * 1.0, n_arms=N_ARMS)
+    found = lmab.fit(log, method=SMALL, rng=0)
     assert not found.factors.tell_arms_apart
     assert not found.factors.by_mean
     assert "mean rewards" not in found.message
@@ -81,9 +81,9 @@ def test_a_fit_that_is_sure_of_its_own_order_keeps_it(rng):
 
 
 def test_an_arm_played_once_does_not_lead_the_list(rng):
-    once = lmab.Episodes.from_arrays([[N_ARMS, 0]], [[1.0, 1.0]], n_arms=N_ARMS + 1)
+    once = lmab.Sessions.from_arrays([[N_ARMS, 0]], [[1.0, 1.0]], n_arms=N_ARMS + 1)
     log = generous(700, rng).with_arms(N_ARMS + 1) + once
-    found = lmab.estimate(log, method=SMALL, rng=0)
+    found = lmab.fit(log, method=SMALL, rng=0)
     order = np.argsort(-found.bandit.means[0])
     assert popular(log).tolist().index(N_ARMS) < 4
     assert order.tolist().index(N_ARMS) > 4  # of what is known of it most is the law
@@ -92,7 +92,7 @@ def test_an_arm_played_once_does_not_lead_the_list(rng):
 
 
 def test_the_plan_says_so_and_its_file_too(rng, tmp_path):
-    found = lmab.estimate(generous(300, rng), method=SMALL, rng=0)
+    found = lmab.fit(generous(300, rng), method=SMALL, rng=0)
     lmab.plan(found, horizon=3, repeats=False, method=lmab.QMDP()).save(tmp_path / "plan.lmab")
     plan = lmab.load(tmp_path / "plan.lmab")
     assert plan.message.endswith(f"; {found.factors.ranking}")
@@ -108,7 +108,7 @@ def test_the_plan_says_so_and_its_file_too(rng, tmp_path):
 
 def case(values: list[float], loadings: np.ndarray, rng: np.random.Generator):
     arms = rng.integers(4, size=(200, 3))
-    data = observe(lmab.Episodes.from_arrays(arms, rng.choice(values, arms.shape), n_arms=5), values=values)
+    data = observe(lmab.Sessions.from_arrays(arms, rng.choice(values, arms.shape), n_arms=5), values=values)
     q = len(values) - 1
     parameters = np.column_stack([rng.normal(size=(5, q)), loadings])
     p = parameters.shape[1]

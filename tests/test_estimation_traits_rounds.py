@@ -35,15 +35,15 @@ def small(seed: int = 0, n: int = 200, n_arms: int = 4) -> Task:
     arms = rng.integers(n_arms - 1, size=(n, 4))  # the last arm is never played
     logits = np.linspace(-1, 1, n_arms)[arms] + rng.normal(size=(n, 1))
     rewards = (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0
-    return Task(observe(lmab.Episodes.from_arrays(arms, rewards, n_arms=n_arms)), SERIAL)
+    return Task(observe(lmab.Sessions.from_arrays(arms, rewards, n_arms=n_arms)), SERIAL)
 
 
 def marginal(task: Task, parameters: np.ndarray) -> float:
     """The log-likelihood by its definition."""
-    log = task.observations.episodes
+    log = task.observations.sessions
     logits = parameters[:, 0] + POINTS.places @ parameters[:, 1:].T
     logs = np.where(
-        log.rewards[:, None] == 1, -np.logaddexp(0, -logits.T[log.actions]), -np.logaddexp(0, logits.T[log.actions])
+        log.rewards[:, None] == 1, -np.logaddexp(0, -logits.T[log.arms]), -np.logaddexp(0, logits.T[log.arms])
     )
     return float(logsumexp(np.add.reduceat(logs, log.offsets[:-1]) + np.log(POINTS.weights), axis=1).sum())
 
@@ -100,7 +100,7 @@ def test_the_law_is_that_of_the_arms_that_were_played():
 def test_expansion_describes_the_same_arms_in_other_factors():
     rng = generator(3)
     values = [0.0, 1.0, 3.0]
-    log = lmab.Episodes.from_arrays(rng.integers(3, size=(50, 4)), rng.choice(values, (50, 4)), n_arms=3)
+    log = lmab.Sessions.from_arrays(rng.integers(3, size=(50, 4)), rng.choice(values, (50, 4)), n_arms=3)
     surface = observe(log, values=values).surface
     points = Points.of(2, 25)
     arms = Arms(rng.normal(size=(3, 4)), np.zeros((3, 4, 4)), rng.normal(size=4), np.ones(4))
@@ -119,7 +119,7 @@ def test_the_evidence_of_normal_rewards_is_exact():
     rng = generator(4)
     rewards = rng.normal(size=(30, 2))
     task = Task(
-        observe(lmab.Episodes.from_arrays(np.tile([0, 1], (30, 1)), rewards), rewards="gaussian", scale=1.0), SERIAL
+        observe(lmab.Sessions.from_arrays(np.tile([0, 1], (30, 1)), rewards), rewards="gaussian", scale=1.0), SERIAL
     )
     points = Points.of(0, 1)
     arms = replace(first_arms(task.observations, 0), centre=np.array([0.2]), variance=np.array([0.5]))

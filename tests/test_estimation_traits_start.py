@@ -11,7 +11,7 @@ from lmab.estimation.traits_start import start_loadings
 
 def test_covariances_are_those_of_pairs_of_different_steps(rng):
     arms, rewards = rng.integers(4, size=(60, 3)), rng.integers(2, size=(60, 3)) * 1.0
-    data = observe(lmab.Episodes.from_arrays(arms, rewards, n_arms=4), values=[0.0, 1.0])
+    data = observe(lmab.Sessions.from_arrays(arms, rewards, n_arms=4), values=[0.0, 1.0])
     sums, plays, unit = data.surface.deviations()
     found = traits_start._covariance(sums, plays, data.multiplicity)
     mean = np.array([(rewards[arms == a].sum() + rewards.mean()) / ((arms == a).sum() + 1) for a in range(4)])
@@ -28,7 +28,7 @@ def test_covariances_are_those_of_pairs_of_different_steps(rng):
 def test_merged_sessions_count_as_often_as_they_came(rng):
     arms = np.tile([0, 1, 2], (600, 1))
     rewards = (rng.random((600, 3)) < 1 / (1 + np.exp(-2 * rng.normal(size=(600, 1))))) * 1.0
-    log = lmab.Episodes.from_arrays(arms, rewards)
+    log = lmab.Sessions.from_arrays(arms, rewards)
     data = observe(log)
     assert data.n_distinct == 8
     centred = rewards - (rewards.sum(axis=0) + rewards.mean()) / 601
@@ -58,7 +58,7 @@ def test_many_arms_have_the_same_directions_as_few(rng, monkeypatch):
 
 def test_only_the_most_played_arms_start_with_loadings(rng, monkeypatch):
     arms = np.column_stack([rng.integers(4, size=300), rng.integers(2, 6, size=300)])
-    log = lmab.Episodes.from_arrays(arms, rng.integers(2, size=(300, 2)) * 1.0, n_arms=6)
+    log = lmab.Sessions.from_arrays(arms, rng.integers(2, size=(300, 2)) * 1.0, n_arms=6)
     monkeypatch.setattr(traits_start, "_MOST", 2)
     loadings = start_loadings(observe(log), 3)
     assert loadings.shape == (6, 3)

@@ -20,11 +20,11 @@ from lmab.evaluation.replanning import Replanner
 PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
 
 
-def fitted(bandit, n_episodes, horizon, *, seed=0, prior="learned", gap=0.01):
+def fitted(bandit, n_sessions, horizon, *, seed=0, prior="learned", gap=0.01):
     rng = generator(seed)
-    log = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_episodes=n_episodes, horizon=horizon, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_sessions=n_sessions, horizon=horizon, rng=rng)
     method = lmab.EM(prior=prior, restarts=8)
-    estimate = lmab.estimate(log, n_contexts=bandit.n_contexts, method=method, rng=rng)
+    estimate = lmab.fit(log, n_types=bandit.n_types, method=method, rng=rng)
     return estimate, lmab.plan(estimate.bandit, horizon=horizon, method=lmab.Certified(gap=gap)), log
 
 
@@ -73,7 +73,7 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
 
 
 def test_a_branch_of_the_plan_or_one_arm_to_the_end_may_follow():
-    """What these are worth in every context, with each number of steps to go."""
+    """What these are worth in every type, with each number of steps to go."""
     bandit, model = (lmab.random_bandit(3, 8, kind="hard", rng=generator(seed)) for seed in (0, 1))
     tree = unroll(lmab.plan(bandit, horizon=5).policy, bandit, 5)
     values = tree.branches(model.rewards)
@@ -81,7 +81,7 @@ def test_a_branch_of_the_plan_or_one_arm_to_the_end_may_follow():
     for steps in range(1, 5):
         rows = {tuple(row) for row in policy._later[steps - 1].round(9)}
         fixed = {tuple(row) for row in (steps * model.means.T).round(9)}
-        assert len(rows & fixed) >= 3  # an arm that is best in some context is there, for all steps that are left
+        assert len(rows & fixed) >= 3  # an arm that is best in some type is there, for all steps that are left
         branches = {tuple(row) for row in values[5 - steps].round(9)} if steps > 1 else set()
         assert rows <= fixed | branches
         assert steps == 1 or rows & branches
@@ -250,8 +250,8 @@ def test_too_few_types_widen_the_certificate():
     rng = generator(4)
     means = np.stack([np.linspace(0.1, 0.9, 8), np.linspace(0.9, 0.1, 8)])
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], means)
-    log = lmab.simulate(truth, lmab.Uniform(8), n_episodes=1500, horizon=4, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior="learned"), rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=1500, horizon=4, rng=rng)
+    estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior="learned"), rng=rng)
     certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, rng=rng)
     assert certificate.too_few
     best = lmab.plan(truth, horizon=4, method=lmab.Exact()).lower
@@ -265,8 +265,8 @@ def test_an_arm_shown_once_that_paid_promises_nothing(prior):
     arms = rng.integers(2, size=(2000, 5))
     rewards = (rng.random(arms.shape) < np.array([0.6, 0.55])[arms]).astype(float)
     arms[0, 0], rewards[0, 0] = 2, 1.0
-    log = lmab.Episodes.from_arrays(arms, rewards, n_arms=3)
-    estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=prior), rng=rng)
+    log = lmab.Sessions.from_arrays(arms, rewards, n_arms=3)
+    estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior=prior), rng=rng)
     certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
     assert certificate.value[0] < 3.0
     assert certificate.thin == (certificate.thin_share > 0.1)
@@ -278,11 +278,11 @@ def test_an_arm_shown_once_that_paid_promises_nothing(prior):
 def test_normal_rewards_are_certified():
     rng = generator(6)
     truth = lmab.LatentBandit.gaussian([0.5, 0.5], rng.normal(0, 1, (2, 8)), scale=1.0)
-    log = lmab.simulate(truth, lmab.Uniform(8), n_episodes=1500, horizon=4, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, rewards="gaussian", method=lmab.EM(prior="learned"), rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=1500, horizon=4, rng=rng)
+    estimate = lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(prior="learned"), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=4)
     certificate = lmab.certify(estimate, plan, log, rng=rng)
-    value = lmab.evaluate(plan.policy, truth, horizon=4, n_episodes=50_000, rng=1).mean
+    value = lmab.evaluate(plan.policy, truth, horizon=4, n_sessions=50_000, rng=1).mean
     assert certificate.value[0] <= value <= certificate.value[1]
     error = 0.02  # of the simulated value
     assert certificate.gain[0] - error <= value - truth.best_fixed(4) <= certificate.gain[1] + error
@@ -300,8 +300,8 @@ def test_large_models_are_certified_without_second_derivatives(monkeypatch, case
 def test_recentred_draws_raise_no_mean_on_average(case):
     rng = generator(7)
     sparse = lmab.LatentBandit.bernoulli([0.5, 0.5], rng.uniform(0.01, 0.05, (2, 6)))
-    log = lmab.simulate(sparse, lmab.Uniform(6), n_episodes=300, horizon=4, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=rng)
+    log = lmab.simulate(sparse, lmab.Uniform(6), n_sessions=300, horizon=4, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0), rng=rng)
     _, families = laplace(estimate.information()).draw(400, rng)
     before, after = (np.mean([one.means for one in some], axis=0)
                      for some in (families, recentred(families, estimate.bandit.rewards)))  # fmt: skip
@@ -313,8 +313,8 @@ def test_arms_never_played_are_mentioned(case, certificate):
     log = case[2]
     assert certificate.n_unplayed == 0
     assert "never played" not in certificate.sentence
-    wide = lmab.Episodes(np.minimum(log.actions, 5), log.rewards, log.offsets, n_arms=8)
-    estimate = lmab.estimate(wide, n_contexts=2, method=lmab.EM(prior=2.0, restarts=2), rng=generator(0))
+    wide = lmab.Sessions(np.minimum(log.arms, 5), log.rewards, log.offsets, n_arms=8)
+    estimate = lmab.fit(wide, n_types=2, method=lmab.EM(prior=2.0, restarts=2), rng=generator(0))
     missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=generator(0))
     assert missing.n_unplayed == 2
     assert "2 arms were never played" in missing.sentence
@@ -323,8 +323,8 @@ def test_arms_never_played_are_mentioned(case, certificate):
 
 def test_sessions_without_repeats(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.8, 0.3], [0.1, 0.7, 0.3, 0.6]])
-    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3000, horizon=3, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=3000, horizon=3, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=3, repeats=False)
     certificate = lmab.certify(estimate, plan, log, rng=rng)
     best = lmab.plan(bandit, horizon=3, repeats=False, method=lmab.Exact())
@@ -335,8 +335,8 @@ def test_sessions_without_repeats(rng):
 def test_three_values_and_sessions_of_one_step():
     rng = generator(2)
     bandit = lmab.LatentBandit.categorical([0.6, 0.4], rng.dirichlet(np.ones(3), size=(2, 3)), [0.0, 1.0, 3.0])
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=3000, horizon=4, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=3000, horizon=4, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
     for horizon in (1, 3):
         plan = lmab.plan(estimate.bandit, horizon=horizon)
         certificate = lmab.certify(estimate, plan, log, rng=rng)
@@ -345,11 +345,11 @@ def test_three_values_and_sessions_of_one_step():
         assert certificate.horizon == horizon
 
 
-def test_one_context_and_a_dead_one():
+def test_one_type_and_a_dead_one():
     rng = generator(3)
     bandit = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.7]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=3, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=1, method=lmab.EM(prior=1.0), rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=3, rng=rng)
+    estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior=1.0), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=3)
     alone = lmab.certify(estimate, plan, log, rng=generator(0))
     assert alone.value[0] < 2.1 < alone.value[1]
@@ -369,7 +369,7 @@ def test_refuses_plain_maximum_likelihood_and_says_why(case):
 def test_refuses_what_does_not_belong_together(case):
     estimate, plan, log = case
     rng = generator(0)
-    with pytest.raises(InvalidArgument, match="episodes must be the log"):
+    with pytest.raises(InvalidArgument, match="sessions must be the log"):
         lmab.certify(estimate, plan, log[:-1], rng=rng)
     with pytest.raises(InvalidArgument, match=r"plan must be a plan for estimate\.bandit"):
         lmab.certify(estimate, replace(plan, lower=plan.upper + 0.1, upper=plan.upper + 0.2), log, rng=rng)
@@ -388,7 +388,7 @@ def test_a_certificate_is_about_the_horizon_of_its_plan(case, certificate):
 
 def test_accepts_an_equal_copy_of_the_log(case, certificate):
     estimate, plan, log = case
-    copy = lmab.Episodes(log.actions.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
+    copy = lmab.Sessions(log.arms.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
     assert lmab.certify(estimate, plan, copy, rng=generator(1)).value == certificate.value
 
 

@@ -75,8 +75,8 @@ def test_models_around_an_estimate_may_miss_more_where_there_are_more_than_two_v
     rng, seen = generator(0), []
     chances = rng.dirichlet(np.ones(len(values)), (2, 4))
     truth = lmab.LatentBandit.categorical([0.5, 0.5], chances, values)
-    log = lmab.simulate(truth, lmab.Uniform(4), n_episodes=300, horizon=3, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng)
+    log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=300, horizon=3, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng)
     whole = certifying._intervals
 
     def watched(*given):
@@ -95,12 +95,11 @@ def lopsided():
     arms = rng.integers(2, size=(600, 4))
     arms[:30, 0] = 2
     means = np.array([[0.6, 0.3, 0.95, 0.5], [0.3, 0.6, 0.95, 0.5]])
-    contexts = rng.integers(2, size=600)
-    rewards = (rng.random(arms.shape) < means[contexts[:, None], arms]).astype(float)
-    log = lmab.Episodes.from_arrays(arms, rewards, n_arms=4)
+    types = rng.integers(2, size=600)
+    rewards = (rng.random(arms.shape) < means[types[:, None], arms]).astype(float)
+    log = lmab.Sessions.from_arrays(arms, rewards, n_arms=4)
     fitted = {
-        prior: lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=prior, restarts=4), rng=rng)
-        for prior in ("learned", 2.0)
+        prior: lmab.fit(log, n_types=2, method=lmab.EM(prior=prior, restarts=4), rng=rng) for prior in ("learned", 2.0)
     }
     return log, fitted
 
@@ -118,7 +117,7 @@ def test_thin_arms_are_counted_per_type_and_directions_by_the_floor_of_the_prior
     posterior = laplace(estimate.information(), LEARNED_FLOOR if prior == "learned" else FLOOR)
     assert found.n_floored == posterior.n_floored
     assert found.n_parameters == 1 + 8
-    assert (found.n_unplayed, found.n_episodes, found.n_steps) == (1, 600, 2400)
+    assert (found.n_unplayed, found.n_sessions, found.n_steps) == (1, 600, 2400)
     assert (found.confidence, found.bounds) == (0.9, (plan.lower, plan.upper))
     assert found.is_about(plan)
     assert not found.is_about(replace(plan, lower=plan.lower - 0.1))

@@ -15,8 +15,8 @@ BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
 UNIFORM = lmab.Uniform(2)
 
 
-def logged(n_episodes: int, seed: int) -> lmab.Episodes:
-    log = lmab.simulate(BANDIT, UNIFORM, n_episodes=n_episodes, horizon=3, rng=generator(seed))
+def logged(n_sessions: int, seed: int) -> lmab.Sessions:
+    log = lmab.simulate(BANDIT, UNIFORM, n_sessions=n_sessions, horizon=3, rng=generator(seed))
     return with_propensities(log, UNIFORM)
 
 
@@ -37,18 +37,18 @@ def test_the_other_way_round_is_the_same_with_the_other_sign():
 
 def test_one_step_by_hand():
     """Arm 0 paid 1, 1, 0 in three sessions, arm 1 paid 0, 1: the shares that each arm paid are compared."""
-    log = lmab.Episodes.from_arrays(
+    log = lmab.Sessions.from_arrays(
         [[0], [0], [0], [1], [1]], [[1.0], [1.0], [0.0], [0.0], [1.0]], propensities=np.full((5, 1), 0.5)
     )
     found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)
-    assert (found.method, found.n_episodes) == ("self-normalised", 5)
+    assert (found.method, found.n_sessions) == ("self-normalised", 5)
     assert (found.value, found.other) == pytest.approx((2 / 3, 1 / 2))
     assert (found.effective, found.interval) == (pytest.approx(2), None)
 
 
 def test_no_value_leaves_what_is_possible():
     """Doubly robust by hand: 0.5 + (1 - 0.5) / 0.1 is 5.5, and 0.5 - 0.5 / 0.1 is -4.5."""
-    log = lmab.Episodes.from_arrays([[0], [1]] * 3, [[1.0], [0.0]] * 3, propensities=np.full((6, 1), 0.1))
+    log = lmab.Sessions.from_arrays([[0], [1]] * 3, [[1.0], [0.0]] * 3, propensities=np.full((6, 1), 0.1))
     model = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
     found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1, model=model)
     assert (found.value, found.other) == (1.0, 0.0)
@@ -58,7 +58,7 @@ def test_below_thirty_effective_sessions_there_is_no_interval():
     def log(n_first, n_second):
         arms = np.repeat([0, 1], [n_first, n_second])[:, None]
         rewards = np.arange(len(arms))[:, None] % 2.0
-        return lmab.Episodes.from_arrays(arms, rewards, propensities=np.full(arms.shape, 0.5))
+        return lmab.Sessions.from_arrays(arms, rewards, propensities=np.full(arms.shape, 0.5))
 
     for counts in ((100, 29), (29, 100)):
         found = compare(lmab.Stationary(0), lmab.Stationary(1), log(*counts), horizon=1)
@@ -73,7 +73,7 @@ def test_the_interval_by_hand():
     """Each end counts a session in which one policy earns 0 and the other 1, with the largest weight seen, 2."""
     arms = np.repeat([[0], [1]], 40, axis=0)
     rewards = np.concatenate([np.repeat([1.0, 0.0], [30, 10]), np.repeat([1.0, 0.0], [16, 24])])[:, None]
-    log = lmab.Episodes.from_arrays(arms, rewards, propensities=np.full((80, 1), 0.5))
+    log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, 1), 0.5))
     found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1, confidence=0.9)
 
     def end(extra_first, extra_second):
@@ -96,7 +96,7 @@ def test_the_interval_holds_in_small_logs_of_rare_rewards():
     logging = lmab.Exploring(lmab.Greedy(lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.1]])), 0.3)
     held = normal = judged = 0
     for seed in range(150):
-        log = lmab.simulate(bandit, logging, n_episodes=250, horizon=1, rng=generator(seed))
+        log = lmab.simulate(bandit, logging, n_sessions=250, horizon=1, rng=generator(seed))
         log = with_propensities(log, logging)
         found = compare(lmab.Stationary(1), lmab.Stationary(0), log, horizon=1, confidence=0.9)
         if found.interval is None:
@@ -114,7 +114,7 @@ def test_intervals_stay_within_what_is_possible_at_both_ends(horizon):
     """Arm 0 always pays 3 and arm 1 nothing: no difference is larger than 3 a step."""
     arms = np.repeat(np.arange(80)[:, None] % 2, horizon, axis=1)
     rewards = np.where(arms == 0, 3.0, 0.0)
-    log = lmab.Episodes.from_arrays(arms, rewards, propensities=np.full((80, horizon), 0.5))
+    log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, horizon), 0.5))
     there, back = (
         compare(lmab.Stationary(a), lmab.Stationary(1 - a), log, horizon=horizon, confidence=0.999) for a in (0, 1)
     )
@@ -128,7 +128,7 @@ def test_a_wide_interval_ends_at_what_is_possible():
     """Arm 0 is better, but some sessions pay the other way round: at this confidence the far end would lie beyond 3."""
     arms = np.arange(120)[:, None] % 2
     rewards = np.where((arms == 0) ^ (np.arange(120)[:, None] % 3 == 0), 3.0, 0.0)
-    log = lmab.Episodes.from_arrays(arms, rewards, propensities=np.full((120, 1), 0.5))
+    log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((120, 1), 0.5))
     there, back = (
         compare(lmab.Stationary(a), lmab.Stationary(1 - a), log, horizon=1, confidence=1 - 1e-12) for a in (0, 1)
     )
@@ -160,6 +160,6 @@ def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
 
 
 def test_refuses_a_log_that_agrees_with_neither():
-    log = lmab.Episodes.from_arrays([[0]] * 5, [[1.0]] * 5, propensities=np.full((5, 1), 0.5), n_arms=2)
-    with pytest.raises(InvalidArgument, match="episodes must hold sessions that agree with both policies"):
+    log = lmab.Sessions.from_arrays([[0]] * 5, [[1.0]] * 5, propensities=np.full((5, 1), 0.5), n_arms=2)
+    with pytest.raises(InvalidArgument, match="sessions must hold sessions that agree with both policies"):
         compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)

@@ -15,9 +15,9 @@ from lmab.evaluation.decision_tree import unroll
 DETERMINISTIC = ["FixedSequence", "Stationary", "Greedy", "MUCB", "VectorPolicy", "LookaheadPolicy", "ExactPolicy"]
 
 
-def random_bandit(rng, n_contexts=3, n_arms=3, n_values=3):
-    probabilities = rng.dirichlet(np.ones(n_values), size=(n_contexts, n_arms))
-    return lmab.LatentBandit.categorical(rng.dirichlet(np.ones(n_contexts)), probabilities, np.arange(n_values))
+def random_bandit(rng, n_types=3, n_arms=3, n_values=3):
+    probabilities = rng.dirichlet(np.ones(n_values), size=(n_types, n_arms))
+    return lmab.LatentBandit.categorical(rng.dirichlet(np.ones(n_types)), probabilities, np.arange(n_values))
 
 
 @pytest.mark.parametrize("name", DETERMINISTIC)
@@ -30,7 +30,7 @@ def test_a_tree_is_worth_what_its_policy_is_on_any_model(name, rng):
         assert tree.value(model.weights, model.rewards) == pytest.approx(expected, rel=1e-12)
 
 
-def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_context(rng):
+def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_type(rng):
     bandit = random_bandit(rng, n_values=2)
     policy = lmab.plan(bandit, horizon=4).policy
     tree = unroll(policy, bandit, 4)
@@ -38,8 +38,8 @@ def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_contex
     arm = policy.act_on([])
     for z, value in enumerate(bandit.rewards.values):
         row = tree.levels[0].children[0, z]
-        for context in range(3):
-            single = np.eye(3)[context]
+        for type_ in range(3):
+            single = np.eye(3)[type_]
             expected = oracle.policy_value(
                 single,
                 bandit.rewards.probabilities,
@@ -47,7 +47,7 @@ def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_contex
                 lambda rest, value=value: policy.act_on([(arm, value), *rest]),
                 3,
             )
-            assert branches[1][row, context] == pytest.approx(expected, rel=1e-12)
+            assert branches[1][row, type_] == pytest.approx(expected, rel=1e-12)
 
 
 def test_histories_with_equal_counts_are_one_and_probabilities_sum_to_one(rng):

@@ -5,7 +5,7 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab import Episodes, LatentBandit
+from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument
 from lmab.evaluation import diagnostics
 from lmab.evaluation import unrelated_arms as independent_arms
@@ -19,12 +19,12 @@ def bandit():
 
 @pytest.fixture(scope="module")
 def log(bandit):
-    return lmab.simulate(bandit, lmab.Uniform(6), n_episodes=6000, horizon=6, rng=generator(4))
+    return lmab.simulate(bandit, lmab.Uniform(6), n_sessions=6000, horizon=6, rng=generator(4))
 
 
 @pytest.fixture(scope="module")
 def checked(log):
-    return diagnostics.check(log, n_contexts=3, rng=generator(5))
+    return diagnostics.check(log, n_types=3, rng=generator(5))
 
 
 def test_a_latent_log_is_found_out(checked, bandit, log):
@@ -39,8 +39,8 @@ def test_a_latent_log_is_found_out(checked, bandit, log):
 
 def test_a_log_without_types_shows_none(rng):
     flat = LatentBandit.bernoulli([1.0], [np.linspace(0.2, 0.8, 6)])
-    log = lmab.simulate(flat, lmab.Uniform(6), n_episodes=4000, horizon=6, rng=rng)
-    result = diagnostics.check(log, n_contexts=3, rng=rng)
+    log = lmab.simulate(flat, lmab.Uniform(6), n_sessions=4000, horizon=6, rng=rng)
+    result = diagnostics.check(log, n_types=3, rng=rng)
     assert not result.over_one_type.sure
     assert result.verdict.startswith("Nothing found")
 
@@ -50,8 +50,8 @@ def test_unrelated_arms_are_told_from_types(rng):
     n, h = 6000, 6
     arms = rng.integers(2, size=(n, h))
     means = rng.beta(0.5, 0.5, size=(n, 2))
-    log = Episodes.from_arrays(arms, (rng.random((n, h)) < np.take_along_axis(means, arms, axis=1)).astype(float))
-    result = diagnostics.check(log, n_contexts=2, rng=rng)
+    log = Sessions.from_arrays(arms, (rng.random((n, h)) < np.take_along_axis(means, arms, axis=1)).astype(float))
+    result = diagnostics.check(log, n_types=2, rng=rng)
     assert result.over_one_type.sure
     assert not result.over_independent_arms.sure
     assert result.verdict.startswith("Little")
@@ -74,20 +74,20 @@ def test_independent_arms_score_against_the_formula(rng):
 def test_normal_arms_score_against_the_density(rng):
     from scipy.stats import multivariate_normal
 
-    log = Episodes.from_arrays([[0, 1, 0], [1, 1, -1]], rng.standard_normal((2, 3)))
+    log = Sessions.from_arrays([[0, 1, 0], [1, 1, -1]], rng.standard_normal((2, 3)))
     means, variance, ratio = np.array([0.3, -0.2]), 0.7, 0.5
     got = independent_arms._normal(log, means, variance, ratio)
-    for k, episode in enumerate(log):
-        same = episode.actions[:, None] == episode.actions[None]
-        covariance = variance * (np.eye(len(episode.actions)) + ratio * same)
-        expected = multivariate_normal.logpdf(episode.rewards, means[episode.actions], covariance)
+    for k, session in enumerate(log):
+        same = session.arms[:, None] == session.arms[None]
+        covariance = variance * (np.eye(len(session.arms)) + ratio * same)
+        expected = multivariate_normal.logpdf(session.rewards, means[session.arms], covariance)
         assert got[k] == pytest.approx(expected)
 
 
 def test_normal_rewards(rng):
     bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], scale=0.5)
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=2000, horizon=5, rng=rng)
-    result = diagnostics.check(log, n_contexts=2, rewards="gaussian", rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=2000, horizon=5, rng=rng)
+    result = diagnostics.check(log, n_types=2, rewards="gaussian", rng=rng)
     assert result.over_one_type.sure
     assert result.over_independent_arms.sure
 
@@ -95,14 +95,14 @@ def test_normal_rewards(rng):
 def test_predictions_are_posterior_means(bandit, log):
     predicted, average = diagnostics.predictions(bandit, log[:50])
     for k in range(5):
-        episode = log[k]
+        session = log[k]
         for t in range(6):
             weights = bandit.weights.copy()
-            for arm, reward in zip(episode.actions[:t], episode.rewards[:t], strict=True):
+            for arm, reward in zip(session.arms[:t], session.rewards[:t], strict=True):
                 weights = weights * np.where(reward == 1, bandit.means[:, arm], 1 - bandit.means[:, arm])
-            expected = weights / weights.sum() @ bandit.means[:, episode.actions[t]]
+            expected = weights / weights.sum() @ bandit.means[:, session.arms[t]]
             assert predicted[6 * k + t] == pytest.approx(expected)
-            assert average[6 * k + t] == pytest.approx(bandit.weights @ bandit.means[:, episode.actions[t]])
+            assert average[6 * k + t] == pytest.approx(bandit.weights @ bandit.means[:, session.arms[t]])
 
 
 def test_calibration_of_the_truth_and_of_a_model_too_sure(bandit, log):
@@ -120,7 +120,7 @@ def test_one_type_has_nothing_to_calibrate(log):
 
 
 def test_what_a_log_can_identify(log, rng):
-    estimate = lmab.estimate(log, n_contexts=3, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
     note = diagnostics.identify(estimate, rng=rng)
     assert note.long_enough == 1.0
     assert note.rank is not None
@@ -129,7 +129,7 @@ def test_what_a_log_can_identify(log, rng):
     assert note.core_arms
     assert note.rare_arms == ()
     assert any("5 steps that identify 3 types" in line for line in note.sentences)
-    short = lmab.estimate(log[:40].with_arms(7), n_contexts=4, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
+    short = lmab.fit(log[:40].with_arms(7), n_types=4, method=lmab.EM(restarts=4, prior=1.0), rng=rng)
     poor = diagnostics.identify(short, rng=rng)
     assert 6 in poor.rare_arms
     assert poor.long_enough == 0.0
@@ -138,7 +138,7 @@ def test_what_a_log_can_identify(log, rng):
 
 def test_too_few_sessions_to_hold_out(log, rng):
     with pytest.raises(InvalidArgument, match="at least 10"):
-        diagnostics.check(log[:5], n_contexts=2, rng=rng)
+        diagnostics.check(log[:5], n_types=2, rng=rng)
 
 
 def test_sure_is_more_than_two_standard_errors():
@@ -152,8 +152,8 @@ def test_sure_is_more_than_two_standard_errors():
 
 def test_a_fifth_of_the_sessions_is_held_out(log, rng):
     small = log[:103]
-    checked = diagnostics.check(small, n_contexts=2, rng=rng)
-    assert checked.n_episodes == 21
+    checked = diagnostics.check(small, n_types=2, rng=rng)
+    assert checked.n_sessions == 21
     assert checked.calibration.n_steps.sum() == 21 * 6
     assert len(checked.calibration.n_steps) == 10
 
@@ -177,7 +177,7 @@ def test_calibration_bins_are_averages_of_equally_many_steps(bandit, log):
 def test_predictions_of_ragged_sessions_in_chunks(bandit, monkeypatch, rng):
     arms = rng.integers(6, size=(23, 4))
     arms[np.arange(4) >= rng.integers(1, 5, size=23)[:, None]] = -1
-    ragged = Episodes.from_arrays(arms, rng.integers(2, size=(23, 4)).astype(float), n_arms=6)
+    ragged = Sessions.from_arrays(arms, rng.integers(2, size=(23, 4)).astype(float), n_arms=6)
     whole = diagnostics.predictions(bandit, ragged)[0]
     monkeypatch.setattr("lmab.model.belief._SESSIONS", 5)
     np.testing.assert_allclose(diagnostics.predictions(bandit, ragged)[0], whole)
@@ -190,7 +190,7 @@ def test_arms_with_fewer_than_thirty_plays_in_the_rarest_type_are_rare(rng):
     bandit = LatentBandit.bernoulli([0.1, 0.9], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
     arms = np.repeat([0, 1, 2], [299, 300, 301])[rng.permutation(900)].reshape(300, 3)
     log = lmab.simulate(bandit, arms, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
     from dataclasses import replace
 
     note = diagnostics.identify(replace(estimate, bandit=bandit), rng=rng)
@@ -204,14 +204,14 @@ def test_unrelated_arms_take_the_best_precision_for_each_arm(rng):
     n, h = 3000, 8
     arms = np.tile([0, 1] * 4, (n, 1))
     chances = np.where(arms == 0, rng.beta(0.5, 0.5, size=(n, 1)), 0.5)
-    log = Episodes.from_arrays(arms, (rng.random((n, h)) < chances).astype(float))
+    log = Sessions.from_arrays(arms, (rng.random((n, h)) < chances).astype(float))
     train, test = log[:2000], log[2000:]
     scores = independent_arms.categorical_scores(train, test, np.array([0.0, 1.0]))
     assert scores.shape == (1000,)
     from scipy.special import betaln
 
-    actions, rewards = test.to_arrays()
-    hits = (rewards * (actions == 0)).sum(axis=1)
+    shown, rewards = test.to_arrays()
+    hits = (rewards * (shown == 0)).sum(axis=1)
     truth = betaln(0.5 + hits, 0.5 + 4 - hits) - betaln(0.5, 0.5) + 4 * np.log(0.5)
     assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
 
@@ -220,7 +220,7 @@ def test_normal_arms_take_the_best_ratio(rng):
     n, h = 2000, 6
     arms = np.tile([0, 1] * 3, (n, 1))
     means = np.array([1.0, -2.0]) + rng.normal(size=(n, 2)) * 0.8
-    log = Episodes.from_arrays(arms, np.take_along_axis(means, arms, axis=1) + 0.5 * rng.normal(size=(n, h)))
+    log = Sessions.from_arrays(arms, np.take_along_axis(means, arms, axis=1) + 0.5 * rng.normal(size=(n, h)))
     train, test = log[:1500], log[1500:]
     scores = independent_arms.gaussian_scores(train, test)
     truth = independent_arms._normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
@@ -230,15 +230,15 @@ def test_normal_arms_take_the_best_ratio(rng):
 def people(n, rng, *, loadings):
     arms = np.array([rng.permutation(len(loadings))[:6] for _ in range(n)])
     logits = np.einsum("nd,nhd->nh", rng.normal(size=(n, loadings.shape[1])), loadings[arms])
-    return Episodes.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=len(loadings))
+    return Sessions.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=len(loadings))
 
 
 def test_traits_are_checked_with_every_session_held_out_once(rng):
     log = people(1500, rng, loadings=rng.normal(0, 1.2, (10, 2)))
-    estimate = lmab.estimate(log, method=lmab.Traits(n_factors=3, n_points=64), rng=rng)
+    estimate = lmab.fit(log, method=lmab.Traits(n_factors=3, n_points=64), rng=rng)
     found = diagnostics.check(estimate, rng=rng)
-    assert found.n_episodes == 1500
-    assert found.n_contexts == 64
+    assert found.n_sessions == 1500
+    assert found.n_types == 64
     assert found.n_factors == 2
     assert found.over_one_type.sure
     assert found.over_generosity is not None
@@ -267,14 +267,14 @@ def test_types_are_compared_with_traits(rng, checked):
     assert checked.over_traits is not None
     assert not any("Continuous types" in sentence for sentence in checked.sentences)
     log = people(4000, rng, loadings=rng.normal(0, 1.5, (10, 2)))
-    found = diagnostics.check(log, n_contexts=2, rng=rng)
+    found = diagnostics.check(log, n_types=2, rng=rng)
     assert found.over_traits is not None
     assert any("Continuous types predict held-out sessions better" in sentence for sentence in found.sentences)
 
 
 def test_one_type_is_replayed_against_nothing(rng):
     log = people(200, rng, loadings=np.ones((6, 1)))
-    found = diagnostics.check(log, n_contexts=1, rng=rng)
+    found = diagnostics.check(log, n_types=1, rng=rng)
     assert found.replay is None
     assert found.over_generosity is None
     assert found.sentences == ()
@@ -282,7 +282,7 @@ def test_one_type_is_replayed_against_nothing(rng):
 
 def test_the_note_on_traits_speaks_of_no_rare_types(rng):
     log = people(300, rng, loadings=np.ones((6, 1))).with_arms(7)
-    estimate = lmab.estimate(log, method=lmab.Traits(n_factors=1, n_points=15), rng=rng)
+    estimate = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15), rng=rng)
     text = " ".join(diagnostics.identify(estimate, rng=rng).sentences)
     assert "1 arm of fewer than 30 plays" in text
     assert "rarest type" not in text

@@ -7,22 +7,22 @@ import oracle
 import pytest
 
 import lmab
-from lmab import Episodes, LatentBandit
+from lmab import LatentBandit, Sessions
 from lmab.evaluation import importance
 from lmab.evaluation.importance import REACHED, REWARD, ROBUST, WEIGHT
 
 MODEL = LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.2], [0.15, 0.6]])
 
 
-def ragged_log(seed: int) -> Episodes:
+def ragged_log(seed: int) -> Sessions:
     rng = np.random.default_rng(seed)
-    actions = rng.integers(2, size=(60, 4))
-    actions[np.arange(4) >= rng.integers(1, 5, size=60)[:, None]] = -1
+    arms = rng.integers(2, size=(60, 4))
+    arms[np.arange(4) >= rng.integers(1, 5, size=60)[:, None]] = -1
     rewards = rng.integers(2, size=(60, 4)).astype(float)
-    return Episodes.from_arrays(actions, rewards, propensities=rng.uniform(0.3, 1.0, size=(60, 4)), n_arms=2)
+    return Sessions.from_arrays(arms, rewards, propensities=rng.uniform(0.3, 1.0, size=(60, 4)), n_arms=2)
 
 
-def by_hand(policy, session: Episodes, horizon: int, outlook: np.ndarray) -> np.ndarray:
+def by_hand(policy, session: Sessions, horizon: int, outlook: np.ndarray) -> np.ndarray:
     """What one session adds: weight rho_t, rho_t r_t, its doubly robust version, and whether it has the step.
 
     The control variate of step t collects, at every step s <= t that the session has, what the model expects of step t
@@ -32,8 +32,8 @@ def by_hand(policy, session: Episodes, horizon: int, outlook: np.ndarray) -> np.
     state, weight = policy.start(1), 1.0
     history: tuple[tuple[int, float], ...] = ()
     assert session.propensities is not None
-    for step in range(min(len(session.actions), horizon)):
-        arm, reward = int(session.actions[step]), float(session.rewards[step])
+    for step in range(min(len(session.arms), horizon)):
+        arm, reward = int(session.arms[step]), float(session.rewards[step])
         joint = oracle.likelihood(MODEL.weights, MODEL.rewards.probabilities, [0.0, 1.0], history)
         belief = joint / joint.sum()
         chances = policy.distribution(state, n_arms=2)[0]
@@ -43,7 +43,7 @@ def by_hand(policy, session: Episodes, horizon: int, outlook: np.ndarray) -> np.
         part[ROBUST, step + 1 :] += (weight - after) * (outlook[step + 1 :] @ belief)
         state = policy.observe(state, np.array([arm]), np.array([reward]))
         weight, history = after, (*history, (arm, reward))
-    part[REACHED, : len(session.actions)] = 1
+    part[REACHED, : len(session.arms)] = 1
     part[ROBUST] = (part[ROBUST] + part[REWARD]) * part[REACHED]
     return part
 
@@ -68,14 +68,14 @@ def test_without_a_model_there_is_no_control_variate():
     np.testing.assert_array_equal(part[:, ROBUST], part[:, REWARD])
 
 
-def test_a_model_that_knows_the_context_leaves_no_noise_after_the_first_step():
-    """Contexts that one reward reveals: from the second step on, every session's control variate knows the truth.
+def test_a_model_that_knows_the_type_leaves_no_noise_after_the_first_step():
+    """Types that one reward reveals: from the second step on, every session's control variate knows the truth.
 
     The doubly robust reward of step 2 is then the same for all sessions that began alike, whatever arm the log played.
     """
     sure = LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
     policy = lmab.Greedy(sure)
-    actions = [[0, 0], [0, 1]]
-    log = Episodes.from_arrays(actions, [[1.0, 1.0], [1.0, 0.0]], propensities=[[1.0, 0.5], [1.0, 0.5]], n_arms=2)
+    arms = [[0, 0], [0, 1]]
+    log = Sessions.from_arrays(arms, [[1.0, 1.0], [1.0, 0.0]], propensities=[[1.0, 0.5], [1.0, 0.5]], n_arms=2)
     (_, part), *_ = importance.contributions(policy, log, 2, sure, np.full((2, 2), 0.5))
     np.testing.assert_allclose(part[:, ROBUST, 1], 1.0)

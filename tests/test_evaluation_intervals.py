@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab import Episodes, LatentBandit
+from lmab import LatentBandit, Sessions
 from lmab.errors import LmabWarning
 from lmab.evaluation import intervals, off_policy, weigh
 from lmab.evaluation.importance import REACHED, REWARD, ROBUST, WEIGHT
@@ -19,7 +19,7 @@ from lmab.evaluation.importance import REACHED, REWARD, ROBUST, WEIGHT
 TWO = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.1, 0.7]])
 
 
-def alike(n_alike: int, n_other: int, reward: float) -> Episodes:
+def alike(n_alike: int, n_other: int, reward: float) -> Sessions:
     """Sessions of one step: some play arm 0 and earn `reward`, the others arm 1 and earn the rest of 1."""
     n = n_alike + n_other
     chances = np.repeat([n_alike / n, n_other / n], [n_alike, n_other])[:, None]
@@ -27,13 +27,13 @@ def alike(n_alike: int, n_other: int, reward: float) -> Episodes:
         np.repeat([0, 1], [n_alike, n_other])[:, None],
         np.repeat([reward, 1 - reward], [n_alike, n_other])[:, None],
     )
-    return Episodes.from_arrays(arms, paid, propensities=chances, n_arms=2)
+    return Sessions.from_arrays(arms, paid, propensities=chances, n_arms=2)
 
 
 def test_no_session_that_follows_gives_no_interval():
     """Many arms, and no session plays the policy's arm: 0.1 gave the doubly robust estimate an interval of width 0."""
     arms = generator(0).integers(1, 20, size=(500, 5))
-    log = Episodes.from_arrays(arms, np.ones((500, 5)), propensities=np.full((500, 5), 1 / 20), n_arms=20)
+    log = Sessions.from_arrays(arms, np.ones((500, 5)), propensities=np.full((500, 5), 1 / 20), n_arms=20)
     model = LatentBandit.bernoulli([1.0], [np.linspace(0.9, 0.1, 20)])
     for rng in (None, 0):
         evidence = weigh(lmab.Stationary(0), log, horizon=5, model=model, rng=rng)
@@ -48,7 +48,7 @@ def test_no_session_that_follows_gives_no_interval():
         value = lmab.evaluate(lmab.Stationary(0), log, horizon=5, model=model)
     assert value.interval is None
     assert value.mean == pytest.approx(4.5)  # the model's own
-    assert repr(value) == "Evaluation(4.5, error unknown, over 5 steps, 500 episodes)"
+    assert repr(value) == "Evaluation(4.5, error unknown, over 5 steps, 500 sessions)"
 
 
 @pytest.mark.parametrize("method", off_policy.METHODS)
@@ -71,7 +71,7 @@ def test_no_mean_and_no_interval_leaves_the_possible_range(seed, values):
     """Propensities that are far too small, and a model that is far too sure, push the estimates out of the range."""
     rng = np.random.default_rng(seed)
     arms, rewards = rng.integers(2, size=(200, 3)), rng.choice(values, size=(200, 3))
-    log = Episodes.from_arrays(arms, rewards, propensities=rng.uniform(0.05, 1, size=(200, 3)), n_arms=2)
+    log = Sessions.from_arrays(arms, rewards, propensities=rng.uniform(0.05, 1, size=(200, 3)), n_arms=2)
     model = LatentBandit.categorical([1.0], rng.dirichlet(np.full(len(values), 0.1), (1, 2)), list(values))
     policy = lmab.Uniform(2)
     low, high = 3 * min(values), 3 * max(values)
@@ -86,7 +86,7 @@ def test_no_mean_and_no_interval_leaves_the_possible_range(seed, values):
 
 def test_the_doubly_robust_mean_stays_within_the_range():
     """A model that expects 1 where 0 is paid, and weights of 10: without the bound the mean would be negative."""
-    log = Episodes.from_arrays([[0]] * 50 + [[1]] * 50, [[0.0]] * 100, propensities=[[0.1]] * 100, n_arms=2)
+    log = Sessions.from_arrays([[0]] * 50 + [[1]] * 50, [[0.0]] * 100, propensities=[[0.1]] * 100, n_arms=2)
     value = weigh(lmab.Stationary(0), log, horizon=1, model=LatentBandit.bernoulli([1.0], [[1.0, 0.5]])).doubly_robust
     assert value is not None
     assert value.per_step[0] == pytest.approx(1 - 10 * 0.5)
@@ -110,8 +110,8 @@ def test_weights_that_average_less_than_one_widen_the_interval():
     """A tenth of what the policy does was never logged: the log cannot know what it pays."""
     rewards = generator(1).integers(2, size=(1000, 1)).astype(float)
     arms = np.repeat([[0], [1]], [900, 100], axis=0)
-    known = Episodes.from_arrays(np.zeros_like(arms), rewards, propensities=np.ones((1000, 1)), n_arms=2)
-    lacking = Episodes.from_arrays(arms, rewards, propensities=np.ones((1000, 1)), n_arms=2)
+    known = Sessions.from_arrays(np.zeros_like(arms), rewards, propensities=np.ones((1000, 1)), n_arms=2)
+    lacking = Sessions.from_arrays(arms, rewards, propensities=np.ones((1000, 1)), n_arms=2)
     widths = []
     for log in (known, lacking):
         value = weigh(lmab.Stationary(0), log, horizon=1, rng=0).self_normalised
@@ -138,7 +138,7 @@ def test_the_session_that_the_log_lacks_has_the_largest_weight_seen():
 
 def test_range_of_rewards():
     def found(rewards, model=None) -> tuple[float, ...]:
-        log = Episodes.from_arrays(np.zeros((1, len(rewards)), int), [rewards], n_arms=2)
+        log = Sessions.from_arrays(np.zeros((1, len(rewards)), int), [rewards], n_arms=2)
         shown = intervals.Range.of(log, model)
         return shown.least, shown.most, shown.low, shown.high
 
@@ -153,7 +153,7 @@ def test_range_of_rewards():
 
 def test_a_session_of_normal_rewards_is_bounded_by_what_was_seen(rng):
     bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 2.0]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=400, horizon=2, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=400, horizon=2, rng=rng)
     value = weigh(lmab.Stationary(0), log, horizon=2, rng=rng).self_normalised
     assert value is not None
     assert value.interval is not None

@@ -13,14 +13,14 @@ from lmab.evaluation import more_types
 @pytest.fixture
 def log(rng):
     arms = rng.integers(3, size=(50, 2))
-    return observe(lmab.Episodes.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float), n_arms=3))
+    return observe(lmab.Sessions.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float), n_arms=3))
 
 
 def test_mean_and_standard_error_over_two_of_five_folds(log, rng, monkeypatch):
     seen = []
 
-    def gains(observations, rows, fold, n_contexts, rng):
-        seen.append((sorted(rows.tolist()), fold.tolist(), n_contexts))
+    def gains(observations, rows, fold, n_types, rng):
+        seen.append((sorted(rows.tolist()), fold.tolist(), n_types))
         return np.arange(len(fold), dtype=float) + 100 * len(seen)
 
     monkeypatch.setattr(more_types, "_gains", gains)
@@ -48,7 +48,7 @@ def test_too_few_sessions_say_nothing(log, rng, monkeypatch):
 
 def test_a_gain_is_that_of_sessions_which_no_fit_has_seen(rng):
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.9, 0.9], [0.05, 0.1, 0.1]])
-    log = observe(lmab.simulate(truth, lmab.Uniform(3), n_episodes=300, horizon=5, rng=rng))
+    log = observe(lmab.simulate(truth, lmab.Uniform(3), n_sessions=300, horizon=5, rng=rng))
     fold, rows = np.arange(0, 300, 5), np.arange(300)
     gains = more_types._gains(log, rows, fold, 1, rng)
     assert gains.shape == (60,)

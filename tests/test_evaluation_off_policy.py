@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab import Episodes, LatentBandit
+from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 from lmab.evaluation import fit_propensities, importance, off_policy
 from lmab.evaluation import value as evaluation
@@ -30,7 +30,7 @@ def logging_probability(arm: int, history: list[tuple[int, int]]) -> Fraction:
     return Fraction(3, 4) if arm == favourite else Fraction(1, 4)
 
 
-def balanced_log(horizon: int) -> Episodes:
+def balanced_log(horizon: int) -> Sessions:
     """A log in which every possible session occurs exactly as often as it is likely.
 
     Averages over this log are expectations, with no sampling error at all.
@@ -46,10 +46,10 @@ def balanced_log(horizon: int) -> Episodes:
     size = 2 * 16**horizon
     copies = [int(chance * size) for chance, _, _ in sessions]
     assert sum(copies) == size
-    actions = np.repeat([[a for a, _ in steps] for _, steps, _ in sessions], copies, axis=0)
+    arms = np.repeat([[a for a, _ in steps] for _, steps, _ in sessions], copies, axis=0)
     rewards = np.repeat([[float(r) for _, r in steps] for _, steps, _ in sessions], copies, axis=0)
     propensities = np.repeat([[float(p) for p in chances] for _, _, chances in sessions], copies, axis=0)
-    return Episodes.from_arrays(actions, rewards, propensities=propensities, n_arms=2)
+    return Sessions.from_arrays(arms, rewards, propensities=propensities, n_arms=2)
 
 
 def exact_steps(policy: lmab.Policy, horizon: int) -> np.ndarray:
@@ -100,12 +100,12 @@ def test_the_expectation_over_all_sessions_is_the_value(name, method, model):
 @pytest.mark.parametrize("method", off_policy.METHODS)
 def test_sessions_that_leave_early_and_long_ones_change_nothing(method):
     log = balanced_log(3)
-    actions, rewards = log.to_arrays()
-    propensities = np.asarray(log.propensities).reshape(actions.shape)
-    short = actions.copy()
+    arms, rewards = log.to_arrays()
+    propensities = np.asarray(log.propensities).reshape(arms.shape)
+    short = arms.copy()
     short[:, 2] = -1
-    both = Episodes.from_arrays(
-        np.vstack([actions, short]), np.vstack([rewards, rewards]), propensities=np.vstack([propensities] * 2)
+    both = Sessions.from_arrays(
+        np.vstack([arms, short]), np.vstack([rewards, rewards]), propensities=np.vstack([propensities] * 2)
     )
     policy = lmab.Greedy(TRUTH)
     evidence = evaluation.weigh(policy, both, horizon=3, model=WRONG)
@@ -116,7 +116,7 @@ def test_sessions_that_leave_early_and_long_ones_change_nothing(method):
 
 
 def test_folding_sessions_into_groups_changes_no_estimate(monkeypatch, rng):
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=3000, horizon=3, rng=rng)
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=3000, horizon=3, rng=rng)
     whole = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=3, model=WRONG)
     monkeypatch.setattr(importance, "GROUPS", 500)
     monkeypatch.setattr(importance, "CHUNK", 300)
@@ -129,15 +129,15 @@ def test_folding_sessions_into_groups_changes_no_estimate(monkeypatch, rng):
 
 def test_bootstrap_and_jackknife_agree_with_the_textbook(rng):
     """One step and per-decision weights: a plain average, whose standard error everyone knows."""
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=4000, horizon=1, rng=rng)
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=4000, horizon=1, rng=rng)
     evidence = evaluation.weigh(lmab.Stationary(0), log, horizon=1, model=TRUTH, rng=rng, n_bootstrap=4000)
-    terms = np.where(log.actions == 0, 2 * log.rewards, 0.0)
+    terms = np.where(log.arms == 0, 2 * log.rewards, 0.0)
     value = evidence.per_decision
     assert value.stderr == pytest.approx(terms.std(ddof=1) / np.sqrt(len(terms)), rel=1e-9)
     np.testing.assert_allclose(
         value.interval, value.mean + np.array([-1.96, 1.96]) * value.stderr, atol=0.15 * value.stderr
     )
-    shown = log.rewards[log.actions == 0]
+    shown = log.rewards[log.arms == 0]
     assert evidence.by("self-normalised").stderr == pytest.approx(shown.std() / np.sqrt(len(shown)), rel=0.02)
     assert evidence.effective_sizes[0] == pytest.approx(len(shown))
     assert evidence.n_followed[0] == len(shown)
@@ -145,7 +145,7 @@ def test_bootstrap_and_jackknife_agree_with_the_textbook(rng):
 
 def test_the_model_takes_noise_away(rng):
     bandit = lmab.random_bandit(4, 5, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=20_000, horizon=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(5), n_sessions=20_000, horizon=3, rng=rng)
     evidence = evaluation.weigh(lmab.Greedy(bandit), log, horizon=3, model=bandit, rng=rng)
     exact = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=3).mean
     assert evidence.by("doubly-robust").stderr < 0.75 * evidence.by("per-decision").stderr
@@ -156,7 +156,7 @@ def test_the_model_takes_noise_away(rng):
 
 def test_without_a_method_the_steadiest_estimate_is_taken(rng):
     """Doubly robust with a model, self-normalised without one, per-decision where hardly a session follows."""
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=400, horizon=3, rng=rng)
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=400, horizon=3, rng=rng)
     policy = lmab.Greedy(TRUTH)
     for model, method in ((WRONG, "doubly-robust"), (None, "self-normalised")):
         evidence = evaluation.weigh(policy, log, horizon=3, model=model)
@@ -165,7 +165,7 @@ def test_without_a_method_the_steadiest_estimate_is_taken(rng):
         chosen = lmab.evaluate(policy, log, horizon=3, model=model)
         assert (chosen.mean, chosen.stderr) == (values[method], evidence.by(method).stderr)
         assert chosen.mean == lmab.evaluate(policy, log, horizon=3, model=model, method=method).mean
-    short = Episodes.from_arrays([[1], [0], [0]], [[1.0], [1.0], [0.0]], propensities=[[0.5]] * 3, n_arms=2)
+    short = Sessions.from_arrays([[1], [0], [0]], [[1.0], [1.0], [0.0]], propensities=[[0.5]] * 3, n_arms=2)
     with pytest.warns(LmabWarning, match="^1 of 3 sessions agree"):
         chosen = lmab.evaluate(lmab.Stationary(1), short, horizon=1)
     assert chosen.mean == pytest.approx(2 / 3)  # the one session that follows, with its weight, of three
@@ -187,7 +187,7 @@ def test_outlook_of_a_policy_that_looks_at_no_reward_is_exact_for_continuous_rew
     np.testing.assert_array_equal(outlook, [[1.0, 0.0], [0.0, 2.0]])
 
 
-def test_simulated_sessions_of_an_outlook_are_shared_out_among_the_contexts(monkeypatch):
+def test_simulated_sessions_of_an_outlook_are_shared_out_among_the_types(monkeypatch):
     asked = []
 
     def listen(*given):
@@ -195,13 +195,13 @@ def test_simulated_sessions_of_an_outlook_are_shared_out_among_the_contexts(monk
         return interact(*given)
 
     monkeypatch.setattr(evaluation, "interact", listen)
-    evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 2, 0, n_episodes=1001)
-    assert [(contexts[0], len(contexts)) for contexts in asked] == [(0, 501), (1, 501)]
+    evaluation.outlook(lmab.Thompson(TRUTH), TRUTH, 2, 0, n_sessions=1001)
+    assert [(types[0], len(types)) for types in asked] == [(0, 501), (1, 501)]
 
 
 def test_without_a_method_the_last_estimate_that_the_log_allows_is_taken_not_the_noisiest(rng):
     bandit = lmab.random_bandit(4, 5, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=5000, horizon=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(5), n_sessions=5000, horizon=3, rng=rng)
     policy = lmab.Greedy(bandit)
     by = {name: lmab.evaluate(policy, log, horizon=3, method=name, model=bandit) for name in off_policy.METHODS}
     assert max(by.values(), key=lambda value: value.stderr) is by["per-decision"]
@@ -215,12 +215,12 @@ def test_without_a_method_the_last_estimate_that_the_log_allows_is_taken_not_the
 def robust_contributions(policy, log, horizon, model, outlook):
     """The doubly robust estimate of every session and step, written out from its definition (Jiang and Li, 2016)."""
     found = np.zeros((len(log), horizon))
-    for row, episode in enumerate(log):
+    for row, session in enumerate(log):
         weight, belief, state = 1.0, np.array(model.weights), policy.start(1)
         for step in range(horizon):
-            arm, reward = int(episode.actions[step]), float(episode.rewards[step])
+            arm, reward = int(session.arms[step]), float(session.rewards[step])
             chances, share = policy.distribution(state, n_arms=2)[0], belief / belief.sum()
-            after = weight * chances[arm] / episode.propensities[step]
+            after = weight * chances[arm] / session.propensities[step]
             found[row, step] += weight * chances @ (share @ model.means) - after * (share @ model.means)[arm]
             found[row, step] += after * reward
             for later in range(step + 1, horizon):
@@ -232,7 +232,7 @@ def robust_contributions(policy, log, horizon, model, outlook):
 
 @pytest.mark.parametrize("name", ["greedy", "thompson", "mucb"])
 def test_control_variates_use_the_belief_of_each_session_at_each_step(name, rng):
-    log, outlook = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=200, horizon=4, rng=rng), rng.random((4, 2))
+    log, outlook = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=200, horizon=4, rng=rng), rng.random((4, 2))
     ((_, part),) = importance.contributions(POLICIES[name], log, 4, WRONG, outlook)
     expected = robust_contributions(POLICIES[name], log, 4, WRONG, outlook)
     np.testing.assert_allclose(part[:, importance.ROBUST], expected, rtol=1e-12, atol=1e-12)
@@ -240,7 +240,7 @@ def test_control_variates_use_the_belief_of_each_session_at_each_step(name, rng)
 
 def test_a_log_that_cannot_tell_says_so(rng):
     bandit = lmab.random_bandit(4, 50, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=2000, horizon=5, rng=rng)
     told = (
         r"the log cannot tell: \d+ of 2,000 sessions agree with the policy up to step 2, "
         r"an effective sample of \d\.\d \(30 needed\): .* log sessions in which the policy chooses"
@@ -252,20 +252,20 @@ def test_a_log_that_cannot_tell_says_so(rng):
     assert value.effective_sizes is not None
     assert value.effective_sizes[-1] < off_policy.ENOUGH
     assert value.notes
-    enough = lmab.simulate(bandit, lmab.Uniform(50), n_episodes=2000, horizon=1, rng=rng)
+    enough = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=2000, horizon=1, rng=rng)
     assert lmab.evaluate(lmab.Stationary(3), enough, horizon=1, rng=rng).notes == ()
 
 
 def test_wrong_propensities_are_noticed(rng):
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=2000, horizon=2, rng=rng)
-    lie = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(log.n_steps, 0.6))
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=2000, horizon=2, rng=rng)
+    lie = Sessions(log.arms, log.rewards, log.offsets, 2, np.full(log.n_steps, 0.6))
     with pytest.warns(LmabWarning, match=r"weights of step 1 average 0\.8.. instead of 1"):
         lmab.evaluate(lmab.Greedy(TRUTH), lie, horizon=2)
 
 
 def test_arms_that_the_log_never_plays_are_noticed(rng):
-    log = lmab.simulate(TRUTH, lmab.Stationary(0), n_episodes=2000, horizon=2, rng=rng)
-    log = Episodes(log.actions, log.rewards, log.offsets, 2, np.ones(log.n_steps))
+    log = lmab.simulate(TRUTH, lmab.Stationary(0), n_sessions=2000, horizon=2, rng=rng)
+    log = Sessions(log.arms, log.rewards, log.offsets, 2, np.ones(log.n_steps))
     with pytest.warns(LmabWarning, match=r"average 0\.500 instead of 1: the log never plays some arms"):
         lmab.evaluate(lmab.Uniform(2), log, horizon=2)
 
@@ -275,34 +275,34 @@ def test_fitted_propensities_reproduce_logged_ones_without_noise(seed):
     """On a balanced uniform log the fitted propensities are the true ones."""
     rng = np.random.default_rng(seed)
     arms = np.array(list(itertools.product(range(3), repeat=2)) * 4)
-    log = Episodes.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float))
+    log = Sessions.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float))
     fitted = fit_propensities(log)[0]
     np.testing.assert_allclose(fitted.propensities, 1 / 3)
 
 
 def test_fitted_propensities_are_shares_of_the_sessions_that_reach_the_step():
-    log = Episodes.from_arrays([[0, 1], [0, 0], [1, 0], [0, -1], [1, -1]], np.ones((5, 2)))
+    log = Sessions.from_arrays([[0, 1], [0, 0], [1, 0], [0, -1], [1, -1]], np.ones((5, 2)))
     fitted = evaluation.propensities.fit_propensities(log)[0]
-    by_session = [episode.propensities.tolist() for episode in fitted]
+    by_session = [session.propensities.tolist() for session in fitted]
     assert by_session == [[3 / 5, 1 / 3], [3 / 5, 2 / 3], [2 / 5, 2 / 3], [3 / 5], [2 / 5]]
 
 
 def test_fitted_propensities_end_to_end(rng):
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=5000, horizon=3, rng=rng)
-    bare = Episodes(log.actions, log.rewards, log.offsets, 2)
-    with pytest.raises(InvalidArgument, match="episodes must carry the propensities"):
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=5000, horizon=3, rng=rng)
+    bare = Sessions(log.arms, log.rewards, log.offsets, 2)
+    with pytest.raises(InvalidArgument, match="sessions must carry the propensities"):
         lmab.evaluate(lmab.Greedy(TRUTH), bare, horizon=3)
     fitted = lmab.evaluate(lmab.Greedy(TRUTH), bare, horizon=3, fit_propensities=True)
     logged = lmab.evaluate(lmab.Greedy(TRUTH), log, horizon=3)
     assert fitted.mean == pytest.approx(logged.mean, abs=3 * logged.stderr)
     assert fitted.notes == ()
-    adaptive = lmab.simulate(TRUTH, lmab.Thompson(TRUTH), n_episodes=5000, horizon=3, rng=rng)
+    adaptive = lmab.simulate(TRUTH, lmab.Thompson(TRUTH), n_sessions=5000, horizon=3, rng=rng)
     with pytest.warns(LmabWarning, match="depend on the rewards before them"):
         lmab.evaluate(lmab.Uniform(2), _bare(adaptive), horizon=3, fit_propensities=True)
 
 
-def _bare(log: Episodes) -> Episodes:
-    return Episodes(log.actions, log.rewards, log.offsets, log.n_arms)
+def _bare(log: Sessions) -> Sessions:
+    return Sessions(log.arms, log.rewards, log.offsets, log.n_arms)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def _bare(log: Episodes) -> Episodes:
         ({"method": "magic"}, "method must be 'per-decision', 'self-normalised' or 'doubly-robust', got 'magic'"),
         ({"method": "doubly-robust"}, "model must be given"),
         ({"confidence": 1.5}, "confidence must be a number between"),
-        ({"n_episodes": 5}, "n_episodes must be None for a log"),
+        ({"n_sessions": 5}, "n_sessions must be None for a log"),
         ({"policy": lmab.Uniform(1)}, "policy must be for 2 arms"),
         ({"model": LatentBandit.bernoulli([1.0], [[0.5]])}, "model must have 2 arms|policy must be for 1 arms"),
         ({"n_bootstrap": 3}, "n_bootstrap must be"),
@@ -344,7 +344,7 @@ def test_intervals_cover():
     exact = lmab.evaluate(policy, bandit, horizon=horizon).mean
     hits = dict.fromkeys(off_policy.METHODS, 0)
     for _ in range(400):
-        log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=4000, horizon=horizon, rng=rng)
+        log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=4000, horizon=horizon, rng=rng)
         evidence = evaluation.weigh(policy, log, horizon=horizon, model=WRONG_FOR_FOUR, n_bootstrap=400, rng=rng)
         for method in off_policy.METHODS:
             low, high = evidence.by(method).interval or (np.nan, np.nan)
@@ -358,7 +358,7 @@ WRONG_FOR_FOUR = lmab.random_bandit(2, 4, rng=generator(99))
 
 def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
     bandit = lmab.random_bandit(3, 30, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(30), n_episodes=50, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(30), n_sessions=50, horizon=5, rng=rng)
     with pytest.warns(LmabWarning, match="effective sample"):
         value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5)
     assert np.isfinite(value.mean)
@@ -367,7 +367,7 @@ def test_a_log_that_hardly_follows_still_gets_a_number_and_a_warning(rng):
 
 def test_without_a_generator_the_interval_comes_from_the_standard_error(rng):
     """Wider than 1.96 errors by what one session and Student's t add: little among 1,000 sessions that agree."""
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=4000, horizon=2, rng=rng)
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=4000, horizon=2, rng=rng)
     for confidence, reach in ((0.95, 1.959964), (0.8, 1.281552)):
         for method in off_policy.METHODS:
             value = evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, model=WRONG, confidence=confidence).by(method)
@@ -378,7 +378,7 @@ def test_without_a_generator_the_interval_comes_from_the_standard_error(rng):
 
 
 def test_bootstrap_intervals_widen_with_confidence(rng):
-    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=500, horizon=2, rng=rng)
+    log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=500, horizon=2, rng=rng)
     narrow, wide = (
         evaluation.weigh(lmab.Greedy(TRUTH), log, horizon=2, confidence=confidence, rng=1).per_decision.interval or ()
         for confidence in (0.8, 0.99)
@@ -392,7 +392,7 @@ def test_bootstrap_intervals_widen_with_confidence(rng):
 def test_thirty_effective_sessions_are_enough():
     def evidence(n_alike: int):
         arms = [[0]] * n_alike + [[1]] * n_alike
-        log = Episodes.from_arrays(arms, np.zeros((2 * n_alike, 1)), propensities=np.full((2 * n_alike, 1), 0.5))
+        log = Sessions.from_arrays(arms, np.zeros((2 * n_alike, 1)), propensities=np.full((2 * n_alike, 1), 0.5))
         return evaluation.weigh(lmab.Stationary(0), log, horizon=1)
 
     assert evidence(30).effective_sizes.tolist() == [30.0]
@@ -401,13 +401,13 @@ def test_thirty_effective_sessions_are_enough():
     assert not evidence(29).enough
     assert "29 of 58 sessions" in evidence(29).notes[0]
     arms = np.repeat([[0, 0], [0, 1]], [29, 40], axis=0)
-    longer = Episodes.from_arrays(arms, np.zeros((69, 2)), propensities=np.full((69, 2), 0.5))
+    longer = Sessions.from_arrays(arms, np.zeros((69, 2)), propensities=np.full((69, 2), 0.5))
     assert not evaluation.weigh(lmab.Stationary(0), longer, horizon=2).enough  # the last step counts
 
 
 def test_effective_sizes_are_those_of_unequal_weights():
     """(sum of w)^2 / sum of w^2, with weights 1 and 4 for two sessions each."""
-    log = Episodes.from_arrays([[0]] * 4, np.zeros((4, 1)), propensities=[[1.0], [1.0], [0.25], [0.25]])
+    log = Sessions.from_arrays([[0]] * 4, np.zeros((4, 1)), propensities=[[1.0], [1.0], [0.25], [0.25]])
     evidence = evaluation.weigh(lmab.Stationary(0), log, horizon=1)
     assert evidence.effective_sizes[0] == pytest.approx(100 / 34)
     assert evidence.n_followed.tolist() == [4]
@@ -417,11 +417,11 @@ def test_effective_sizes_are_those_of_unequal_weights():
 def test_weights_within_five_standard_errors_of_one_are_believed(rng):
     """Propensities logged as 0.52 instead of 0.5: noticed among 100,000 sessions, not among 1,000."""
     for n, noticed in ((1000, False), (100_000, True)):
-        log = lmab.simulate(TRUTH, lmab.Uniform(2), n_episodes=n, horizon=1, rng=rng)
-        lie = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(n, 0.52))
+        log = lmab.simulate(TRUTH, lmab.Uniform(2), n_sessions=n, horizon=1, rng=rng)
+        lie = Sessions(log.arms, log.rewards, log.offsets, 2, np.full(n, 0.52))
         notes = evaluation.weigh(lmab.Stationary(0), lie, horizon=1).notes
         assert any("instead of 1" in note for note in notes) == noticed
-    much = Episodes(log.actions, log.rewards, log.offsets, 2, np.full(n, 0.4))
+    much = Sessions(log.arms, log.rewards, log.offsets, 2, np.full(n, 0.4))
     (note,) = evaluation.weigh(lmab.Stationary(0), much, horizon=1).notes
     assert "average 1.2" in note
     assert "never plays" not in note  # weights above 1 on average have another cause

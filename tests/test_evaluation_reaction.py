@@ -13,13 +13,13 @@ from lmab.evaluation.reaction import reaction, reacts
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2], [0.1, 0.4, 0.8]])
 
 
-def logged(policy, n_episodes=800, seed=0):
-    return lmab.simulate(TRUTH, policy, n_episodes=n_episodes, horizon=5, rng=generator(seed))
+def logged(policy, n_sessions=800, seed=0):
+    return lmab.simulate(TRUTH, policy, n_sessions=n_sessions, horizon=5, rng=generator(seed))
 
 
 def by_pairs(log):
     """The same from all pairs of steps, one by one."""
-    steps = [(one.actions[t], one.actions[t + 1], one.rewards[t]) for one in log for t in range(len(one.actions) - 1)]
+    steps = [(one.arms[t], one.arms[t + 1], one.rewards[t]) for one in log for t in range(len(one.arms) - 1)]
     means = {arm: np.mean([reward for now, _, reward in steps if now == arm]) for arm, _, _ in steps}
     total = variance = 0.0
     for i, (arm, after, reward) in enumerate(steps):
@@ -47,20 +47,20 @@ def test_logs_without_reaction_are_about_0_and_seldom_above(rng):
 def test_arms_of_unequal_shares_do_not_react(rng):
     arms = rng.choice(3, (800, 5), p=[0.7, 0.2, 0.1])
     rewards = (rng.random(arms.shape) < TRUTH.means[rng.integers(2, size=800)[:, None], arms]).astype(float)
-    assert not reacts(reaction(lmab.Episodes.from_arrays(arms, rewards, n_arms=3)))
+    assert not reacts(reaction(lmab.Sessions.from_arrays(arms, rewards, n_arms=3)))
 
 
 def test_greedy_and_thompson_react_with_and_without_repeats():
     for policy in (lmab.Greedy(TRUTH), lmab.Thompson(TRUTH)):
         assert reacts(reaction(logged(policy)))
     plan = lmab.plan(TRUTH, horizon=2, repeats=False, method=lmab.QMDP())
-    log = lmab.simulate(TRUTH, plan.policy, n_episodes=800, horizon=2, rng=generator(0))
+    log = lmab.simulate(TRUTH, plan.policy, n_sessions=800, horizon=2, rng=generator(0))
     assert reacts(reaction(log))
 
 
 def test_one_step_or_one_reward_says_nothing():
-    assert reaction(lmab.Episodes.from_arrays([[0], [1]], [[1.0], [0.0]])) == 0.0
-    assert reaction(lmab.Episodes.from_arrays([[0, 1], [1, 0]], [[1.0, 1.0], [1.0, 1.0]])) == 0.0
+    assert reaction(lmab.Sessions.from_arrays([[0], [1]], [[1.0], [0.0]])) == 0.0
+    assert reaction(lmab.Sessions.from_arrays([[0, 1], [1, 0]], [[1.0, 1.0], [1.0, 1.0]])) == 0.0
 
 
 def test_of_a_large_log_some_sessions_are_looked_at(monkeypatch):
@@ -79,7 +79,7 @@ def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
     certificates = []
     for policy in (lmab.Exploring(lmab.Greedy(TRUTH), 0.3), lmab.Uniform(3)):
         log, rng = logged(policy, 400), generator(3)
-        estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
+        estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
         certificates.append(lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng))
     reacting, not_reacting = certificates
     assert reacting.reacts

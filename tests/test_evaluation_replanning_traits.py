@@ -20,12 +20,12 @@ def log():
     arms = np.array([rng.permutation(8)[:6] for _ in range(3000)])
     loadings = np.array([2.0, 1.5, 1.0, 0.5, -0.5, -1.0, -1.5, -2.0])
     logits = loadings[arms] * rng.normal(size=(3000, 1))
-    return lmab.Episodes.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=8)
+    return lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=8)
 
 
 @pytest.fixture(scope="module")
-def estimate(log):
-    return lmab.estimate(log, method=METHOD, rng=0)
+def fit(log):
+    return lmab.fit(log, method=METHOD, rng=0)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_file_keeps_the_certificate(certificate, tmp_path):
 
 
 def test_maximum_likelihood_has_no_certificate(log):
-    fit = lmab.estimate(log, method=lmab.Traits(n_factors=1, n_points=15, prior=None), rng=0)
+    fit = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15, prior=None), rng=0)
     with pytest.raises(InvalidArgument, match="must be a maximum a posteriori one"):
         lmab.certify(fit, lmab.plan(fit, horizon=2), log, rng=0)
 
@@ -89,7 +89,7 @@ def test_one_more_factor_moves_types_apart(estimate):
 def test_a_thin_log_is_called_thin(estimate, log, monkeypatch):
     monkeypatch.setattr(crowd, "_SESSIONS", 100)
     few = log[np.arange(60)]
-    fit = lmab.estimate(few, method=METHOD, rng=0)
+    fit = lmab.fit(few, method=METHOD, rng=0)
     plan = lmab.plan(fit, horizon=3, repeats=False, method=lmab.QMDP())
     found = lmab.certify(fit, plan, few, n_draws=20, rng=0)
     assert found.n_parameters == 8 * (1 + fit.factors.n_alive)

@@ -62,17 +62,17 @@ def test_greedy_on_the_instance_that_needs_probing():
 def test_simulation_agrees_with_the_exact_value(rng):
     bandit = lmab.random_bandit(4, 10, rng=rng)
     exact = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6)
-    simulated = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6, n_episodes=50_000, rng=rng)
+    simulated = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6, n_sessions=50_000, rng=rng)
     assert 0 < simulated.stderr < 0.02
     assert abs(simulated.mean - exact.mean) < 5 * simulated.stderr
     np.testing.assert_allclose(simulated.per_step, exact.per_step, atol=0.02)
-    assert simulated.n_episodes == 50_000
+    assert simulated.n_sessions == 50_000
 
 
 def test_the_standard_error_is_honest(rng):
     bandit = lmab.random_bandit(4, 10, rng=rng)
     exact = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4).mean
-    runs = [lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4, n_episodes=200, rng=rng) for _ in range(200)]
+    runs = [lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=4, n_sessions=200, rng=rng) for _ in range(200)]
     scores = np.array([(run.mean - exact) / run.stderr for run in runs])
     assert 0.85 < scores.std() < 1.15
 
@@ -82,7 +82,7 @@ def test_merging_by_counts_reaches_horizons_that_a_tree_cannot(rng):
     result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40)
     assert result.n_nodes is not None
     assert result.n_nodes < 100_000
-    check = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40, n_episodes=100_000, rng=rng)
+    check = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=40, n_sessions=100_000, rng=rng)
     assert abs(result.mean - check.mean) < 5 * check.stderr
 
 
@@ -94,7 +94,7 @@ def test_open_loop_policies_are_exact_even_with_continuous_rewards():
 
 def test_gaussian_by_simulation(rng):
     bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.01)
-    result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2, n_episodes=20_000, rng=rng)
+    result = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2, n_sessions=20_000, rng=rng)
     assert abs(result.mean - 1.5) < 5 * result.stderr + 1e-12
 
 
@@ -102,7 +102,7 @@ def test_too_many_histories_are_refused_with_their_number(monkeypatch):
     monkeypatch.setattr(evaluation, "NODE_LIMIT", 4)
     bandit = lmab.random_bandit(4, 10, rng=np.random.default_rng(20221012))
     with pytest.raises(
-        TooLarge, match=r"can meet 5 different histories of 4 steps, more than 4: give n_episodes and rng"
+        TooLarge, match=r"can meet 5 different histories of 4 steps, more than 4: give n_sessions and rng"
     ):
         lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=6)
 
@@ -110,10 +110,10 @@ def test_too_many_histories_are_refused_with_their_number(monkeypatch):
 @pytest.mark.parametrize(
     ("policy", "arguments", "message"),
     [
-        (lmab.Uniform(4), {"horizon": 2}, "n_episodes and rng are needed: Uniform plays at random"),
-        (lmab.Uniform(4), {"horizon": 2, "n_episodes": 10}, "rng must be a numpy.random.Generator"),
+        (lmab.Uniform(4), {"horizon": 2}, "n_sessions and rng are needed: Uniform plays at random"),
+        (lmab.Uniform(4), {"horizon": 2, "n_sessions": 10}, "rng must be a numpy.random.Generator"),
         (lmab.Uniform(4), {"horizon": 0}, "horizon must be an integer of at least 1, got 0"),
-        (lmab.Stationary(0), {"horizon": 2, "n_episodes": 0}, "n_episodes must be an integer of at least 2"),
+        (lmab.Stationary(0), {"horizon": 2, "n_sessions": 0}, "n_sessions must be an integer of at least 2"),
         (lmab.Stationary(9), {"horizon": 2}, r"policy must name arms in 0\.\.3, got 9"),
         (lmab.Uniform(5), {"horizon": 2}, "policy must be for 4 arms, got one for 5"),
     ],
@@ -129,11 +129,11 @@ def test_continuous_rewards_ask_for_simulation():
         lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2)
 
 
-@given(bandits(max_contexts=3, max_arms=3), st.integers(0, 1000))
+@given(bandits(max_types=3, max_arms=3), st.integers(0, 1000))
 def test_relabelling_changes_no_value(bandit, seed):
     rng = np.random.default_rng(seed)
-    contexts = rng.permutation(bandit.n_contexts)
-    other = bandit.relabel(contexts=contexts)
+    types = rng.permutation(bandit.n_types)
+    other = bandit.relabel(types=types)
     first = lmab.evaluate(lmab.FixedSequence([0, 0]), bandit, horizon=2).mean
     assert lmab.evaluate(lmab.FixedSequence([0, 0]), other, horizon=2).mean == pytest.approx(first, abs=1e-12)
     greedy = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=3).mean
@@ -149,10 +149,10 @@ def test_value_of_is_exact_where_there_is_an_exact_value_and_simulated_elsewhere
     monkeypatch.setattr(evaluation, "NODE_LIMIT", 3)
     cases = [(lmab.Greedy(bandit), bandit), (lmab.Thompson(bandit), bandit), (lmab.Greedy(normal), normal)]
     for policy, source in cases:
-        found = evaluation.value_of(policy, source, horizon=5, n_episodes=3000, rng=7)
-        asked = lmab.evaluate(policy, source, horizon=5, n_episodes=3000, rng=7)
-        assert (found.n_episodes, found.mean, found.stderr) == (3000, asked.mean, asked.stderr)
-    assert evaluation.value_of(lmab.Thompson(bandit), bandit, horizon=1, rng=7).n_episodes == evaluation.SESSIONS
+        found = evaluation.value_of(policy, source, horizon=5, n_sessions=3000, rng=7)
+        asked = lmab.evaluate(policy, source, horizon=5, n_sessions=3000, rng=7)
+        assert (found.n_sessions, found.mean, found.stderr) == (3000, asked.mean, asked.stderr)
+    assert evaluation.value_of(lmab.Thompson(bandit), bandit, horizon=1, rng=7).n_sessions == evaluation.SESSIONS
 
 
 def test_value_of_still_refuses_what_is_wrong():
@@ -168,7 +168,7 @@ def test_a_plan_is_evaluated_as_its_policy():
     plan = lmab.plan(bandit, horizon=5, method=lmab.Exact())
     assert lmab.evaluate(plan, bandit, horizon=5).mean == lmab.evaluate(plan.policy, bandit, horizon=5).mean
     assert evaluation.value_of(plan, bandit, horizon=5, rng=0).mean == pytest.approx(3.35771)
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=0)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=0)
     assert lmab.evaluate(plan, log, horizon=5).mean == lmab.evaluate(plan.policy, log, horizon=5).mean
 
 
@@ -181,7 +181,7 @@ def test_arguments_in_the_wrong_place_are_named():
         lmab.evaluate(bandit, greedy, horizon=5)
     with pytest.raises(InvalidArgument, match="policy must be a Policy or a Plan, got a str"):
         lmab.evaluate("greedy", bandit, horizon=5)
-    with pytest.raises(InvalidArgument, match=r"source must be a LatentBandit or Episodes .* got a Greedy"):
+    with pytest.raises(InvalidArgument, match=r"source must be a LatentBandit or Sessions .* got a Greedy"):
         lmab.evaluate(greedy, greedy, horizon=5)
 
 
@@ -198,12 +198,12 @@ def test_policies_that_care_for_order_are_followed_in_order(seed):
 
 def test_the_error_of_two_sessions_by_hand():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
-    values = {lmab.evaluate(lmab.Stationary(0), bandit, horizon=3, n_episodes=2, rng=seed).mean for seed in range(20)}
+    values = {lmab.evaluate(lmab.Stationary(0), bandit, horizon=3, n_sessions=2, rng=seed).mean for seed in range(20)}
     assert values == {0.0, 1.5, 3.0}
     mixed = next(
         found
         for seed in range(20)
-        if (found := lmab.evaluate(lmab.Stationary(0), bandit, horizon=3, n_episodes=2, rng=seed)).mean == 1.5
+        if (found := lmab.evaluate(lmab.Stationary(0), bandit, horizon=3, n_sessions=2, rng=seed)).mean == 1.5
     )
     assert mixed.stderr == pytest.approx(1.5)  # sums 0 and 3: deviation 3 / sqrt(2), over sqrt(2)
     assert mixed.per_step.tolist() == [0.5, 0.5, 0.5]
@@ -213,20 +213,20 @@ def test_simulations_of_any_size_use_every_session(monkeypatch):
     bandit = LatentBandit.bernoulli([1.0], [[0.25, 0.5]])
     monkeypatch.setattr(evaluation, "_CHUNK", 4)
     for n in (3, 4, 5, 9):
-        found = lmab.evaluate(lmab.Stationary(1), bandit, horizon=2, n_episodes=n, rng=0)
-        assert (found.mean, found.n_episodes) == (pytest.approx(1.0), n)
+        found = lmab.evaluate(lmab.Stationary(1), bandit, horizon=2, n_sessions=n, rng=0)
+        assert (found.mean, found.n_sessions) == (pytest.approx(1.0), n)
 
 
 def test_a_log_is_not_simulated_and_a_bandit_has_no_methods_for_logs():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     greedy = lmab.Greedy(bandit)
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=20, horizon=2, rng=0)
-    with pytest.raises(InvalidArgument, match="n_episodes must be None for a log, got 10"):
-        lmab.evaluate(greedy, log, horizon=2, n_episodes=10, rng=0)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20, horizon=2, rng=0)
+    with pytest.raises(InvalidArgument, match="n_sessions must be None for a log, got 10"):
+        lmab.evaluate(greedy, log, horizon=2, n_sessions=10, rng=0)
     for option in ({"method": "doubly-robust"}, {"model": bandit}, {"fit_propensities": True}):
         with pytest.raises(InvalidArgument, match="method, model and fit_propensities are for a log, got a bandit"):
             lmab.evaluate(greedy, bandit, horizon=2, **option)
-    assert "error unknown" in repr(evaluation.Evaluation(1.0, float("nan"), np.ones(2), n_episodes=3))
+    assert "error unknown" in repr(evaluation.Evaluation(1.0, float("nan"), np.ones(2), n_sessions=3))
 
 
 def test_the_outlook_of_a_type_without_weight_is_no_error(rng):
@@ -234,5 +234,5 @@ def test_the_outlook_of_a_type_without_weight_is_no_error(rng):
     found = evaluation.outlook(lmab.Stationary(0), bandit, 2)
     np.testing.assert_allclose(found[:, 0], [0.9, 0.9])
     assert np.isfinite(found).all()
-    simulated = evaluation.outlook(lmab.Uniform(2), bandit, 2, rng, n_episodes=3001)
+    simulated = evaluation.outlook(lmab.Uniform(2), bandit, 2, rng, n_sessions=3001)
     np.testing.assert_allclose(simulated, [[0.7, 0.35]] * 2, atol=0.03)

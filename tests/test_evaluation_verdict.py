@@ -40,18 +40,18 @@ def test_a_gain_counts_only_where_interval_and_both_checks_agree(gain, check, su
     assert (check.verdict if check else "No held-out sessions were asked") in verdict.sentence
 
 
-def sticky(rng: np.random.Generator, n_sessions: int = 1500, n_steps: int = 8) -> lmab.Episodes:
+def sticky(rng: np.random.Generator, n_sessions: int = 1500, n_steps: int = 8) -> lmab.Sessions:
     """Sessions that draw anew what each of three arms pays: plays of one arm are alike, arms tell nothing of others."""
     pays = rng.beta(0.4, 0.6, size=(n_sessions, 3))
     arms = rng.integers(3, size=(n_sessions, n_steps))
     rewards = rng.random((n_sessions, n_steps)) < np.take_along_axis(pays, arms, axis=1)
-    return lmab.Episodes.from_arrays(arms, rewards.astype(float), n_arms=3)
+    return lmab.Sessions.from_arrays(arms, rewards.astype(float), n_arms=3)
 
 
-def typed(rng: np.random.Generator) -> lmab.Episodes:
+def typed(rng: np.random.Generator) -> lmab.Sessions:
     """Sessions of two plain types."""
     truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.5, 0.8]])
-    return lmab.simulate(truth, lmab.Uniform(3), n_episodes=1500, horizon=5, rng=rng)
+    return lmab.simulate(truth, lmab.Uniform(3), n_sessions=1500, horizon=5, rng=rng)
 
 
 @pytest.fixture(scope="module", params=["sticky", "typed"])
@@ -60,8 +60,8 @@ def road(request, tmp_path_factory):
     rng = generator(3)
     log = sticky(rng) if request.param == "sticky" else typed(rng)
     method = lmab.EM(prior="learned", restarts=5)
-    estimate = lmab.estimate(log, n_contexts=2, method=method, rng=rng)
-    estimate = replace(estimate, check=diagnostics.check(log, n_contexts=2, rng=rng))
+    estimate = lmab.fit(log, n_types=2, method=method, rng=rng)
+    estimate = replace(estimate, check=diagnostics.check(log, n_types=2, rng=rng))
     plan = lmab.plan(estimate, horizon=4)
     certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
     folder = tmp_path_factory.mktemp("road")
@@ -88,7 +88,7 @@ def test_the_report_is_green_and_calls_types_real_only_where_all_agree(road):
     real, estimate, plan, certificate, _ = road
     held = typed(generator(4)) if real else sticky(generator(4))
     for known in (certificate, None):
-        page = report.render(report.gather(estimate.bandit, plan, episodes=held, certificate=known))
+        page = report.render(report.gather(estimate.bandit, plan, sessions=held, certificate=known))
         green = real and known is not None
         assert ('class="good"' in page) is green
         assert ("more)" in page) is green

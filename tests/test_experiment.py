@@ -11,7 +11,7 @@ import pytest
 
 from lmab.errors import InvalidFile
 from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
-from lmab.experiment.analysis import episodes_needed, points
+from lmab.experiment.analysis import points, sessions_needed
 from lmab.experiment.checks import Evidence
 from lmab.experiment.methods import DIRECT_MLE, ED_MLE, TENSOR, ByProcessor, value_of
 from lmab.experiment.setting import Contender, Measurement, Setting, Trial
@@ -32,8 +32,8 @@ FRACTION, LOST = Panel("fraction", "Fraction"), Panel("value_gap", "Lost", log=T
 STUDY = Study(
     "toy",
     "A toy",
-    "n_episodes",
-    "episodes",
+    "n_sessions",
+    "sessions",
     (FRACTION, LOST, Panel("distance", "Distance", budget=0)),
     {"quick": (Cell(SETTINGS, (GENIE, FAST, SLOW)),)},
     log=True,
@@ -81,7 +81,7 @@ def test_instances_are_the_same_for_every_horizon_and_budget_and_differ_otherwis
 
 
 @pytest.mark.parametrize("separation", [0.2, 1.0])
-def test_separated_contexts_differ_by_exactly_the_separation(separation):
+def test_separated_types_differ_by_exactly_the_separation(separation):
     bandit = Setting("separated", 4, 30, 5, 0, separation).draw(1)
     for m in range(4):
         for other in range(m):
@@ -90,7 +90,7 @@ def test_separated_contexts_differ_by_exactly_the_separation(separation):
             assert (l1 > 1e-12).any()
 
 
-def test_contexts_on_a_line_have_rank_two():
+def test_types_on_a_line_have_rank_two():
     bandit = Setting("line", 3, 10, 5, 0).draw(0)
     assert np.linalg.matrix_rank(bandit.means, tol=1e-9) == 2
     assert (bandit.means > 0.01).all()
@@ -154,13 +154,13 @@ def test_comparisons_are_paired():
     assert evidence.difference("fraction", DIRECT_MLE, TENSOR) is None
 
 
-def test_episodes_needed_interpolates_in_the_logarithm():
+def test_sessions_needed_interpolates_in_the_logarithm():
     rows = toy_rows()
-    assert episodes_needed(rows, "direct-mle", 0.925).n_episodes == pytest.approx(math.sqrt(1000 * 10_000))
-    assert episodes_needed(rows, "direct-mle", 0.5).n_episodes == 1000
-    missing = episodes_needed(rows, "ed-mle", 0.99)
-    assert (missing.n_episodes, missing.high, missing.n_instances) == (math.inf, math.inf, 2)
-    assert episodes_needed(rows, "tensor", 0.9) is None
+    assert sessions_needed(rows, "direct-mle", 0.925).n_sessions == pytest.approx(math.sqrt(1000 * 10_000))
+    assert sessions_needed(rows, "direct-mle", 0.5).n_sessions == 1000
+    missing = sessions_needed(rows, "ed-mle", 0.99)
+    assert (missing.n_sessions, missing.high, missing.n_instances) == (math.inf, math.inf, 2)
+    assert sessions_needed(rows, "tensor", 0.9) is None
 
 
 def test_failed_rows_and_rows_of_other_studies_are_left_out():
@@ -172,11 +172,11 @@ def test_failed_rows_and_rows_of_other_studies_are_left_out():
 
 def test_tables_have_a_line_per_method_and_a_column_per_place():
     fraction, _, distance = tables(STUDY, toy_rows())
-    assert fraction.header == ["episodes", "1,000", "10,000", "100,000"]
+    assert fraction.header == ["sessions", "1,000", "10,000", "100,000"]
     assert fraction.cells[1] == ["direct-mle", "0.9000 ± 0.0000", "0.9500 ± 0.0000", "1.0000 ± 0.0000"]
     assert fraction.title == "Fraction: V / V genie, certified planner (2 instances)"
     assert [line[0] for line in distance.cells] == ["direct-mle", "ed-mle"]
-    assert distance.header == ["episodes", "1,000"]  # the smallest budget only
+    assert distance.header == ["sessions", "1,000"]  # the smallest budget only
     assert distance.title == "Distance, N = 1,000: distance to the true model (2 instances)"
 
 
@@ -194,7 +194,7 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     naive = next(study for study in STUDIES if study.name == "naive")
     assert len(naive.methods()) > 4
     trials = {trial.id: trial for trial in naive.trials("full") if trial.instance < 2}.values()
-    rows = [row(trial, value=1.0, value_qmdp=1.0, distance=0.1, episodes_used=10) for trial in trials]
+    rows = [row(trial, value=1.0, value_qmdp=1.0, distance=0.1, sessions_used=10) for trial in trials]
     paths = draw(naive, rows, tmp_path)
     assert [path.name for path in paths] == ["naive.png", "naive.svg"]
     text = paths[1].read_text()

@@ -89,7 +89,7 @@ def with_(share=None, **changes):
 
 
 def longer(trial):
-    """What the methods that use contexts earn more with longer sessions."""
+    """What the methods that use types earn more with longer sessions."""
     return 1 if trial.method.name == "ucb" else 1 + trial.setting.horizon / 1000
 
 
@@ -108,8 +108,8 @@ def test_the_headline_is_rejected_wherever_the_order_is_another(name):
     place = {
         "fig2a": ("horizon", 5),
         "fig2b": ("horizon", 7),
-        "fig3a": ("n_contexts", 7),
-        "fig3b": ("n_episodes", 10_000),
+        "fig3a": ("n_types", 7),
+        "fig3b": ("n_sessions", 10_000),
     }
     column, only = place[name]
     once = with_(ed_mle_literal=lambda trial: 0.95 if getattr(trial.setting, column) == only else 0.992)
@@ -159,7 +159,7 @@ def test_the_guarantee_is_beaten_unless_nearly_everything_is_lost():
     assert judged("fig3b", with_(), "ED+MLE and L-UCRL need a hundredth")
     rows = made_up(study("fig3b"), with_())
     (claim,) = (each for each in CLAIMS if each.study == "fig3b" and "hundredth" in each.text)
-    rows = [replace(row, n_episodes=10**30 * row.n_episodes) for row in rows]
+    rows = [replace(row, n_sessions=10**30 * row.n_sessions) for row in rows]
     finding = claim.check(Evidence(rows))
     assert finding is not None
     assert not finding.holds
@@ -167,24 +167,24 @@ def test_the_guarantee_is_beaten_unless_nearly_everything_is_lost():
 
 def test_figure_3():
     def falls(trial):
-        return 0.96 - 0.02 * (trial.setting.n_contexts - 3)
+        return 0.96 - 0.02 * (trial.setting.n_types - 3)
 
     assert judged("fig3a", with_(tensor=falls), "Tensor decomposition has less")
     assert not judged("fig3a", with_(), "Tensor decomposition has less")
     assert not judged("fig3a", with_(tensor=falls, ed_mle_literal=falls), "Tensor decomposition has less")
-    bump = with_(tensor=lambda trial: falls(trial) + (0.1 if trial.setting.n_contexts == 7 else 0))
+    bump = with_(tensor=lambda trial: falls(trial) + (0.1 if trial.setting.n_types == 7 else 0))
     assert not judged("fig3a", bump, "Tensor decomposition has less")
-    near = with_(tensor=falls, ed_mle_literal=lambda t: falls(t) if t.setting.n_contexts == 7 else 0.992)
+    near = with_(tensor=falls, ed_mle_literal=lambda t: falls(t) if t.setting.n_types == 7 else 0.992)
     assert not judged("fig3a", near, "Tensor decomposition has less")  # ED+MLE is no better at one M above the rank
-    below = with_(tensor=falls, ed_mle_literal=lambda t: falls(t) if t.setting.n_contexts <= 4 else 0.992)
+    below = with_(tensor=falls, ed_mle_literal=lambda t: falls(t) if t.setting.n_types <= 4 else 0.992)
     assert judged("fig3a", below, "Tensor decomposition has less")  # up to the rank it need not be
 
     def approaches(trial):
-        return 1 - (0 if trial.method.name == "genie" else 100 / max(trial.setting.n_episodes, 1))
+        return 1 - (0 if trial.method.name == "genie" else 100 / max(trial.setting.n_sessions, 1))
 
     assert judged("fig3b", with_(approaches), "ED+MLE and L-UCRL rise")
     assert not judged("fig3b", poor, "ED+MLE and L-UCRL rise")
-    dips = with_(approaches, l_ucrl_tensor=lambda trial: 0.9 if trial.setting.n_episodes == 50_000 else 0.99)
+    dips = with_(approaches, l_ucrl_tensor=lambda trial: 0.9 if trial.setting.n_sessions == 50_000 else 0.99)
     assert not judged("fig3b", dips, "ED+MLE and L-UCRL rise")
     assert judged("fig3b", with_(approaches), "N = 10,000")
     assert judged("fig3b", with_(approaches), "N = 2,000")
@@ -225,23 +225,23 @@ def test_the_history_mdp():
         needed = {"history-ucbvi": 100 * size ** (power / 3), "genie": 0}.get(
             trial.method.name, 300 * trial.setting.n_arms
         )
-        return 1.0 if trial.setting.n_episodes >= needed else 0.9
+        return 1.0 if trial.setting.n_sessions >= needed else 0.9
 
     assert judged("naive", share, "The history MDP")
     assert not judged("naive", lambda trial: share(trial, power=0), "The history MDP")
 
 
-def test_episodes_needed():
+def test_sessions_needed():
     def share(trial, factor=20):
         needed = {"direct-mle": 2_000, "ed-mle": 20_000, "ed-mle-literal": factor * 2_000, "genie": 0}[
             trial.method.name
         ]
-        return 1.0 if trial.setting.n_episodes >= needed else 0.9
+        return 1.0 if trial.setting.n_sessions >= needed else 0.9
 
-    rows = made_up(study("episodes"), share)
-    assert verdicts(study("episodes"), rows) == [True]
-    assert verdicts(study("episodes"), made_up(study("episodes"), lambda trial: share(trial, 5))) == [False]
-    assert "| DirectMLE, uniform play |" in page(rows).split("Episodes needed (5%")[1]
+    rows = made_up(study("sessions"), share)
+    assert verdicts(study("sessions"), rows) == [True]
+    assert verdicts(study("sessions"), made_up(study("sessions"), lambda trial: share(trial, 5))) == [False]
+    assert "| DirectMLE, uniform play |" in page(rows).split("Sessions needed (5%")[1]
 
 
 def on_the_line(rate_below=0.0, rate_above=0.5):
@@ -249,7 +249,7 @@ def on_the_line(rate_below=0.0, rate_above=0.5):
 
     def distance(trial):
         rate = rate_above if trial.setting.horizon >= 5 else rate_below
-        return 0.3 * (1000 / max(trial.setting.n_episodes, 1000)) ** rate
+        return 0.3 * (1000 / max(trial.setting.n_sessions, 1000)) ** rate
 
     return distance
 
@@ -265,7 +265,7 @@ def test_parameters_have_a_floor_at_every_short_horizon():
     one = on_the_line()
 
     def broken(trial):
-        return 0.001 if trial.setting.horizon == 3 and trial.setting.n_episodes > 10**4 else one(trial)
+        return 0.001 if trial.setting.horizon == 3 and trial.setting.n_sessions > 10**4 else one(trial)
 
     assert verdict(broken) == [False, True]
 
@@ -306,8 +306,8 @@ def falls_as(fast, size="full"):
 
     def distance(trial):
         setting = trial.setting
-        power = fast(setting.separation, setting.horizon, setting.n_episodes)
-        return (10 + 0.1 * trial.instance) / max(setting.n_episodes, 1) ** power
+        power = fast(setting.separation, setting.horizon, setting.n_sessions)
+        return (10 + 0.1 * trial.instance) / max(setting.n_sessions, 1) ** power
 
     def few(trial):
         return trial.method.name == "ed-mle-fit" and trial.instance < 4
@@ -334,11 +334,11 @@ def test_separation_is_judged_over_the_whole_curve():
         return rate(scale / 2) if scale < 0.2 or scale > 10 else (0.5 if gamma < 0.3 else 0.1)
 
     def stops(gamma, horizon, n):
-        """Parametric up to 10,000 episodes; then the distance stays."""
+        """Parametric up to 10,000 sessions; then the distance stays."""
         return rate(gamma**2 * horizon / 2) * np.log(min(n, 10_000)) / np.log(n)
 
     def slows(gamma, horizon, n):
-        """Faster than parametric up to 10,000 episodes, and then half as fast as that: the ends alone look well."""
+        """Faster than parametric up to 10,000 sessions, and then half as fast as that: the ends alone look well."""
         return (
             rate(gamma**2 * horizon / 2) * (1.5 * np.log(min(n, 10_000)) + 0.5 * np.log(max(n / 10_000, 1))) / np.log(n)
         )
@@ -468,7 +468,7 @@ def test_shares_just_at_the_threshold():
         assert judged("fig2b", with_(ed_mle_literal=share, l_ucrl_tensor=0.99), "ED+MLE and L-UCRL have .95") is holds
 
     def rises_to(share):
-        return lambda trial: share if trial.setting.n_episodes > 10_000 else 0.9
+        return lambda trial: share if trial.setting.n_sessions > 10_000 else 0.9
 
     for share, holds in ((0.9701, True), (0.9699, False)):
         world = with_(ed_mle_literal=rises_to(share), l_ucrl_tensor=rises_to(0.99))

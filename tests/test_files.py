@@ -156,7 +156,7 @@ def specials(folder: Path) -> list[Path]:
 
 
 def test_devices_and_pipes_are_never_replaced(tmp_path, bandit, monkeypatch):
-    log = lmab.Episodes.from_arrays([[0, 0]], [[1.0, 0.0]])
+    log = lmab.Sessions.from_arrays([[0, 0]], [[1.0, 0.0]])
     contents = report.gather(bandit, horizon=2)
     plan = lmab.plan(bandit, horizon=2)  # before: a kernel compiled here would be written to its cache
     monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("something was replaced"))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab import Episodes
+from lmab import Sessions
 from lmab.errors import LmabError, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.planning import policy_of
@@ -59,8 +59,8 @@ def a_table() -> pa.Table:
     n = 60
     return pa.table(
         {
-            "episode": [f"s{k // 4}" for k in range(n)],
-            "action": [["tea", "milk", "água"][k] for k in rng.integers(3, size=n)],
+            "session": [f"s{k // 4}" for k in range(n)],
+            "arm": [["tea", "milk", "água"][k] for k in rng.integers(3, size=n)],
             "reward": rng.integers(2, size=n).astype(float),
             "step": np.arange(n) % 4,
             "propensity": np.full(n, 0.25),
@@ -77,8 +77,8 @@ def logs_of(kind: str, folder: Path) -> Path:
     elif kind == "parquet":
         pa.parquet.write_table(a_table(), path, row_group_size=25)
     else:  # with the note that our own files carry
-        columns: dict[str, Any] = {name: name for name in ("episode", "action", "reward", "step", "propensity")}
-        Episodes.from_frame(a_table(), **columns).write(path)
+        columns: dict[str, Any] = {name: name for name in ("session", "arm", "reward", "step", "propensity")}
+        Sessions.from_frame(a_table(), **columns).write(path)
     return path
 
 
@@ -105,15 +105,15 @@ def test_damaged_logs(tmp_path, kind):
     read = 0
     for _ in range(MUTATIONS):
         path.write_bytes(mutate(original, rng))
-        read += survives(lambda p: Episodes.read(p, step="step", propensity="propensity"), path)
+        read += survives(lambda p: Sessions.read(p, step="step", propensity="propensity"), path)
     assert 0 < read < MUTATIONS  # some damage does not matter, most does
 
 
 def results(bandit: lmab.LatentBandit, rng: np.random.Generator) -> dict[str, Any]:
     """An estimate with all that it can hold, the plan on it, the certificate of both."""
-    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=100, horizon=3, rng=rng)
-    estimate = lmab.estimate(log, n_contexts="auto", method=lmab.EM(restarts=1, prior=1.0), rng=rng)
-    checked = replace(estimate, check=diagnostics.check(log, n_contexts=estimate.n_contexts, rng=rng))
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=100, horizon=3, rng=rng)
+    estimate = lmab.fit(log, n_types="auto", method=lmab.EM(restarts=1, prior=1.0), rng=rng)
+    checked = replace(estimate, check=diagnostics.check(log, n_types=estimate.n_types, rng=rng))
     plan = lmab.plan(checked, horizon=3)
     return {"estimate": checked, "plan": plan, "certificate": lmab.certify(checked, plan, log, n_draws=20, rng=rng)}
 
@@ -205,25 +205,25 @@ CELLS = st.one_of(
 
 @settings(max_examples=300)
 @given(
-    st.lists(st.sampled_from(["episode", "action", "reward", "step", "propensity", ""]), max_size=6),
+    st.lists(st.sampled_from(["session", "arm", "reward", "step", "propensity", ""]), max_size=6),
     st.lists(st.lists(CELLS, min_size=6, max_size=6), max_size=5),
 )
 def test_any_csv_text(tmp_path_factory, header, rows):
     path = tmp_path_factory.getbasetemp() / "any.csv"
     lines = [",".join(header), *(",".join(map(str, row[: len(header)])) for row in rows)]
     path.write_text("\n".join(lines), encoding="utf-8", errors="surrogateescape")
-    found: list[Episodes] = []
-    read = survives(lambda p: found.append(Episodes.read(p, step="step", propensity="propensity")), path)
+    found: list[Sessions] = []
+    read = survives(lambda p: found.append(Sessions.read(p, step="step", propensity="propensity")), path)
     assert read == bool(found)
     if read:
         assert_sound(found[0])
-        assert set(header) >= {"episode", "action", "reward", "step", "propensity"}
+        assert set(header) >= {"session", "arm", "reward", "step", "propensity"}
 
 
-def assert_sound(log: Episodes) -> None:
+def assert_sound(log: Sessions) -> None:
     """What every log keeps, wherever it came from."""
     assert 1 <= len(log) <= log.n_steps == log.lengths.sum()
-    assert ((log.actions >= 0) & (log.actions < log.n_arms)).all()
+    assert ((log.arms >= 0) & (log.arms < log.n_arms)).all()
     assert np.isfinite(log.rewards).all()
     assert log.propensities is None or ((log.propensities > 0) & (log.propensities <= 1)).all()
     assert log.arm_labels is None or len(set(log.arm_labels)) == log.n_arms
@@ -242,7 +242,7 @@ def assert_sound(log: Episodes) -> None:
                     st.lists(st.datetimes(), min_size=n, max_size=n),
                     st.lists(st.lists(st.integers(0, 3), max_size=2), min_size=n, max_size=n),
                 )
-                for name in ("episode", "action", "reward", "step")
+                for name in ("session", "arm", "reward", "step")
             }
         )
     )
@@ -253,10 +253,10 @@ def test_any_table(tmp_path_factory, data):
         pa.parquet.write_table(pa.table(data), path)
     except (pa.ArrowException, UnicodeEncodeError):
         return  # Parquet has no place for it
-    found: list[Episodes] = []
-    read = survives(lambda p: found.append(Episodes.read(p, step="step")), path)
+    found: list[Sessions] = []
+    read = survives(lambda p: found.append(Sessions.read(p, step="step")), path)
     assert read == bool(found)
     if read:  # every row is a step, and every id a session
         assert_sound(found[0])
-        assert len(found[0]) == len(set(data["episode"]))
+        assert len(found[0]) == len(set(data["session"]))
         assert sorted(found[0].rewards) == sorted(float(reward) for reward in data["reward"])

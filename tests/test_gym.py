@@ -78,13 +78,13 @@ def test_observations_show_the_last_step_or_the_belief():
     assert seen[:2] == pytest.approx(joint / joint.sum(), abs=1e-6)
 
 
-def test_the_context_can_be_fixed_and_is_told_aside():
+def test_the_type_can_be_fixed_and_is_told_aside():
     environment = gymnasium.make(NAME, bandit=BANDIT).unwrapped
-    for context in (0, 1):
-        _, info = environment.reset(options={"context": context})
-        assert info["context"] == context
+    for type_ in (0, 1):
+        _, info = environment.reset(options={"type": type_})
+        assert info["type"] == type_
         *_, info = environment.step(0)
-        assert info == {"context": context, "expected": BANDIT.means[context, 0], "best": BANDIT.means[context].max()}
+        assert info == {"type": type_, "expected": BANDIT.means[type_, 0], "best": BANDIT.means[type_].max()}
 
 
 def test_a_saved_bandit_is_loaded(tmp_path):
@@ -104,12 +104,12 @@ def test_bad_arguments_are_named(arguments, message):
         gymnasium.make(NAME, bandit=BANDIT, **arguments)
 
 
-def test_bad_actions_and_contexts_are_named():
+def test_bad_arms_and_types_are_named():
     environment = gymnasium.make(NAME, bandit=BANDIT).unwrapped
-    with pytest.raises(InvalidArgument, match=r"context must be in 0\.\.1, got 2"):
-        environment.reset(options={"context": 2})
+    with pytest.raises(InvalidArgument, match=r"type must be in 0\.\.1, got 2"):
+        environment.reset(options={"type": 2})
     environment.reset(seed=0)
-    with pytest.raises(InvalidArgument, match=r"action must be an arm in 0\.\.1, got 5"):
+    with pytest.raises(InvalidArgument, match=r"arm must be an arm in 0\.\.1, got 5"):
         environment.step(5)
 
 

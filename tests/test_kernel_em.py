@@ -17,20 +17,20 @@ from lmab._kernel.reference import em as reference
 KERNELS = [reference, compiled]
 
 
-def random_log(rng, n_episodes, n_arms, n_values, longest):
-    lengths = rng.integers(1, longest + 1, size=n_episodes)
+def random_log(rng, n_sessions, n_arms, n_values, longest):
+    lengths = rng.integers(1, longest + 1, size=n_sessions)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return rng.integers(n_arms * n_values, size=offsets[-1]), offsets
 
 
-def random_models(rng, n_models, n_contexts, n_arms, n_values, zeros=False):
-    width = -(-n_contexts // 8) * 8
+def random_models(rng, n_models, n_types, n_arms, n_values, zeros=False):
+    width = -(-n_types // 8) * 8
     models = np.zeros((n_models, 1 + n_arms * n_values, width))
-    models[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=n_models)
-    tables = rng.dirichlet(np.ones(n_values), size=(n_models, n_arms, n_contexts))
+    models[:, 0, :n_types] = rng.dirichlet(np.ones(n_types), size=n_models)
+    tables = rng.dirichlet(np.ones(n_values), size=(n_models, n_arms, n_types))
     if zeros:
         tables[:, 0, 0] = np.eye(n_values)[0]
-    models[:, 1:, :n_contexts] = np.moveaxis(tables, 3, 2).reshape(n_models, -1, n_contexts)
+    models[:, 1:, :n_types] = np.moveaxis(tables, 3, 2).reshape(n_models, -1, n_types)
     return models
 
 
@@ -79,11 +79,11 @@ def test_likelihood_and_counts_equal_enumeration(kernel, rng):
         np.testing.assert_allclose(statistics[model], expected, rtol=1e-10, atol=1e-12)
 
 
-@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 9), longest=st.integers(1, 30), zeros=st.booleans())
-def test_compiled_equals_reference(seed, n_contexts, longest, zeros):
+@given(seed=st.integers(0, 2**32 - 1), n_types=st.integers(1, 9), longest=st.integers(1, 30), zeros=st.booleans())
+def test_compiled_equals_reference(seed, n_types, longest, zeros):
     rng = np.random.default_rng(seed)
     codes, offsets = random_log(rng, 20, 4, 3, longest)
-    models = random_models(rng, 3, n_contexts, 4, 3, zeros)
+    models = random_models(rng, 3, n_types, 4, 3, zeros)
     counts = rng.integers(1, 5, size=20) if seed % 2 else ()
     edges = np.array([0, 7, 8, 20])
     expected, likelihood = categorical(reference, codes, offsets, models, counts, edges)
@@ -102,7 +102,7 @@ def test_code_sizes_agree(dtype, rng):
 
 
 @pytest.mark.parametrize("length", [100, 1000, 50_000])
-def test_long_episodes_do_not_underflow(length, rng):
+def test_long_sessions_do_not_underflow(length, rng):
     codes, offsets = rng.integers(20, size=2 * length), np.array([0, length, 2 * length])
     models = random_models(rng, 1, 3, 5, 4)
     expected, likelihood = categorical(reference, codes, offsets, models)
@@ -112,8 +112,8 @@ def test_long_episodes_do_not_underflow(length, rng):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
-def test_a_context_far_behind_half_way_can_still_win(kernel):
-    """A thousand steps speak for context 0, then a thousand and one for context 1: neither may be lost on the way."""
+def test_a_type_far_behind_half_way_can_still_win(kernel):
+    """A thousand steps speak for type 0, then a thousand and one for type 1: neither may be lost on the way."""
     models = np.zeros((1, 3, 8))
     models[0, :, :2] = [[0.5, 0.5], [0.9, 0.1], [0.1, 0.9]]
     codes = np.repeat([0, 1], [1000, 1001])
@@ -134,7 +134,7 @@ def test_tiny_probabilities_are_not_lost(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
-def test_an_impossible_episode_is_minus_infinity_and_adds_nothing(kernel):
+def test_an_impossible_session_is_minus_infinity_and_adds_nothing(kernel):
     models = np.zeros((1, 3, 8))
     models[0, :, :2] = [[0.5, 0.5], [1.0, 1.0], [0.0, 0.0]]
     statistics, logs = categorical(kernel, np.array([0, 1, 0]), np.array([0, 1, 3]), models)
@@ -156,14 +156,14 @@ def test_any_range_of_tasks_gives_the_entries_of_those_tasks(kernel, rng):
         np.testing.assert_array_equal(own, logs[first:last])
 
 
-@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 6), longest=st.integers(1, 300))
-def test_gaussian_compiled_equals_reference(seed, n_contexts, longest):
+@given(seed=st.integers(0, 2**32 - 1), n_types=st.integers(1, 6), longest=st.integers(1, 300))
+def test_gaussian_compiled_equals_reference(seed, n_types, longest):
     rng = np.random.default_rng(seed)
     arms, offsets = random_log(rng, 8, 3, 1, longest)
     rewards = rng.normal(size=len(arms)) * 3
-    models = np.zeros((2, 5, -(-n_contexts // 8) * 8))
-    models[:, 0, :n_contexts] = rng.dirichlet(np.ones(n_contexts), size=2)
-    models[:, 1:-1, :n_contexts] = rng.normal(size=(2, 3, n_contexts))
+    models = np.zeros((2, 5, -(-n_types // 8) * 8))
+    models[:, 0, :n_types] = rng.dirichlet(np.ones(n_types), size=2)
+    models[:, 1:-1, :n_types] = rng.normal(size=(2, 3, n_types))
     models[:, -1] = rng.uniform(0.5, 2, size=(2, 1))
     edges = np.array([0, 3, 8])
     expected, likelihood = gaussian(reference, arms, rewards, offsets, models, edges)

@@ -16,18 +16,18 @@ from lmab.estimation.arm_law import SPREADS, beta_grid
 KERNELS = [reference, compiled]
 
 
-def log_of(rng, n_episodes, n_codes, longest):
-    lengths = rng.integers(1, longest + 1, size=n_episodes)
+def log_of(rng, n_sessions, n_codes, longest):
+    lengths = rng.integers(1, longest + 1, size=n_sessions)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return rng.integers(n_codes, size=offsets[-1]).astype(np.uint16), offsets
 
 
-def table_of(rng, n_codes, n_contexts):
-    return np.concatenate([rng.dirichlet(np.ones(n_contexts))[None], rng.uniform(0.01, 1, (n_codes, n_contexts))])
+def table_of(rng, n_codes, n_types):
+    return np.concatenate([rng.dirichlet(np.ones(n_types))[None], rng.uniform(0.01, 1, (n_codes, n_types))])
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
-def test_contexts_are_drawn_from_their_posterior(kernel, rng):
+def test_types_are_drawn_from_their_posterior(kernel, rng):
     codes, offsets = log_of(rng, 1, 6, 5)
     table = table_of(rng, 6, 3)
     posterior = table[0] * table[codes.astype(int) + 1].prod(axis=0)
@@ -39,11 +39,11 @@ def test_contexts_are_drawn_from_their_posterior(kernel, rng):
         np.testing.assert_array_equal(statistics[1 + code], (codes == code).sum() * statistics[0])
 
 
-@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 5), longest=st.integers(1, 400), merged=st.booleans())
-def test_compiled_contexts_equal_reference(seed, n_contexts, longest, merged):
+@given(seed=st.integers(0, 2**32 - 1), n_types=st.integers(1, 5), longest=st.integers(1, 400), merged=st.booleans())
+def test_compiled_types_equal_reference(seed, n_types, longest, merged):
     rng = generator(seed)
     codes, offsets = log_of(rng, 12, 8, longest)
-    table = table_of(rng, 8, n_contexts)
+    table = table_of(rng, 8, n_types)
     counts = rng.integers(1, 4, size=12).astype(float) if merged else np.empty(0)
     uniforms = rng.random(int(counts.sum()) if merged else 12)
     found = []
@@ -53,14 +53,14 @@ def test_compiled_contexts_equal_reference(seed, n_contexts, longest, merged):
     np.testing.assert_array_equal(*found)
 
 
-@given(seed=st.integers(0, 2**32 - 1), n_contexts=st.integers(1, 5), longest=st.integers(1, 60))
-def test_compiled_normal_contexts_equal_reference(seed, n_contexts, longest):
+@given(seed=st.integers(0, 2**32 - 1), n_types=st.integers(1, 5), longest=st.integers(1, 60))
+def test_compiled_normal_types_equal_reference(seed, n_types, longest):
     rng = generator(seed)
     arms, offsets = log_of(rng, 12, 4, longest)
-    table = np.concatenate([rng.dirichlet(np.ones(n_contexts))[None], rng.standard_normal((4, n_contexts))])
+    table = np.concatenate([rng.dirichlet(np.ones(n_types))[None], rng.standard_normal((4, n_types))])
     rewards, uniforms, found = rng.standard_normal(len(arms)), rng.random(12), []
     for kernel in KERNELS:
-        found.append(np.full((9, n_contexts), np.nan))
+        found.append(np.full((9, n_types), np.nan))
         kernel.gaussian(arms, rewards, offsets, table, 0.7, uniforms, found[-1])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-12)
 

@@ -12,7 +12,7 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab import Episodes
+from lmab import Sessions
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning, TooLarge
 from lmab.learning import Task
 from lmab.learning.ucb import next_plays
@@ -32,25 +32,25 @@ class Recorder:
 
     def __init__(self, seed: int = 1) -> None:
         self._simulator = lmab.Simulator(BANDIT, horizon=HORIZON, rng=generator(seed))
-        self.rounds: list[Episodes] = []
+        self.rounds: list[Sessions] = []
 
     n_arms, horizon = BANDIT.n_arms, HORIZON
 
     @property
-    def episodes_used(self) -> int:
+    def sessions_used(self) -> int:
         return sum(map(len, self.rounds))
 
-    def play(self, actions) -> Episodes:
-        self.rounds.append(self._simulator.play(actions))
+    def play(self, arms) -> Sessions:
+        self.rounds.append(self._simulator.play(arms))
         return self.rounds[-1]
 
-    def run(self, policy, n_episodes) -> Episodes:
-        self.rounds.append(self._simulator.run(policy, n_episodes))
+    def run(self, policy, n_sessions) -> Sessions:
+        self.rounds.append(self._simulator.run(policy, n_sessions))
         return self.rounds[-1]
 
 
 def learn(learner, environment, seed: int = 2):
-    return lmab.learn(environment, learner, n_episodes=BUDGET, rng=generator(seed))
+    return lmab.learn(environment, learner, n_sessions=BUDGET, rng=generator(seed))
 
 
 def test_every_learner_keeps_the_laws(example):
@@ -67,7 +67,7 @@ def test_learns_a_policy_for_the_environment(example):
     learned = learn(example(BANDIT), environment)
     value, fixed = lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean, BANDIT.best_fixed(HORIZON)
     assert value == pytest.approx(fixed) if "one arm" in example.tags else value > 1.1 * fixed
-    assert environment.episodes_used == (0 if "plays nothing" in example.tags else BUDGET)
+    assert environment.sessions_used == (0 if "plays nothing" in example.tags else BUDGET)
     assert learned.policy.horizon == HORIZON
     assert (learned.plan is None) == (learned.bandit is None) == ("no model" in example.tags)
 
@@ -76,7 +76,7 @@ def test_learns_a_policy_for_the_environment(example):
 
 
 def new_run(learner=None, **options):
-    settings = {"n_arms": 4, "horizon": HORIZON, "n_episodes": 100, "rng": generator(0), **options}
+    settings = {"n_arms": 4, "horizon": HORIZON, "n_sessions": 100, "rng": generator(0), **options}
     return lmab.Run(learner or lmab.DirectMLE(2, thompson_rounds=0), **settings)
 
 
@@ -89,15 +89,15 @@ def test_a_run_takes_a_task_or_its_fields():
         lmab.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
     with pytest.raises(InvalidArgument, match="values must be"):
         new_run(values=[])
-    with pytest.raises(TypeError, match="n_episodes"):
+    with pytest.raises(TypeError, match="n_sessions"):
         lmab.Run(lmab.DirectMLE(2), n_arms=4, horizon=3, rng=0)
 
 
 def test_ask_is_what_is_left():
     run, live = new_run(), Recorder()
     run.tell(live.run(run.ask().policy, 30))
-    assert (run.ask().n_episodes, run.episodes_used, run.finished) == (70, 30, False)
-    with pytest.raises(InvalidArgument, match=r"must be finished first, got one that still asks for .*70 episodes"):
+    assert (run.ask().n_sessions, run.sessions_used, run.finished) == (70, 30, False)
+    with pytest.raises(InvalidArgument, match=r"must be finished first, got one that still asks for .*70 sessions"):
         _ = run.learned
     run.tell(run.ask().on(live))
     assert run.finished
@@ -108,29 +108,29 @@ def test_ask_is_what_is_left():
 def test_rows_of_an_exploration_are_asked_once():
     run, live = new_run(lmab.UCB()), Recorder()
     run.tell(run.ask().on(live))
-    while run.ask().n_episodes == 1:
+    while run.ask().n_sessions == 1:
         run.tell(run.ask().on(live))
     plan = run.ask()
-    run.tell(live.play(plan.actions[:1]))
-    assert np.array_equal(run.ask().actions, plan.actions[1:])
+    run.tell(live.play(plan.arms[:1]))
+    assert np.array_equal(run.ask().arms, plan.arms[1:])
 
 
-def test_wrong_episodes_are_refused():
+def test_wrong_sessions_are_refused():
     run = new_run()
     with pytest.raises(InvalidArgument, match="4 arms, got 5"):
-        run.tell(Episodes.from_arrays([[0]], [[1.0]], n_arms=5))
+        run.tell(Sessions.from_arrays([[0]], [[1.0]], n_arms=5))
     with pytest.raises(InvalidArgument, match="at most 4 steps, got 5"):
-        run.tell(Episodes.from_arrays([[0] * 5], [[1.0] * 5], n_arms=4))
+        run.tell(Sessions.from_arrays([[0] * 5], [[1.0] * 5], n_arms=4))
     with pytest.raises(InvalidArgument, match="at most the 100 asked for, got 101"):
-        run.tell(Episodes.from_arrays([[0]] * 101, [[1.0]] * 101, n_arms=4))
+        run.tell(Sessions.from_arrays([[0]] * 101, [[1.0]] * 101, n_arms=4))
 
 
 def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgument, match="learner must be a Learner"):
         new_run("direct")
-    with pytest.raises(InvalidArgument, match="n_episodes must be an integer of at least 1, got 0"):
-        new_run(n_episodes=0)
-    with pytest.raises(InvalidArgument, match="n_contexts"):
+    with pytest.raises(InvalidArgument, match="n_sessions must be an integer of at least 1, got 0"):
+        new_run(n_sessions=0)
+    with pytest.raises(InvalidArgument, match="n_types"):
         lmab.DirectMLE(0)
     with pytest.raises(InvalidArgument, match="environment's 4 arms, got 3"):
         new_run(lmab.Genie(lmab.LatentBandit.bernoulli([1.0], [[0.1, 0.2, 0.3]])))
@@ -148,10 +148,10 @@ def test_a_run_of_an_unknown_learner_is_refused(tmp_path):
 
 
 def test_short_sessions_are_learned_from_as_they_are(rng):
-    actions = rng.integers(4, size=(100, HORIZON))
-    actions[:50, 2:] = -1
+    arms = rng.integers(4, size=(100, HORIZON))
+    arms[:50, 2:] = -1
     run = new_run()
-    run.tell(Episodes.from_arrays(actions, (rng.random(actions.shape) < 0.5).astype(float), n_arms=4))
+    run.tell(Sessions.from_arrays(arms, (rng.random(arms.shape) < 0.5).astype(float), n_arms=4))
     assert run.finished
 
 
@@ -177,7 +177,7 @@ def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
 
 def test_ucb_plays_every_arm_first():
     run = new_run(lmab.UCB(), n_arms=10)
-    assert np.array_equal(np.unique(run.ask().actions), np.arange(10))
+    assert np.array_equal(np.unique(run.ask().arms), np.arange(10))
     plays = next_plays(np.zeros(5), np.zeros(5), 3, 1.0)
     assert plays.tolist() == [1, 1, 1, 0, 0]
     assert next_plays(np.array([1.0, 0, 0]), np.ones(3), 6, 1.0).tolist() == [2, 2, 2]  # the two, then all around
@@ -189,15 +189,15 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_played():
         (lmab.Tensor(2), {"horizon": 2}, "horizon must be at least 3"),
         (lmab.EDMLE(2), {"horizon": 1}, "horizon must be at least 2"),
         (lmab.EDMoments(2), {"horizon": 1}, "horizon must be at least 2"),
-        (lmab.EDMLE(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
-        (lmab.EDMLE(2), {"n_episodes": 7}, "leave at least 2 episodes for the fit, .*, got 7, which leaves 1"),
-        (lmab.EDMoments(3), {"n_episodes": 4}, "leave at least 3 episodes for the fit"),
-        (lmab.DirectMLE(3), {"n_episodes": 4}, "leave at least 3 episodes for the fit, .*, got 4, which leaves 2"),
-        (lmab.DirectMLE(3, thompson_rounds=0), {"n_episodes": 2}, "leave at least 3 .*, got 2, which leaves 2"),
-        (lmab.DirectMLE("auto"), {"n_episodes": 2}, "leave at least 2 episodes for the fit"),
-        (lmab.Tensor(3), {"n_episodes": 2}, "leave at least 3 episodes for the fit"),
-        (lmab.LUCRL(2), {"n_episodes": 4}, "leave at least 2 episodes for the fit"),
-        (lmab.LUCRL(2), {"n_episodes": 1}, "n_episodes must be at least 2"),
+        (lmab.EDMLE(2), {"n_sessions": 1}, "n_sessions must be at least 2"),
+        (lmab.EDMLE(2), {"n_sessions": 7}, "leave at least 2 sessions for the fit, .*, got 7, which leaves 1"),
+        (lmab.EDMoments(3), {"n_sessions": 4}, "leave at least 3 sessions for the fit"),
+        (lmab.DirectMLE(3), {"n_sessions": 4}, "leave at least 3 sessions for the fit, .*, got 4, which leaves 2"),
+        (lmab.DirectMLE(3, thompson_rounds=0), {"n_sessions": 2}, "leave at least 3 .*, got 2, which leaves 2"),
+        (lmab.DirectMLE("auto"), {"n_sessions": 2}, "leave at least 2 sessions for the fit"),
+        (lmab.Tensor(3), {"n_sessions": 2}, "leave at least 3 sessions for the fit"),
+        (lmab.LUCRL(2), {"n_sessions": 4}, "leave at least 2 sessions for the fit"),
+        (lmab.LUCRL(2), {"n_sessions": 1}, "n_sessions must be at least 2"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             new_run(learner, **options)
@@ -213,7 +213,7 @@ def test_history_ucbvi_hopes_while_it_plays_and_not_after():
     from lmab.learning.learner import Task
 
     tree = _Tree.for_task(Task(2, 2, 10, values=(-1.0, 3.0)))
-    tree.count(Episodes.from_arrays([[0, 1]], [[3.0, -1.0]], n_arms=2))
+    tree.count(Sessions.from_arrays([[0, 1]], [[3.0, -1.0]], n_arms=2))
     playing, after = tree.scores(0.1, 10), tree.scores(None, 10)
     assert playing[0][0, 1] == 6.0  # never played: the most that two steps can pay
     assert after[0][0, 1] == -2.0
@@ -227,7 +227,7 @@ def test_history_ucbvi_finds_the_optimum(rng):
 
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [-1.0, 0.0, 2.0])
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-    learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_episodes=50_000, values=[-1, 0, 2], rng=rng)
+    learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_sessions=50_000, values=[-1, 0, 2], rng=rng)
     best = oracle.optimal_value(bandit.weights, bandit.rewards.probabilities, bandit.rewards.values, 3)
     value = lmab.evaluate(learned.policy, bandit, horizon=3).mean
     assert best - 0.02 <= value <= best + 1e-12
@@ -242,7 +242,7 @@ def test_genie_is_the_planner():
 def test_thompson_rounds_spend_half_the_budget():
     environment = Recorder()
     learned = learn(lmab.DirectMLE(2, thompson_rounds=3), environment)
-    assert [len(episodes) for episodes in environment.rounds] == [600, 200, 200, 200]
+    assert [len(sessions) for sessions in environment.rounds] == [600, 200, 200, 200]
     assert learned["thompson"].n_rounds == 3
     assert learned["thompson"].reward > 1.2 * learned["explore"].reward  # it plays what seems best
 
@@ -250,20 +250,20 @@ def test_thompson_rounds_spend_half_the_budget():
 def test_two_rounds_are_the_default_and_none_is_uniform_play():
     environment = Recorder()
     learn(lmab.DirectMLE(2), environment)
-    assert [len(episodes) for episodes in environment.rounds] == [600, 300, 300]
+    assert [len(sessions) for sessions in environment.rounds] == [600, 300, 300]
     environment = Recorder()
     assert learn(lmab.DirectMLE(2, thompson_rounds=0), environment)["explore"].n_rounds == 1
-    assert [len(episodes) for episodes in environment.rounds] == [1200]
+    assert [len(sessions) for sessions in environment.rounds] == [1200]
 
 
 def test_thompson_rounds_draw_from_models_that_the_log_could_have_come_from(rng):
-    """A round's policy knows the contexts of all drawn models; arms that look alike are both tried."""
+    """A round's policy knows the types of all drawn models; arms that look alike are both tried."""
     from lmab.learning.direct_mle import _possible
 
-    log = lmab.simulate(BANDIT, lmab.Uniform(BANDIT.n_arms), n_episodes=200, horizon=HORIZON, rng=rng)
-    fit = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
+    log = lmab.simulate(BANDIT, lmab.Uniform(BANDIT.n_arms), n_sessions=200, horizon=HORIZON, rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
     possible = _possible(fit, rng)
-    assert possible.n_contexts == 2 * 16
+    assert possible.n_types == 2 * 16
     assert possible.weights.sum() == pytest.approx(1)
     spread = possible.means.reshape(16, 2, -1).std(axis=0)
     assert (spread > 0.005).all()
@@ -273,13 +273,13 @@ def test_thompson_rounds_draw_from_models_that_the_log_could_have_come_from(rng)
 def test_direct_mle_confines_the_fit_to_the_rank_it_sees(rng):
     bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
     environment = lmab.Simulator(bandit, horizon=6, rng=rng)
-    learned = lmab.learn(environment, lmab.DirectMLE(6), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(6), n_sessions=4000, planner=lmab.QMDP(), rng=rng)
     facts = learned["polish"].facts
     assert facts["kept"]
     assert facts["rank"] == learned["subspace"].facts["rank"] + 1
     spread = learned.estimate.bandit.means - learned.estimate.bandit.means[0]
     assert np.linalg.matrix_rank(spread, tol=1e-6) == facts["rank"] - 1
-    free = lmab.learn(environment, lmab.DirectMLE(6, rank=None), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    free = lmab.learn(environment, lmab.DirectMLE(6, rank=None), n_sessions=4000, planner=lmab.QMDP(), rng=rng)
     assert "polish" not in [phase.name for phase in free.diagnostics]
 
 
@@ -288,7 +288,7 @@ def test_the_gain_of_a_polish_is_akaikes(rng):
     bandit = lmab.random_bandit(6, 12, rank=3, rng=rng)
     environment = lmab.Simulator(bandit, horizon=6, rng=rng)
     learner = lmab.DirectMLE(6, thompson_rounds=0)
-    learned = lmab.learn(environment, learner, n_episodes=2000, planner=lmab.QMDP(), rng=rng)
+    learned = lmab.learn(environment, learner, n_sessions=2000, planner=lmab.QMDP(), rng=rng)
     facts, confined = learned["polish"].facts, learned.estimate
     assert facts["kept"]
     free = 5 + 6 * 12
@@ -299,11 +299,11 @@ def test_the_gain_of_a_polish_is_akaikes(rng):
 
 
 def test_direct_mle_leaves_alone_what_the_spectrum_does_not_rule_out():
-    # Seven contexts of full rank; the weak ones do not stand out from the noise, but push its eigenvalues up.
+    # Seven types of full rank; the weak ones do not stand out from the noise, but push its eigenvalues up.
     rng = np.random.default_rng(7004)
     bandit = lmab.random_bandit(7, 30, kind="hard", rng=rng)
     environment = lmab.Simulator(bandit, horizon=4, rng=rng)
-    learned = lmab.learn(environment, lmab.DirectMLE(7), n_episodes=6000, planner=lmab.QMDP(), rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(7), n_sessions=6000, planner=lmab.QMDP(), rng=rng)
     assert learned["subspace"].facts["rank"] < 6
     assert learned["subspace"].facts["skew"] > 1.1
     assert "polish" not in [phase.name for phase in learned.diagnostics]
@@ -315,17 +315,17 @@ def test_direct_mle_drops_a_polish_that_does_not_pay(monkeypatch, rng):
     monkeypatch.setattr(direct_mle, "_SYMMETRY", np.inf)
     bandit = lmab.random_bandit(7, 20, kind="hard", rng=rng)
     environment = lmab.Simulator(bandit, horizon=6, rng=rng)
-    learned = lmab.learn(environment, lmab.DirectMLE(7), n_episodes=4000, planner=lmab.QMDP(), rng=rng)
+    learned = lmab.learn(environment, lmab.DirectMLE(7), n_sessions=4000, planner=lmab.QMDP(), rng=rng)
     assert not learned["polish"].facts["kept"]
     means = learned.estimate.bandit.means
     assert np.linalg.matrix_rank(means - means[0], tol=1e-6) == 6
 
 
-def test_the_number_of_contexts_can_be_found(rng):
+def test_the_number_of_types_can_be_found(rng):
     bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.8, 0.2], [0.2, 0.7, 0.1, 0.9]])
     environment = lmab.Simulator(bandit, horizon=5, rng=rng)
-    learned = lmab.learn(environment, lmab.DirectMLE("auto"), n_episodes=1500, rng=rng)
-    assert learned.bandit.n_contexts in (2, 3)
+    learned = lmab.learn(environment, lmab.DirectMLE("auto"), n_sessions=1500, rng=rng)
+    assert learned.bandit.n_types in (2, 3)
     best = lmab.evaluate(lmab.plan(bandit, horizon=5).policy, bandit, horizon=5).mean
     assert lmab.evaluate(learned.policy, bandit, horizon=5).mean > 0.98 * best
 
@@ -336,7 +336,7 @@ def test_edmle_reads_a_core_arm_by_pairs_or_in_full(rng):
     first, second = environment.rounds
     assert (len(first), len(second)) == (960, 240)
     core = by_pairs["design"].facts["core_set"]
-    assert set(second.actions.tolist()) == {arm for arm, _ in core}
+    assert set(second.arms.tolist()) == {arm for arm, _ in core}
     assert by_pairs["design"].facts["g"] <= 4 + 1e-9
     for options in ({"likelihood": "full"}, {"pairs": "first-two"}, {"rank": "auto"}, {"rank": 3, "split": 0.5}):
         learned = learn(lmab.EDMLE(2, **options), Recorder())
@@ -344,10 +344,10 @@ def test_edmle_reads_a_core_arm_by_pairs_or_in_full(rng):
 
 
 def test_core_plays_of_other_arms_are_refused():
-    run, live = new_run(lmab.EDMLE(2, rank=1), n_episodes=500), Recorder()
+    run, live = new_run(lmab.EDMLE(2, rank=1), n_sessions=500), Recorder()
     run.tell(run.ask().on(live))
-    n = run.ask().n_episodes
-    core = set(np.unique(run.ask().actions).tolist())
+    n = run.ask().n_sessions
+    core = set(np.unique(run.ask().arms).tolist())
     other = next(arm for arm in range(4) if arm not in core)
     with pytest.raises(InvalidArgument, match=f"must play the core arms .* got arm {other}"):
         run.tell(live.play(np.full((n, HORIZON), other)))
@@ -359,12 +359,12 @@ def test_indicators_say_whether_a_pair_paid_its_value(rng):
     features = lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0]))
     core = lmab.design(features)  # the pairs (0, 0), (0, 1), (1, 0)
     assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
-    log = Episodes.from_arrays(rng.integers(2, size=(500, 3)), rng.integers(2, size=(500, 3)).astype(float), n_arms=3)
+    log = Sessions.from_arrays(rng.integers(2, size=(500, 3)), rng.integers(2, size=(500, 3)).astype(float), n_arms=3)
     read = as_indicators(core, log, rng)
     arms, values = np.array(core.pairs).T
-    assert np.array_equal(arms[read.actions], log.actions)
-    assert np.array_equal(read.rewards == 1, values[read.actions] == log.rewards)
-    assert 0.4 < (read.actions[log.actions == 0] == 0).mean() < 0.6
+    assert np.array_equal(arms[read.arms], log.arms)
+    assert np.array_equal(read.rewards == 1, values[read.arms] == log.rewards)
+    assert 0.4 < (read.arms[log.arms == 0] == 0).mean() < 0.6
 
 
 @pytest.mark.parametrize("name", ["EDMLE", "EDMoments", "Tensor", "DirectMLE", "LUCRL"])
@@ -372,20 +372,20 @@ def test_normal_rewards_are_learned(name, rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[2.0, 0.0, 0.5, 1.0], [0.0, 2.0, 1.0, 0.5]], scale=1.0)
     environment = lmab.Simulator(bandit, horizon=5, rng=rng)
     learner = learners.EXAMPLES[name](bandit)
-    learned = lmab.learn(environment, learner, n_episodes=2000, rewards="gaussian", planner=lmab.QMDP(), rng=rng)
+    learned = lmab.learn(environment, learner, n_sessions=2000, rewards="gaussian", planner=lmab.QMDP(), rng=rng)
     assert learned.bandit.distance(bandit) < 0.25
 
 
 def test_every_sweep_of_l_ucrl_climbs():
     """The model of the first optimistic round fits the exploration better, the more sweeps went over it."""
-    episodes = Recorder().run(lmab.Uniform(4), 300)
+    sessions = Recorder().run(lmab.Uniform(4), 300)
     found = []
     for sweeps in (1, 2, 5, 20):
         learner = lmab.LUCRL(2, start=0.5, sweeps=sweeps, prior=1e-6)
-        run = lmab.Run(learner, n_arms=4, horizon=HORIZON, n_episodes=600, rng=np.random.default_rng(5))
-        run.tell(episodes)
+        run = lmab.Run(learner, n_arms=4, horizon=HORIZON, n_sessions=600, rng=np.random.default_rng(5))
+        run.tell(sessions)
         model = run.ask().policy.bandit
-        found.append(np.logaddexp.reduce(lmab.belief.log_joint(model, episodes), axis=1).sum())
+        found.append(np.logaddexp.reduce(lmab.belief.log_joint(model, sessions), axis=1).sum())
     assert (np.diff(found) > 0).all()
 
 
@@ -397,30 +397,30 @@ def test_optimism_fades_with_what_was_seen():
     assert (BANDIT.means + learner._bonus(BANDIT, np.ones((2, 4)), 1000) <= 1).all()
 
 
-def test_l_ucrl_sweeps_over_all_episodes_after_every_batch(monkeypatch):
+def test_l_ucrl_sweeps_over_all_sessions_after_every_batch(monkeypatch):
     from lmab.learning import l_ucrl
 
     seen = []
 
-    def recorded(bandit, episodes, **options):
-        seen.append((len(episodes), options["sweeps"], options["prior"]))
-        return sweep(bandit, episodes, **options)
+    def recorded(bandit, sessions, **options):
+        seen.append((len(sessions), options["sweeps"], options["prior"]))
+        return sweep(bandit, sessions, **options)
 
     sweep = l_ucrl.sweep
     monkeypatch.setattr(l_ucrl, "sweep", recorded)
     environment = lmab.Simulator(BANDIT, horizon=4, rng=generator(0))
     learner = lmab.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
-    lmab.learn(environment, learner, n_episodes=200, planner=lmab.QMDP(), rng=generator(0))
+    lmab.learn(environment, learner, n_sessions=200, planner=lmab.QMDP(), rng=generator(0))
     assert seen == [(100, 4, 1.5), (150, 4, 1.5), (200, 4, 1.5)]
     assert lmab.LUCRL(2).sweeps == 3
 
 
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
-def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
+def test_beliefs_under_an_estimate_never_rule_a_type_out(name):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.1, 0.5], [0.0, 0.9, 0.5]])
     environment = lmab.Simulator(bandit, horizon=3, rng=generator(0))
     learner = learners.EXAMPLES[name](bandit)
-    learned = lmab.learn(environment, learner, n_episodes=3000, values=[0, 1, 7], rng=generator(0))
+    learned = lmab.learn(environment, learner, n_sessions=3000, values=[0, 1, 7], rng=generator(0))
     probabilities = learned.bandit.rewards.probabilities
     assert probabilities.shape[2] == 3  # the value never seen is possible, too
     assert probabilities.min() > 0.9e-3
@@ -429,20 +429,20 @@ def test_beliefs_under_an_estimate_never_rule_a_context_out(name):
 
 def test_values_too_rare_to_be_seen_can_be_named():
     environment = Recorder()
-    learned = lmab.learn(environment, lmab.DirectMLE(2), n_episodes=200, values=[0, 1, 5], rng=generator(0))
+    learned = lmab.learn(environment, lmab.DirectMLE(2), n_sessions=200, values=[0, 1, 5], rng=generator(0))
     assert learned.policy.act_on([(0, 5.0)]) in range(4)
 
 
 def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
-    """Appendix B.2: 2 steps do not identify 2 contexts, yet the policy earns what the best one does."""
+    """Appendix B.2: 2 steps do not identify 2 types, yet the policy earns what the best one does."""
     rng = generator(0)
     bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1.5, -1.5, 0.2, 0.0], [-1.5, 1.5, 0.2, 0.0]])
     environment = lmab.Simulator(bandit, horizon=2, rng=rng)
-    learned = lmab.learn(environment, lmab.EDMoments(2), n_episodes=30_000, rng=rng, rewards="gaussian")
+    learned = lmab.learn(environment, lmab.EDMoments(2), n_sessions=30_000, rng=rng, rewards="gaussian")
     learned.policy.save(tmp_path / "policy.lmab")
     policy = lmab.load(tmp_path / "policy.lmab")
     value, best, fixed = (
-        lmab.evaluate(one, bandit, horizon=2, n_episodes=50_000, rng=generator(1)).mean
+        lmab.evaluate(one, bandit, horizon=2, n_sessions=50_000, rng=generator(1)).mean
         for one in (policy, lmab.plan(bandit, horizon=2).policy, lmab.Stationary(0))
     )
     assert value > best - 0.05
@@ -456,16 +456,16 @@ def test_shares_of_a_budget():
     assert share_out(10, 0.26) == (3, 7)  # rounded
     assert share_out(2, 0.99) == (1, 1)
     assert share_out(2, 0.01) == (1, 1)
-    with pytest.raises(InvalidArgument, match="n_episodes must be at least 2"):
+    with pytest.raises(InvalidArgument, match="n_sessions must be at least 2"):
         share_out(1, 0.5)
 
 
 def test_ucb_rounds_grow_by_the_stated_part():
     """Each arm once in the first round, then a twentieth of what was played, at least one session."""
     environment = Recorder()
-    lmab.learn(environment, lmab.UCB(growth=0.5), n_episodes=20, rng=0)
-    assert [len(episodes) for episodes in environment.rounds] == [1, 1, 1, 1, 2, 3, 4, 6, 1]
-    assert sorted(environment.rounds[0].actions.tolist()) == [0, 1, 2, 3]
+    lmab.learn(environment, lmab.UCB(growth=0.5), n_sessions=20, rng=0)
+    assert [len(sessions) for sessions in environment.rounds] == [1, 1, 1, 1, 2, 3, 4, 6, 1]
+    assert sorted(environment.rounds[0].arms.tolist()) == [0, 1, 2, 3]
 
 
 def test_the_index_of_ucb_widens_with_the_spread(rng):
@@ -488,31 +488,31 @@ def test_optimism_of_a_learner_is_hoeffdings(rng):
 
 def test_rounds_of_l_ucrl_grow_by_the_stated_part():
     environment = Recorder()
-    lmab.learn(environment, lmab.LUCRL(2, start=0.5, growth=0.5), n_episodes=200, planner=lmab.QMDP(), rng=0)
-    assert [len(episodes) for episodes in environment.rounds] == [100, 50, 50]
+    lmab.learn(environment, lmab.LUCRL(2, start=0.5, growth=0.5), n_sessions=200, planner=lmab.QMDP(), rng=0)
+    assert [len(sessions) for sessions in environment.rounds] == [100, 50, 50]
 
 
 def test_core_plays_are_uniform_over_core_pairs():
     """An arm of two core pairs is played twice as often as an arm of one."""
     environment = Recorder()
-    learned = lmab.learn(environment, lmab.EDMLE(2, split=0.5), n_episodes=4000, planner=lmab.QMDP(), rng=3)
+    learned = lmab.learn(environment, lmab.EDMLE(2, split=0.5), n_sessions=4000, planner=lmab.QMDP(), rng=3)
     core = [arm for arm, _ in learned["design"].facts["core_set"]]
-    plays = np.bincount(environment.rounds[1].actions, minlength=4) / environment.rounds[1].n_steps
+    plays = np.bincount(environment.rounds[1].arms, minlength=4) / environment.rounds[1].n_steps
     np.testing.assert_allclose(plays, np.bincount(core, minlength=4) / len(core), atol=0.03)
 
 
 def test_a_course_adds_phases_of_one_name():
     course = lmab.Course()
-    log = Episodes.from_arrays([[0, 1]], [[1.0, 0.5]])
+    log = Sessions.from_arrays([[0, 1]], [[1.0, 0.5]])
     for _ in range(2):
-        exploration = course.explore(lmab.Exploration.of_actions("explore", np.array([[0, 1]])))
+        exploration = course.explore(lmab.Exploration.of_arms("explore", np.array([[0, 1]])))
         next(exploration)
         with pytest.raises(StopIteration):
             exploration.send(log)
     course.note("fit", a=1, b=2)
     course.note("fit", b=3)
     learned = course.learned(lmab.Stationary(0), None)
-    assert learned.episodes_used == 2
+    assert learned.sessions_used == 2
     assert (learned["explore"].n_rounds, learned["explore"].reward) == (2, 3.0)
     assert learned["fit"].facts == {"a": 1, "b": 3}
 
@@ -520,8 +520,8 @@ def test_a_course_adds_phases_of_one_name():
 def test_thompson_rounds_share_out_what_is_left():
     environment = Recorder()
     learner = lmab.DirectMLE(2, rank=None, thompson_rounds=3)
-    lmab.learn(environment, learner, n_episodes=101, planner=lmab.QMDP(), rng=0)
-    assert [len(episodes) for episodes in environment.rounds] == [51, 16, 17, 17]
+    lmab.learn(environment, learner, n_sessions=101, planner=lmab.QMDP(), rng=0)
+    assert [len(sessions) for sessions in environment.rounds] == [51, 16, 17, 17]
 
 
 def test_the_skew_of_eigenvalues():
@@ -546,8 +546,8 @@ def test_values_of_histories_are_those_of_dynamic_programming():
         here = chance[arm] if reward else 1 - chance[arm]
         there = later[arm, reward][then] if paid else 1 - later[arm, reward][then]
         sessions += [((arm, then), (float(reward), float(paid)))] * round(16 * here * there)
-    tree = _Tree.for_task(Task(n_arms=2, horizon=2, n_episodes=10))
-    tree.count(Episodes.from_arrays([arms for arms, _ in sessions], [rewards for _, rewards in sessions]))
+    tree = _Tree.for_task(Task(n_arms=2, horizon=2, n_sessions=10))
+    tree.count(Sessions.from_arrays([arms for arms, _ in sessions], [rewards for _, rewards in sessions]))
     first, second = tree.scores(None, 10)
     np.testing.assert_allclose(second, [later[0, 0], later[0, 1], later[1, 0], later[1, 1]])
     np.testing.assert_allclose(first, [[0.25 + 0.25 * 1.0 + 0.75 * 0.5, 0.5 + 0.5 * 0.5 + 0.5 * 0.25]])
@@ -560,10 +560,10 @@ def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
 
     core = lmab.design(lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0])))
     assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
-    task = Task(n_arms=3, horizon=5, n_episodes=2000)
+    task = Task(n_arms=3, horizon=5, n_sessions=2000)
     asked = next(core_plays(task, core, 2000, np.random.default_rng(0), lmab.Course()))
-    assert asked.actions.shape == (2000, 5)
-    np.testing.assert_allclose(np.bincount(asked.actions.ravel(), minlength=3) / 10_000, [2 / 3, 1 / 3, 0], atol=0.02)
+    assert asked.arms.shape == (2000, 5)
+    np.testing.assert_allclose(np.bincount(asked.arms.ravel(), minlength=3) / 10_000, [2 / 3, 1 / 3, 0], atol=0.02)
 
 
 THREE = lmab.LatentBandit.categorical(
@@ -578,11 +578,11 @@ THREE = lmab.LatentBandit.categorical(
     lmab.EDMLE(2, events="events"), lmab.EDMLE(2, likelihood="full"), lmab.EDMoments(2, restarts=4, w_min=0.3),
 ])  # fmt: skip
 def test_three_paid_values_end_to_end(learner):
-    """Algorithm 1 and ED+MLE with Z = 3, from pairs and from the action-events of Remark A.1."""
+    """Algorithm 1 and ED+MLE with Z = 3, from pairs and from the arm-events of Remark A.1."""
     environment = lmab.Simulator(THREE, horizon=3, rng=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # a core set of one arm, or moments that just miss
-        learned = lmab.learn(environment, learner, n_episodes=30_000, rng=2, planner=lmab.Exact())
+        learned = lmab.learn(environment, learner, n_sessions=30_000, rng=2, planner=lmab.Exact())
     best = lmab.plan(THREE, horizon=3, method=lmab.Exact()).lower
     assert lmab.evaluate(learned.policy, THREE, horizon=3).mean > 0.985 * best
     assert learned.bandit is not None
@@ -598,12 +598,12 @@ def test_unknown_least_weights_are_tried_and_the_best_policy_is_kept():
     learner = lmab.EDMoments(2, restarts=4, w_min="tried")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # moments that a wrong least weight cannot match
-        learned = lmab.learn(environment, learner, n_episodes=20_000, rng=2, planner=lmab.Exact())
+        learned = lmab.learn(environment, learner, n_sessions=20_000, rng=2, planner=lmab.Exact())
     facts, played = learned["choice of w_min"].facts, learned["try policies"]
     assert facts["tried"] == [0.5, 0.25]
     assert facts["w_min"] == facts["tried"][int(np.argmax(facts["earned"]))]
-    assert (played.n_episodes, played.n_rounds, learned["core plays"].n_episodes) == (2_000, 2, 8_000)
-    assert learned.episodes_used == 20_000
+    assert (played.n_sessions, played.n_rounds, learned["core plays"].n_sessions) == (2_000, 2, 8_000)
+    assert learned.sessions_used == 20_000
     assert played.reward == pytest.approx(1000 * sum(facts["earned"]))
     assert learned.plan is not None
     assert learned.policy is learned.plan.policy
@@ -633,13 +633,13 @@ def test_the_policy_that_earned_most_is_kept():
         assert found["choice of w_min"].facts["w_min"] == pytest.approx(1 / 3 / 2**paid)
 
 
-def test_least_weights_to_try_need_episodes_and_two_contexts():
+def test_least_weights_to_try_need_sessions_and_two_types():
     environment = lmab.Simulator(lmab.random_bandit(3, 5, rng=1), horizon=5, rng=1)
-    with pytest.raises(ValueError, match=r"n_episodes must leave at least 4 episodes to try policies.* leaves 3"):
-        lmab.learn(environment, lmab.EDMoments(3, w_min="tried"), n_episodes=30, rng=2)
+    with pytest.raises(ValueError, match=r"n_sessions must leave at least 4 sessions to try policies.* leaves 3"):
+        lmab.learn(environment, lmab.EDMoments(3, w_min="tried"), n_sessions=30, rng=2)
     with pytest.raises(ValueError, match=r"w_min must be .* 'tried' or None, got 'all'"):
         lmab.EDMoments(3, w_min="all")
-    one = lmab.learn(environment, lmab.EDMoments(1, w_min="tried"), n_episodes=400, rng=2)
+    one = lmab.learn(environment, lmab.EDMoments(1, w_min="tried"), n_sessions=400, rng=2)
     assert [phase.name for phase in one.diagnostics] == ["explore", "subspace", "design", "core plays", "fit", "plan"]
 
 
@@ -652,23 +652,23 @@ def test_l_ucrl_starts_from_tensors():
     """The paper's start: third moments, so three steps at least."""
     learner = lmab.LUCRL(2, method=lmab.TensorDecomposition())
     environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=4, rng=1)
-    learned = lmab.learn(environment, learner, n_episodes=1500, rng=2)
-    other = lmab.learn(environment, lmab.LUCRL(2), n_episodes=1500, rng=2)
+    learned = lmab.learn(environment, learner, n_sessions=1500, rng=2)
+    other = lmab.learn(environment, lmab.LUCRL(2), n_sessions=1500, rng=2)
     assert learned["start"].facts["message"] != other["start"].facts["message"]
     with pytest.raises(ValueError, match="horizon must be at least 3 for third moments, got 2"):
-        lmab.learn(lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=2, rng=1), learner, n_episodes=99, rng=2)
+        lmab.learn(lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=2, rng=1), learner, n_sessions=99, rng=2)
 
 
 def test_direct_mle_learns_with_traits(rng, tmp_path):
     environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
     learner = lmab.DirectMLE(method=lmab.Traits(n_factors=2, n_points=25), thompson_rounds=1)
-    learned = lmab.learn(environment, learner, n_episodes=400, rng=rng)
+    learned = lmab.learn(environment, learner, n_sessions=400, rng=rng)
     assert learned.estimate.factors is not None
-    assert learned.bandit.n_contexts == 25
-    run = lmab.Run(learner, n_arms=5, horizon=4, n_episodes=10, rng=3)
+    assert learned.bandit.n_types == 25
+    run = lmab.Run(learner, n_arms=5, horizon=4, n_sessions=10, rng=3)
     run.save(tmp_path / "run.lmab")
     assert lmab.load(tmp_path / "run.lmab").learner == learner
-    with pytest.raises(InvalidArgument, match="n_contexts must be None, got 2"):
+    with pytest.raises(InvalidArgument, match="n_types must be None, got 2"):
         lmab.DirectMLE(2, method=lmab.Traits())
-    with pytest.raises(InvalidArgument, match="n_contexts must be an integer of at least 1 or 'auto', got None"):
+    with pytest.raises(InvalidArgument, match="n_types must be an integer of at least 1 or 'auto', got None"):
         lmab.DirectMLE()

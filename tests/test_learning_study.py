@@ -30,6 +30,6 @@ def test_optimistic_play_keeps_up():
 
 
 @pytest.mark.slow
-def test_fifteen_times_fewer_episodes_than_the_literal_recipe():
+def test_fifteen_times_fewer_sessions_than_the_literal_recipe():
     few, literal = (5, 50, 7, 4_000, "DirectMLE"), (5, 50, 7, 60_000, "EDMLE literal")
     assert fractions(*few, CHOSEN).mean() >= 0.97 > fractions(*literal, CHOSEN).mean()

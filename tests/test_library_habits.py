@@ -20,12 +20,12 @@ NAMED = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, ("Star Wars", "Fargo",
 
 @pytest.fixture(scope="module")
 def log():
-    return lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=300, horizon=4, rng=0)
+    return lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=300, horizon=4, rng=0)
 
 
 @pytest.fixture(scope="module")
-def estimate(log):
-    return lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=1.0, restarts=2), rng=0)
+def fit(log):
+    return lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0, restarts=2), rng=0)
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,13 @@ def plan(estimate):
 
 
 FRAME = pd.DataFrame({"session": [1], "item": ["x"], "click": [0]})
-READ = r"read it by lmab\.Episodes\.read\('x\.parquet', \.\.\.\), got a"
+READ = r"read it by lmab\.Sessions\.read\('x\.parquet', \.\.\.\), got a"
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (FRAME, r"make it by lmab\.Episodes\.from_frame\(frame, episode=\.\.\., .*got a DataFrame"),
+        (FRAME, r"make it by lmab\.Sessions\.from_frame\(frame, session=\.\.\., .*got a DataFrame"),
         ("x.parquet", READ),
         (Path("x.parquet"), READ),
         ([1, 2], r"from_events or from_arrays, got a list"),
@@ -48,25 +48,25 @@ READ = r"read it by lmab\.Episodes\.read\('x\.parquet', \.\.\.\), got a"
 )
 def test_a_log_is_asked_for_by_name(estimate, plan, given, message):
     for call in (
-        lambda: lmab.estimate(given, n_contexts=2, rng=0),
+        lambda: lmab.fit(given, n_types=2, rng=0),
         lambda: lmab.certify(estimate, plan, given, rng=0),
-        lambda: diagnostics.check(given, n_contexts=2, rng=0),
+        lambda: diagnostics.check(given, n_types=2, rng=0),
     ):
-        with pytest.raises(InvalidArgument, match="episodes must be a log: .*" + message):
+        with pytest.raises(InvalidArgument, match="sessions must be a log: .*" + message):
             call()
 
 
 def test_a_frame_is_no_file_and_a_file_no_frame():
-    with pytest.raises(InvalidArgument, match=r"a data frame is read by Episodes\.from_frame"):
-        lmab.Episodes.read(FRAME)
-    with pytest.raises(InvalidData, match=r"got str; a file is read by Episodes\.read"):
-        lmab.Episodes.from_frame("x.csv", episode="session", action="item", reward="click")
+    with pytest.raises(InvalidArgument, match=r"a data frame is read by Sessions\.from_frame"):
+        lmab.Sessions.read(FRAME)
+    with pytest.raises(InvalidData, match=r"got str; a file is read by Sessions\.read"):
+        lmab.Sessions.from_frame("x.csv", session="session", arm="item", reward="click")
 
 
 @pytest.mark.parametrize(("method", "got"), [("em", "'em'"), (lmab.EM, "the class EM itself"), (None, "None")])
 def test_methods_are_objects(log, method, got):
     with pytest.raises(InvalidArgument, match=rf"method must be an estimator such as EM\(\) .*, got {got}"):
-        lmab.estimate(log, n_contexts=2, method=method, rng=0)
+        lmab.fit(log, n_types=2, method=method, rng=0)
 
 
 def test_arguments_of_evaluate_and_certify_in_the_wrong_place(log, estimate, plan):
@@ -83,7 +83,7 @@ def test_arguments_of_evaluate_and_certify_in_the_wrong_place(log, estimate, pla
 def test_what_holds_a_model_or_a_policy_is_taken_as_such(log, estimate):
     made = lmab.plan(estimate, horizon=3)
     assert lmab.evaluate(made, estimate, horizon=3).mean == lmab.evaluate(made.policy, estimate.bandit, horizon=3).mean
-    assert diagnostics.check(estimate, n_contexts=2, rng=0).n_episodes == 60
+    assert diagnostics.check(estimate, n_types=2, rng=0).n_sessions == 60
 
 
 def test_arms_by_label():
@@ -129,7 +129,7 @@ def test_a_tree_is_a_picture_in_a_notebook():
 
 
 def test_a_check_shows_its_verdict_and_its_plot(log):
-    found = diagnostics.check(log, n_contexts=2, rng=0)
+    found = diagnostics.check(log, n_types=2, rng=0)
     shown = found._repr_html_()
     assert "<svg" in shown
     assert shown.count("<circle") == len(found.calibration.predicted)
@@ -161,17 +161,17 @@ def test_types_are_numbered_by_size_in_plots_too():
     assert ax.images[0].get_array()[0].max() == 0.7  # of the larger type
 
 
-def revenue(n: int, rng: np.random.Generator) -> tuple[lmab.Episodes, float]:
+def revenue(n: int, rng: np.random.Generator) -> tuple[lmab.Sessions, float]:
     """Sessions of two kinds of customers; most views earn nothing. What knowing the kind would earn, too."""
     buys, size = np.array([[0.2, 0.02, 0.1], [0.02, 0.2, 0.1]]), np.array([[20.0, 50.0, 8.0], [60.0, 15.0, 8.0]])
     kind, arms = rng.integers(2, size=(n, 1)), rng.integers(3, size=(n, 6))
     paid = (rng.random((n, 6)) < buys[kind, arms]) * size[kind, arms] * np.exp(rng.normal(0, 0.3, (n, 6)))
-    return lmab.Episodes.from_arrays(arms, paid), 6 * float((buys * size).max(axis=1).mean()) * np.exp(0.045)
+    return lmab.Sessions.from_arrays(arms, paid), 6 * float((buys * size).max(axis=1).mean()) * np.exp(0.045)
 
 
 def test_amounts_go_the_whole_way_in_bins_and_normal_rewards_warn(rng):
     log, known = revenue(3000, rng)
-    estimate = lmab.estimate(log, n_contexts=2, rewards="binned", method=lmab.EM(prior=1.0, restarts=4), rng=rng)
+    estimate = lmab.fit(log, n_types=2, rewards="binned", method=lmab.EM(prior=1.0, restarts=4), rng=rng)
     assert estimate.bins.values[0] == 0.0
     assert estimate.bandit.rewards.edges is not None
     assert estimate.bins.cut(log).rewards.mean() == pytest.approx(log.rewards.mean())
@@ -182,22 +182,22 @@ def test_amounts_go_the_whole_way_in_bins_and_normal_rewards_warn(rng):
     policy = plan.policy
     assert policy.act_on([(0, 23.4567)]) in range(3)  # any amount has its bin
     with pytest.warns(LmabWarning, match=r"normal rewards do not fit: 8\d% of the rewards are exactly 0: .*'binned'"):
-        lmab.estimate(log, n_contexts=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+        lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
 
 
 def test_normal_rewards_that_fit_do_not_warn_and_skewed_ones_do(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 2.0], [2.0, 0.0]], scale=0.5)
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=4, rng=rng)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lmab.estimate(log, n_contexts=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
-    skewed = lmab.Episodes(log.actions, rng.exponential(size=log.n_steps) ** 2, log.offsets, 2)
+        lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+    skewed = lmab.Sessions(log.arms, rng.exponential(size=log.n_steps) ** 2, log.offsets, 2)
     with pytest.warns(LmabWarning, match="normal rewards do not fit: the shares of rewards below a value differ by up"):
-        lmab.estimate(skewed, n_contexts=1, rewards="gaussian", method=lmab.EM(restarts=1), rng=rng)
+        lmab.fit(skewed, n_types=1, rewards="gaussian", method=lmab.EM(restarts=1), rng=rng)
 
 
 def test_the_number_of_types_is_found_in_few_steps_where_normal_rewards_do_not_fit(rng):
     log, _ = revenue(600, rng)
     with pytest.warns(LmabWarning, match="normal rewards do not fit"):
-        estimate = lmab.estimate(log, n_contexts="auto", rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
-    assert len(estimate.curve.n_contexts) <= 20
+        estimate = lmab.fit(log, n_types="auto", rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+    assert len(estimate.curve.n_types) <= 20

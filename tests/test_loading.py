@@ -35,13 +35,13 @@ def test_files_of_0_1_are_what_they_were():
         assert isinstance(policy, lmab.Policy)
         assert policy.act_on([(2, 0.0)]) in range(4)
     going = lmab.load(OLD / "run.lmab")
-    assert (going.episodes_used, going.ask().n_episodes, going.task.values) == (40, 20, (0.0, 1.0))
+    assert (going.sessions_used, going.ask().n_sessions, going.task.values) == (40, 20, (0.0, 1.0))
 
 
 def test_the_notes_of_0_1_are_read_by_the_commands():
     estimate, plan = load_fitted(OLD / "fit.lmab"), load_planned(OLD / "plan.lmab")
     assert estimate.bandit == lmab.load(OLD / "fit.lmab") == plan.estimate.bandit
-    assert (estimate.prior, estimate.n_episodes, estimate.status) == (1.0, 300, "converged")
+    assert (estimate.prior, estimate.n_sessions, estimate.status) == (1.0, 300, "converged")
     assert estimate.log_likelihood == plan.estimate.log_likelihood == pytest.approx(-503.6949403679306, rel=1e-12)
     assert plan.lower <= plan.upper == 2.4238561144254103
     assert isinstance(load_fitted(OLD / "bandit.lmab"), lmab.LatentBandit)
@@ -51,8 +51,8 @@ def test_the_notes_of_0_1_are_read_by_the_commands():
 @pytest.mark.parametrize("model", ["bandit.lmab", "fit.lmab"])
 def test_every_command_takes_models_of_0_1(tmp_path, model):
     bandit = lmab.load(OLD / model)
-    run("simulate", OLD / model, "-o", tmp_path / "log.csv", "--episodes", 20, "--horizon", 3)
-    log = lmab.Episodes.read(tmp_path / "log.csv", step="step")
+    run("simulate", OLD / model, "-o", tmp_path / "log.csv", "--sessions", 20, "--horizon", 3)
+    log = lmab.Sessions.read(tmp_path / "log.csv", step="step")
     assert (len(log), log.n_steps) == (20, 60)
     planned = run("plan", OLD / model, "--horizon", 3, "-o", tmp_path / "policy.lmab")
     plan = lmab.plan(bandit, horizon=3)
@@ -62,21 +62,21 @@ def test_every_command_takes_models_of_0_1(tmp_path, model):
     value = lmab.evaluate(lmab.load(OLD / "policy.lmab"), bandit, horizon=3).mean
     assert (told["mean"], told["stderr"]) == (pytest.approx(value), 0.0)
     report = run("report", OLD / model, "-o", tmp_path / "report.html", "--horizon", 3)
-    assert report["known"] == pytest.approx(bandit.known_context(3))
+    assert report["known"] == pytest.approx(bandit.known_type(3))
     assert "best fixed" in (tmp_path / "report.html").read_text()
-    learned = run("learn", OLD / model, "--horizon", 3, "--episodes", 200, "--contexts", 2)
+    learned = run("learn", OLD / model, "--horizon", 3, "--sessions", 200, "--types", 2)
     assert learned["value"] <= learned["genie"] + 1e-9 <= plan.upper + 2e-9
-    assert learned["episodes_used"] == 200
+    assert learned["sessions_used"] == 200
 
 
 @pytest.mark.parametrize("policy", ["policy.lmab", "plan.lmab"])
 def test_every_command_takes_policies_of_0_1(tmp_path, policy):
     bandit, old = lmab.load(OLD / "fit.lmab"), lmab.load(OLD / policy)
-    run("simulate", OLD / "fit.lmab", "--policy", OLD / policy, "-o", tmp_path / "log.csv", "--episodes", 20,
+    run("simulate", OLD / "fit.lmab", "--policy", OLD / policy, "-o", tmp_path / "log.csv", "--sessions", 20,
         "--horizon", 3)  # fmt: skip
-    log = lmab.Episodes.read(tmp_path / "log.csv", step="step")
+    log = lmab.Sessions.read(tmp_path / "log.csv", step="step")
     for session in log:
-        steps = list(zip(session.actions.tolist(), session.rewards.tolist(), strict=True))
+        steps = list(zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
         played = [log.arm_labels[arm] if log.arm_labels else arm for arm, _ in steps]
         history = list(zip(played, [reward for _, reward in steps], strict=True))
         assert played == [old.act_on(history[:step]) for step in range(3)]
@@ -97,7 +97,7 @@ def test_a_plan_of_0_1_is_certified_by_its_log_and_no_other(tmp_path):
     lines = (OLD / "log.csv").read_text().splitlines()
     (tmp_path / "other.csv").write_text("\n".join(lines[:-3]))
     refused = RUNNER.invoke(app, ["evaluate", str(OLD / "plan.lmab"), "--certify", str(tmp_path / "other.csv"), *LOG])
-    assert "must be the log that the estimate was fitted to (300 episodes)" in str(refused.exception)
+    assert "must be the log that the estimate was fitted to (300 sessions)" in str(refused.exception)
 
 
 def test_a_damaged_note_is_an_error_that_names_the_file(tmp_path):
@@ -129,7 +129,7 @@ def test_policies_of_others_load_once_their_class_is_there(tmp_path):
 
 def test_certificates_round_trip_to_the_bit(tmp_path):
     plan = load_planned(OLD / "plan.lmab")
-    log = lmab.Episodes.read(OLD / "log.csv", step="step")
+    log = lmab.Sessions.read(OLD / "log.csv", step="step")
     made = lmab.certify(plan.estimate, plan, log, n_draws=20, rng=0)
     made.save(tmp_path / "c.lmab")
     again = lmab.load(tmp_path / "c.lmab")

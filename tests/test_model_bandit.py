@@ -19,8 +19,8 @@ def test_constructors_and_means():
     categorical = LatentBandit.categorical([1.0], [[[0.25, 0.75]]], [-1, 1])
     assert categorical.means[0, 0] == 0.5
     gaussian = LatentBandit.gaussian([0.5, 0.5], [[0.0], [3.0]], scale=2.0)
-    assert (gaussian.n_contexts, gaussian.n_arms, gaussian.rewards.scale) == (2, 1, 2.0)
-    assert "2 contexts, 2 arms, rewards in {0, 1}" in repr(bernoulli)
+    assert (gaussian.n_types, gaussian.n_arms, gaussian.rewards.scale) == (2, 1, 2.0)
+    assert "2 types, 2 arms, rewards in {0, 1}" in repr(bernoulli)
     assert "normal rewards with scale 2" in repr(gaussian)
 
 
@@ -37,7 +37,7 @@ def test_equality():
     assert bandit == LatentBandit.bernoulli([0.3, 0.7], [[0.1], [0.5]])
     assert bandit != LatentBandit.bernoulli([0.3, 0.7], [[0.1], [0.6]])
     assert bandit != LatentBandit.gaussian([0.3, 0.7], [[0.1], [0.5]])
-    assert bandit != bandit.relabel(contexts=[1, 0])
+    assert bandit != bandit.relabel(types=[1, 0])
     assert bandit != "a bandit"
 
 
@@ -49,7 +49,7 @@ def test_distance_of_a_known_case():
     assert LatentBandit.gaussian([1.0], [[0.0, 1.0]]).distance(LatentBandit.gaussian([1.0], [[0.5, -1.0]])) == 2.0
 
 
-def test_distance_between_different_numbers_of_contexts():
+def test_distance_between_different_numbers_of_types():
     one = LatentBandit.bernoulli([1.0], [[0.5]])
     two = LatentBandit.bernoulli([0.25, 0.75], [[0.1], [0.5]])
     assert one.distance(two) == pytest.approx(0.25 * 0.8, abs=1e-12)
@@ -59,7 +59,7 @@ def test_distance_between_different_numbers_of_contexts():
 def test_distance_is_a_metric_on_relabel_classes(a, b, c):
     if not a.n_arms == b.n_arms == c.n_arms:
         return
-    assert a.distance(a.relabel(contexts=np.arange(a.n_contexts)[::-1])) == pytest.approx(0, abs=1e-9)
+    assert a.distance(a.relabel(types=np.arange(a.n_types)[::-1])) == pytest.approx(0, abs=1e-9)
     assert a.distance(b) == pytest.approx(b.distance(a), abs=1e-9)
     assert a.distance(c) <= a.distance(b) + b.distance(c) + 1e-9
     if a.distance(b) < 1e-12:
@@ -68,12 +68,12 @@ def test_distance_is_a_metric_on_relabel_classes(a, b, c):
 
 @given(bandits(), st.randoms(use_true_random=False))
 def test_relabel_permutes(bandit, random):
-    contexts, arms = list(range(bandit.n_contexts)), list(range(bandit.n_arms))
-    random.shuffle(contexts)
+    types, arms = list(range(bandit.n_types)), list(range(bandit.n_arms))
+    random.shuffle(types)
     random.shuffle(arms)
-    other = bandit.relabel(contexts=contexts, arms=arms)
-    np.testing.assert_array_equal(other.means, bandit.means[contexts][:, arms])
-    back = other.relabel(contexts=np.argsort(contexts), arms=np.argsort(arms))
+    other = bandit.relabel(types=types, arms=arms)
+    np.testing.assert_array_equal(other.means, bandit.means[types][:, arms])
+    back = other.relabel(types=np.argsort(types), arms=np.argsort(arms))
     assert back == bandit
 
 
@@ -88,7 +88,7 @@ def test_relabel_moves_the_labels_of_arms():
         ([-0.5, 1.5], [[0.1], [0.2]], r"weights must lie in \[0, 1\], got -0.5 at index \(0,\)"),
         ([0.5, 0.4], [[0.1], [0.2]], "weights must sum to 1 along the last axis, got 0.9"),
         ([np.nan, 1.0], [[0.1], [0.2]], "weights must be finite, got nan"),
-        ([1.0], [[0.1], [0.2]], r"weights must have one entry per context of the rewards \(2\), got 1"),
+        ([1.0], [[0.1], [0.2]], r"weights must have one entry per type of the rewards \(2\), got 1"),
         ([0.5, 0.5], [[0.1], [1.2]], r"means must lie in \[0, 1\], got 1.2"),
         ([0.5, 0.5], [0.1, 0.2], "means must be a non-empty array with 2 axes"),
         ([], [[0.1]], "weights must be a non-empty array"),
@@ -119,7 +119,7 @@ def test_proposition_3_4_values_differ_by_at_most_horizon_squared_times_distance
 
 
 def test_normal_rewards_of_another_scale_are_another_model():
-    """The cost of moving a context is the difference of its means plus that of the scales."""
+    """The cost of moving a type is the difference of its means plus that of the scales."""
     one, two = (lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]], scale) for scale in (1.0, 1.5))
     assert one.distance(two) == pytest.approx(0.5)
     assert one.distance(one) == 0.0
@@ -138,7 +138,7 @@ def test_labels_are_a_part_of_a_bandit():
             LatentBandit([1.0], rewards, wrong)
 
 
-def test_the_distance_of_contexts_is_that_of_their_most_different_arm():
+def test_the_distance_of_types_is_that_of_their_most_different_arm():
     """L1 over the values, the largest over the arms, on the union of the values."""
     one = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.2, 0.8]]], [0.0, 1.0])
     two = LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.1, 0.9]]], [0.0, 2.0])
@@ -147,7 +147,7 @@ def test_the_distance_of_contexts_is_that_of_their_most_different_arm():
 
 
 @given(bandits(max_arms=4), st.integers(1, 4), st.booleans())
-def test_fixed_choices_and_known_contexts_by_brute_force(bandit, horizon, repeats):
+def test_fixed_choices_and_known_types_by_brute_force(bandit, horizon, repeats):
     sequences = list(itertools.product(range(bandit.n_arms), repeat=horizon))
     if not repeats:
         sequences = [arms for arms in sequences if len(set(arms)) == horizon]
@@ -161,7 +161,7 @@ def test_fixed_choices_and_known_contexts_by_brute_force(bandit, horizon, repeat
     assert len(chosen) == (1 if repeats else horizon)
     assert earned[chosen * horizon if repeats else chosen] == pytest.approx(max(earned.values()), abs=1e-12)
     each = [max(sum(row[arm] for arm in arms) for arms in sequences) for row in bandit.means]
-    assert bandit.known_context(horizon, repeats) == pytest.approx(bandit.weights @ each, abs=1e-12)
+    assert bandit.known_type(horizon, repeats) == pytest.approx(bandit.weights @ each, abs=1e-12)
     policy = lmab.FixedSequence(chosen * horizon if repeats else chosen)
     assert lmab.evaluate(policy, bandit, horizon=horizon).mean == pytest.approx(bandit.best_fixed(horizon, repeats))
 
@@ -173,7 +173,7 @@ def test_new_arms_pay_the_average_of_the_arms_there_are():
     wide = bandit.with_arms(["c", "d"])
     assert wide.arm_labels == (0, 1, "c", "d")
     np.testing.assert_array_equal(wide.rewards.probabilities[:, :2], bandit.rewards.probabilities)
-    # by hand: mean over arms and contexts of P(2) is .25 * (.8 + .6) / 2 + .75 * (0 + .4) / 2
+    # by hand: mean over arms and types of P(2) is .25 * (.8 + .6) / 2 + .75 * (0 + .4) / 2
     np.testing.assert_allclose(wide.rewards.probabilities[:, 2:, 1], 0.325, rtol=1e-12)
     given = bandit.with_arms(["c"], law=[0.9, 0.1])
     np.testing.assert_allclose(given.means[:, 2], 0.2)

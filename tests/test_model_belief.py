@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from strategies import bandits
 
 import lmab
-from lmab import Episodes, LatentBandit
+from lmab import LatentBandit, Sessions
 from lmab.model import belief
 
 
 @given(bandits(), st.integers(1, 4), st.integers(0, 10**6))
 def test_beliefs_agree_with_the_oracle(bandit, horizon, seed):
     rng = np.random.default_rng(seed)
-    episodes = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_episodes=5, horizon=horizon, rng=rng)
-    posterior = belief.posterior(bandit, episodes)
-    for row, episode in zip(posterior, episodes, strict=True):
-        history = tuple(zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True))
+    sessions = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_sessions=5, horizon=horizon, rng=rng)
+    posterior = belief.posterior(bandit, sessions)
+    for row, session in zip(posterior, sessions, strict=True):
+        history = tuple(zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
         family = bandit.rewards
         joint = oracle.likelihood(bandit.weights, family.probabilities, family.values.tolist(), history)
         now = belief.prior(bandit)
@@ -37,7 +37,7 @@ def test_batch_equals_one_by_one(rng):
     np.testing.assert_array_equal(batch, single)
 
 
-def test_long_episodes_do_not_underflow():
+def test_long_sessions_do_not_underflow():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.01], [0.011]])
     now = belief.prior(bandit)
     for _ in range(20_000):
@@ -45,7 +45,7 @@ def test_long_episodes_do_not_underflow():
     assert np.isfinite(now).all()
     assert now.max() > 0
     np.testing.assert_allclose(belief.normalise(now), [0, 1], atol=1e-12)
-    long = Episodes.from_arrays(np.zeros((1, 20_000), int), np.ones((1, 20_000)))
+    long = Sessions.from_arrays(np.zeros((1, 20_000), int), np.ones((1, 20_000)))
     np.testing.assert_allclose(belief.posterior(bandit, long), [[0, 1]], atol=1e-12)
 
 
@@ -57,7 +57,7 @@ def test_scaling_changes_no_ratio():
     np.testing.assert_array_equal(scaled[1], rows[1])
 
 
-def test_exact_zeros_rule_contexts_out():
+def test_exact_zeros_rule_types_out():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0], [0.5]])
     now = belief.update(bandit, belief.prior(bandit), 0, 0.0)
     np.testing.assert_array_equal(now, [0.0, 0.25])
@@ -66,7 +66,7 @@ def test_exact_zeros_rule_contexts_out():
 def test_an_impossible_observation_leaves_the_belief():
     bandit = LatentBandit.bernoulli([0.25, 0.75], [[1.0], [1.0]])
     np.testing.assert_array_equal(belief.update(bandit, belief.prior(bandit), 0, 0.0), [0.25, 0.75])
-    impossible = Episodes.from_arrays([[0], [0]], [[0.0], [1.0]])
+    impossible = Sessions.from_arrays([[0], [0]], [[0.0], [1.0]])
     np.testing.assert_allclose(belief.posterior(bandit, impossible), [[0.25, 0.75], [0.25, 0.75]], rtol=1e-14)
 
 
@@ -79,10 +79,10 @@ def test_gaussian_posterior_is_bayes_rule():
     np.testing.assert_allclose(now, joint / joint.sum(), rtol=1e-12)
 
 
-def test_a_reward_far_from_every_mean_still_tells_contexts_apart():
+def test_a_reward_far_from_every_mean_still_tells_types_apart():
     bandit = LatentBandit.gaussian([0.5, 0.5], [[0.0], [1.0]])
     np.testing.assert_allclose(belief.update(bandit, belief.prior(bandit), 0, 500.0), [0.0, 0.5], atol=1e-12)
-    far = Episodes.from_arrays([[0]], [[500.0]])
+    far = Sessions.from_arrays([[0]], [[500.0]])
     np.testing.assert_allclose(belief.posterior(bandit, far), [[0.0, 1.0]], atol=1e-12)
 
 
@@ -94,7 +94,7 @@ def test_unknown_rewards_are_an_error():
 
 def test_sessions_that_cross_a_chunk_are_whole(monkeypatch, rng):
     bandit = lmab.random_bandit(3, 4, rng=rng)
-    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=20, horizon=5, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=20, horizon=5, rng=rng)
     whole = belief.log_joint(bandit, log)
     monkeypatch.setattr(belief, "_CHUNK", 7)
     np.testing.assert_allclose(belief.log_joint(bandit, log), whole, rtol=1e-12)

@@ -14,15 +14,15 @@ def test_same_seed_same_bandit(kind):
     first, second, third = (lmab.random_bandit(4, 20, kind=kind, rng=np.random.default_rng(s)) for s in (1, 1, 2))
     assert first == second
     assert first != third
-    assert (first.n_contexts, first.n_arms) == (4, 20)
+    assert (first.n_types, first.n_arms) == (4, 20)
 
 
-@pytest.mark.parametrize("n_contexts", [4, 7, 10])
-def test_spherical_means_have_the_asked_rank(rng, n_contexts):
-    bandit = lmab.random_bandit(n_contexts, 50, rng=rng)
+@pytest.mark.parametrize("n_types", [4, 7, 10])
+def test_spherical_means_have_the_asked_rank(rng, n_types):
+    bandit = lmab.random_bandit(n_types, 50, rng=rng)
     assert np.linalg.matrix_rank(bandit.means) == 4
-    np.testing.assert_allclose(bandit.weights, 1 / n_contexts)
-    assert np.linalg.matrix_rank(lmab.random_bandit(n_contexts, 50, rank=3, rng=rng).means) == 3
+    np.testing.assert_allclose(bandit.weights, 1 / n_types)
+    assert np.linalg.matrix_rank(lmab.random_bandit(n_types, 50, rank=3, rng=rng).means) == 3
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "spread"])
@@ -31,7 +31,7 @@ def test_mixtures_stay_in_the_hull_of_their_base(rng, kind):
     assert np.linalg.matrix_rank(bandit.means) == 4
 
 
-def test_spread_contexts_lie_further_apart_than_ordinary_ones():
+def test_spread_types_lie_further_apart_than_ordinary_ones():
     def spread(kind):
         bandits = [lmab.random_bandit(6, 30, kind=kind, rng=generator(seed)) for seed in range(20)]
         return np.mean([bandit.means.std(axis=0).mean() for bandit in bandits])
@@ -41,7 +41,7 @@ def test_spread_contexts_lie_further_apart_than_ordinary_ones():
 
 @pytest.mark.parametrize("kind", ["hard", "deep"])
 def test_hard_kinds_pay_for_information(kind):
-    """Greedy never leaves the safe arm; probing first and then the context's own arm does much better."""
+    """Greedy never leaves the safe arm; probing first and then the type's own arm does much better."""
     for seed in range(5):
         bandit = lmab.random_bandit(4, 20, kind=kind, rng=generator(seed))
         greedy = lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=10).mean
@@ -53,11 +53,11 @@ def test_hard_kinds_pay_for_information(kind):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_contexts": 0, "n_arms": 5}, "n_contexts must be an integer of at least 1, got 0"),
-        ({"n_contexts": 2, "n_arms": 0}, "n_arms must be"),
-        ({"n_contexts": 2, "n_arms": 5, "kind": "odd"}, "kind must be 'spherical', .* or 'deep', got 'odd'"),
-        ({"n_contexts": 2, "n_arms": 5, "rank": 1}, "rank must be an integer of at least 2"),
-        ({"n_contexts": 8, "n_arms": 11, "kind": "hard"}, "n_arms must be at least 12 here"),
+        ({"n_types": 0, "n_arms": 5}, "n_types must be an integer of at least 1, got 0"),
+        ({"n_types": 2, "n_arms": 0}, "n_arms must be"),
+        ({"n_types": 2, "n_arms": 5, "kind": "odd"}, "kind must be 'spherical', .* or 'deep', got 'odd'"),
+        ({"n_types": 2, "n_arms": 5, "rank": 1}, "rank must be an integer of at least 2"),
+        ({"n_types": 8, "n_arms": 11, "kind": "hard"}, "n_arms must be at least 12 here"),
     ],
 )
 def test_bad_input(arguments, message, rng):

@@ -81,8 +81,8 @@ def test_bad_input(make, message):
 
 
 def test_relabel_wants_a_permutation():
-    with pytest.raises(ValueError, match="contexts must be a permutation"):
-        lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.1], [0.2]]).relabel(contexts=[0, 0])
+    with pytest.raises(ValueError, match="types must be a permutation"):
+        lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.1], [0.2]]).relabel(types=[0, 0])
 
 
 def test_cut_rewards_take_any_reward():
@@ -111,10 +111,10 @@ def test_floored_probabilities_are_raised_and_values_join():
     assert normal.floored(0.1) is normal
 
 
-def test_joined_families_have_the_contexts_of_all():
+def test_joined_families_have_the_types_of_all():
     one, other = Categorical([[[0.2, 0.8]]], [0.0, 1.0]), Categorical([[[0.5, 0.5]], [[0.9, 0.1]]], [0.0, 1.0])
     np.testing.assert_allclose(one.joined([other]).means[:, 0], [0.8, 0.5, 0.1])
-    assert one.joined([]).n_contexts == 1
+    assert one.joined([]).n_types == 1
     normal = Gaussian(np.array([[1.0]]), 1.0).joined([Gaussian(np.array([[2.0]]), 3.0)])
     np.testing.assert_allclose(normal.means, [[1.0], [2.0]])
     assert normal.scale == 2.0
@@ -181,7 +181,7 @@ def test_zero_has_a_bin_of_its_own_and_large_amounts_are_not_one_bin():
 
 
 def test_bins_that_a_learner_asks_for(rng):
-    log = lmab.Episodes.from_arrays(np.zeros((3000, 2), int), rng.standard_normal((3000, 2)), n_arms=1)
+    log = lmab.Sessions.from_arrays(np.zeros((3000, 2), int), rng.standard_normal((3000, 2)), n_arms=1)
     np.testing.assert_array_equal(Bins.of_log(log, "auto", 0.5).values, Bins.refined(log).values)
     assert len(Bins.refined(log).values) == 14  # the third root of 3,000
     assert len(Bins.of_log(log, 5, 0.5).values) == 5

@@ -128,16 +128,16 @@ def test_lemma_3_1_reconstruction_is_exact_on_the_span_and_stable(features, seed
 
 @given(st.integers(2, 5), st.integers(3, 15), st.integers(2, 4), st.integers(0, 10**6))
 @example(5, 4, 2, 2)  # where a row could be spared by its rank but not by its condition
-def test_corollary_3_2_core_pairs_bound_the_distance_of_whole_models(n_contexts, n_arms, n_values, seed):
+def test_corollary_3_2_core_pairs_bound_the_distance_of_whole_models(n_types, n_arms, n_values, seed):
     rng = np.random.default_rng(seed)
-    probabilities = rng.dirichlet(np.ones(n_values), size=(n_contexts, n_arms)).reshape(n_contexts, -1)
+    probabilities = rng.dirichlet(np.ones(n_values), size=(n_types, n_arms)).reshape(n_types, -1)
     basis = np.linalg.qr(probabilities.T)[0]
-    design = lmab.design(Subspace(basis, np.ones(n_contexts), n_arms, np.arange(float(n_values))))
-    other = rng.dirichlet(np.ones(n_contexts)) @ probabilities  # another element of the span
+    design = lmab.design(Subspace(basis, np.ones(n_types), n_arms, np.arange(float(n_values))))
+    other = rng.dirichlet(np.ones(n_types)) @ probabilities  # another element of the span
     difference = (probabilities[0] - other).reshape(n_arms, n_values)
     left = np.abs(difference).sum(axis=1).max()
     core = float(np.abs((probabilities[0] - other)[design.support]).max())
-    assert left <= theory.model_distance(n_contexts, n_values, core) + 1e-12
+    assert left <= theory.model_distance(n_types, n_values, core) + 1e-12
 
 
 def test_pairs_name_arms_and_values(rng):

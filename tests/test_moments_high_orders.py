@@ -37,13 +37,13 @@ def test_counts_agree_with_loops(rng):
     bandit = lmab.random_bandit(2, 3, rng=rng)
     design = lmab.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 3, bandit.rewards.values),
                          events="arms")  # fmt: skip
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=30, horizon=4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=30, horizon=4, rng=rng)
     tensor = core_moments(log, design, 2)[1]
     for index, entry, plays in zip(tensor.indices, tensor.entries, tensor.plays, strict=True):
         (a, x), (b, y) = (design.pairs[i] for i in index)
         times = hits = 0.0
-        for episode in log:
-            steps = list(zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True))
+        for session in log:
+            steps = list(zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
             for (arm, reward), (other, second) in itertools.permutations(steps, 2):
                 times += (arm, other) == (a, b)
                 hits += (arm, other, reward, second) == (a, b, x, y)
@@ -53,12 +53,12 @@ def test_counts_agree_with_loops(rng):
 
 def test_all_orders_agree_with_loops_on_sessions_of_any_length(rng):
     """Ordered picks of different steps, for pairs and for products of rewards."""
-    n_arms, n_episodes = 3, 60
-    lengths = rng.integers(1, 6, n_episodes)
-    actions = np.full((n_episodes, 5), -1)
-    for row, length in zip(actions, lengths, strict=True):
+    n_arms, n_sessions = 3, 60
+    lengths = rng.integers(1, 6, n_sessions)
+    played = np.full((n_sessions, 5), -1)
+    for row, length in zip(played, lengths, strict=True):
         row[:length] = rng.integers(n_arms, size=length)
-    log = lmab.Episodes.from_arrays(actions, rng.integers(0, 2, actions.shape) * 1.0, n_arms=n_arms)
+    log = lmab.Sessions.from_arrays(played, rng.integers(0, 2, played.shape) * 1.0, n_arms=n_arms)
     pairs = lmab.design(Subspace(np.linalg.qr(rng.random((6, 2)))[0], np.ones(2), 3, np.array([0.0, 1.0])))
     arms = lmab.design(Subspace(np.linalg.qr(rng.random((3, 2)))[0], np.ones(2), 3, None))
     for design in (pairs, arms):
@@ -66,8 +66,8 @@ def test_all_orders_agree_with_loops_on_sessions_of_any_length(rng):
             for index, entry, plays in zip(tensor.indices, tensor.entries, tensor.plays, strict=True):
                 wanted = [design.pairs[i] for i in index]
                 times = total = 0.0
-                for episode in log:
-                    steps = list(zip(episode.actions.tolist(), episode.rewards.tolist(), strict=True))
+                for session in log:
+                    steps = list(zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
                     for picked in itertools.permutations(steps, tensor.order):
                         if all(step[0] == pair[0] for step, pair in zip(picked, wanted, strict=True)):
                             times += 1
@@ -78,7 +78,7 @@ def test_all_orders_agree_with_loops_on_sessions_of_any_length(rng):
 
 
 def event_core(bandit, design):
-    """Probability of each core event in each context."""
+    """Probability of each core event in each type."""
     places = [(arm, np.searchsorted(bandit.rewards.values, sorted(event))) for arm, event in design.pairs]
     return np.array([bandit.rewards.probabilities[:, arm, place].sum(axis=1) for arm, place in places])
 
@@ -87,11 +87,11 @@ def event_core(bandit, design):
 def event_case(rng):
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0, 1, 2])
     space = Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 2, bandit.rewards.values)
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=100_000, horizon=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=100_000, horizon=3, rng=rng)
     return bandit, lmab.design(space, events="events"), log
 
 
-def test_remark_a_1_contexts_are_rebuilt_from_events(event_case):
+def test_remark_a_1_types_are_rebuilt_from_events(event_case):
     bandit, design, _ = event_case
     np.testing.assert_allclose(design.onto_pairs @ event_core(bandit, design), bandit.rewards.table, atol=1e-9)
 
@@ -111,12 +111,12 @@ def test_events_of_one_arm_that_overlap_are_not_joined(event_case):
 
 
 def test_standard_errors_are_those_of_repeated_logs(rng):
-    """Steps of an episode share their context, so that long sessions say less than as many independent steps."""
+    """Steps of a session share their type, so that long sessions say less than as many independent steps."""
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.1, 0.7]])
     design = lmab.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 2, bandit.rewards.values))
     found = []
     for _ in range(200):
-        log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=8, rng=rng)
+        log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=300, horizon=8, rng=rng)
         tensors = core_moments(log, design, 2)
         found.append([np.concatenate([getattr(t, name) for t in tensors]) for name in ("entries", "stderr")])
     entries, stderr = np.array(found).transpose(1, 0, 2)
@@ -138,7 +138,7 @@ def test_kernels_agree(rng):
 def test_products_of_normal_rewards(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], rng.uniform(-1, 1, (2, 4)))
     design = lmab.design(Subspace(np.linalg.qr(bandit.means.T)[0], np.ones(2), 4, None))
-    log = lmab.simulate(bandit, lmab.Uniform(4), n_episodes=100_000, horizon=4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=100_000, horizon=4, rng=rng)
     for tensor in core_moments(log, design, 3):
         errors = np.abs(tensor.entries - exact(bandit, design, tensor.indices))
         assert (errors < 6 * tensor.stderr).all()
@@ -146,7 +146,7 @@ def test_products_of_normal_rewards(rng):
 
 def test_too_many_moments_are_refused(rng):
     space = Subspace(np.linalg.qr(rng.standard_normal((40, 12)))[0], np.ones(12), 20, np.array([0.0, 1.0]))
-    log = lmab.simulate(lmab.random_bandit(2, 20, rng=rng), lmab.Uniform(20), n_episodes=10, horizon=9, rng=rng)
+    log = lmab.simulate(lmab.random_bandit(2, 20, rng=rng), lmab.Uniform(20), n_sessions=10, horizon=9, rng=rng)
     with pytest.raises(ValueError, match="order must be smaller for a core set"):
         core_moments(log, lmab.design(space), 9)
 
@@ -164,7 +164,7 @@ def test_orders_that_were_never_measured_are_left_out(rng):
 def test_an_entry_seen_never_or_always_is_not_known_without_error():
     """The variance of a share is at least half an observation's, so no weight is infinite."""
     core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
-    log = lmab.Episodes.from_arrays(np.zeros((10, 2), int), np.ones((10, 2)))
+    log = lmab.Sessions.from_arrays(np.zeros((10, 2), int), np.ones((10, 2)))
     first, second = core_moments(log, core, 2)
     assert first.entries.tolist() == [0.0, 1.0]
     assert second.entries.tolist() == [0.0, 0.0, 1.0]
@@ -175,18 +175,18 @@ def test_an_entry_seen_never_or_always_is_not_known_without_error():
 def test_products_of_fewer_than_five_sessions_are_left_out(rng):
     design = lmab.design(Subspace(np.eye(2), np.ones(2), 2, None))
     arms = np.array([[0, 0]] * 6 + [[1, 1]] * 4)
-    log = lmab.Episodes.from_arrays(arms, rng.normal(size=(10, 2)))
+    log = lmab.Sessions.from_arrays(arms, rng.normal(size=(10, 2)))
     first, second = core_moments(log, design, 2)
     assert first.indices.tolist() == [[0]]
     assert second.indices.tolist() == [[0, 0]]
-    five = lmab.Episodes.from_arrays(arms[1:], rng.normal(size=(9, 2)))
+    five = lmab.Sessions.from_arrays(arms[1:], rng.normal(size=(9, 2)))
     assert core_moments(five, design, 2)[0].indices.tolist() == [[0]]
 
 
 def test_a_reward_that_is_no_value_of_the_core_set_is_a_miss():
     """Core plays may pay what exploration never saw: that is none of the pairs."""
     core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
-    log = lmab.Episodes.from_arrays(np.zeros((4, 2), int), [[0.0, 7.0], [1.0, 7.0], [7.0, 7.0], [1.0, 0.0]])
+    log = lmab.Sessions.from_arrays(np.zeros((4, 2), int), [[0.0, 7.0], [1.0, 7.0], [7.0, 7.0], [1.0, 0.0]])
     first, second = core_moments(log, core, 2)
     assert first.entries.tolist() == [2 / 8, 2 / 8]
     assert second.entries.tolist() == [0.0, 1 / 8, 0.0]

@@ -48,10 +48,10 @@ def test_exact_is_brute_force(seed):
 def test_certified_brackets_exact_on_a_hundred_instances():
     rng = generator(7)
     for _ in range(100):
-        n_contexts, n_arms, n_values, horizon = (int(n) for n in rng.integers([1, 2, 2, 1], [5, 7, 4, 7]))
-        probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, n_arms))
+        n_types, n_arms, n_values, horizon = (int(n) for n in rng.integers([1, 2, 2, 1], [5, 7, 4, 7]))
+        probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_types, n_arms))
         values = rng.normal(size=n_values)
-        bandit = LatentBandit.categorical(rng.dirichlet(np.ones(n_contexts)), probabilities, values)
+        bandit = LatentBandit.categorical(rng.dirichlet(np.ones(n_types)), probabilities, values)
         exact = lmab.plan(bandit, horizon=horizon, method=Exact()).lower
         plan = lmab.plan(bandit, horizon=horizon, method=Certified(gap=1e-4))
         assert plan.status in ("certified", "optimal")
@@ -119,7 +119,7 @@ def test_an_instance_that_needs_probing():
 def test_qmdp_is_greedy(seed):
     bandit, horizon = small_bandit(seed)
     policy = lmab.plan(bandit, horizon=horizon, method=QMDP()).policy
-    # The definition of Q-MDP: mean now, plus the best of every context afterwards.
+    # The definition of Q-MDP: mean now, plus the best of every type afterwards.
     means, remaining = bandit.means, horizon
     rng = generator(seed)
     state, memory = policy.start(50), np.tile(bandit.weights, (50, 1))
@@ -133,7 +133,7 @@ def test_qmdp_is_greedy(seed):
         memory = memory * bandit.rewards.likelihood(played, rewards)
 
 
-def test_one_arm_best_in_every_context_closes_at_once():
+def test_one_arm_best_in_every_type_closes_at_once():
     bandit = LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.5, 0.1], [0.6, 0.5, 0.2]])
     plan = lmab.plan(bandit, horizon=30, method=Certified(gap=0.0))
     assert (plan.status, plan.gap) == ("optimal", 0.0)
@@ -141,7 +141,7 @@ def test_one_arm_best_in_every_context_closes_at_once():
     assert set(plan.policy.act(plan.policy.start(3)).tolist()) == {0}
 
 
-def test_contexts_of_weight_zero_do_not_matter():
+def test_types_of_weight_zero_do_not_matter():
     with_ghost = LatentBandit.bernoulli([0.5, 0.0, 0.5], [[0.9, 0.5], [0.99, 0.99], [0.1, 0.6]])
     without = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     for method in planners.METHODS:
@@ -152,14 +152,14 @@ def test_contexts_of_weight_zero_do_not_matter():
         )
 
 
-def test_deterministic_rewards_reveal_the_context():
-    # Arm c pays 1 in context c only: one play of each arm but one tells all, nothing is ever uncertain twice.
+def test_deterministic_rewards_reveal_the_type():
+    # Arm c pays 1 in type c only: one play of each arm but one tells all, nothing is ever uncertain twice.
     bandit = LatentBandit.bernoulli(np.full(4, 0.25), np.eye(4))
     exact = lmab.plan(bandit, horizon=6, method=Exact()).lower
     assert exact == pytest.approx(np.mean([6, 5, 4, 3]))
     plan = lmab.plan(bandit, horizon=6, method=Certified(gap=1e-9))
     assert (plan.lower, plan.upper) == pytest.approx((exact, exact), abs=1e-8)
-    # A reward that no context left can pay leaves the belief as it was; the policies still answer.
+    # A reward that no type left can pay leaves the belief as it was; the policies still answer.
     for policy in (plan.policy, lmab.plan(bandit, horizon=6, method=Exact()).policy):
         assert 0 <= policy.act_on([(0, 1.0), (0, 0.0)]) < 4
 
@@ -269,8 +269,8 @@ def test_plans_and_methods_are_values():
 
 def test_an_estimate_is_planned_for_as_its_bandit():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=0)
-    estimate = lmab.estimate(log, n_contexts=2, rng=0)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=0)
+    estimate = lmab.fit(log, n_types=2, rng=0)
     mine, theirs = (lmab.plan(source, horizon=3, method=Exact()) for source in (estimate, estimate.bandit))
     assert (mine.lower, mine.policy.bandit) == (theirs.lower, estimate.bandit)
 

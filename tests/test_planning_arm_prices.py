@@ -16,13 +16,13 @@ from lmab.planning.search import Search
 
 
 def draw(seed: int) -> tuple[LatentBandit, int]:
-    """Two or three values of any sign, contexts of weight 0."""
+    """Two or three values of any sign, types of weight 0."""
     rng = np.random.default_rng([seed, 7])
-    n_contexts, n_arms, horizon, n_values = (int(n) for n in rng.integers([2, 4, 2, 2], [6, 7, 5, 4]))
+    n_types, n_arms, horizon, n_values = (int(n) for n in rng.integers([2, 4, 2, 2], [6, 7, 5, 4]))
     n_arms, horizon = (n_arms, horizon) if n_values == 2 else (min(n_arms, 5), min(horizon, 3))
-    probabilities = rng.dirichlet(np.full(n_values, rng.choice([0.3, 1.0, 4.0])), (n_contexts, n_arms))
+    probabilities = rng.dirichlet(np.full(n_values, rng.choice([0.3, 1.0, 4.0])), (n_types, n_arms))
     values = np.arange(n_values) if rng.random() < 0.5 else np.sort(rng.normal(size=n_values))
-    weights = rng.dirichlet(np.full(n_contexts, rng.choice([0.5, 3])))
+    weights = rng.dirichlet(np.full(n_types, rng.choice([0.5, 3])))
     if rng.random() < 0.2:
         weights[0] = 0
         weights /= weights.sum()
@@ -88,7 +88,7 @@ def test_large_plans_say_what_was_not_reached():
     assert plan.status == "heuristic"
     assert "the asked gap was not reached" in plan.message
     assert "Exact would need" in plan.message
-    assert plan.upper < bandit.known_context(8, repeats=False)
+    assert plan.upper < bandit.known_type(8, repeats=False)
     quick = lmab.plan(bandit, horizon=8, repeats=False, time_limit=1e-6)
     assert quick.status == "time limit"
     assert quick.lower <= plan.lower + 1e-9
@@ -136,16 +136,16 @@ def test_more_rounds_give_a_lower_bound_and_a_start_is_kept(seed):
     ends = [arm_prices(problem, rounds=rounds).at_start for rounds in (1, 15, 150)]
     assert ends[0] > ends[1] > ends[2]
     best = lmab.plan(problem.bandit, horizon=4, repeats=False).lower
-    assert ends[2] - best < 0.75 * (problem.bandit.known_context(4, repeats=False) - best)
+    assert ends[2] - best < 0.75 * (problem.bandit.known_type(4, repeats=False) - best)
     found = arm_prices(problem, rounds=15)
     assert arm_prices(problem, rounds=0, start=found).at_start == pytest.approx(found.at_start, rel=1e-12)
     assert arm_prices(problem, rounds=5, start=found).at_start < arm_prices(problem, rounds=5).at_start
-    stopped = arm_prices(problem, stop=lambda: True)  # the price of knowing the context, or a little more
+    stopped = arm_prices(problem, stop=lambda: True)  # the price of knowing the type, or a little more
     assert stopped.at_start >= best
 
 
 def test_what_is_paid_is_given_back():
-    """Arms 0 and 1 are the best of both contexts: with the price of 0.1 on arm 0, nothing is left to learn."""
+    """Arms 0 and 1 are the best of both types: with the price of 0.1 on arm 0, nothing is left to learn."""
     problem = Problem.of(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.1], [0.7, 0.6, 0.1]]), 2)
     found = arm_prices(problem, rounds=3)
     np.testing.assert_allclose(found.refund, found.prices.sum(axis=0))

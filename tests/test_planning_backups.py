@@ -63,13 +63,13 @@ def test_the_quick_lookahead_is_a_lookahead(seed):
         np.testing.assert_allclose(quick.values(beliefs, remaining), expected, atol=1e-4 * problem.scale)
 
 
-def test_observations_follow_the_context(rng):
+def test_observations_follow_the_type(rng):
     problem = Problem.of(LatentBandit.categorical([0.5, 0.5], [[[0.2, 0.3, 0.5]], [[0.6, 0.0, 0.4]]], [0, 1, 2]), 2)
-    contexts = np.repeat([0, 1], 20_000)
-    codes = observe(problem, contexts, np.zeros(40_000, int), rng)
-    for context in (0, 1):
-        shares = np.bincount(codes[contexts == context], minlength=3) / 20_000
-        np.testing.assert_allclose(shares, problem.table[:, context], atol=0.015)
+    types = np.repeat([0, 1], 20_000)
+    codes = observe(problem, types, np.zeros(40_000, int), rng)
+    for type_ in (0, 1):
+        shares = np.bincount(codes[types == type_], minlength=3) / 20_000
+        np.testing.assert_allclose(shares, problem.table[:, type_], atol=0.015)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -13,7 +13,7 @@ from lmab.planning.problem import Problem
 
 @pytest.fixture
 def bandit():
-    # Arm 2 pays nothing and tells the context; without it both gambles look the same.
+    # Arm 2 pays nothing and tells the type; without it both gambles look the same.
     return LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 0.6], [0.0, 1.0, -0.6]], scale=0.7)
 
 
@@ -37,12 +37,12 @@ def test_bins_are_quantiles_of_the_mixture(n_bins):
 def test_codes_find_the_bin(bandit):
     problem = Problem.of(bandit, 3, 8)
     rng = generator(0)
-    contexts, arms = rng.integers(2, size=20_000), rng.integers(3, size=20_000)
-    codes = problem.codes(arms, bandit.rewards.sample(contexts, arms, rng=rng))
+    types, arms = rng.integers(2, size=20_000), rng.integers(3, size=20_000)
+    codes = problem.codes(arms, bandit.rewards.sample(types, arms, rng=rng))
     assert (codes // 8 == arms).all()
-    for context in range(2):
-        seen = np.bincount(codes[contexts == context], minlength=24) / (contexts == context).sum()
-        np.testing.assert_allclose(seen, problem.table[:, context] / 3, atol=0.01)
+    for type_ in range(2):
+        seen = np.bincount(codes[types == type_], minlength=24) / (types == type_).sum()
+        np.testing.assert_allclose(seen, problem.table[:, type_] / 3, atol=0.01)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_codes_find_the_bin(bandit):
 )
 def test_lower_holds_for_the_gaussian_problem_and_upper_is_full_information(bandit, method):
     plan = lmab.plan(bandit, horizon=4, method=method, bins=6)
-    estimate = lmab.evaluate(plan.policy, bandit, horizon=4, n_episodes=20_000, rng=generator(1))
+    estimate = lmab.evaluate(plan.policy, bandit, horizon=4, n_sessions=20_000, rng=generator(1))
     assert plan.lower <= estimate.mean + 4 * estimate.stderr
     assert estimate.mean <= plan.upper + 4 * estimate.stderr
     assert plan.upper == pytest.approx(4 * (bandit.weights @ bandit.means.max(axis=1)))
-    assert "knowing the context" in plan.message
+    assert "knowing the type" in plan.message
 
 
 def test_more_bins_never_hurt_when_nested(bandit):
@@ -94,17 +94,17 @@ def test_a_bound_proved_in_coarse_bins_is_not_printed_as_one_for_the_rewards(met
     assert fine.lower > in_bins + 0.005  # what two bins can earn is less than what the rewards can
     assert coarse.upper >= fine.lower
     assert fine.upper >= fine.lower
-    assert coarse.upper <= bandit.known_context(3, repeats=repeats) + 1e-9
+    assert coarse.upper <= bandit.known_type(3, repeats=repeats) + 1e-9
     assert coarse.status == fine.status == "heuristic"
     assert "bin" in coarse.message
 
 
 def test_looking_ahead_in_coarse_bins_proves_nothing_about_the_rewards():
-    """Arm 0 tells four contexts apart, but not in two bins: then a half is left to guess at the second step.
+    """Arm 0 tells four types apart, but not in two bins: then a half is left to guess at the second step.
 
     The search in bins calls 1.75 the best, though whoever sees the rewards plays arm 0 and then two good arms.
     """
-    good = np.kron(np.eye(4), np.ones(3))  # three arms that pay 1, in every context others
+    good = np.kron(np.eye(4), np.ones(3))  # three arms that pay 1, in every type others
     means = np.column_stack([[-0.3, -0.1, 0.1, 0.3], good])
     bandit = LatentBandit.gaussian(np.full(4, 0.25), means, scale=0.02)
     sure = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(1), bins=16, repeats=False).lower

@@ -16,7 +16,7 @@ def check_everywhere(seed: int) -> float:
     bandit, horizon = any_bandit(seed)
     problem, rng = Problem.of(bandit, horizon, 12), np.random.default_rng(seed)
     channels = problem.table.reshape(problem.n_arms, -1, len(problem.weights))
-    n_arms, n_values, n_contexts = channels.shape
+    n_arms, n_values, n_types = channels.shape
     guess = Guess(
         rng.dirichlet(np.full(n_arms, 0.3), horizon + 1),
         rng.dirichlet(np.full(n_values, 0.3), (horizon + 1, n_arms)),
@@ -27,7 +27,7 @@ def check_everywhere(seed: int) -> float:
         certify(problem.means, channels, prior, guess),
         information_price(problem.means, problem.table, problem.weights, horizon, rounds=int(rng.integers(6))),
     ]
-    beliefs = np.concatenate([rng.dirichlet(np.full(n_contexts, c), 4) for c in (0.05, 0.5, 5.0)] + [prior[None]])
+    beliefs = np.concatenate([rng.dirichlet(np.full(n_types, c), 4) for c in (0.05, 0.5, 5.0)] + [prior[None]])
     beliefs *= rng.random((len(beliefs), 1))
     beliefs[rng.random(beliefs.shape) < 0.1] = 0
     slack = np.inf
@@ -60,7 +60,7 @@ def test_stopped_at_once_it_is_still_a_bound():
         assert price.at_start >= best
 
 
-def test_it_is_well_below_knowing_the_context_where_that_is_far_off():
+def test_it_is_well_below_knowing_the_type_where_that_is_far_off():
     problem = Problem.of(lmab.random_bandit(7, 50, kind="hard", rng=1), 7, 12)
     price = information_price(problem.means, problem.table, problem.weights, 7)
     lower = lmab.plan(problem.bandit, horizon=7, method=lmab.Certified()).lower
@@ -90,7 +90,7 @@ def test_more_rounds_give_a_lower_bound(seed):
 def test_at_the_prior_the_bound_is_that_of_the_start_and_scales_with_the_mass():
     problem = Problem.of(lmab.random_bandit(3, 6, kind="hard", rng=0), 4, 12)
     price = information_price(problem.means, problem.table, problem.weights, 4, rounds=3)
-    sure = np.array([1.0, 0.0, 0.0])  # knowing the context costs its surprise, and earns its best arm at least
+    sure = np.array([1.0, 0.0, 0.0])  # knowing the type costs its surprise, and earns its best arm at least
     beliefs = np.stack([price.prior, 0.2 * price.prior, np.zeros(3), sure])
     found = price.bound(beliefs, 4)
     surprise = price.planes[4, 0] - price.rates[4] * np.log(price.prior[0])

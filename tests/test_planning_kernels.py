@@ -147,12 +147,12 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
     assert (nodes.high[node] == upper.counts[steps]).all()
 
 
-@pytest.mark.parametrize("n_contexts", [1, 2, 3, 8])
-def test_the_screen_shows_what_every_point_gains_at_two_factors(n_contexts):
-    rng = np.random.default_rng(n_contexts)
-    points = rng.dirichlet(np.full(n_contexts, 0.5), (3, 40)).transpose(0, 2, 1).astype(np.float32)
-    drops, spread = -rng.random((3, 40)), rng.random(n_contexts)
-    x, gains = 1e-9 * rng.dirichlet(np.ones(n_contexts)), np.zeros((2, compiled_search.BLOCK), np.float32)
+@pytest.mark.parametrize("n_types", [1, 2, 3, 8])
+def test_the_screen_shows_what_every_point_gains_at_two_factors(n_types):
+    rng = np.random.default_rng(n_types)
+    points = rng.dirichlet(np.full(n_types, 0.5), (3, 40)).transpose(0, 2, 1).astype(np.float32)
+    drops, spread = -rng.random((3, 40)), rng.random(n_types)
+    x, gains = 1e-9 * rng.dirichlet(np.ones(n_types)), np.zeros((2, compiled_search.BLOCK), np.float32)
     compiled_search._screen(spread, points, drops, 2, 10, 30, x[None], 0, gains)
     for row, factor in ((0, 1.0), (1, 0.5)):
         beyond = np.maximum(0, factor * points[2, :, 10:30].T - x / x.sum()) @ spread

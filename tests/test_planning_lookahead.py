@@ -13,7 +13,7 @@ from lmab.planning.lookahead import OutOfTime, lookahead_values, root_bounds
 def by_recursion(problem: Problem, mass, remaining: int, depth: int, optimistic: bool) -> list[float]:
     """What each arm is worth at one unnormalised belief: rewards for `depth` steps, then one fixed arm for the rest.
 
-    Optimistic: the rest as if the context were known; with a single step left there is nothing to be optimistic about.
+    Optimistic: the rest as if the type were known; with a single step left there is nothing to be optimistic about.
     """
     depth, values = min(depth, remaining - 1), []
     for arm in range(problem.n_arms):
@@ -55,7 +55,7 @@ def test_deeper_lookaheads_prove_more_about_the_optimum(seed):
     assert (np.diff(uppers) <= 1e-12).all()
     assert lowers[-1] == pytest.approx(uppers[-1])  # as deep as the session: the optimum
     assert lowers[0] == pytest.approx(bandit.best_fixed(4))
-    assert uppers[0] == pytest.approx(bandit.known_context(4))
+    assert uppers[0] == pytest.approx(bandit.known_type(4))
 
 
 def test_one_step_pays_the_best_mean():

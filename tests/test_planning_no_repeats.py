@@ -14,11 +14,9 @@ from lmab.errors import InvalidArgument, TooLarge
 
 def draw(seed: int) -> tuple[LatentBandit, int]:
     rng = generator(seed)
-    n_contexts, n_values, horizon = (int(n) for n in rng.integers([1, 2, 1], [5, 4, 5]))
-    probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, 5))
-    return LatentBandit.categorical(
-        rng.dirichlet(np.ones(n_contexts)), probabilities, rng.normal(size=n_values)
-    ), horizon
+    n_types, n_values, horizon = (int(n) for n in rng.integers([1, 2, 1], [5, 4, 5]))
+    probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_types, 5))
+    return LatentBandit.categorical(rng.dirichlet(np.ones(n_types)), probabilities, rng.normal(size=n_values)), horizon
 
 
 def optimum(bandit: LatentBandit, horizon: int) -> float:
@@ -48,7 +46,7 @@ def test_large_problems_look_ahead_with_valid_bounds(rng):
     plan = lmab.plan(bandit, horizon=8, repeats=False)
     assert plan.status == "heuristic"
     assert "without repeats" in plan.message
-    estimate = lmab.evaluate(plan.policy, bandit, horizon=8, n_episodes=500, rng=rng)
+    estimate = lmab.evaluate(plan.policy, bandit, horizon=8, n_sessions=500, rng=rng)
     assert plan.lower <= estimate.mean + 4 * estimate.stderr
     assert plan.upper < lmab.plan(bandit, horizon=8, method=QMDP()).upper  # tighter than with repeats
     with pytest.raises(TooLarge, match="without repeats Exact would need"):
@@ -71,7 +69,7 @@ def test_gaussian_sessions_without_repeats(rng):
     bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.2, 0.5], [0.0, 0.8, 0.5]], scale=0.5)
     for method in (Exact(), Lookahead(1)):
         plan = lmab.plan(bandit, horizon=3, method=method, repeats=False)
-        estimate = lmab.evaluate(plan.policy, bandit, horizon=3, n_episodes=4000, rng=rng)
+        estimate = lmab.evaluate(plan.policy, bandit, horizon=3, n_sessions=4000, rng=rng)
         assert plan.lower - 4 * estimate.stderr <= estimate.mean <= plan.upper + 4 * estimate.stderr
         assert plan.status == "heuristic"
 
@@ -86,8 +84,8 @@ def test_the_upper_bound_for_normal_rewards_is_none_of_the_bins(method):
         fine = lmab.plan(bandit, horizon=horizon, method=Exact(), bins=16, repeats=False)
         assert coarse.lower < fine.lower < coarse.upper
         assert (coarse.status, coarse.trace[-1].upper) == ("heuristic", coarse.upper)
-        assert "knowing the context after the first step" in coarse.message
-        # By brute force: one first arm for all, then each context's own best arms.
+        assert "knowing the type after the first step" in coarse.message
+        # By brute force: one first arm for all, then each type's own best arms.
         known = max(
             sum(
                 weight * (row[first] + sum(sorted(np.delete(row, first))[-(horizon - 1) :]))
@@ -96,7 +94,7 @@ def test_the_upper_bound_for_normal_rewards_is_none_of_the_bins(method):
             for first in range(4)
         )
         assert coarse.upper == pytest.approx(known)
-        assert known <= bandit.known_context(horizon, repeats=False)
+        assert known <= bandit.known_type(horizon, repeats=False)
 
 
 def test_errors():

@@ -70,8 +70,8 @@ def test_a_backup_is_the_best_plan_whose_arms_are_left(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_plans_keep_their_promise_in_every_context(seed):
-    """A vector is what the plan earns in each context: the plan of its own belief, followed at another one."""
+def test_plans_keep_their_promise_in_every_type(seed):
+    """A vector is what the plan earns in each type: the plan of its own belief, followed at another one."""
     problem, later, beliefs, played = case(seed)
     candidates = np.array([np.flatnonzero(~seen) for seen in played])
     found = backup(problem, beliefs, played, candidates, later, UsedPlans.none(problem), STEPS, np.float64)

@@ -32,7 +32,7 @@ def test_an_arm_is_worth_its_mean_and_the_best_that_may_follow(seed):
         belief, gone = state.memory[0, : len(problem.weights)], {arm for arm, _ in history}
         none = UsedPlans.none(problem)
         later = plans[remaining - 2] if remaining > 1 else none
-        found = policy.action_values(state)[0]
+        found = policy.arm_values(state)[0]
         expected = [
             -np.inf if arm in gone
             else worth(problem, later, belief, gone, arm, remaining) if remaining > 1
@@ -63,7 +63,7 @@ def test_a_plan_that_promises_more_than_the_greedy_arm_is_followed_after_the_gre
     rest = UsedPlans(np.full((1, 3), 50.0), np.array([int(used.argmax())]), used)
     best = UsedPlans(np.full((1, 3), 60.0), np.array([worst]), used | np.eye(5, dtype=bool)[[worst]])
     follows = once_policy(problem, [none, none, rest, best], 0)
-    values = follows.action_values(follows.start())[0]
+    values = follows.arm_values(follows.start())[0]
     assert follows.act(follows.start()) == values.argmax()
     assert values[follows.act(follows.start())] > 40  # with the plan afterwards
     greedy = once_policy(problem, [none, none, rest, best], 1)

@@ -56,7 +56,7 @@ def test_exact_values_at_every_step_are_the_optimal_ones(step):
         for arm, reward in zip(arms.tolist(), rewards.tolist(), strict=True):
             state = policy.observe(state, arm, reward)
         mass = bandit.weights * bandit.rewards.likelihood(arms, rewards).prod(axis=0)
-        np.testing.assert_allclose(policy.action_values(state)[0], optimal_values(bandit, mass, 4 - step), atol=1e-12)
+        np.testing.assert_allclose(policy.arm_values(state)[0], optimal_values(bandit, mass, 4 - step), atol=1e-12)
 
 
 def test_exact_takes_as_many_states_as_it_says_and_no_fewer(bandit):
@@ -74,12 +74,12 @@ def test_defaults_of_the_planners():
     assert Exact() == Exact(max_states=100_000_000)
 
 
-def test_masked_vector_policies_follow_their_action_values(bandit):
+def test_masked_vector_policies_follow_their_arm_values(bandit):
     policy = lmab.plan(bandit, horizon=5, method=Certified(gap=1e-6)).policy
     first = policy.act(policy.start())  # where the plan goes, its values are tight
     state = policy.observe(policy.start(), first, 1.0)
     arm = policy.act(state)
-    values = policy.action_values(state)[0]
+    values = policy.arm_values(state)[0]
     best = optimal_values(bandit, bandit.weights * bandit.rewards.likelihood(np.array([first]), np.array([1.0]))[0], 4)
     assert values[arm] == pytest.approx(best.max(), rel=1e-4)
     assert (values <= best + 1e-12).all()  # what the plans found are worth is never too high

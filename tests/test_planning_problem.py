@@ -11,10 +11,10 @@ import lmab
 from lmab import Clock, LatentBandit, Plan, Problem
 
 
-def test_contexts_without_weight_are_left_out():
+def test_types_without_weight_are_left_out():
     bandit = LatentBandit.bernoulli([0.5, 0.0, 0.5], [[0.9, 0.5], [0.3, 0.3], [0.1, 0.6]])
     problem = Problem.of(bandit, 3)
-    assert problem.contexts.tolist() == [0, 2]
+    assert problem.types.tolist() == [0, 2]
     np.testing.assert_allclose(problem.means, [[0.9, 0.1], [0.5, 0.6]])
     np.testing.assert_allclose(problem.table, [[0.1, 0.9], [0.9, 0.1], [0.5, 0.4], [0.5, 0.6]])
     np.testing.assert_array_equal(problem.spread(np.array([[1.0, 2.0]])), [[1.0, 0.0, 2.0]])
@@ -96,12 +96,12 @@ def test_defaults_of_certified():
             lmab.Certified(**wrong)
 
 
-@pytest.mark.parametrize(("weights", "contexts"), [([0.2, 0.5, 0.3], [0, 1, 2]), ([0.4, 0.0, 0.6], [0, 2])])
-def test_beliefs_are_those_of_the_contexts_with_weight(weights, contexts):
+@pytest.mark.parametrize(("weights", "types"), [([0.2, 0.5, 0.3], [0, 1, 2]), ([0.4, 0.0, 0.6], [0, 2])])
+def test_beliefs_are_those_of_the_types_with_weight(weights, types):
     problem = Problem.of(lmab.LatentBandit.bernoulli(weights, np.full((3, 2), 0.5)), 4)
     for memory in (np.arange(10.0).reshape(2, 5), np.arange(6.0).reshape(2, 3)):  # policies may keep more than beliefs
         found = problem.beliefs(memory)
-        np.testing.assert_array_equal(found, memory[:, contexts])
+        np.testing.assert_array_equal(found, memory[:, types])
         assert found.flags.c_contiguous
         found[:] = -1
         assert memory.min() == 0  # a copy

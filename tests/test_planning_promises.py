@@ -33,8 +33,8 @@ METHODS = [Certified(gap=1e-12), PointBased(n_beliefs=100_000), Lookahead(2), Ex
 def test_an_interrupt_returns_the_best_so_far(method, repeats):
     """Ctrl-C in the middle of planning, wherever that is."""
     lmab.plan(lmab.random_bandit(2, 6, rng=0), horizon=3, method=type(method)(), repeats=repeats)  # kernels loaded
-    n_contexts, n_arms, horizon = (60, 60, 8) if not isinstance(method, Exact) else (400, 14, 6)
-    bandit = lmab.random_bandit(n_contexts, n_arms, rng=1)
+    n_types, n_arms, horizon = (60, 60, 8) if not isinstance(method, Exact) else (400, 14, 6)
+    bandit = lmab.random_bandit(n_types, n_arms, rng=1)
     plan = interrupted(lambda: lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats))
     assert bandit.best_fixed(horizon, repeats) - 1e-9 <= plan.lower <= plan.upper
     assert 0 <= plan.policy.act_on([]) < n_arms
@@ -74,7 +74,7 @@ def test_the_price_is_reported_by_every_method():
     best = lmab.plan(bandit, horizon=7).lower
     for method in (QMDP(), Lookahead(1), PointBased()):
         plan = lmab.plan(bandit, horizon=7, method=method)
-        assert best <= plan.upper < 0.9 * bandit.known_context(7)
+        assert best <= plan.upper < 0.9 * bandit.known_type(7)
 
 
 def test_rewards_that_tell_nothing_leave_nothing_to_search():

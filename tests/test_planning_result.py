@@ -30,9 +30,9 @@ def plan(request):
 
 
 @pytest.fixture(scope="module")
-def estimate():
-    log = lmab.simulate(BANDIT, lmab.Uniform(3), n_episodes=300, horizon=3, rng=0)
-    return lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=0)
+def fit():
+    log = lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=300, horizon=3, rng=0)
+    return lmab.fit(log, n_types=2, method=lmab.EM(restarts=2, prior=1.0), rng=0)
 
 
 def saved(plan: lmab.Plan, folder) -> lmab.Plan:

@@ -57,8 +57,8 @@ def test_without_repeats_it_explores_arms_not_yet_played():
     chances = policy.probabilities(state)
     assert chances[3] == 0
     np.testing.assert_allclose(np.sort(chances)[1:3], 0.5 / 3)
-    episodes = lmab.simulate(BANDIT, policy, n_episodes=200, horizon=4, rng=0)
-    assert all(len(set(episode.actions.tolist())) == 4 for episode in episodes)
+    sessions = lmab.simulate(BANDIT, policy, n_sessions=200, horizon=4, rng=0)
+    assert all(len(set(session.arms.tolist())) == 4 for session in sessions)
 
 
 def test_arms_not_yet_played_and_what_is_left_where_none_is_allowed():
@@ -75,7 +75,7 @@ def test_keeps_the_laws_around_any_policy(make):
 
 def test_logs_of_it_say_what_another_policy_earns():
     explored = lmab.Exploring(lmab.Greedy(BANDIT), floor=0.4)
-    log = with_propensities(lmab.simulate(BANDIT, explored, n_episodes=20_000, horizon=2, rng=1), explored)
+    log = with_propensities(lmab.simulate(BANDIT, explored, n_sessions=20_000, horizon=2, rng=1), explored)
     found = lmab.evaluate(lmab.Stationary(0), log, horizon=2, rng=0)
     truth = lmab.evaluate(lmab.Stationary(0), BANDIT, horizon=2).mean
     assert abs(found.mean - truth) < 5 * found.stderr

@@ -76,12 +76,12 @@ def test_errors_name_the_argument(bandit):
         lmab.Thompson(bandit).act_on([])
 
 
-def test_relabelling_contexts_changes_no_decision_and_arms_are_permuted(bandit, rng):
-    contexts, arms = rng.permutation(bandit.n_contexts), rng.permutation(bandit.n_arms)
+def test_relabelling_types_changes_no_decision_and_arms_are_permuted(bandit, rng):
+    types, arms = rng.permutation(bandit.n_types), rng.permutation(bandit.n_arms)
     played, rewards = _history(bandit, rng, 30, 3)
     for make in (lmab.Greedy, lmab.MUCB):
         first = make(bandit)
-        second, third = make(bandit.relabel(contexts=contexts)), make(bandit.relabel(arms=arms))
+        second, third = make(bandit.relabel(types=types)), make(bandit.relabel(arms=arms))
         states = [p.start(30) for p in (first, second, third)]
         for arm, reward in zip(played, rewards, strict=True):
             moved = np.argsort(arms)[arm]
@@ -112,7 +112,7 @@ def test_every_policy_has_a_file_of_version_0_1():
 
 
 class Stubborn(lmab.BeliefPolicy):
-    """A user's own: the best arm of the likeliest context."""
+    """A user's own: the best arm of the likeliest type."""
 
     kind = "stubborn"
 
@@ -159,5 +159,5 @@ def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):
     assert policy.repeats == ("NoRepeats" not in type(policy).__name__)
     if not policy.repeats:
         assert not policy.graph().repeats
-        episodes = lmab.simulate(bandit, policy, n_episodes=20, horizon=HORIZON, rng=rng)
-        assert all(len(set(episode.actions.tolist())) == HORIZON for episode in episodes)
+        sessions = lmab.simulate(bandit, policy, n_sessions=20, horizon=HORIZON, rng=rng)
+        assert all(len(set(session.arms.tolist())) == HORIZON for session in sessions)

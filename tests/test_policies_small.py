@@ -19,7 +19,7 @@ def test_greedy_takes_the_best_mean_under_the_belief(rng):
     assert policy.act_on(history) == int((belief.normalise(now) @ bandit.means).argmax())
 
 
-def test_thompson_draws_contexts_from_the_belief(rng):
+def test_thompson_draws_types_from_the_belief(rng):
     bandit = LatentBandit.bernoulli([0.2, 0.3, 0.5], np.eye(3) * 0.8 + 0.1)
     policy = lmab.Thompson(bandit)
     state = policy.observe(policy.start(100_000), np.zeros(100_000, int), np.ones(100_000))
@@ -34,7 +34,7 @@ def test_uniform_is_uniform_over_the_allowed_arms(rng):
     np.testing.assert_allclose(np.bincount(arms, minlength=4) / 40_000, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.012)
 
 
-def test_mucb_starts_optimistic_and_drops_contexts_that_broke_their_promise():
+def test_mucb_starts_optimistic_and_drops_types_that_broke_their_promise():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
     policy = lmab.MUCB(bandit)
     assert policy.act_on([]) == 0
@@ -91,19 +91,19 @@ def test_an_arm_beyond_the_last_is_refused():
 
 def mucb_by_hand(bandit: LatentBandit, history, width: float = 0.25, allowed=None) -> int:
     """Algorithm mUCB, one step at a time in plain loops."""
-    debt = [0.0] * bandit.n_contexts
+    debt = [0.0] * bandit.n_types
 
     def believed(step: int, mask) -> tuple[int, int]:
         limit = width * np.ptp(bandit.rewards.values) * np.sqrt(6 * step * np.log(step + 1))
-        candidates = [m for m in range(bandit.n_contexts) if debt[m] <= limit] or list(range(bandit.n_contexts))
+        candidates = [m for m in range(bandit.n_types) if debt[m] <= limit] or list(range(bandit.n_types))
         arms = [a for a in range(bandit.n_arms) if mask is None or mask[a]]
         return max(
             ((m, a) for m in candidates for a in arms), key=lambda pair: (bandit.means[pair], -pair[0], -pair[1])
         )
 
     for step, (arm, reward) in enumerate(history):
-        context, _ = believed(step, None)
-        debt[context] += bandit.means[context, arm] - reward
+        type_, _ = believed(step, None)
+        debt[type_] += bandit.means[type_, arm] - reward
     return believed(len(history), allowed)[1]
 
 

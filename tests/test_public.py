@@ -31,7 +31,7 @@ PUBLIC = [
     "EDMoments",
     "EM",
     "Environment",
-    "Episodes",
+    "Sessions",
     "Estimate",
     "Evaluation",
     "Exact",

@@ -90,10 +90,10 @@ def test_the_numbers_are_those_of_the_library(contents, page):
 
 
 def test_types_show_their_weights_and_extreme_arms(page):
-    for context, weight in enumerate(BANDIT.weights):
-        assert f"Type {context + 1}{percent(weight)} of sessions" in page.text
-        assert f"{BANDIT.means[context].max():.3f}" in page.text
-        assert f"{BANDIT.means[context].min():.3f}" in page.text
+    for type_, weight in enumerate(BANDIT.weights):
+        assert f"Type {type_ + 1}{percent(weight)} of sessions" in page.text
+        assert f"{BANDIT.means[type_].max():.3f}" in page.text
+        assert f"{BANDIT.means[type_].min():.3f}" in page.text
 
 
 def test_the_heat_map_holds_every_arm_in_every_type(page):
@@ -194,9 +194,9 @@ def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):
 def story():
     """A log, what was made of it, and a held-out log."""
     rng = generator(5)
-    log, held = (lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=2000, horizon=5, rng=rng) for _ in range(2))
-    estimate = lmab.estimate(log, n_contexts="auto", method=lmab.EM(prior=1.0, restarts=5), rng=rng)
-    estimate = replace(estimate, check=lmab.diagnostics.check(log, n_contexts=estimate.n_contexts, rng=rng))
+    log, held = (lmab.simulate(BANDIT, lmab.Uniform(8), n_sessions=2000, horizon=5, rng=rng) for _ in range(2))
+    estimate = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0, restarts=5), rng=rng)
+    estimate = replace(estimate, check=lmab.diagnostics.check(log, n_types=estimate.n_types, rng=rng))
     plan = lmab.plan(estimate.bandit, horizon=4)
     return estimate, plan, lmab.certify(estimate, plan, log, n_draws=20, rng=rng), held
 
@@ -204,13 +204,13 @@ def story():
 def test_held_out_sessions_judge_model_and_policy(story):
     estimate, plan, certificate, held = story
     contents = report.gather(
-        estimate.bandit, plan, episodes=held, certificate=certificate, curve=estimate.curve, horizon=4
+        estimate.bandit, plan, sessions=held, certificate=certificate, curve=estimate.curve, horizon=4
     )
     page = Reader(report.render(contents))
     seen = contents.held_out
     assert certificate.sentence in page.text
     assert "The types are real" in page.text
-    assert f"Chosen: {estimate.n_contexts}," in page.text
+    assert f"Chosen: {estimate.n_types}," in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
     assert seen.gain[0] == pytest.approx(0, abs=1e-12)  # before the first step there is nothing to remember
     with pytest.warns(LmabWarning, match="sessions agree with the policy up to step"):  # the page says so, too
@@ -225,8 +225,8 @@ def test_held_out_sessions_judge_model_and_policy(story):
 def test_without_types_nothing_latent_shows():
     rng = generator(6)
     blind = lmab.LatentBandit.bernoulli([1.0], [(BANDIT.weights @ BANDIT.means)])
-    held = lmab.simulate(blind, lmab.Uniform(8), n_episodes=2000, horizon=5, rng=rng)
-    contents = report.gather(BANDIT, horizon=4, episodes=replace(held, propensities=None))
+    held = lmab.simulate(blind, lmab.Uniform(8), n_sessions=2000, horizon=5, rng=rng)
+    contents = report.gather(BANDIT, horizon=4, sessions=replace(held, propensities=None))
     assert contents.held_out.total[0] < 0
     page = Reader(report.render(contents))
     assert "No hidden types show here" in page.text
@@ -238,14 +238,14 @@ def test_memory_gains_add_up_to_the_likelihood(story):
     gains = memory_gains(BANDIT, held)
     remembered = np.logaddexp.reduce(log_joint(BANDIT, held), axis=1)
     average = BANDIT.weights @ BANDIT.means
-    paid = average[held.actions]
+    paid = average[held.arms]
     forgotten = np.log(np.where(held.rewards > 0, paid, 1 - paid)).reshape(-1, 5).sum(axis=1)
     assert gains.sum(axis=1) == pytest.approx(remembered - forgotten)
 
 
 def test_sessions_of_different_lengths_and_fewer_arms_are_fine():
-    log = lmab.Episodes.from_arrays([[0, 1, 2], [3, -1, -1]] * 40, [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]] * 40)
-    seen = report.gather(BANDIT, horizon=3, episodes=log).held_out
+    log = lmab.Sessions.from_arrays([[0, 1, 2], [3, -1, -1]] * 40, [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]] * 40)
+    seen = report.gather(BANDIT, horizon=3, sessions=log).held_out
     assert len(seen.gain) == 3
     assert np.isfinite(seen.gain).all()
 
@@ -254,9 +254,9 @@ def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     BANDIT.save("truth.lmab")
     for words in (
-        "simulate truth.lmab --horizon 5 --episodes 2000 --seed 1 -o log.parquet",
-        "simulate truth.lmab --horizon 5 --episodes 1000 --seed 2 -o held_out.parquet",
-        "fit log.parquet --contexts 3 --no-check -o model.lmab",
+        "simulate truth.lmab --horizon 5 --sessions 2000 --seed 1 -o log.parquet",
+        "simulate truth.lmab --horizon 5 --sessions 1000 --seed 2 -o held_out.parquet",
+        "fit log.parquet --types 3 --no-check -o model.lmab",
         "plan model.lmab --horizon 4 -o policy.lmab",
         "report model.lmab policy.lmab --logs held_out.parquet --certify log.parquet",
     ):
@@ -308,8 +308,8 @@ def test_ticks_are_few_round_and_inside(low, span):
 
 
 @given(st.integers(1, 5), st.integers(1, 40), st.integers(1, 20))
-def test_the_arms_on_which_types_differ_most_are_kept(n_contexts, n_arms, most):
-    means = np.random.default_rng(n_arms).random((n_contexts, n_arms))
+def test_the_arms_on_which_types_differ_most_are_kept(n_types, n_arms, most):
+    means = np.random.default_rng(n_arms).random((n_types, n_arms))
     arms = sections.arms_in_order(means, most)
     spread = np.ptp(means, axis=0)
     assert len(set(arms.tolist())) == min(n_arms, most)
@@ -362,15 +362,15 @@ def test_plots_of_checks_draw_what_was_found(story):
     assert report.plot_calibration(calibration, ax=axes[0]) is axes[0]
     assert np.array_equal(axes[0].lines[1].get_xdata(), calibration.predicted)
     assert report.plot_curve(estimate.curve, ax=axes[1]) is axes[1]
-    assert axes[1].lines[-1].get_xdata()[0] == estimate.n_contexts
+    assert axes[1].lines[-1].get_xdata()[0] == estimate.n_types
     plt.close(figure)
 
 
 def test_notebooks_show_the_numbers_that_matter():
     rng = generator(0)
     plan = lmab.plan(BANDIT, horizon=4)
-    log = lmab.simulate(BANDIT, lmab.Uniform(8), n_episodes=300, horizon=4, rng=rng)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
+    log = lmab.simulate(BANDIT, lmab.Uniform(8), n_sessions=300, horizon=4, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2, prior=1.0), rng=rng)
     certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=rng)
     cases = [
         (BANDIT, ["50%, 30%, 20%", f"{(BANDIT.weights @ BANDIT.means).max():.4g} per step"]),
@@ -379,7 +379,7 @@ def test_notebooks_show_the_numbers_that_matter():
             certificate,
             [f"{certificate.value[0]:.4g} to", f"{certificate.regret[1]:.4g} per session", "each holds with90%"],
         ),
-        (estimate, [f"{estimate.log_likelihood:.4f} of 300 episodes", f"{estimate.bic:.2f}", estimate.message]),
+        (estimate, [f"{estimate.log_likelihood:.4f} of 300 sessions", f"{estimate.bic:.2f}", estimate.message]),
     ]
     for value, texts in cases:
         shown = Reader(value._repr_html_())
@@ -440,7 +440,7 @@ def test_without_repeats_everyone_gets_the_best_sequence_at_least():
 
 def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
     arms = BANDIT.best_fixed_arms(3, repeats=False)
-    upper = BANDIT.known_context(3, repeats=False)
+    upper = BANDIT.known_type(3, repeats=False)
     lower = BANDIT.best_fixed(3, repeats=False)
     plan = lmab.Plan(lmab.FixedSequence(arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
     contents = report.gather(BANDIT, plan)

@@ -86,12 +86,12 @@ def test_a_small_screen_says_that_the_tree_scrolls():
 
 def test_log_likelihoods_are_said_in_words():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=300, horizon=3, rng=0)
-    page = report.render(report.gather(bandit, lmab.Greedy(bandit, horizon=3), episodes=log))
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=300, horizon=3, rng=0)
+    page = report.render(report.gather(bandit, lmab.Greedy(bandit, horizon=3), sessions=log))
     assert "nats" not in page
     assert re.search(r"a session is [\d.]+ times as likely as without memory", page)
-    assert "contexts" not in page.split("</style>")[1]
-    assert "episodes" not in page.split("</style>")[1]
+    assert "types" not in page.split("</style>")[1]
+    assert "sessions" not in page.split("</style>")[1]
 
 
 def worth(fixed: float, mean: float, upper: float) -> Worth:

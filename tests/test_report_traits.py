@@ -17,12 +17,12 @@ def log():
     rng, loadings = generator(31), generator(32).normal(0, 1.5, (7, 2))
     arms = np.array([rng.permutation(7)[:6] for _ in range(800)])
     logits = np.einsum("nd,nhd->nh", rng.normal(size=(800, 2)), loadings[arms])
-    return lmab.Episodes.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=7)
+    return lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=7)
 
 
 @pytest.fixture(scope="module")
-def estimate(log):
-    return lmab.estimate(log, method=lmab.Traits(n_factors=2, n_points=64), rng=0)
+def fit(log):
+    return lmab.fit(log, method=lmab.Traits(n_factors=2, n_points=64), rng=0)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def plan(estimate):
 
 
 def test_the_page_shows_factors_and_people_instead_of_types(estimate, plan, log):
-    text = page.render(report.gather(estimate.bandit, plan, episodes=log))
+    text = page.render(report.gather(estimate.bandit, plan, sessions=log))
     assert "Sessions differ by degrees: 2 factors" in text
     assert "high end" in text
     assert "Density of people" in text
@@ -76,9 +76,9 @@ def test_groups_are_fifths_along_the_first_factor(estimate, plan):
 
 
 def test_a_log_without_factors_says_so(rng):
-    log = lmab.Episodes.from_arrays(rng.integers(3, size=(200, 1)), rng.integers(2, size=(200, 1)) * 1.0, n_arms=3)
+    log = lmab.Sessions.from_arrays(rng.integers(3, size=(200, 1)), rng.integers(2, size=(200, 1)) * 1.0, n_arms=3)
     with pytest.warns(lmab.errors.LmabWarning):
-        flat = lmab.estimate(log, method=lmab.Traits(), rng=0)
+        flat = lmab.fit(log, method=lmab.Traits(), rng=0)
     text = page.render(report.gather(flat.bandit, lmab.plan(flat, horizon=2)))
     assert "The log supports no factor" in text
     assert "Density of people" not in text

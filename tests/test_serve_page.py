@@ -35,7 +35,7 @@ def service(tmp_path_factory):
         await asyncio.gather(*(player(f"p{i}", [served.port], record, enough, seed=i) for i in range(8)))
         store = open_store(served.store)
         await store.open()
-        await refit(store, folder / "policies", Wishes(contexts=2, gate=-10.0, least=100, time_limit=5.0), rng=0)
+        await refit(store, folder / "policies", Wishes(types=2, gate=-10.0, least=100, time_limit=5.0), rng=0)
         await store.close()
 
     try:

@@ -21,7 +21,7 @@ from lmab.serve import Wishes, open_store, refit
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import Log, read_log, write_days
-from lmab.serve.fitting import LAST, fit, floors, last_model, shape, start_for
+from lmab.serve.fitting import LAST, fit_log, floors, last_model, shape, start_for
 from lmab.serve.gate import _held_back, earned, failed, in_force, sentence
 from lmab.serve.messages import Ask, Reward
 from lmab.serve.refit import _judge, _session_rewards
@@ -29,7 +29,7 @@ from lmab.serve.run import Options
 from lmab.serve.stores import Turn
 
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
-WISHES = Wishes(contexts=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
+WISHES = Wishes(types=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
 
 
 async def live(client, n: int, prefix: str, rng, truth=TRUTH, gold=None) -> None:
@@ -38,11 +38,11 @@ async def live(client, n: int, prefix: str, rng, truth=TRUTH, gold=None) -> None
 
     async def one(index: int) -> None:
         own = np.random.default_rng([seed, index])  # sessions end in any order
-        context = np.array([own.choice(truth.n_contexts, p=truth.weights)])
+        type_ = np.array([own.choice(truth.n_types, p=truth.weights)])
         reward = None
         for step in range(HORIZON):
             told = await client.service.decide(Ask(f"{prefix}{index}", step, reward))
-            reward = float(truth.rewards.sample(context, np.array([labels.index(told.label)]), rng=own)[0])
+            reward = float(truth.rewards.sample(type_, np.array([labels.index(told.label)]), rng=own)[0])
         await client.service.reward([Reward(f"{prefix}{index}", HORIZON - 1, reward)])
 
     seed = int(rng.integers(1 << 30))
@@ -61,16 +61,16 @@ def test_the_log_by_day_is_what_the_store_holds_and_fit_reads_it(event_store, tm
             rows = await client.service.store.rows(0.0, math.inf)
             files = write_days(rows, LABELS, tmp_path / "log")
             assert [path.name for path in files] == ["1970-01-12.parquet", "1970-01-13.parquet"]
-            logs = [lmab.Episodes.read(path, step="step", propensity="propensity") for path in files]
+            logs = [lmab.Sessions.read(path, step="step", propensity="propensity") for path in files]
             assert [len(log) for log in logs] == [30, 20]
             np.testing.assert_allclose(logs[0].propensities, 1 / 3)
             log = read_log(rows, LABELS)
-            assert (len(log.episodes), len(log.whole), log.unrewarded) == (50, 50, 1)
-            assert log.episodes.arm_labels == LABELS
+            assert (len(log.sessions), len(log.whole), log.unrewarded) == (50, 50, 1)
+            assert log.sessions.arm_labels == LABELS
             both = logs[0] + logs[1]
-            assert both.rewards.sum() == log.episodes.rewards.sum()
+            assert both.rewards.sum() == log.sessions.rewards.sum()
             for name in LABELS:  # the same plays of every label, whatever their numbers
-                counts = [(part.actions == part.arm_labels.index(name)).sum() for part in (both, log.episodes)]
+                counts = [(part.arms == part.arm_labels.index(name)).sum() for part in (both, log.sessions)]
                 assert counts[0] == counts[1]
             before = files[0].stat().st_mtime_ns
             clock.now += 3 * 86_400
@@ -89,7 +89,7 @@ def test_a_session_is_cut_at_its_first_unknown_reward_or_probability():
 
     rows = [row("a", 0), row("a", 1, None), row("a", 2), row("b", 0, propensity=None), row("b", 1), row("c", 0)]
     log = read_log(rows, ["x", "y"])
-    assert (len(log.episodes), log.episodes.n_steps, log.unrewarded) == (3, 5, 1)
+    assert (len(log.sessions), log.sessions.n_steps, log.unrewarded) == (3, 5, 1)
     assert log.whole.lengths.tolist() == [1, 1]
     gap = read_log([row("a", 0), row("a", 2), row("b", 1), row("c", 0), row("c", 1)], ["x", "y"])  # steps are missing
     assert gap.whole.lengths.tolist() == [1, 2]
@@ -107,7 +107,7 @@ def test_the_last_two_days_are_written_again_and_earlier_ones_are_not(tmp_path):
     written = write_days(days(0, 1, 2, 3, reward=0.0), [7], tmp_path)
     assert [path.name for path in written] == ["1970-01-03.parquet", "1970-01-04.parquet"]
     earlier, later = (
-        lmab.Episodes.read(tmp_path / f"1970-01-0{day}.parquet", step="step", propensity="propensity") for day in (2, 3)
+        lmab.Sessions.read(tmp_path / f"1970-01-0{day}.parquet", step="step", propensity="propensity") for day in (2, 3)
     )
     assert (earlier.rewards.tolist(), later.rewards.tolist()) == ([1.0], [0.0])
     assert (later.propensities.tolist(), later.arm_labels) == ([0.25], (7,))
@@ -122,7 +122,7 @@ def test_days_with_and_without_named_arms_are_one_log(tmp_path):
         for arm in played
     ]
     write_days(rows, [7, "tea"], tmp_path)
-    log = lmab.Episodes.read(tmp_path, step="step")
+    log = lmab.Sessions.read(tmp_path, step="step")
     assert (len(log), log.arm_labels) == (3, ("7", "tea"))
 
 
@@ -136,15 +136,15 @@ def test_days_that_were_written_before_an_arm_had_a_name_are_written_again(tmp_p
 
     folder = tmp_path / "log"
     write_days(rows(4, 2), [3, 7], folder)
-    numbered = lmab.Episodes.read(folder, step="step")
+    numbered = lmab.Sessions.read(folder, step="step")
     assert (len(numbered), numbered.arm_labels) == (80, (3, 7))
     again = write_days(rows(6, 2), [3, 7, "tea"], folder)
     assert [path.stem[-1] for path in again] == ["1", "2", "3", "4", "5", "6"]  # all days, once
     assert [path.stem[-1] for path in write_days(rows(6, 2), [3, 7, "tea"], folder)] == ["5", "6"]
-    log = lmab.Episodes.read(folder, step="step")
+    log = lmab.Sessions.read(folder, step="step")
     assert (len(log), log.arm_labels) == (120, ("3", "7"))
     fitted = CliRunner().invoke(
-        cli, ["fit", str(folder), "--step", "step", "--contexts", "1", "-o", str(tmp_path / "m.lmab")]
+        cli, ["fit", str(folder), "--step", "step", "--types", "1", "-o", str(tmp_path / "m.lmab")]
     )
     assert fitted.exit_code == 0, fitted.output
     assert lmab.load(tmp_path / "m.lmab").bandit.arm_labels == ("3", "7")
@@ -153,10 +153,10 @@ def test_days_that_were_written_before_an_arm_had_a_name_are_written_again(tmp_p
 def test_arms_without_names_keep_their_numbers():
     rows = [("a", 0, 2, 1.0, 0.5, "v", 0.0, 0, 0, 3.0), ("b", 0, 1, 0.0, 0.25, "v", 0.0, 0, 0, 4.0)]
     log = read_log(rows, ["x", "y", "z"])
-    assert (log.episodes.arm_labels, log.episodes.actions.tolist()) == (("y", "z"), [1, 0])  # those that were played
+    assert (log.sessions.arm_labels, log.sessions.arms.tolist()) == (("y", "z"), [1, 0])  # those that were played
     assert (log.began.tolist(), log.whole_began.tolist()) == ([3.0, 4.0], [3.0, 4.0])
-    assert (log.episodes.propensities, log.whole.propensities.tolist()) == (None, [0.5, 0.25])
-    assert read_log([(*row[:2], row[2] - 1, *row[3:]) for row in rows], [0, 1]).episodes.arm_labels is None
+    assert (log.sessions.propensities, log.whole.propensities.tolist()) == (None, [0.5, 0.25])
+    assert read_log([(*row[:2], row[2] - 1, *row[3:]) for row in rows], [0, 1]).sessions.arm_labels is None
 
 
 def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
@@ -165,32 +165,32 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
             store, folder = client.service.store, tmp_path / "policies"
             await live(client, 50, "few", rng)
             night = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
-            assert (night.action, night.lines[0]) == ("waits", "The store holds 50 sessions; 100 are needed.")
+            assert (night.outcome, night.lines[0]) == ("waits", "The store holds 50 sessions; 100 are needed.")
             await live(client, 2000, "a", rng)
             strict = await refit(store, folder, replace(WISHES, gate=100.0), rng=0, now=client.service.clock())
-            assert (strict.action, strict.passed, strict.version) == ("kept", False, None)
+            assert (strict.outcome, strict.passed, strict.version) == ("kept", False, None)
             assert [path.name for path in folder.glob("*.lmab")] == [LAST]
             night = await refit(store, folder, replace(WISHES, canary=0.5), rng=0, now=client.service.clock())
-            assert (night.action, night.passed) == ("canary", True), night.lines
+            assert (night.outcome, night.passed) == ("canary", True), night.lines
             assert "Certified: in truth" in night.lines[1]
             policy = lmab.load(folder / f"{night.version}.lmab")
             assert policy.floor.sum() == pytest.approx(0.1)
-            assert lmab.load(folder / f"{night.version}.model.lmab").n_contexts == 2
+            assert lmab.load(folder / f"{night.version}.model.lmab").n_types == 2
             await client.service.register.refresh()
             assert client.service.register.turn.canary == night.version
             soon = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
-            assert (soon.action, soon.lines[2]) == ("waits", "Waited.")
+            assert (soon.outcome, soon.lines[2]) == ("waits", "Waited.")
             await live(client, 600, "b", rng)
             after = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
-            assert (after.action, after.version) == ("promoted", night.version), after.lines
+            assert (after.outcome, after.version) == ("promoted", night.version), after.lines
             await client.service.register.refresh()
             assert client.service.register.turn.active == night.version
             exact = lmab.evaluate(policy.policy, TRUTH, horizon=HORIZON).mean
             assert exact > 0.97 * lmab.plan(TRUTH, horizon=HORIZON).lower
             nights = json.loads(await store.setting("refits", None))
-            assert [row["action"] for row in nights] == ["waits", "kept", "canary", "waits", "promoted"]
+            assert [row["outcome"] for row in nights] == ["waits", "kept", "canary", "waits", "promoted"]
             summary = (await client.http.get("/v1/summary")).json()
-            assert summary["refits"][0]["action"] == "promoted"
+            assert summary["refits"][0]["outcome"] == "promoted"
             assert len(list((folder / "log").glob("*.parquet"))) >= 1
 
     go(scenario())
@@ -207,7 +207,7 @@ def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
             await client.service.register.promote(version.name, 0.5)
             await live(client, 600, "a", rng)
             night = await refit(client.service.store, tmp_path, WISHES, rng=0)
-            assert (night.action, night.passed, night.version) == ("rolled back", False, version.name), night.lines
+            assert (night.outcome, night.passed, night.version) == ("rolled back", False, version.name), night.lines
             await client.service.register.refresh()
             assert (client.service.register.turn.active, client.service.register.turn.canary) == (good, None)
 
@@ -222,19 +222,19 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
             labels = (*LABELS, "gold")
 
             async def one(index):
-                context, reward = np.array([index % 2]), None
+                type_, reward = np.array([index % 2]), None
                 for step in range(HORIZON):
                     told = await client.service.decide(Ask(f"s{index}", step, reward))
                     arm = np.array([labels.index(told.label)])
-                    reward = float(wide.rewards.sample(context, arm, rng=np.random.default_rng([index, step]))[0])
+                    reward = float(wide.rewards.sample(type_, arm, rng=np.random.default_rng([index, step]))[0])
                 await client.service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
             await asyncio.gather(*(one(i) for i in range(900)))
             night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0), rng=0)
-            assert night.action == "kept", night.lines  # few sessions agree with the new arm for ever
+            assert night.outcome == "kept", night.lines  # few sessions agree with the new arm for ever
             assert night.lines[2].startswith("Did not pass: too few sessions agree with it. Kept ")
             night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0, unproven=True), rng=0)
-            assert night.action == "canary", night.lines
+            assert night.outcome == "canary", night.lines
             policy = lmab.load(tmp_path / f"{night.version}.lmab")
             assert policy.arm_labels[policy.policy.act_on([])] == "gold"
 
@@ -249,7 +249,7 @@ def test_a_log_in_which_nothing_matters_gives_no_new_version(event_store, tmp_pa
         async with served(event_store, policy_bytes(floor=0.2)) as client:
             await live(client, 400, "a", rng, flat)
             night = await refit(client.service.store, tmp_path, WISHES, rng=0)
-            assert (night.action, night.passed) == ("kept", False), night.lines
+            assert (night.outcome, night.passed) == ("kept", False), night.lines
             assert night.lines[2].startswith("Did not pass: ")
 
     go(scenario())
@@ -276,8 +276,8 @@ def test_the_gate(low, certified, earned_now, why):
 
 @functools.cache
 def _certificate() -> lmab.Certificate:
-    log = lmab.simulate(TRUTH, lmab.Uniform(3), n_episodes=200, horizon=3, rng=0)
-    estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior=2.0), rng=0)
+    log = lmab.simulate(TRUTH, lmab.Uniform(3), n_sessions=200, horizon=3, rng=0)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0), rng=0)
     return lmab.certify(estimate, lmab.plan(estimate, horizon=3), log, n_draws=20, rng=0)
 
 
@@ -303,13 +303,13 @@ def test_without_a_verdict_the_policy_in_force_stays(active, unproven, certified
 
 
 def test_floors_follow_what_the_log_lacks():
-    actions = np.repeat([0, 1, 2, 3], [900, 90, 9, 1])[:, None]
-    log = lmab.Episodes.from_arrays(actions, np.ones((1000, 1)), n_arms=5)
+    arms = np.repeat([0, 1, 2, 3], [900, 90, 9, 1])[:, None]
+    log = lmab.Sessions.from_arrays(arms, np.ones((1000, 1)), n_arms=5)
     found = floors(log, 0.2)
     assert found.sum() == pytest.approx(0.2)
     assert (np.diff(found) > 0).all()
     assert found[0] > 0.2 * 0.2 / 5  # every arm keeps a part
-    np.testing.assert_allclose(floors(lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]]), 0.1), 0.05)
+    np.testing.assert_allclose(floors(lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]]), 0.1), 0.05)
 
 
 def test_the_demonstration_reaches_the_optimum(tmp_path):
@@ -326,7 +326,7 @@ def test_without_a_policy_the_value_in_force_is_that_of_uniform_play(event_store
     async def scenario():
         async with served(event_store) as client:
             found = await value_in_force(client.service, TRUTH)
-            uniform = lmab.evaluate(lmab.Uniform(3), TRUTH, horizon=STEPS, n_episodes=50_000, rng=0).mean
+            uniform = lmab.evaluate(lmab.Uniform(3), TRUTH, horizon=STEPS, n_sessions=50_000, rng=0).mean
             assert found == pytest.approx(uniform, abs=0.05)
 
     go(scenario())
@@ -362,7 +362,7 @@ def rewarded(name, policy, rewards, began=100.0, propensity=0.5):
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "margin", "action"),
+    ("new", "old", "margin", "outcome"),
     [
         ([1.0, 2.0] * 10, [1.0, 2.0] * 10, 0.0, "waits"),  # nobody knows
         ([1.0, 2.0] * 10, [1.0, 2.0] * 10, 0.25, "promoted"),  # it loses a quarter of 1.5 at most, surely
@@ -374,14 +374,14 @@ def rewarded(name, policy, rewards, began=100.0, propensity=0.5):
         ([9.0, 9.5] * 10, [1.0, 2.0] * 9, 0.0, "waits"),
     ],
 )
-def test_a_canary_is_judged_by_the_interval_of_its_gain(new, old, margin, action):
+def test_a_canary_is_judged_by_the_interval_of_its_gain(new, old, margin, outcome):
     rows = [row for i, reward in enumerate(new) for row in rewarded(f"n{i}", "new", [reward])]
     rows += [row for i, reward in enumerate(old) for row in rewarded(f"o{i}", "old", [reward])]
     rows += rewarded("before", "old", [1000.0], began=99.0)  # before the canary began
     store, wishes = Register(), Wishes(least=20, margin=margin)
     night = asyncio.run(_judge(store, Turn("old", "new", 0.5, 100.0, ""), rows, wishes, 200.0))
-    assert (night.action, night.version, night.at) == (action, "new", 200.0)
-    turns = {"promoted": [("new", None, 0.0)], "rolled back": [("old", None, 0.0)]}.get(action, [])
+    assert (night.outcome, night.version, night.at) == (outcome, "new", 200.0)
+    turns = {"promoted": [("new", None, 0.0)], "rolled back": [("old", None, 0.0)]}.get(outcome, [])
     assert [turn[:3] for turn in store.turns_taken] == turns
     assert night.lines[0] == f"Canary new: {len(new)} sessions, {len(old)} of old beside it."
 
@@ -401,8 +401,8 @@ def test_what_whole_sessions_earn_needs_thirty_of_them():
 
 
 def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
-    once = lmab.Episodes.from_arrays([[0, 1, 2], [1, 0, 2]], np.ones((2, 3)), n_arms=3)
-    twice = lmab.Episodes.from_arrays([[0, 1, 2], [1, 1, 2]], np.ones((2, 3)), n_arms=3)
+    once = lmab.Sessions.from_arrays([[0, 1, 2], [1, 0, 2]], np.ones((2, 3)), n_arms=3)
+    twice = lmab.Sessions.from_arrays([[0, 1, 2], [1, 1, 2]], np.ones((2, 3)), n_arms=3)
     assert (shape(once, Wishes()), shape(twice, Wishes())) == ((3, False), (3, True))
     assert shape(once, Wishes(horizon=2, repeats=True)) == (2, True)
     assert shape(twice, Wishes(horizon=2)) == (2, True)
@@ -411,7 +411,7 @@ def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
 
 def log_of(began) -> Log:
     n = len(began)
-    whole = lmab.Episodes.from_arrays(np.zeros((n, 1), int), np.ones((n, 1)), propensities=np.ones((n, 1)), n_arms=1)
+    whole = lmab.Sessions.from_arrays(np.zeros((n, 1), int), np.ones((n, 1)), propensities=np.ones((n, 1)), n_arms=1)
     return Log(whole, np.asarray(began), whole, np.asarray(began), 0)
 
 
@@ -433,23 +433,23 @@ def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch
     asked = []
 
     class Found:
-        n_contexts = 4
+        n_types = 4
 
         def save(self, path) -> None:
             assert path == tmp_path / LAST
 
-    def asked_for(log, *, n_contexts, **_):
-        asked.append(n_contexts)
+    def asked_for(log, *, n_types, **_):
+        asked.append(n_types)
         return Found()
 
-    monkeypatch.setattr("lmab.serve.fitting.estimate", asked_for)
+    monkeypatch.setattr("lmab.serve.fitting.fit", asked_for)
     store = Register()
     for n in (10, 19, 20, 39, 40):
-        asyncio.run(fit(store, tmp_path, log_of([0.0] * n), Wishes(), rng, 7.0))
+        asyncio.run(fit_log(store, tmp_path, log_of([0.0] * n), Wishes(), rng, 7.0))
     assert asked == ["auto", 4, "auto", 4, "auto"]
-    asyncio.run(fit(store, tmp_path, log_of([0.0] * 99), Wishes(contexts=3), rng, 9.0))
+    asyncio.run(fit_log(store, tmp_path, log_of([0.0] * 99), Wishes(types=3), rng, 9.0))
     assert asked[-1] == 3
-    assert json.loads(store.settings["fitted"]) == {"contexts": 4, "sessions": 40, "at": 9.0}  # the last choice
+    assert json.loads(store.settings["fitted"]) == {"types": 4, "sessions": 40, "at": 9.0}  # the last choice
 
 
 def test_the_store_remembers_the_last_hundred_nights(tmp_path):
@@ -471,7 +471,7 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
         async with served(event_store) as client:
             await live(client, 400, "a", rng)
             night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
-            assert (night.action, night.passed) == ("promoted", True), night.lines
+            assert (night.outcome, night.passed) == ("promoted", True), night.lines
             assert night.lines[2] == f"Passed: {night.version} gets 100% of new sessions."
             await client.service.register.refresh()
             assert client.service.register.turn[:3] == (night.version, None, 0.0)
@@ -483,7 +483,7 @@ def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_stor
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
             store, name = client.service.store, client.service.register.turn.active
-            log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
+            log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
             assert isinstance(await in_force(store, name, log), lmab.Uniform)
             assert isinstance(await in_force(store, "uniform", log), lmab.Uniform)
             assert isinstance(await in_force(store, "missing", log), lmab.Uniform)
@@ -496,14 +496,14 @@ def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_stor
 
 def fitted_to(n: int, seed: int, n_arms: int = 3, **options) -> lmab.Estimate:
     truth = lmab.random_bandit(2, n_arms, rng=5)
-    log = lmab.simulate(truth, lmab.Uniform(n_arms), n_episodes=n, horizon=4, rng=seed)
+    log = lmab.simulate(truth, lmab.Uniform(n_arms), n_sessions=n, horizon=4, rng=seed)
     named = replace(log, arm_labels=tuple("abcdefgh"[:n_arms]))
-    return lmab.estimate(named, n_contexts=2, method=lmab.EM(prior="learned", restarts=4), rng=0, **options)
+    return lmab.fit(named, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=0, **options)
 
 
 def test_the_last_model_takes_the_arms_of_the_log():
     last = fitted_to(300, 1, 4)
-    log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]], n_arms=5)
+    log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]], n_arms=5)
     start = start_for(last, replace(log, arm_labels=("new", "d", "c", "b", "a")))
     assert start.arm_labels == ("new", "d", "c", "b", "a")
     np.testing.assert_array_equal(start.means[:, 1:], last.bandit.means[:, ::-1])
@@ -520,11 +520,11 @@ def test_the_last_model_takes_the_arms_of_the_log():
 def test_a_night_starts_from_the_model_of_the_last_one(event_store, tmp_path, rng, monkeypatch):
     asked = []
 
-    def watched(episodes, *, method, start, **more):
-        asked.append((len(episodes), method.restarts, start))
-        return lmab.estimate(episodes, method=method, start=start, **more)
+    def watched(sessions, *, method, start, **more):
+        asked.append((len(sessions), method.restarts, start))
+        return lmab.fit(sessions, method=method, start=start, **more)
 
-    monkeypatch.setattr("lmab.serve.fitting.estimate", watched)
+    monkeypatch.setattr("lmab.serve.fitting.fit", watched)
 
     async def scenario():
         clock = Clock()
@@ -564,7 +564,7 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
             await live(client, 600, "a", rng)
             await client.service.register.set_arms([*LABELS, "new"])
             night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
-            assert night.action == "promoted", night.lines
+            assert night.outcome == "promoted", night.lines
             model, policy = last_model(tmp_path), lmab.load(tmp_path / f"{night.version}.lmab")
             assert model.bandit.arm_labels == policy.arm_labels == (*LABELS, "new")
             np.testing.assert_allclose(model.bandit.means[:, 3], model.learned.centre[3, 1], atol=1e-6)

@@ -61,12 +61,12 @@ def test_the_summary_is_made_again_after_two_seconds_and_the_last_refits_come_fi
     async def scenario():
         clock = Clock()
         async with served(event_store, policy_bytes(), clock=clock) as client:
-            nights = [{"action": f"night {i}"} for i in range(12)]
+            nights = [{"outcome": f"night {i}"} for i in range(12)]
             await client.service.store.set_setting("refits", json.dumps(nights))
             summaries = Summaries(client.service, Metrics())
             await client.told("a", 0)
             first = await summaries.now()
-            assert [night["action"] for night in first["refits"]] == [f"night {i}" for i in range(11, 1, -1)]
+            assert [night["outcome"] for night in first["refits"]] == [f"night {i}" for i in range(11, 1, -1)]
             await client.told("b", 0)
             clock.now += 1
             assert (await summaries.now())["sessions"] == 1

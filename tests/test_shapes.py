@@ -108,7 +108,7 @@ def test_the_package_and_its_specification_are_watched():
         planning_lookahead.one_step_values(np.ones((2, 3)), np.ones((4, 2)), np.ones((2, 2)), np.ones((1, 2)))
     loaders = {name: type(module.__loader__).__module__ for name, module in sys.modules.items() if "lmab" in name}
     watched = [name for name, loader in loaders.items() if loader == "shapes"]
-    assert {"lmab.data.episodes", "lmab.planning.search", "lmab._kernel.reference.planning_lookahead"} <= set(watched)
+    assert {"lmab.data.sessions", "lmab.planning.search", "lmab._kernel.reference.planning_lookahead"} <= set(watched)
     assert not [name for name in watched if "compiled" in name]
 
 

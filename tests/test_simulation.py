@@ -6,19 +6,19 @@ from seeds import generator
 
 import lmab
 from lmab import LatentBandit
-from lmab.simulation import draw_contexts
+from lmab.simulation import draw_types
 
 
-def test_same_seed_same_episodes(rng):
+def test_same_seed_same_sessions(rng):
     bandit = lmab.random_bandit(3, 5, rng=rng)
     for policy in (lmab.Uniform(5), lmab.Greedy(bandit), lmab.Thompson(bandit)):
-        first, second = (lmab.simulate(bandit, policy, n_episodes=100, horizon=4, rng=generator(9)) for _ in range(2))
+        first, second = (lmab.simulate(bandit, policy, n_sessions=100, horizon=4, rng=generator(9)) for _ in range(2))
         assert first == second
 
 
-def test_contexts_stay_for_the_whole_episode(rng):
+def test_types_stay_for_the_whole_session(rng):
     bandit = LatentBandit.bernoulli([0.25, 0.75], [[0.0], [1.0]])
-    rewards = lmab.simulate(bandit, lmab.Stationary(0), n_episodes=20_000, horizon=3, rng=rng).to_arrays()[1]
+    rewards = lmab.simulate(bandit, lmab.Stationary(0), n_sessions=20_000, horizon=3, rng=rng).to_arrays()[1]
     assert (rewards.min(axis=1) == rewards.max(axis=1)).all()
     given = lmab.simulate(bandit, np.zeros((1000, 3), int), rng=rng).to_arrays()[1]
     assert (given.min(axis=1) == given.max(axis=1)).all()
@@ -28,31 +28,31 @@ def test_contexts_stay_for_the_whole_episode(rng):
 
 def test_policies_see_their_own_session(rng):
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 0.9]])
-    actions, rewards = lmab.simulate(bandit, lmab.Greedy(bandit), n_episodes=5000, horizon=3, rng=rng).to_arrays()
+    arms, rewards = lmab.simulate(bandit, lmab.Greedy(bandit), n_sessions=5000, horizon=3, rng=rng).to_arrays()
     lost = rewards[:, 0] == 0
-    assert (actions[:, 0] == 0).all()
-    np.testing.assert_array_equal(actions[:, 1], lost.astype(int))
+    assert (arms[:, 0] == 0).all()
+    np.testing.assert_array_equal(arms[:, 1], lost.astype(int))
 
 
 def test_arrays_of_arms_are_played_as_given(rng):
     bandit = lmab.random_bandit(2, 4, rng=rng)
     arms = rng.integers(4, size=(10, 3))
-    episodes = lmab.simulate(bandit, arms, rng=rng)
-    np.testing.assert_array_equal(episodes.to_arrays()[0], arms)
-    assert episodes.n_arms == 4
+    sessions = lmab.simulate(bandit, arms, rng=rng)
+    np.testing.assert_array_equal(sessions.to_arrays()[0], arms)
+    assert sessions.n_arms == 4
 
 
 def test_uniform_exploration_logs_its_propensities(rng):
     bandit = lmab.random_bandit(2, 4, rng=rng)
-    assert (lmab.simulate(bandit, lmab.Uniform(4), n_episodes=3, horizon=2, rng=rng).propensities == 0.25).all()
-    assert lmab.simulate(bandit, lmab.Stationary(0), n_episodes=3, horizon=2, rng=rng).propensities is None
+    assert (lmab.simulate(bandit, lmab.Uniform(4), n_sessions=3, horizon=2, rng=rng).propensities == 0.25).all()
+    assert lmab.simulate(bandit, lmab.Stationary(0), n_sessions=3, horizon=2, rng=rng).propensities is None
 
 
 def test_simulator_counts_what_it_spends(rng):
     environment = lmab.Simulator(lmab.random_bandit(2, 4, rng=rng), horizon=3, rng=rng)
     environment.play(np.zeros((5, 2), int))
     environment.run(lmab.Uniform(4), 7)
-    assert (environment.episodes_used, environment.steps_used) == (12, 31)
+    assert (environment.sessions_used, environment.steps_used) == (12, 31)
     with pytest.raises(ValueError, match="at most 3 columns, got 4"):
         environment.play(np.zeros((5, 4), int))
 
@@ -60,13 +60,13 @@ def test_simulator_counts_what_it_spends(rng):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"policy": lmab.Uniform(4), "n_episodes": 0, "horizon": 2}, "n_episodes must be an integer of at least 1"),
-        ({"policy": lmab.Uniform(4), "n_episodes": 1, "horizon": 0}, "horizon must be an integer of at least 1, got 0"),
-        ({"policy": lmab.Uniform(4), "n_episodes": 1}, "horizon must be an integer of at least 1, got None"),
-        ({"policy": lmab.Uniform(3), "n_episodes": 1, "horizon": 2}, "policy must be for 4 arms, got one for 3"),
-        ({"policy": lmab.FixedSequence([0]), "n_episodes": 1, "horizon": 2}, "at most the policy's 1, got 2"),
+        ({"policy": lmab.Uniform(4), "n_sessions": 0, "horizon": 2}, "n_sessions must be an integer of at least 1"),
+        ({"policy": lmab.Uniform(4), "n_sessions": 1, "horizon": 0}, "horizon must be an integer of at least 1, got 0"),
+        ({"policy": lmab.Uniform(4), "n_sessions": 1}, "horizon must be an integer of at least 1, got None"),
+        ({"policy": lmab.Uniform(3), "n_sessions": 1, "horizon": 2}, "policy must be for 4 arms, got one for 3"),
+        ({"policy": lmab.FixedSequence([0]), "n_sessions": 1, "horizon": 2}, "at most the policy's 1, got 2"),
         ({"policy": [[4]]}, r"arms in 0\.\.3, got 4 to 4"),
-        ({"policy": [[0, 1]], "n_episodes": 2}, r"\(n_episodes, horizon\) = \(2, 2\), got \(1, 2\)"),
+        ({"policy": [[0, 1]], "n_sessions": 2}, r"\(n_sessions, horizon\) = \(2, 2\), got \(1, 2\)"),
         ({"policy": "greedy"}, "policy must be a Policy or an"),
     ],
 )
@@ -78,13 +78,13 @@ def test_bad_input(arguments, message, rng):
 def test_large_simulations_come_in_chunks_of_the_right_sizes(monkeypatch, rng):
     monkeypatch.setattr("lmab.simulation._CHUNK", 7)
     bandit = LatentBandit.bernoulli([0.25, 0.75], [[0.0, 0.5], [1.0, 0.5]])
-    log = lmab.simulate(bandit, lmab.Greedy(bandit), n_episodes=20, horizon=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Greedy(bandit), n_sessions=20, horizon=3, rng=rng)
     assert (len(log), log.n_steps, log.horizon) == (20, 60, 3)
 
 
-def test_contexts_are_drawn_by_their_weights(rng):
+def test_types_are_drawn_by_their_weights(rng):
     bandit = LatentBandit.bernoulli([0.2, 0.0, 0.5, 0.3], np.zeros((4, 1)))
-    counts = np.bincount(draw_contexts(bandit, 40_000, rng), minlength=4) / 40_000
+    counts = np.bincount(draw_types(bandit, 40_000, rng), minlength=4) / 40_000
     np.testing.assert_allclose(counts, bandit.weights, atol=0.012)
     assert counts[1] == 0
 

@@ -18,7 +18,7 @@ from lmab.planning import Planner
 from lmab.testing import BrokenLaw, check_learner
 from lmab.testing.learners import LAWS
 
-FAST = {"n_episodes": 60}
+FAST = {"n_sessions": 60}
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Right(Learner):
     def campaign(self, task, *, rng):
         course = Course()
         sums, counts = np.zeros(task.n_arms), np.zeros(task.n_arms)
-        for n in (task.n_episodes // 2, task.n_episodes - task.n_episodes // 2):
+        for n in (task.n_sessions // 2, task.n_sessions - task.n_sessions // 2):
             if n:
-                episodes = yield from course.explore(self.exploration(task, n))
-                sums += np.bincount(episodes.actions, episodes.rewards, minlength=task.n_arms)
-                counts += np.bincount(episodes.actions, minlength=task.n_arms)
+                sessions = yield from course.explore(self.exploration(task, n))
+                sums += np.bincount(sessions.arms, sessions.rewards, minlength=task.n_arms)
+                counts += np.bincount(sessions.arms, minlength=task.n_arms)
         return self.end(task, course, int((sums / np.maximum(counts, 1)).argmax()))
 
     def exploration(self, task, n):
@@ -56,25 +56,25 @@ class Hoards(Right):
 @dataclass(frozen=True)
 class WrongArms(Right):
     def exploration(self, task, n):
-        return Exploration.of_actions("explore", np.full((n, task.horizon), task.n_arms))
+        return Exploration.of_arms("explore", np.full((n, task.horizon), task.n_arms))
 
 
 @dataclass(frozen=True)
 class WrongCount(Right):
     def exploration(self, task, n):
-        return replace(Exploration.of_actions("explore", np.zeros((n, task.horizon), int)), n_episodes=n + 1)
+        return replace(Exploration.of_arms("explore", np.zeros((n, task.horizon), int)), n_sessions=n + 1)
 
 
 @dataclass(frozen=True)
 class TooLong(Right):
     def exploration(self, task, n):
-        return Exploration.of_actions("explore", np.zeros((n, task.horizon + 1), int))
+        return Exploration.of_arms("explore", np.zeros((n, task.horizon + 1), int))
 
 
 @dataclass(frozen=True)
 class Both(Right):
     def exploration(self, task, n):
-        return replace(super().exploration(task, n), actions=np.zeros((n, task.horizon), int))
+        return replace(super().exploration(task, n), arms=np.zeros((n, task.horizon), int))
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Greedy(Right):
 @dataclass(frozen=True)
 class Boasts(Right):
     def end(self, task, course, arm):
-        return replace(super().end(task, course, arm), episodes_used=10)
+        return replace(super().end(task, course, arm), sessions_used=10)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class CooksTheBooks(Right):
 @dataclass(frozen=True)
 class KeepsNoBooks(Right):
     def end(self, task, course, arm):
-        return replace(super().end(task, course, arm), diagnostics=(Phase("other", n_episodes=60),))
+        return replace(super().end(task, course, arm), diagnostics=(Phase("other", n_sessions=60),))
 
 
 @dataclass(frozen=True)
@@ -187,16 +187,16 @@ BROKEN: dict[str, list[tuple[Learner, str]]] = {
     ],
     "explorations can be played": [
         (WrongArms(), "exploration 1 must play arms in 0..3, got 4 to 4"),
-        (WrongCount(), "exploration 1 is for 31 episodes, got 30 rows"),
-        (TooLong(), r"integer actions of up to 4 columns, got \(30, 5\)"),
-        (Both(), "must have either a policy or actions"),
+        (WrongCount(), "exploration 1 is for 31 sessions, got 30 rows"),
+        (TooLong(), r"integer arms of up to 4 columns, got \(30, 5\)"),
+        (Both(), "must have either a policy or arms"),
         (Nameless(), "must name its phase, got ''"),
         (AnotherSize(), "policy must be for 4 arms, got one for 5"),
-        (Greedy(), "it asked for 120 episodes, the budget is 60"),
+        (Greedy(), "it asked for 120 sessions, the budget is 60"),
     ],
     "exactly the budget is played, or nothing": [
-        (Thrifty(), "of a budget of 60 episodes it played 30"),
-        (Boasts(), "it played 60 episodes and reports 10"),
+        (Thrifty(), "of a budget of 60 sessions it played 30"),
+        (Boasts(), "it played 60 sessions and reports 10"),
     ],
     "diagnostics add up": [
         (CooksTheBooks(), r"phase 'explore' reports a reward of \d+.0, it earned \d+.0"),
@@ -208,12 +208,12 @@ BROKEN: dict[str, list[tuple[Learner, str]]] = {
     ],
     "the policy keeps the laws of policies": [(BadPolicy(), "Chatty breaks the law 'the repr is short'")],
     "the same seed gives the same result": [(Moody(), "a second time with the same seed it learned another policy")],
-    "episodes told in parts give the same result": [
-        (FourthTimeOther(), "told the same episodes in parts it learned another policy")
+    "sessions told in parts give the same result": [
+        (FourthTimeOther(), "told the same sessions in parts it learned another policy")
     ],
     "a saved and loaded run gives the same result": [(NotSaved(), r"loaded as Run\(NotSaved\(arms=\(1, 2\)\)")],
     "errors come before anything is played": [
-        (LateError(), "with horizon=1 it raised after 60 episodes were played, InvalidArgument: horizon must be")
+        (LateError(), "with horizon=1 it raised after 60 sessions were played, InvalidArgument: horizon must be")
     ],
 }
 
@@ -261,7 +261,7 @@ class OwnPlanner(Planner):
 
 
 def test_a_run_of_ones_own_classes_is_loaded(tmp_path):
-    run = lmab.Run(Right(), n_arms=4, horizon=3, n_episodes=20, rng=0, planner=OwnPlanner(0.5))
+    run = lmab.Run(Right(), n_arms=4, horizon=3, n_sessions=20, rng=0, planner=OwnPlanner(0.5))
     run.save(tmp_path / "run.lmab")
     again = lmab.load(tmp_path / "run.lmab")
     assert (again.learner, again.task) == (run.learner, run.task)
@@ -269,7 +269,7 @@ def test_a_run_of_ones_own_classes_is_loaded(tmp_path):
 
 def test_classes_that_are_not_there_are_named(tmp_path):
     gone = dataclass(frozen=True)(type("Gone", (Right,), {}))
-    lmab.Run(gone(), n_arms=4, horizon=3, n_episodes=20, rng=0).save(tmp_path / "run.lmab")
+    lmab.Run(gone(), n_arms=4, horizon=3, n_sessions=20, rng=0).save(tmp_path / "run.lmab")
     assert type(lmab.load(tmp_path / "run.lmab").learner) is gone
     gone.__name__ = "Renamed"
     with pytest.raises(InvalidFile, match="'Gone', which this lmab does not know"):

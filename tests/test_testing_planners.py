@@ -38,10 +38,10 @@ class TwoArmsAtLeast(Right):
         return super().solve(problem, clock)
 
 
-class RefusesOneContext(Right):
+class RefusesOneType(Right):
     def solve(self, problem, clock):
         if len(problem.weights) == 1:
-            raise InvalidArgument("bandit must have two contexts")
+            raise InvalidArgument("bandit must have two types")
         return super().solve(problem, clock)
 
 
@@ -202,7 +202,7 @@ class HopesForNormal(Right):
 BROKEN: dict[str, list[tuple[object, str]]] = {
     "every small bandit is planned": [
         (TwoArmsAtLeast(), "on 'one arm' it raised ZeroDivisionError: division by zero"),
-        (RefusesOneContext(), "on 'one context' it raised InvalidArgument: bandit must have two contexts"),
+        (RefusesOneType(), "on 'one type' it raised InvalidArgument: bandit must have two types"),
         (ForOneStep(), "the plan must be for 4 steps, got 1"),
         (PolicyTooShort(), "horizon must be at most the policy's 1"),
         (Infinite(), "must be finite and in order, got .* and inf"),
@@ -320,9 +320,9 @@ def test_integrals_over_normal_rewards():
     best = oracle.gaussian_optimum(weights, means, scale)
     once = oracle.gaussian_optimum(weights, means, scale, repeats=False)
     bandit = lmab.LatentBandit.gaussian(weights, means, scale)
-    assert bandit.best_fixed(2, repeats=False) < once < best < bandit.known_context(2)
+    assert bandit.best_fixed(2, repeats=False) < once < best < bandit.known_type(2)
     greedy = lmab.Greedy(bandit)
-    simulated = lmab.evaluate(greedy, bandit, horizon=2, n_episodes=200_000, rng=0)
+    simulated = lmab.evaluate(greedy, bandit, horizon=2, n_sessions=200_000, rng=0)
     first = greedy.act_on([])
     value = oracle.gaussian_two_steps(
         weights,

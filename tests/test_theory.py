@@ -36,21 +36,21 @@ def test_accuracies_as_printed():
 
 
 @given(st.integers(2, 4), st.integers(2, 50), st.integers(2, 8), st.floats(0.01, 0.5))
-def test_theorem_3_8_asks_for_more_when_more_is_asked(n_contexts, n_arms, horizon, epsilon):
-    asked = theory.budget(n_contexts, n_arms, horizon, epsilon)
-    assert theory.budget(n_contexts, n_arms + 1, horizon, epsilon).subspace_episodes > asked.subspace_episodes
-    assert theory.budget(n_contexts, n_arms + 1, horizon, epsilon).tensor_episodes == asked.tensor_episodes
-    assert theory.budget(n_contexts, n_arms, horizon, epsilon / 2).total > asked.total
-    assert asked.total == asked.subspace_episodes + asked.tensor_episodes
+def test_theorem_3_8_asks_for_more_when_more_is_asked(n_types, n_arms, horizon, epsilon):
+    asked = theory.budget(n_types, n_arms, horizon, epsilon)
+    assert theory.budget(n_types, n_arms + 1, horizon, epsilon).subspace_sessions > asked.subspace_sessions
+    assert theory.budget(n_types, n_arms + 1, horizon, epsilon).tensor_sessions == asked.tensor_sessions
+    assert theory.budget(n_types, n_arms, horizon, epsilon / 2).total > asked.total
+    assert asked.total == asked.subspace_sessions + asked.tensor_sessions
 
 
 def test_polynomial_in_the_number_of_arms():
-    totals = [theory.budget(2, a, 2, 0.1).subspace_episodes for a in (10, 100)]
+    totals = [theory.budget(2, a, 2, 0.1).subspace_sessions for a in (10, 100)]
     assert totals[1] / totals[0] < 100**4 / 10**4 * 2
 
 
 def test_lemma_4_1_is_solved():
-    n = theory.likelihood_episodes(16, 2, 3, 0.01, 0.1)
+    n = theory.likelihood_sessions(16, 2, 3, 0.01, 0.1)
     factor = 16**7 / 0.01**2
     assert n == pytest.approx(factor * math.log(n / 0.1), rel=1e-9)
 
@@ -68,7 +68,7 @@ def test_separation_of_a_known_case():
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.25, 0.25], [[0.1, 0.5], [0.4, 0.5], [0.4, 0.9]])
     assert theory.separation(bandit.rewards.distances(bandit.rewards)) == pytest.approx(0.6)
     assert theory.separated_horizon(16, 3, 2, 0.6, 0.1, 0.25) == pytest.approx(16 * 3 * 4 * math.log(40) / 0.36)
-    n = theory.separated_episodes(16, 0.1, 0.25, 0.1)
+    n = theory.separated_sessions(16, 0.1, 0.25, 0.1)
     assert n == pytest.approx(16 / 0.025**2 * math.log(n / 0.1), rel=1e-9)
 
 
@@ -95,11 +95,11 @@ def test_theorem_3_8_in_numbers():
     assert (asked.identifiable, asked.order, asked.core_size, asked.grid_size) == (True, 3, 16, None)
     assert asked.delta_sub == pytest.approx(1 / 144)
     assert asked.delta_tsr == pytest.approx(accuracy)
-    assert asked.subspace_episodes == pytest.approx(10**4 * 4 * math.log(200) * 144**4)
-    assert asked.episodes_per_entry == pytest.approx(math.log(3 * 4096 / 0.1) / accuracy**2)
+    assert asked.subspace_sessions == pytest.approx(10**4 * 4 * math.log(200) * 144**4)
+    assert asked.sessions_per_entry == pytest.approx(math.log(3 * 4096 / 0.1) / accuracy**2)
     entries = 16 * math.log(160) + 256 * math.log(2 * 2560) + 4096 * math.log(3 * 40960)
-    assert asked.tensor_episodes == pytest.approx(entries / accuracy**2)
-    assert asked.likelihood_episodes == theory.likelihood_episodes(16, 2, 3, accuracy, 0.1)
+    assert asked.tensor_sessions == pytest.approx(entries / accuracy**2)
+    assert asked.likelihood_sessions == theory.likelihood_sessions(16, 2, 3, accuracy, 0.1)
 
 
 def test_theorem_b_2_in_numbers():
@@ -109,12 +109,12 @@ def test_theorem_b_2_in_numbers():
     assert (asked.identifiable, asked.order, asked.core_size, asked.grid_size) == (True, 3, 16, None)
     assert asked.delta_sub == pytest.approx(1 / 72)
     assert asked.delta_tsr == pytest.approx(accuracy)
-    assert asked.subspace_episodes == pytest.approx(10**4 * math.log(100) * 72**4)
+    assert asked.subspace_sessions == pytest.approx(10**4 * math.log(100) * 72**4)
     per_entry = [math.log(160), (2 * math.log(2 * 2560)) ** 2, (3 * math.log(3 * 40960)) ** 3]
-    assert asked.episodes_per_entry == pytest.approx(per_entry[2] / accuracy**2)
+    assert asked.sessions_per_entry == pytest.approx(per_entry[2] / accuracy**2)
     every = 16 * per_entry[0] + 256 * per_entry[1] + 4096 * per_entry[2]
-    assert asked.tensor_episodes == pytest.approx(every / accuracy**2)
-    assert asked.likelihood_episodes == theory.likelihood_episodes(16, 2, 3, accuracy, 0.1)
+    assert asked.tensor_sessions == pytest.approx(every / accuracy**2)
+    assert asked.likelihood_sessions == theory.likelihood_sessions(16, 2, 3, accuracy, 0.1)
 
 
 def test_short_sessions_with_normal_rewards_are_those_of_the_grid():
@@ -128,24 +128,24 @@ def test_short_sessions_with_normal_rewards_are_those_of_the_grid():
 
 
 @pytest.mark.parametrize("ask", [theory.budget, theory.gaussian_budget])
-@pytest.mark.parametrize("n_contexts", [1, 2, 3])
-def test_rates_of_the_identifiable_regime(ask, n_contexts):
+@pytest.mark.parametrize("n_types", [1, 2, 3])
+def test_rates_of_the_identifiable_regime(ask, n_types):
     """Theorems 3.8 and B.2: A^4 log(A) / epsilon^4 for the subspace, epsilon^-(4M - 2) for the moments."""
-    horizon, per_arm = 2 * n_contexts - 1, 2 if ask is theory.budget else 1
+    horizon, per_arm = 2 * n_types - 1, 2 if ask is theory.budget else 1
 
     def subspace(n_arms: float) -> float:
-        return ask(n_contexts, int(n_arms), horizon, 0.1).subspace_episodes / math.log(per_arm * n_arms / 0.1)
+        return ask(n_types, int(n_arms), horizon, 0.1).subspace_sessions / math.log(per_arm * n_arms / 0.1)
 
     assert slope(subspace, 10, 1000) == pytest.approx(4)
-    assert slope(lambda e: ask(n_contexts, 10, horizon, e).subspace_episodes, 0.1, 0.01) == pytest.approx(-4)
-    for part in ("tensor_episodes", "episodes_per_entry"):
-        rate = slope(lambda e, part=part: getattr(ask(n_contexts, 10, horizon, e), part), 0.1, 0.01)
-        assert rate == pytest.approx(-(4 * n_contexts - 2))
+    assert slope(lambda e: ask(n_types, 10, horizon, e).subspace_sessions, 0.1, 0.01) == pytest.approx(-4)
+    for part in ("tensor_sessions", "sessions_per_entry"):
+        rate = slope(lambda e, part=part: getattr(ask(n_types, 10, horizon, e), part), 0.1, 0.01)
+        assert rate == pytest.approx(-(4 * n_types - 2))
 
 
 def test_rates_of_short_sessions():
     """Theorem 3.8 otherwise: epsilon^-2 for the moments of order H, each known to (epsilon / H) (Z sqrt(2M))^-H."""
-    assert slope(lambda e: theory.budget(3, 10, 3, e).tensor_episodes, 0.1, 0.01) == pytest.approx(-2)
+    assert slope(lambda e: theory.budget(3, 10, 3, e).tensor_sessions, 0.1, 0.01) == pytest.approx(-2)
     assert slope(lambda z: theory.delta_tsr(5, int(z), 4, 0.1, 20), 2, 6) == pytest.approx(-4)
     assert theory.delta_tsr(8, 2, 3, 0.3, 20) == pytest.approx(0.1 / 8**3)
     longer = [theory.delta_tsr(8, 2, horizon, 0.1 * horizon, 20) for horizon in (3, 4)]
@@ -157,7 +157,7 @@ def test_rates_of_short_sessions():
 def test_every_moment_of_every_order_is_paid_for():
     """n^l entries of order l: with accuracies and logarithms taken out, their number is left."""
     asked = theory.budget(3, 10, 4, 0.1)
-    share = asked.tensor_episodes * asked.delta_tsr**2
+    share = asked.tensor_sessions * asked.delta_tsr**2
     n = asked.core_size
     assert share == pytest.approx(sum(n**i * math.log(i * n**i / 0.1) for i in (1, 2, 3, 4)))
 
@@ -165,24 +165,22 @@ def test_every_moment_of_every_order_is_paid_for():
 def test_rates_of_lemma_4_1_and_of_separation():
     """N / log(N / eta) is n^min(2H + 1, 4M - 1) / delta^2, and n / (w_min epsilon)^2 under separation."""
 
-    def counted(episodes: float) -> float:
-        return episodes / math.log(episodes / 0.1)
+    def counted(sessions: float) -> float:
+        return sessions / math.log(sessions / 0.1)
 
-    for n_contexts, horizon, exponent in ((2, 2, 5), (2, 3, 7), (2, 9, 7), (3, 4, 9)):
-        rate = slope(
-            lambda n, m=n_contexts, h=horizon: counted(theory.likelihood_episodes(int(n), m, h, 0.1, 0.1)), 4, 40
-        )
+    for n_types, horizon, exponent in ((2, 2, 5), (2, 3, 7), (2, 9, 7), (3, 4, 9)):
+        rate = slope(lambda n, m=n_types, h=horizon: counted(theory.likelihood_sessions(int(n), m, h, 0.1, 0.1)), 4, 40)
         assert rate == pytest.approx(exponent)
-    assert slope(lambda d: counted(theory.likelihood_episodes(16, 2, 3, d, 0.1)), 0.1, 0.01) == pytest.approx(-2)
-    assert slope(lambda w: counted(theory.separated_episodes(16, 0.1, w, 0.1)), 0.2, 0.02) == pytest.approx(-2)
+    assert slope(lambda d: counted(theory.likelihood_sessions(16, 2, 3, d, 0.1)), 0.1, 0.01) == pytest.approx(-2)
+    assert slope(lambda w: counted(theory.separated_sessions(16, 0.1, w, 0.1)), 0.2, 0.02) == pytest.approx(-2)
     assert slope(lambda g: theory.separated_horizon(16, 3, 2, g, 0.1, 0.25), 0.1, 0.3) == pytest.approx(-2)
 
 
-@pytest.mark.parametrize("n_contexts", [1, 2, 3])
-def test_lemma_3_3_has_the_exponent_one_over_2m_minus_1(n_contexts):
-    rate = slope(lambda delta: theory.distance_of_moments(n_contexts, 5, delta), 1e-3, 1e-9)
-    assert rate == pytest.approx(1 / (2 * n_contexts - 1))
-    assert theory.distance_of_moments(n_contexts, 5, 1.0) == pytest.approx(5 * n_contexts**3)
+@pytest.mark.parametrize("n_types", [1, 2, 3])
+def test_lemma_3_3_has_the_exponent_one_over_2m_minus_1(n_types):
+    rate = slope(lambda delta: theory.distance_of_moments(n_types, 5, delta), 1e-3, 1e-9)
+    assert rate == pytest.approx(1 / (2 * n_types - 1))
+    assert theory.distance_of_moments(n_types, 5, 1.0) == pytest.approx(5 * n_types**3)
 
 
 @pytest.mark.parametrize("size", [0.3, 0.03, 0.003, 0.0003])
@@ -206,20 +204,20 @@ def test_lemma_3_3_is_reached_by_mixtures_that_agree_in_two_moments(size):
     assert distance <= bound <= 20 * distance
 
 
-@pytest.mark.parametrize("n_contexts", [1, 2, 3])
+@pytest.mark.parametrize("n_types", [1, 2, 3])
 @pytest.mark.parametrize("weight", [0.05, 0.3])
-def test_lemma_3_7_is_reached(n_contexts, weight):
-    """Noise that takes delta from a context's direction and gives it to another hides a context of length just below
+def test_lemma_3_7_is_reached(n_types, weight):
+    """Noise that takes delta from a type's direction and gives it to another hides a type of length just below
     sqrt(2 delta / weight) altogether: what is missed is within a thousandth of the bound."""
     error = 0.01
-    contexts = np.eye(n_contexts, n_contexts + 1)
-    contexts[0] *= math.sqrt(2 * error / weight) * 0.999
-    weights = np.array([weight, *np.full(n_contexts - 1, (1 - weight) / max(n_contexts - 1, 1))])
-    second = contexts.T @ (weights[:, None] * contexts)
+    types = np.eye(n_types, n_types + 1)
+    types[0] *= math.sqrt(2 * error / weight) * 0.999
+    weights = np.array([weight, *np.full(n_types - 1, (1 - weight) / max(n_types - 1, 1))])
+    second = types.T @ (weights[:, None] * types)
     noise = np.zeros_like(second)
     noise[0, 0], noise[-1, -1] = -error, error
-    leading = np.linalg.eigh(second + noise)[1][:, -n_contexts:]
-    missed = np.linalg.norm(contexts[0] - leading @ (leading.T @ contexts[0]))
+    leading = np.linalg.eigh(second + noise)[1][:, -n_types:]
+    missed = np.linalg.norm(types[0] - leading @ (leading.T @ types[0]))
     bound = theory.off_subspace(error, weight)
     assert 0.998 * bound <= missed <= bound
     assert bound == pytest.approx(math.sqrt(0.02 / weight))
@@ -252,7 +250,7 @@ def test_proposition_2_5_and_3_6_are_reached():
 
 
 def test_lemma_c_2_is_nearly_reached():
-    """A core set of one arm's two pairs with g = 4 = 2M: another arm separates the contexts sqrt(3) times as much.
+    """A core set of one arm's two pairs with g = 4 = 2M: another arm separates the types sqrt(3) times as much.
 
     That is within a factor 2 / sqrt(3) of what the lemma allows.
     """
@@ -278,7 +276,7 @@ def test_lemma_3_5_and_proposition_3_4_are_reached_in_one_step():
     assert theory.value_gap_of_moments(3, 4, 0.1) == pytest.approx(3 * 4**3 * 0.1)
 
 
-def test_one_context_is_separated_from_nothing():
+def test_one_type_is_separated_from_nothing():
     assert theory.separation(np.zeros((1, 1))) == math.inf
 
 
@@ -305,12 +303,12 @@ def test_lemma_3_5_values_follow_from_moments_of_order_h(horizon, seed):
 
 
 @given(st.integers(2, 3), st.integers(3, 8), st.integers(1, 3), st.integers(0, 10**6))
-def test_proposition_3_6_moments_follow_from_the_core_set(n_contexts, n_rows, order, seed):
+def test_proposition_3_6_moments_follow_from_the_core_set(n_types, n_rows, order, seed):
     rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(rng.standard_normal((n_rows, n_contexts)))[0] if n_rows >= n_contexts else np.eye(n_rows)
+    basis = np.linalg.qr(rng.standard_normal((n_rows, n_types)))[0] if n_rows >= n_types else np.eye(n_rows)
     design = lmab.design(basis)
-    weights, others = rng.dirichlet(np.ones(n_contexts)), rng.dirichlet(np.ones(n_contexts))
-    true, close = (basis @ rng.standard_normal((basis.shape[1], n_contexts)) for _ in range(2))
+    weights, others = rng.dirichlet(np.ones(n_types)), rng.dirichlet(np.ones(n_types))
+    true, close = (basis @ rng.standard_normal((basis.shape[1], n_types)) for _ in range(2))
     core = moment(weights, true[design.support].T, order) - moment(others, close[design.support].T, order)
     every = moment(weights, true.T, order) - moment(others, close.T, order)
     limit = theory.moments_from_core(basis.shape[1], order, np.abs(core).max())
@@ -353,16 +351,16 @@ def test_lemma_a_4_any_core_parameters_agree_after_reconstruction(rank, n_rows, 
 
 
 @given(st.integers(1, 4), st.integers(0, 8), st.floats(1e-6, 1.0), st.integers(0, 10**6))
-def test_lemma_3_7_contexts_are_near_the_leading_subspace(n_contexts, extra, error, seed):
+def test_lemma_3_7_types_are_near_the_leading_subspace(n_types, extra, error, seed):
     rng = np.random.default_rng(seed)
-    weights = rng.dirichlet(np.ones(n_contexts))
-    contexts = rng.random((n_contexts, n_contexts + extra))
-    second = contexts.T @ (weights[:, None] * contexts)
+    weights = rng.dirichlet(np.ones(n_types))
+    types = rng.random((n_types, n_types + extra))
+    second = types.T @ (weights[:, None] * types)
     noise = rng.standard_normal(second.shape)
     noise = error * (noise + noise.T) / np.linalg.norm(noise + noise.T, 2)
-    leading = np.linalg.eigh(second + noise)[1][:, -n_contexts:]
-    for weight, context in zip(weights, contexts, strict=True):
-        missed = np.linalg.norm(context - leading @ (leading.T @ context))
+    leading = np.linalg.eigh(second + noise)[1][:, -n_types:]
+    for weight, type_ in zip(weights, types, strict=True):
+        missed = np.linalg.norm(type_ - leading @ (leading.T @ type_))
         assert missed <= theory.off_subspace(error, weight) + 1e-9
 
 
@@ -371,7 +369,7 @@ def test_lemma_4_1_total_variation_bounds_the_moments(n_core, horizon, seed):
     """Its proof: with uniformly random core plays, moments of order l differ by at most n^l times the variation."""
     rng = np.random.default_rng(seed)
     one, two = (lmab.LatentBandit.bernoulli(rng.dirichlet([1, 1]), rng.random((2, n_core))) for _ in range(2))
-    codes = 2 * n_core  # (core pair, hit or not), so that a whole episode is an entry of the moment of order H
+    codes = 2 * n_core  # (core pair, hit or not), so that a whole session is an entry of the moment of order H
     laws = [moment(bandit.weights, bandit.rewards.table.T, horizon) / n_core**horizon for bandit in (one, two)]
     assert laws[0].size == codes**horizon
     variation = np.abs(laws[0] - laws[1]).sum()
@@ -381,16 +379,16 @@ def test_lemma_4_1_total_variation_bounds_the_moments(n_core, horizon, seed):
 
 
 @given(st.integers(2, 4), st.integers(2, 10), st.integers(2, 4), st.integers(0, 10**6))
-def test_lemma_c_2_separated_contexts_are_separated_on_the_core_set(n_contexts, n_arms, n_values, seed):
+def test_lemma_c_2_separated_types_are_separated_on_the_core_set(n_types, n_arms, n_values, seed):
     rng = np.random.default_rng(seed)
-    probabilities = rng.dirichlet(np.ones(n_values), size=(n_contexts, n_arms))
-    bandit = lmab.LatentBandit.categorical(np.full(n_contexts, 1 / n_contexts), probabilities, np.arange(n_values))
+    probabilities = rng.dirichlet(np.ones(n_values), size=(n_types, n_arms))
+    bandit = lmab.LatentBandit.categorical(np.full(n_types, 1 / n_types), probabilities, np.arange(n_values))
     table = bandit.rewards.table
     design = lmab.design(table)
     gamma = theory.separation(bandit.rewards.distances(bandit.rewards))
     core = table[design.support]
-    apart = [np.abs(core[:, i] - core[:, j]).max() for i in range(n_contexts) for j in range(i)]
-    assert min(apart) >= theory.core_separation(n_contexts, n_values, gamma) * (1 - 1e-9)
+    apart = [np.abs(core[:, i] - core[:, j]).max() for i in range(n_types) for j in range(i)]
+    assert min(apart) >= theory.core_separation(n_types, n_values, gamma) * (1 - 1e-9)
 
 
 @given(st.floats(0.02, 0.3), st.integers(1, 4), st.lists(st.floats(-1, 1), min_size=1, max_size=3))
@@ -408,15 +406,15 @@ def test_lemma_b_5_rewards_on_a_grid_keep_the_value(epsilon, horizon, means):
 
 
 @given(st.integers(1, 40), st.integers(1, 200), st.floats(1e-6, 0.9))
-def test_budgets_beyond_the_numeric_range_are_infinite_not_errors(n_contexts, horizon, epsilon):
+def test_budgets_beyond_the_numeric_range_are_infinite_not_errors(n_types, horizon, epsilon):
     for asked in (theory.budget, theory.gaussian_budget):
-        assert asked(n_contexts, 50, horizon, epsilon).total > 0
+        assert asked(n_types, 50, horizon, epsilon).total > 0
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: theory.budget(0, 10, 3, 0.1), "n_contexts must be"),
+        (lambda: theory.budget(0, 10, 3, 0.1), "n_types must be"),
         (lambda: theory.budget(2, 10, 3, 0.0), r"epsilon must be in \(0, horizon\), got 0.0"),
         (lambda: theory.budget(2, 10, 3, 0.1, eta=1.5), r"eta must be in \(0, 1\), got 1.5"),
         (lambda: theory.budget(2, 10, 3, 0.1, w_min=0.6), r"w_min must be in \(0, 1/2\], got 0.6"),
@@ -444,20 +442,20 @@ def test_normal_rewards_with_a_small_scale_lose_more_than_their_distance():
     assert theory.gaussian_value_gap(3, 0.1, scale=0.5, reach=2.0) == pytest.approx(2 * 9 * 0.1 * 4)
 
 
-@pytest.mark.parametrize(("n_contexts", "horizon"), [(2, 2), (3, 2), (3, 4), (2, 3), (2, 9), (3, 5)])
-def test_remark_3_9_is_the_rate_of_the_gaussian_budget(n_contexts, horizon):
-    """Without its logarithms the number of episodes for moments grows as epsilon^-min(2H + 2, 4M - 2)."""
-    power = theory.gaussian_exponent(n_contexts, horizon)
-    assert power == (2 * horizon + 2 if horizon < 2 * n_contexts - 1 else 4 * n_contexts - 2)
-    rate = slope(lambda e: theory.gaussian_budget(n_contexts, 10, horizon, e).tensor_episodes, 1e-10, 1e-20)
+@pytest.mark.parametrize(("n_types", "horizon"), [(2, 2), (3, 2), (3, 4), (2, 3), (2, 9), (3, 5)])
+def test_remark_3_9_is_the_rate_of_the_gaussian_budget(n_types, horizon):
+    """Without its logarithms the number of sessions for moments grows as epsilon^-min(2H + 2, 4M - 2)."""
+    power = theory.gaussian_exponent(n_types, horizon)
+    assert power == (2 * horizon + 2 if horizon < 2 * n_types - 1 else 4 * n_types - 2)
+    rate = slope(lambda e: theory.gaussian_budget(n_types, 10, horizon, e).tensor_sessions, 1e-10, 1e-20)
     assert rate == pytest.approx(-power, rel=0.03)
 
 
 def test_theorem_3_8_as_printed_lacks_the_number_of_moments():
-    printed, asked = theory.printed_moment_episodes(3, 4, 0.1), theory.budget(3, 10, 4, 0.1)
+    printed, asked = theory.printed_moment_sessions(3, 4, 0.1), theory.budget(3, 10, 4, 0.1)
     assert printed == pytest.approx(16 * math.log(30) * 24**4 / 0.01)
-    assert (f"{printed:.1e}", f"{asked.tensor_episodes:.1e}") == ("1.8e+09", "7.0e+14")
-    per_moment = asked.tensor_episodes / printed / asked.core_size**4
+    assert (f"{printed:.1e}", f"{asked.tensor_sessions:.1e}") == ("1.8e+09", "7.0e+14")
+    per_moment = asked.tensor_sessions / printed / asked.core_size**4
     assert 1 < per_moment < 10  # what is left is the logarithm
 
 
@@ -474,9 +472,9 @@ def test_regimes_of_figure_1():
     assert all(kind.value.split(":")[0] in draw_regimes() for kind in kinds)
 
 
-def test_lemma_c_3_shrinks_with_the_root_of_the_episodes():
-    def bound(n_episodes: float) -> float:
-        return theory.likelihood_variation(16, 3, 5, n_episodes, 0.1)
+def test_lemma_c_3_shrinks_with_the_root_of_the_sessions():
+    def bound(n_sessions: float) -> float:
+        return theory.likelihood_variation(16, 3, 5, n_sessions, 0.1)
 
     assert bound(1000) ** 2 * 1000 == pytest.approx(50 * math.log(16 * 5 * 1000) + math.log(10))
     assert slope(bound, 1e30, 1e60) == pytest.approx(-0.5, abs=0.01)
@@ -487,8 +485,8 @@ def test_lemma_c_3_holds_at_the_maximum_of_the_likelihood(seed):
     """One core pair twice: all laws are known, and the fit's is within the bound of the true one (constant 1)."""
     rng = np.random.default_rng(seed)
     bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], rng.random((2, 2)))
-    log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=400, horizon=2, rng=rng)
-    fit = lmab.estimate(log, n_contexts=2, rng=rng).bandit
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=400, horizon=2, rng=rng)
+    fit = lmab.fit(log, n_types=2, rng=rng).bandit
     laws = [moment(one.weights, one.rewards.table.T, 2) / 4 for one in (bandit, fit)]
     variation = np.abs(laws[0] - laws[1]).sum()
     assert variation <= theory.likelihood_variation(2, 2, 2, 400, 0.1)
@@ -498,17 +496,17 @@ def test_lemma_c_3_holds_at_the_maximum_of_the_likelihood(seed):
 
 
 @pytest.mark.parametrize(("n_core", "horizon", "apart"), [(1, 2000, 0.6), (2, 4000, 0.6), (3, 9000, 0.9)])
-def test_lemma_c_4_sessions_show_their_context(n_core, horizon, apart):
+def test_lemma_c_4_sessions_show_their_type(n_core, horizon, apart):
     rng = np.random.default_rng(0)
-    bound = theory.session_shows_context(n_core, horizon, apart)
+    bound = theory.session_shows_type(n_core, horizon, apart)
     nu = rng.random(n_core)
     counts = rng.multinomial(horizon, np.full(n_core, 1 / n_core), size=2000)
     close = np.abs(rng.binomial(counts, nu) / counts - nu) < apart / 8
     assert 0 < bound <= close.all(axis=1).mean() + 0.01
     one_arm = (1 - 2 * math.exp(-(0.5**2) * 2000 / 64)) * (1 - math.exp(-2000 / 16))
-    assert theory.session_shows_context(1, 2000, 0.5) == pytest.approx(one_arm)
-    assert theory.session_shows_context(4, 3, 0.1) == 0
-    assert theory.session_shows_context(4, horizon, 0.1) <= theory.session_shows_context(4, 2 * horizon, 0.1)
+    assert theory.session_shows_type(1, 2000, 0.5) == pytest.approx(one_arm)
+    assert theory.session_shows_type(4, 3, 0.1) == 0
+    assert theory.session_shows_type(4, horizon, 0.1) <= theory.session_shows_type(4, 2 * horizon, 0.1)
 
 
 def test_lemma_c_2_bounds_the_wasserstein_distance():
@@ -535,25 +533,25 @@ def test_both_bounds_of_lemma_c_2():
 
 @pytest.mark.parametrize(("epsilon", "w_min"), [(0.1, 0.25), (0.01, 0.1)])
 def test_lemma_c_2_promises_epsilon_for_what_it_asks(epsilon, w_min):
-    """The episodes and the horizon that epsilon needs give back epsilon, and ten times fewer do not."""
-    n_episodes = theory.separated_episodes(16, epsilon, w_min, 0.05)
+    """The sessions and the horizon that epsilon needs give back epsilon, and ten times fewer do not."""
+    n_sessions = theory.separated_sessions(16, epsilon, w_min, 0.05)
     horizon = theory.separated_horizon(16, 3, 2, 0.6, epsilon, w_min)
 
-    def promised(steps: float, episodes: float) -> float:
-        return theory.separated_errors(16, 3, 2, math.ceil(steps), episodes, 0.6, w_min=w_min, eta=0.05).epsilon
+    def promised(steps: float, sessions: float) -> float:
+        return theory.separated_errors(16, 3, 2, math.ceil(steps), sessions, 0.6, w_min=w_min, eta=0.05).epsilon
 
-    assert promised(horizon, n_episodes) == pytest.approx(epsilon, rel=1e-3)
-    assert promised(10 * horizon, n_episodes) == pytest.approx(epsilon)
-    assert promised(horizon / 10, n_episodes) > 2 * epsilon
-    assert promised(horizon, n_episodes / 10) > 2 * epsilon
+    assert promised(horizon, n_sessions) == pytest.approx(epsilon, rel=1e-3)
+    assert promised(10 * horizon, n_sessions) == pytest.approx(epsilon)
+    assert promised(horizon / 10, n_sessions) > 2 * epsilon
+    assert promised(horizon, n_sessions / 10) > 2 * epsilon
 
 
 def test_lemma_c_2_is_reached_to_a_factor_four_and_eight():
-    """Two contexts that one step tells apart, whose laws differ by epsilon w_min / 2 in sum, as in the proof.
+    """Two types that one step tells apart, whose laws differ by epsilon w_min / 2 in sum, as in the proof.
 
-    Weights may then be off by a quarter of the bound; the core value of the rare context by an eighth of its bound.
+    Weights may then be off by a quarter of the bound; the core value of the rare type by an eighth of its bound.
     """
-    w_min, core = 0.2, np.array([[1.0, 0.5], [0.0, 0.5]])  # the first pair shows the context
+    w_min, core = 0.2, np.array([[1.0, 0.5], [0.0, 0.5]])  # the first pair shows the type
     bound = theory.separated_errors(2, 2, 2, 10**6, 10**7, 1.0, w_min=w_min)
     weights = [w_min, 1 - w_min]
     off, moved = bound.weights / 4, core.copy()

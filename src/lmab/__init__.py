@@ -6,15 +6,15 @@ import sys as _sys
 
 from . import _moved as _moved
 from . import testing as testing
-from .data import Episodes as Episodes
 from .data import Packed as Packed
+from .data import Sessions as Sessions
 from .data import pack as pack
 from .estimation import EM as EM
 from .estimation import Estimate as Estimate
 from .estimation import MomentMatching as MomentMatching
 from .estimation import TensorDecomposition as TensorDecomposition
 from .estimation import Traits as Traits
-from .estimation import estimate as estimate
+from .estimation import fit as fit
 from .evaluation import Certificate as Certificate
 from .evaluation import Evaluation as Evaluation
 from .evaluation import certify as certify
@@ -74,7 +74,7 @@ if "gymnasium" in _sys.modules:  # then registering the environment costs nothin
 
 
 def __getattr__(name: str) -> object:
-    """Modules that moved, for programs that say `lmab.episodes` without importing it."""
+    """Modules that moved, for programs that say `lmab.sessions` without importing it."""
     if name in _moved.MOVED:
         import importlib
 

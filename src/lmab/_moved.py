@@ -20,7 +20,7 @@ MOVED = {
     "columns": "data.columns",
     "coreset": "moments.core_set",
     "diagnostics": "evaluation.diagnostics",
-    "episodes": "data.episodes",
+    "sessions": "data.sessions",
     "importance": "evaluation.importance",
     "independent_arms": "evaluation.unrelated_arms",
     "ingest": "data.ingest",

@@ -16,7 +16,7 @@ from .checks import check_count, choices
 from .errors import InvalidArgument
 from .loading import load
 from .model import LatentBandit, belief, random_bandit
-from .simulation import draw_contexts
+from .simulation import draw_types
 
 try:
     import gymnasium
@@ -28,18 +28,18 @@ _OBSERVATIONS = ("last", "belief")
 
 
 class LatentBanditEnv(gymnasium.Env):
-    """Sessions with a hidden context: an action is an arm, the reward what it pays; `horizon` steps end a session.
+    """Sessions with a hidden type: an action is an arm, the reward what it pays; `horizon` steps end a session.
 
     Args:
-        bandit: a `LatentBandit`, or the path of a saved one; None: a seeded random one with 4 contexts and 20 arms.
+        bandit: a `LatentBandit`, or the path of a saved one; None: a seeded random one with 4 types and 20 arms.
         horizon: steps per session.
         observation: "last": one-hot of the arm just played, its reward, and the part of the session that is over; for
-            agents with a memory of their own. "belief": probability of each context given the session, and the part
+            agents with a memory of their own. "belief": probability of each type given the session, and the part
             that is over; this uses the model and makes the session a Markov decision process.
         render_mode: "ansi" makes `render` return the session so far as text, or None.
 
-    `reset(options={"context": m})` fixes the hidden context. `info` holds what an agent must not see: the context, the
-    expected reward of the arm played, and that of the context's best arm.
+    `reset(options={"type": m})` fixes the hidden type. `info` holds what an agent must not see: the type, the
+    expected reward of the arm played, and that of the type's best arm.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012, as gymnasium declares it
@@ -59,12 +59,12 @@ class LatentBanditEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.action_space = gymnasium.spaces.Discrete(self.bandit.n_arms)
         self.observation_space = self._space()
-        self._context, self._session = 0, list[tuple[int, float]]()
+        self._type, self._session = 0, list[tuple[int, float]]()
         self._belief = belief.prior(self.bandit)
 
     def _space(self) -> gymnasium.spaces.Box:
         if self.observation == "belief":
-            return gymnasium.spaces.Box(0.0, 1.0, (self.bandit.n_contexts + 1,), np.float32)
+            return gymnasium.spaces.Box(0.0, 1.0, (self.bandit.n_types + 1,), np.float32)
         lowest, highest = self.bandit.rewards.support
         ones = np.ones(self.bandit.n_arms)
         low = np.concatenate([0 * ones, [min(lowest, 0.0), 0.0]]).astype(np.float32)
@@ -74,28 +74,28 @@ class LatentBanditEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[Array, "d"], dict[str, Any]]:
-        """Begin a session: draw its context."""
+        """Begin a session: draw its type."""
         super().reset(seed=seed)
-        context = (options or {}).get("context")
-        if context is None:
-            context = int(draw_contexts(self.bandit, 1, self.np_random)[0])
-        elif check_count("context", context, minimum=0) >= self.bandit.n_contexts:
-            raise InvalidArgument(f"context must be in 0..{self.bandit.n_contexts - 1}, got {context}")
-        self._context, self._session = int(context), []
+        type_ = (options or {}).get("type")
+        if type_ is None:
+            type_ = int(draw_types(self.bandit, 1, self.np_random)[0])
+        elif check_count("type", type_, minimum=0) >= self.bandit.n_types:
+            raise InvalidArgument(f"type must be in 0..{self.bandit.n_types - 1}, got {type_}")
+        self._type, self._session = int(type_), []
         self._belief = belief.prior(self.bandit)
-        return self._observe(), {"context": self._context}
+        return self._observe(), {"type": self._type}
 
     def step(self, action: Any) -> tuple[Float[Array, "d"], float, bool, bool, dict[str, Any]]:
         """Play an arm."""
         if not self.action_space.contains(action):
             raise InvalidArgument(f"action must be an arm in 0..{self.bandit.n_arms - 1}, got {action!r}")
         arm = int(action)
-        contexts, arms = np.array([self._context]), np.array([arm])
-        reward = float(self.bandit.rewards.sample(contexts, arms, rng=self.np_random)[0])
+        types, arms = np.array([self._type]), np.array([arm])
+        reward = float(self.bandit.rewards.sample(types, arms, rng=self.np_random)[0])
         self._session.append((arm, reward))
         self._belief = belief.update(self.bandit, self._belief, arm, reward)
-        means = self.bandit.means[self._context]
-        info = {"context": self._context, "expected": float(means[arm]), "best": float(means.max())}
+        means = self.bandit.means[self._type]
+        info = {"type": self._type, "expected": float(means[arm]), "best": float(means.max())}
         return self._observe(), reward, len(self._session) >= self.horizon, False, info
 
     def render(self) -> str | None:

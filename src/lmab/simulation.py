@@ -1,4 +1,4 @@
-"""Simulation: a policy plays sessions of a latent bandit; `Simulator` also counts the episodes and steps played."""
+"""Simulation: a policy plays sessions of a latent bandit; `Simulator` also counts the sessions and steps played."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ._shapes import Array, Float, Integer
 from .checks import Rng, check_count, check_rng
-from .data import Episodes
+from .data import Sessions
 from .errors import InvalidArgument
 from .model import LatentBandit
 from .policies import Policy
@@ -20,63 +20,63 @@ def simulate(
     bandit: LatentBandit,
     policy: Policy | Any,
     *,
-    n_episodes: int | None = None,
+    n_sessions: int | None = None,
     horizon: int | None = None,
     rng: Rng,
-) -> Episodes:
-    """Play `n_episodes` sessions of `horizon` steps.
+) -> Sessions:
+    """Play `n_sessions` sessions of `horizon` steps.
 
     Args:
         bandit: what the sessions are drawn from.
         policy: a `Policy`, or an (n, H) array of the arms to play (then the two numbers may be left out).
-        n_episodes: how many sessions.
+        n_sessions: how many sessions.
         horizon: steps per session.
         rng: a generator or a seed.
 
     Returns:
-        The episodes; where the policy is `Uniform`, with its propensities.
+        The sessions; where the policy is `Uniform`, with its propensities.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.random_bandit(4, 20, rng=rng)
-        >>> lmab.simulate(bandit, lmab.Uniform(20), n_episodes=1000, horizon=7, rng=rng)
-        Episodes(1000 episodes, 7000 steps, 20 arms)
+        >>> lmab.simulate(bandit, lmab.Uniform(20), n_sessions=1000, horizon=7, rng=rng)
+        Sessions(1000 sessions, 7000 steps, 20 arms)
         >>> len(lmab.simulate(bandit, [[0, 1, 2], [3, 3, 3]], rng=rng))
         2
     """
     rng = check_rng(rng, "sessions are drawn at random")
     if not isinstance(policy, Policy):
-        return _play(bandit, _arms(policy, bandit, n_episodes, horizon), rng)
-    n_episodes, horizon = check_count("n_episodes", n_episodes), check_count("horizon", horizon)
+        return _play(bandit, _arms(policy, bandit, n_sessions, horizon), rng)
+    n_sessions, horizon = check_count("n_sessions", n_sessions), check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     chunks = []
-    for start in range(0, n_episodes, _CHUNK):
-        contexts = draw_contexts(bandit, min(_CHUNK, n_episodes - start), rng)
-        chunks.append(interact(bandit, policy, contexts, horizon, rng))
-    actions, rewards = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
-    propensities = np.full(actions.shape, 1 / bandit.n_arms) if policy.kind == "uniform" else None
-    return _episodes(bandit, actions, rewards, propensities)
+    for start in range(0, n_sessions, _CHUNK):
+        types = draw_types(bandit, min(_CHUNK, n_sessions - start), rng)
+        chunks.append(interact(bandit, policy, types, horizon, rng))
+    arms, rewards = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
+    propensities = np.full(arms.shape, 1 / bandit.n_arms) if policy.kind == "uniform" else None
+    return _sessions(bandit, arms, rewards, propensities)
 
 
 def interact(
-    bandit: LatentBandit, policy: Policy, contexts: Integer[Array, "n"], horizon: int, rng: np.random.Generator
+    bandit: LatentBandit, policy: Policy, types: Integer[Array, "n"], horizon: int, rng: np.random.Generator
 ) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
-    """Actions and rewards of one session per entry of `contexts`."""
-    actions = np.empty((len(contexts), horizon), np.int32)
-    rewards = np.empty((len(contexts), horizon))
-    state = policy.start(len(contexts))
+    """Arms and rewards of one session per entry of `types`."""
+    arms = np.empty((len(types), horizon), np.int32)
+    rewards = np.empty((len(types), horizon))
+    state = policy.start(len(types))
     for step in range(horizon):
-        arms: Any = policy.act(state, rng=rng)
-        actions[:, step] = arms
-        rewards[:, step] = bandit.rewards.sample(contexts, arms, rng=rng)
+        chosen: Any = policy.act(state, rng=rng)
+        arms[:, step] = chosen
+        rewards[:, step] = bandit.rewards.sample(types, chosen, rng=rng)
         if step + 1 < horizon:
-            state = policy.observe(state, arms, rewards[:, step])
-    return actions, rewards
+            state = policy.observe(state, chosen, rewards[:, step])
+    return arms, rewards
 
 
-def draw_contexts(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Integer[Array, "n"]:
-    """The hidden contexts of n sessions."""
+def draw_types(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Integer[Array, "n"]:
+    """The hidden types of n sessions."""
     cumulative = np.cumsum(bandit.weights)
     return np.searchsorted(cumulative[:-1] / cumulative[-1], rng.random(n), side="right")
 
@@ -97,26 +97,26 @@ class Environment(Protocol):
     @property
     def horizon(self) -> int: ...
     @property
-    def episodes_used(self) -> int: ...
-    def play(self, actions: Any) -> Episodes:
+    def sessions_used(self) -> int: ...
+    def play(self, arms: Any) -> Sessions:
         """Play (n, H) arms, one row per session."""
         ...
 
-    def run(self, policy: Policy, n_episodes: int) -> Episodes:
+    def run(self, policy: Policy, n_sessions: int) -> Sessions:
         """Let `policy` play n sessions."""
         ...
 
 
 class Simulator:
-    """A latent bandit that can be played but not inspected; it counts the episodes and steps that were played.
+    """A latent bandit that can be played but not inspected; it counts the sessions and steps that were played.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(3, 10, rng=rng), horizon=5, rng=rng)
         >>> environment.run(lmab.Uniform(10), 100)
-        Episodes(100 episodes, 500 steps, 10 arms)
-        >>> environment.episodes_used, environment.steps_used
+        Sessions(100 sessions, 500 steps, 10 arms)
+        >>> environment.sessions_used, environment.steps_used
         (100, 500)
     """
 
@@ -124,54 +124,54 @@ class Simulator:
         self._bandit = bandit
         self._rng = check_rng(rng, "sessions are drawn at random")
         self.horizon = check_count("horizon", horizon)
-        self.episodes_used = 0
+        self.sessions_used = 0
         self.steps_used = 0
 
     @property
     def n_arms(self) -> int:
         return self._bandit.n_arms
 
-    def play(self, actions: Any) -> Episodes:
+    def play(self, arms: Any) -> Sessions:
         """Play (n, H) arms, one row per session, at most `horizon` steps each."""
-        if np.ndim(actions) == 2 and np.shape(actions)[1] > self.horizon:
-            raise InvalidArgument(f"actions must have at most {self.horizon} columns, got {np.shape(actions)[1]}")
-        return self._spend(simulate(self._bandit, actions, rng=self._rng))
+        if np.ndim(arms) == 2 and np.shape(arms)[1] > self.horizon:
+            raise InvalidArgument(f"arms must have at most {self.horizon} columns, got {np.shape(arms)[1]}")
+        return self._spend(simulate(self._bandit, arms, rng=self._rng))
 
-    def run(self, policy: Policy, n_episodes: int) -> Episodes:
+    def run(self, policy: Policy, n_sessions: int) -> Sessions:
         """Let `policy` play n sessions of `horizon` steps."""
-        return self._spend(simulate(self._bandit, policy, n_episodes=n_episodes, horizon=self.horizon, rng=self._rng))
+        return self._spend(simulate(self._bandit, policy, n_sessions=n_sessions, horizon=self.horizon, rng=self._rng))
 
-    def _spend(self, episodes: Episodes) -> Episodes:
-        self.episodes_used += len(episodes)
-        self.steps_used += episodes.n_steps
-        return episodes
+    def _spend(self, sessions: Sessions) -> Sessions:
+        self.sessions_used += len(sessions)
+        self.steps_used += sessions.n_steps
+        return sessions
 
 
-def _arms(actions: Any, bandit: LatentBandit, n_episodes: int | None, horizon: int | None) -> Integer[Array, "n H"]:
-    arms = np.asarray(actions)
+def _arms(given: Any, bandit: LatentBandit, n_sessions: int | None, horizon: int | None) -> Integer[Array, "n H"]:
+    arms = np.asarray(given)
     if arms.ndim != 2 or 0 in arms.shape or not np.issubdtype(arms.dtype, np.integer):
-        raise InvalidArgument(f"policy must be a Policy or an (n, H) array of arms, got {type(actions).__name__}")
-    expected = (n_episodes or arms.shape[0], horizon or arms.shape[1])
+        raise InvalidArgument(f"policy must be a Policy or an (n, H) array of arms, got {type(given).__name__}")
+    expected = (n_sessions or arms.shape[0], horizon or arms.shape[1])
     if arms.shape != expected:
-        raise InvalidArgument(f"policy must have the shape (n_episodes, horizon) = {expected}, got {arms.shape}")
+        raise InvalidArgument(f"policy must have the shape (n_sessions, horizon) = {expected}, got {arms.shape}")
     if arms.min() < 0 or arms.max() >= bandit.n_arms:
         raise InvalidArgument(f"policy must name arms in 0..{bandit.n_arms - 1}, got {arms.min()} to {arms.max()}")
     return arms
 
 
-def _play(bandit: LatentBandit, arms: Integer[Array, "n H"], rng: np.random.Generator) -> Episodes:
-    contexts = np.repeat(draw_contexts(bandit, len(arms), rng), arms.shape[1])
-    rewards = bandit.rewards.sample(contexts, arms.ravel(), rng=rng)
-    return _episodes(bandit, arms, rewards.reshape(arms.shape), None)
+def _play(bandit: LatentBandit, arms: Integer[Array, "n H"], rng: np.random.Generator) -> Sessions:
+    types = np.repeat(draw_types(bandit, len(arms), rng), arms.shape[1])
+    rewards = bandit.rewards.sample(types, arms.ravel(), rng=rng)
+    return _sessions(bandit, arms, rewards.reshape(arms.shape), None)
 
 
-def _episodes(
+def _sessions(
     bandit: LatentBandit,
-    actions: Integer[Array, "n H"],
+    arms: Integer[Array, "n H"],
     rewards: Float[Array, "n H"],
     propensities: Float[Array, "n H"] | None,
-) -> Episodes:
-    n, horizon = actions.shape
+) -> Sessions:
+    n, horizon = arms.shape
     flat = None if propensities is None else propensities.ravel()
     offsets = np.arange(0, n * horizon + 1, horizon)
-    return Episodes(actions.ravel(), rewards.ravel(), offsets, bandit.n_arms, flat, bandit.arm_labels)
+    return Sessions(arms.ravel(), rewards.ravel(), offsets, bandit.n_arms, flat, bandit.arm_labels)

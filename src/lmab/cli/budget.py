@@ -9,7 +9,7 @@ import typer
 
 from .. import planning, simulation, theory
 from ..errors import InvalidArgument
-from ..estimation import EM, estimate
+from ..estimation import EM, fit
 from ..evaluation import evaluate
 from ..model import random_bandit
 from ..planning import Certified
@@ -21,7 +21,7 @@ _SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 
 
 def budget(
-    contexts: Annotated[int, typer.Option(help="Number of hidden types, M.", min=1)],
+    types: Annotated[int, typer.Option(help="Number of hidden types, M.", min=1)],
     arms: Annotated[int, typer.Option(help="Number of arms, A.", min=1)],
     horizon: Annotated[int, typer.Option(help="Steps of a session, H.", min=1)],
     epsilon: Annotated[float, typer.Option(help="Allowed loss per session against the best policy.")] = 0.1,
@@ -38,20 +38,20 @@ def budget(
 
     Constants in O(.) are taken as 1, so the theory's numbers are orders of magnitude for a worst case.
 
-    Example: lmab budget --contexts 3 --arms 50 --horizon 5 --epsilon 0.1
+    Example: lmab budget --types 3 --arms 50 --horizon 5 --epsilon 0.1
     """
     if gaussian:
-        asked = theory.gaussian_budget(contexts, arms, horizon, epsilon, eta=eta, w_min=w_min)
+        asked = theory.gaussian_budget(types, arms, horizon, epsilon, eta=eta, w_min=w_min)
     else:
-        asked = theory.budget(contexts, arms, horizon, epsilon, n_values=values, eta=eta, w_min=w_min)
-    apart = None if gamma is None else _separated(asked, contexts, values, epsilon, gamma, w_min or 1 / contexts, eta)
-    needed = _measure(contexts, arms, horizon, epsilon, measure, seed) if measure else None
+        asked = theory.budget(types, arms, horizon, epsilon, n_values=values, eta=eta, w_min=w_min)
+    apart = None if gamma is None else _separated(asked, types, values, epsilon, gamma, w_min or 1 / types, eta)
+    needed = _measure(types, arms, horizon, epsilon, measure, seed) if measure else None
     if as_json:
         numbers = {**vars(asked), "total": asked.total, **(apart or {}), "measured": needed}
         show_json({name: None if number in (np.inf, -np.inf) else number for name, number in numbers.items()})
         return
     regime = "H >= 2M - 1: types can be identified" if asked.identifiable else "H < 2M - 1: only values can be learned"
-    show_table(f"{contexts} types, {arms} arms, {horizon} steps, epsilon {epsilon:g} ({regime})",
+    show_table(f"{types} types, {arms} arms, {horizon} steps, epsilon {epsilon:g} ({regime})",
                ["what", "number"], _rows(asked, apart))  # fmt: skip
     console.print("Constants in O(.) are taken as 1.")
     if needed is None:
@@ -64,13 +64,13 @@ def budget(
 
 
 def _separated(
-    asked: theory.Budget, contexts: int, values: int, epsilon: float, gamma: float, w_min: float, eta: float
+    asked: theory.Budget, types: int, values: int, epsilon: float, gamma: float, w_min: float, eta: float
 ) -> dict[str, float]:
     if not gamma > 0:
         raise InvalidArgument(f"--gamma must be positive, got {gamma}")
     return {
-        "separated_horizon": theory.separated_horizon(asked.core_size, contexts, values, gamma, epsilon, w_min),
-        "separated_episodes": theory.separated_episodes(asked.core_size, epsilon, w_min, eta),
+        "separated_horizon": theory.separated_horizon(asked.core_size, types, values, gamma, epsilon, w_min),
+        "separated_sessions": theory.separated_sessions(asked.core_size, epsilon, w_min, eta),
     }
 
 
@@ -79,18 +79,18 @@ def _rows(asked: theory.Budget, apart: dict[str, float] | None) -> list[list[str
         ("core pairs n (Theorem 2.4)", asked.core_size),
         ("values that normal rewards are cut into", asked.grid_size),
         ("accuracy of the subspace, delta_sub", asked.delta_sub),
-        ("sessions for the subspace, N0 (Lemma 3.7)", asked.subspace_episodes),
+        ("sessions for the subspace, N0 (Lemma 3.7)", asked.subspace_sessions),
         ("highest moment matched", asked.order),
         ("accuracy of a moment, delta_tsr", asked.delta_tsr),
-        ("sessions per moment, N1", asked.episodes_per_entry),
-        ("sessions for all moments", asked.tensor_episodes),
+        ("sessions per moment, N1", asked.sessions_per_entry),
+        ("sessions for all moments", asked.tensor_sessions),
         ("total (Theorem 3.8; B.2 for normal rewards)", asked.total),
-        ("by maximum likelihood (Lemma 4.1)", asked.likelihood_episodes),
+        ("by maximum likelihood (Lemma 4.1)", asked.likelihood_sessions),
     ]
     if apart is not None:
         rows += [
             ("steps from which types are told apart in a session (Lemma C.2)", apart["separated_horizon"]),
-            ("sessions that then suffice", apart["separated_episodes"]),
+            ("sessions that then suffice", apart["separated_sessions"]),
         ]
     return [[name, _text(number)] for name, number in rows if number is not None]
 
@@ -101,23 +101,21 @@ def _text(number: float) -> str:
     return "more than 1e308" if number == np.inf else f"{number:.3g}"
 
 
-def _measure(contexts: int, arms: int, horizon: int, epsilon: float, n_bandits: int, seed: int) -> int | None:
+def _measure(types: int, arms: int, horizon: int, epsilon: float, n_bandits: int, seed: int) -> int | None:
     """Smallest size on a grid at which the mean loss over random bandits is at most epsilon."""
     with progress() as bar:
         for size in bar.track(_SIZES, description="sessions"):
-            losses = [
-                _loss(contexts, arms, horizon, size, np.random.default_rng([seed, one])) for one in range(n_bandits)
-            ]
+            losses = [_loss(types, arms, horizon, size, np.random.default_rng([seed, one])) for one in range(n_bandits)]
             if np.mean(losses) <= epsilon:
                 return size
     return None
 
 
-def _loss(contexts: int, arms: int, horizon: int, size: int, rng: Any) -> float:
+def _loss(types: int, arms: int, horizon: int, size: int, rng: Any) -> float:
     """How much less a policy learned from `size` sessions earns than the best policy."""
-    bandit = random_bandit(contexts, arms, rng=rng)
-    log = simulation.simulate(bandit, Uniform(arms), n_episodes=size, horizon=horizon, rng=rng)
-    fitted = estimate(log, n_contexts=contexts, method=EM(prior=1.0), rng=rng).bandit
+    bandit = random_bandit(types, arms, rng=rng)
+    log = simulation.simulate(bandit, Uniform(arms), n_sessions=size, horizon=horizon, rng=rng)
+    fitted = fit(log, n_types=types, method=EM(prior=1.0), rng=rng).bandit
     learned = planning.plan(fitted, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
     best = planning.plan(bandit, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
     return best.lower - evaluate(learned.policy, bandit, horizon=horizon).mean

@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import typer
 
-from ..data import MISSING, Episodes, Packed, is_packed, pack
+from ..data import MISSING, Packed, Sessions, is_packed, pack
 from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
 from ..policies import Policy
@@ -27,8 +27,8 @@ _ERROR = Missing("error")
 class Columns:
     """The names of the columns of a log, and how to read it; the annotation of a field is the option that sets it."""
 
-    episode: Annotated[str, typer.Option("--episode", help="Column of the session's id.")] = "episode"
-    action: Annotated[str, typer.Option("--action", help="Column of the arm that was played.")] = "action"
+    session: Annotated[str, typer.Option("--session", help="Column of the session's id.")] = "session"
+    arm: Annotated[str, typer.Option("--arm", help="Column of the arm that was played.")] = "arm"
     reward: Annotated[str, typer.Option("--reward", help="Column of the reward.")] = "reward"
     step: Annotated[str | None, typer.Option("--step", help="Column that orders steps; else rows are in order.")] = None
     propensity: Annotated[
@@ -47,7 +47,7 @@ class Columns:
     )
     encoding: Annotated[str, typer.Option("--encoding", help="Encoding of text files.")] = "utf-8"
 
-    def read(self, path: Path | list[Path], *, arms_of: LatentBandit | Policy | None = None) -> Episodes:
+    def read(self, path: Path | list[Path], *, arms_of: LatentBandit | Policy | None = None) -> Sessions:
         """The log at `path`, with the arms of a model or policy: an arm that the model does not know is an error."""
         labels = None if arms_of is None else arms_of.arm_labels
         if arms_of is not None and labels is None and arms_of.n_arms is not None:
@@ -58,7 +58,7 @@ class Columns:
             remark(text)
         return log if arms_of is None or labels is not None else _by_number(log)
 
-    def open(self, path: list[Path]) -> Episodes | Packed:
+    def open(self, path: list[Path]) -> Sessions | Packed:
         """The log at `path`, or the packed log, which stays in its files."""
         return self.read(path) if _packed_folder(path) is None else self._opened(path[0])
 
@@ -67,9 +67,9 @@ class Columns:
         shared = self._shared(None)
         if self._by_events:
             return pack(path, folder, person=self.person, time=self.time, gap=self.gap, **shared)
-        return pack(path, folder, episode=self.episode, step=self.step, **shared)
+        return pack(path, folder, session=self.session, step=self.step, **shared)
 
-    def _read(self, path: Path | list[Path], labels: tuple[str | int, ...] | None) -> Episodes:
+    def _read(self, path: Path | list[Path], labels: tuple[str | int, ...] | None) -> Sessions:
         folder = _packed_folder(path)
         if folder is not None:
             return _relabelled(self._opened(folder).load(), labels)
@@ -77,8 +77,8 @@ class Columns:
         if self._by_events:
             assert self.person is not None
             assert self.time is not None
-            return Episodes.from_events(path, person=self.person, time=self.time, gap=self.gap, **shared)
-        return Episodes.read(path, episode=self.episode, step=self.step, **shared)
+            return Sessions.from_events(path, person=self.person, time=self.time, gap=self.gap, **shared)
+        return Sessions.read(path, session=self.session, step=self.step, **shared)
 
     def _opened(self, folder: Path) -> Packed:
         if self != COLUMNS:
@@ -89,7 +89,7 @@ class Columns:
         return Packed(folder)
 
     def _shared(self, labels: tuple[str | int, ...] | None) -> dict[str, Any]:
-        names = ("action", "reward", "propensity", "at_most", "encoding")
+        names = ("arm", "reward", "propensity", "at_most", "encoding")
         return {name: getattr(self, name) for name in names} | {"missing": str(self.missing), "arm_labels": labels}
 
     @property
@@ -98,8 +98,8 @@ class Columns:
             return False
         if self.person is None or self.time is None:
             raise InvalidArgument("--person and --time must be given together: sessions are made of both")
-        if self.episode != "episode" or self.step is not None:
-            raise InvalidArgument("--person and --time make sessions: do not give --episode or --step beside them")
+        if self.session != "session" or self.step is not None:
+            raise InvalidArgument("--person and --time make sessions: do not give --session or --step beside them")
         return True
 
 
@@ -112,7 +112,7 @@ def _packed_folder(path: Path | list[Path]) -> Path | None:
     return found[0] if found else None
 
 
-def _relabelled(log: Episodes, labels: tuple[str | int, ...] | None) -> Episodes:
+def _relabelled(log: Sessions, labels: tuple[str | int, ...] | None) -> Sessions:
     """The log with the arms of a model; an arm that the model does not know is an error."""
     if labels is None:
         return log
@@ -122,16 +122,16 @@ def _relabelled(log: Episodes, labels: tuple[str | int, ...] | None) -> Episodes
     if unknown:
         raise InvalidData(f"the packed log names an unknown arm, {unknown[0]!r}; {len(labels)} are known")
     numbers = np.array([place.get(name, 0) for name in names], np.int32)
-    return replace(log, actions=numbers[log.actions], n_arms=len(labels), arm_labels=labels)
+    return replace(log, arms=numbers[log.arms], n_arms=len(labels), arm_labels=labels)
 
 
-def _by_number(log: Episodes) -> Episodes:
+def _by_number(log: Sessions) -> Sessions:
     """The log with arms by their numbers, for a policy that knows arms by number and not how many there are."""
     labels = log.arm_labels
     if labels is None or not all(isinstance(label, int) and label >= 0 for label in labels):
         return log
     numbers = np.array(labels, np.int32)
-    return replace(log, actions=numbers[log.actions], n_arms=int(numbers.max()) + 1, arm_labels=None)
+    return replace(log, arms=numbers[log.arms], n_arms=int(numbers.max()) + 1, arm_labels=None)
 
 
 COLUMNS = Columns()

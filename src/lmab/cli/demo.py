@@ -33,7 +33,7 @@ class Row:
 
     name: str
     value: float  # expected reward of a session, exact
-    episodes: int  # spent on learning
+    sessions: int  # spent on learning
     seconds: float  # of learning and planning
     per_step: Sequence[float] = field(repr=False)
 
@@ -56,14 +56,14 @@ def demo(
     drawn = _draw(rows, upper, bandit, figure)
     _report(found, bandit, seed, report)
     if as_json:
-        settings = {"seed": seed, "contexts": _CONTEXTS, "arms": _ARMS, "horizon": _HORIZON, "episodes": _EPISODES}
+        settings = {"seed": seed, "types": _CONTEXTS, "arms": _ARMS, "horizon": _HORIZON, "sessions": _EPISODES}
         optimum = {"lower": rows[-1].value, "upper": upper}
         files = {"figure": str(figure) if drawn else None, "report": str(report)}
         show_json({**settings, "rows": [vars(row) for row in rows], "optimum": optimum, **files})
         return
     console.print(f"[bold]A latent bandit[/]: {_CONTEXTS} hidden types, {_ARMS} arms, sessions of {_HORIZON} steps.")
     cells = [
-        [row.name, f"{row.value:.4f}", f"{row.value / upper:.1%}", f"{row.episodes:,}", f"{row.seconds:.1f}"]
+        [row.name, f"{row.value:.4f}", f"{row.value / upper:.1%}", f"{row.sessions:,}", f"{row.seconds:.1f}"]
         for row in rows
     ]
     cells.append(["optimum, between", f"{rows[-1].value:.4f}, {upper:.4f}", "100.0%", "", ""])
@@ -79,7 +79,7 @@ def _compile() -> None:
         bar.add_task("compiling (on the first run only)", total=None)
         rng = np.random.default_rng(0)
         environment = Simulator(random_bandit(2, _ARMS, rng=rng), horizon=_HORIZON, rng=rng)
-        learn(environment, EDMLE(2), n_episodes=200, rng=rng, planner=_PLANNER)
+        learn(environment, EDMLE(2), n_sessions=200, rng=rng, planner=_PLANNER)
 
 
 def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned]:
@@ -97,9 +97,9 @@ def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned
         for name, learner in bar.track(learners.items(), description="learning"):
             rng, start = np.random.default_rng([seed, len(rows)]), time.perf_counter()
             environment = Simulator(bandit, horizon=_HORIZON, rng=rng.spawn(1)[0])
-            found[name] = learned = learn(environment, learner, n_episodes=_EPISODES, rng=rng, planner=_PLANNER)
+            found[name] = learned = learn(environment, learner, n_sessions=_EPISODES, rng=rng, planner=_PLANNER)
             seconds = time.perf_counter() - start
-            rows.append(_row(name, learned.policy, bandit, learned.episodes_used, seconds))
+            rows.append(_row(name, learned.policy, bandit, learned.sessions_used, seconds))
             upper = learned.plan.upper if learned.plan is not None else upper  # the last plan is on the truth
     return rows, upper, found["DirectMLE"]
 
@@ -107,16 +107,16 @@ def _compare(bandit: LatentBandit, seed: int) -> tuple[list[Row], float, Learned
 def _report(found: Learned, bandit: LatentBandit, seed: int, path: Path) -> None:
     """The report on the model and policy of DirectMLE, checked on sessions that it has not seen."""
     rng = np.random.default_rng([seed, _HELD_OUT])
-    held_out = simulate(bandit, Uniform(_ARMS), n_episodes=_HELD_OUT, horizon=_HORIZON, rng=rng)
+    held_out = simulate(bandit, Uniform(_ARMS), n_sessions=_HELD_OUT, horizon=_HORIZON, rng=rng)
     settings = {"model": f"DirectMLE, {_EPISODES:,} sessions of a bandit drawn with seed {seed}"}
     title = "What DirectMLE learned in the demonstration"
     assert found.bandit is not None  # only learners that ignore types have none
-    reporting.write(reporting.gather(found.bandit, found.plan, episodes=held_out, title=title, settings=settings), path)
+    reporting.write(reporting.gather(found.bandit, found.plan, sessions=held_out, title=title, settings=settings), path)
 
 
-def _row(name: str, policy: Policy, bandit: LatentBandit, episodes: int, seconds: float) -> Row:
+def _row(name: str, policy: Policy, bandit: LatentBandit, sessions: int, seconds: float) -> Row:
     value = evaluate(policy, bandit, horizon=_HORIZON)
-    return Row(name, value.mean, episodes, seconds, value.per_step.tolist())
+    return Row(name, value.mean, sessions, seconds, value.per_step.tolist())
 
 
 def _draw(rows: Sequence[Row], upper: float, bandit: LatentBandit, path: Path) -> bool:
@@ -130,7 +130,7 @@ def _draw(rows: Sequence[Row], upper: float, bandit: LatentBandit, path: Path) -
     steps = np.arange(1, _HORIZON + 1)
     for row, style in zip(rows, ("k:", "C7.-", "C0s-", "C3o-", "k--"), strict=True):
         axes.plot(steps, row.per_step, style, label=f"{row.name}: {row.value:.3f}", markersize=5)
-    known = bandit.known_context(_HORIZON)
+    known = bandit.known_type(_HORIZON)
     axes.axhline(known / _HORIZON, color="C2", linewidth=1, label=f"type known from the start: {known:.3f}")
     axes.set(xlabel="step of the session", ylabel="expected reward", xticks=steps)
     axes.set_title(f"{_EPISODES:,} sessions of learning; no policy earns more than {upper:.3f}", fontsize=10)

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from ..checks import check_writable
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..evaluation import METHODS, Certificate, LogEvidence, LogValue, certify, value_of, weigh
 from ..model import LatentBandit
@@ -93,7 +93,7 @@ def _on_model(
     return {"mean": value.mean, "stderr": value.stderr, "per_step": value.per_step.tolist(), "fixed": fixed}
 
 
-def _from_log(evidence: LogEvidence, log: Episodes, confidence: float, *, quiet: bool) -> dict[str, Any]:
+def _from_log(evidence: LogEvidence, log: Sessions, confidence: float, *, quiet: bool) -> dict[str, Any]:
     values = evidence.values
     logged = log.mean_session(len(evidence.n_reached))
     if not quiet:

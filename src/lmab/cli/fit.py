@@ -15,7 +15,7 @@ from .. import estimation
 from .._words import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import ClusterLost, InvalidArgument, InvalidData
 from ..estimation import EM, FAMILIES, Curve, Estimate, Estimator, Factors, Progress, Traits, connected
 from ..evaluation import Check, Identifiability, certify, diagnostics
@@ -23,7 +23,7 @@ from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
 from ..status import Status
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_contexts
+from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_types
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table
 from .words import at_the_door
 
@@ -53,7 +53,7 @@ def fit(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
     columns: Columns = COLUMNS,
-    contexts: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
+    types: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
     rewards: Annotated[
         Family | None, typer.Option(help="Kind of rewards: binned for money or time [default: categories if few].")
     ] = None,
@@ -77,17 +77,17 @@ def fit(
 
     A log larger than memory is packed first, with `lmab pack`; give its folder here.
 
-    Example: lmab fit logs.parquet --episode session --action item --reward click
+    Example: lmab fit logs.parquet --session session --arm item --reward click
     """
     check_writable(output)
     backend = _backend(device, cluster)
-    method = _method(traits, contexts, prior, restarts, factors)
-    number, rng = None if method.own_number else n_contexts(contexts), np.random.default_rng(seed)
-    episodes = columns.open(log)
-    _require_types(episodes, number, rewards, columns)
-    _require_packed(episodes, cluster)
+    method = _method(traits, types, prior, restarts, factors)
+    number, rng = None if method.own_number else n_types(types), np.random.default_rng(seed)
+    sessions = columns.open(log)
+    _require_types(sessions, number, rewards, columns)
+    _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
-        estimate = _estimate(episodes, number, rewards, method, rng, backend, cluster, output)
+        estimate = _estimate(sessions, number, rewards, method, rng, backend, cluster, output)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -101,15 +101,15 @@ def fit(
         show_json(_summary(estimate, known, wanted, remarks, output))
         return
     _show(estimate, known, wanted, remarks)
-    say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(episodes)} -o policy.lmab")
+    say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(sessions)} -o policy.lmab")
 
 
-def _method(traits: bool, contexts: str, prior: str, restarts: int, factors: int) -> Estimator:
+def _method(traits: bool, types: str, prior: str, restarts: int, factors: int) -> Estimator:
     """Traits or types, as the options say."""
     if not traits:
         return EM(prior=_prior(prior), restarts=restarts)
-    if contexts != "auto":
-        raise typer.BadParameter(f"must not be given with --traits, got {contexts}", param_hint="--contexts")
+    if types != "auto":
+        raise typer.BadParameter(f"must not be given with --traits, got {types}", param_hint="--types")
     if prior != "learned":
         raise typer.BadParameter(f"must be learned with --traits, got {prior}", param_hint="--prior")
     return Traits(n_factors=factors)
@@ -126,17 +126,17 @@ def _prior(text: str) -> float | str:
 
 
 def _require_types(
-    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, columns: Columns
+    sessions: Sessions | Packed, number: int | str | None, rewards: str | None, columns: Columns
 ) -> None:
-    if number != 1 and episodes.horizon == 1:
+    if number != 1 and sessions.horizon == 1:
         raise InvalidData(
-            f"column {columns.episode!r} gives every session one step, but types can be found only in sessions of "
-            f"two or more; name the column of the session with --episode, or ask for --contexts 1"
+            f"column {columns.session!r} gives every session one step, but types can be found only in sessions of "
+            f"two or more; name the column of the session with --session, or ask for --types 1"
         )
-    if isinstance(episodes, Packed):
-        many = episodes.values is None or len(episodes.values) > MAX_VALUES
+    if isinstance(sessions, Packed):
+        many = sessions.values is None or len(sessions.values) > MAX_VALUES
     else:
-        many = len(np.unique(episodes.rewards[:100_000])) > MAX_VALUES
+        many = len(np.unique(sessions.rewards[:100_000])) > MAX_VALUES
     if rewards is None and many:
         raise InvalidData(
             f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards binned for "
@@ -146,7 +146,7 @@ def _require_types(
 
 
 def _backend(device: Device, cluster: str | None) -> str | None:
-    """The device as `estimate` names it, refused before the log is read, which may take minutes."""
+    """The device as `fit` names it, refused before the log is read, which may take minutes."""
     if device is Device.cpu:
         return None
     if cluster is not None:
@@ -155,19 +155,19 @@ def _backend(device: Device, cluster: str | None) -> str | None:
     return device.value
 
 
-def _require_packed(episodes: Episodes | Packed, cluster: str | None) -> None:
-    if cluster is not None and not isinstance(episodes, Packed):
+def _require_packed(sessions: Sessions | Packed, cluster: str | None) -> None:
+    if cluster is not None and not isinstance(sessions, Packed):
         raise InvalidArgument("--cluster must be given with a packed log, whose files the workers can see: `lmab pack`")
 
 
 def _estimate(
-    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    sessions: Sessions | Packed, number: int | str | None, rewards: str | None, method: Estimator,
     rng: np.random.Generator, backend: str | None, cluster: str | None, output: Path,
 ) -> Estimate:  # fmt: skip
     """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
     try:
         with nullcontext(backend) if cluster is None else connected(cluster) as place:
-            return _fitted(episodes, number, rewards, method, rng, place)
+            return _fitted(sessions, number, rewards, method, rng, place)
     except ClusterLost as lost:
         if lost.estimate is None:
             raise
@@ -176,7 +176,7 @@ def _estimate(
 
 
 def _fitted(
-    episodes: Episodes | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    sessions: Sessions | Packed, number: int | str | None, rewards: str | None, method: Estimator,
     rng: np.random.Generator, backend: Any,
 ) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
@@ -187,8 +187,8 @@ def _fitted(
             bar.update(task, description=description, completed=news.iteration, total=news.max_iterations)
             return asked_to_stop()
 
-        return estimation.estimate(
-            episodes, n_contexts=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend
+        return estimation.fit(
+            sessions, n_types=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend
         )  # fmt: skip
 
 
@@ -202,33 +202,31 @@ def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.rand
     """Sessions for a regret: the certificate's bound falls at least with the root of the number of sessions."""
     if regret <= 0:
         raise InvalidArgument(f"--regret must be above 0, got {regret}")
-    made = plan(estimate, horizon=horizon or _typical(estimate.episodes))
-    bound = certify(estimate, made, estimate.episodes, rng=rng).regret[1]
-    return Wanted(regret, bound, int(np.ceil(len(estimate.episodes) * max((bound / regret) ** 2 - 1, 0))))
+    made = plan(estimate, horizon=horizon or _typical(estimate.sessions))
+    bound = certify(estimate, made, estimate.sessions, rng=rng).regret[1]
+    return Wanted(regret, bound, int(np.ceil(len(estimate.sessions) * max((bound / regret) ** 2 - 1, 0))))
 
 
-def _typical(episodes: Episodes | Packed) -> int:
-    return int(episodes.median_length)
+def _typical(sessions: Sessions | Packed) -> int:
+    return int(sessions.median_length)
 
 
 def _summary(
     estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str], output: Path
 ) -> dict[str, Any]:
-    episodes, curve = estimate.episodes, estimate.curve
-    sizes = {"sessions": len(episodes), "steps": episodes.n_steps, "arms": episodes.n_arms}
+    sessions, curve = estimate.sessions, estimate.curve
+    sizes = {"sessions": len(sessions), "steps": sessions.n_steps, "arms": sessions.n_arms}
     return {
         "output": str(output),
         **sizes,
-        "contexts": estimate.n_contexts,
+        "types": estimate.n_types,
         "factors": None if estimate.factors is None else _factor_summary(estimate.factors, estimate.bandit),
         "weights": estimate.bandit.weights.tolist(),
         "log_likelihood": estimate.log_likelihood,
         "bic": estimate.bic,
         "converged": estimate.converged,
         "message": estimate.message,
-        "heldout_by_contexts": None
-        if curve is None
-        else dict(zip(curve.n_contexts, curve.log_likelihood, strict=True)),
+        "heldout_by_types": None if curve is None else dict(zip(curve.n_types, curve.log_likelihood, strict=True)),
         "check": None if estimate.check is None else _check_summary(estimate.check),
         "identifiability": {**vars(known), "sentences": known.sentences},
         "sessions_wanted": None if wanted is None else vars(wanted),
@@ -243,7 +241,7 @@ def _check_summary(checked: Check) -> dict[str, Any]:
     }
     return {
         "verdict": checked.verdict,
-        "sessions": checked.n_episodes,
+        "sessions": checked.n_sessions,
         "log_likelihood": checked.log_likelihood,
         "over_one_type": vars(checked.over_one_type),
         "over_independent_arms": vars(checked.over_independent_arms),
@@ -268,8 +266,8 @@ def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
 
 
 def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str]) -> None:
-    episodes = estimate.episodes
-    sizes = (count(len(episodes), "session"), count(episodes.n_steps, "step"), count(episodes.n_arms, "arm"))
+    sessions = estimate.sessions
+    sizes = (count(len(sessions), "session"), count(sessions.n_steps, "step"), count(sessions.n_arms, "arm"))
     say(f"{', '.join(sizes)}: {estimate.status}.")
     if estimate.bins is not None:
         say(_binned(estimate.bins))
@@ -279,7 +277,7 @@ def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, rem
         head = ["", "of the sessions", "average arm", "best arms (mean reward)"]
         show_table("Hidden types", head, _types(estimate.bandit))
     else:
-        say(f"Sessions differ by degrees, at {count(estimate.n_contexts, 'point')}: {estimate.factors}.")
+        say(f"Sessions differ by degrees, at {count(estimate.n_types, 'point')}: {estimate.factors}.")
         head = ["", "size", "one end (loading)", "other end (loading)"]
         show_table("Factors", head, _factors(estimate.factors, estimate.bandit))
     if estimate.check is not None:
@@ -303,7 +301,7 @@ def _binned(bins: Bins) -> str:
 
 def _chosen(curve: Curve) -> str:
     """Why this many types."""
-    tried = ", ".join(f"{n}: {score:.4f}" for n, score in zip(curve.n_contexts, curve.log_likelihood, strict=True))
+    tried = ", ".join(f"{n}: {score:.4f}" for n, score in zip(curve.n_types, curve.log_likelihood, strict=True))
     return (
         f"{count(curve.chosen, 'type')}, because held-out sessions are predicted best so, in doubt with one type more "
         f"(log-likelihood per session by number of types: {tried})."

@@ -81,12 +81,12 @@ def bandit_of(model: LatentBandit | Estimate) -> LatentBandit:
     return model.bandit if isinstance(model, Estimate) else model
 
 
-def n_contexts(text: str) -> int | str:
-    """The value of the option --contexts."""
+def n_types(text: str) -> int | str:
+    """The value of the option --types."""
     if text == "auto":
         return text
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise InvalidArgument(f"--contexts must be a whole number of at least 1, or auto; got {text!r}")
+        raise InvalidArgument(f"--types must be a whole number of at least 1, or auto; got {text!r}")
     return int(text)
 
 

@@ -17,7 +17,7 @@ from ..evaluation import Evaluation, value_of
 from ..learning import Learned, Learner
 from ..model import LatentBandit
 from ..simulation import Simulator
-from .inputs import Json, Seed, load_model, n_contexts
+from .inputs import Json, Seed, load_model, n_types
 from .output import console, progress, show_json, show_table
 
 _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
@@ -36,30 +36,30 @@ _DEFAULT = Name("direct-mle")
 def learn(
     bandit: Annotated[Path, typer.Argument(help="The true bandit, as a model file; the learner only plays it.")],
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
-    contexts: Annotated[str, typer.Option(help="How many hidden types to look for, or auto.")] = "auto",
+    types: Annotated[str, typer.Option(help="How many hidden types to look for, or auto.")] = "auto",
     learner: Annotated[Name, typer.Option(help="Who learns.")] = _DEFAULT,
-    episodes: Annotated[int, typer.Option(help="Sessions that the learner may play.", min=1)] = 20_000,
+    sessions: Annotated[int, typer.Option(help="Sessions that the learner may play.", min=1)] = 20_000,
     seed: Seed = 0,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the policy.")] = None,
     as_json: Json = False,
 ) -> None:
     """Let a learner play sessions with a bandit, and compare its policy with that of a genie, which knows the bandit.
 
-    Example: lmab learn bandit.lmab --horizon 5 --contexts 4 -o policy.lmab
+    Example: lmab learn bandit.lmab --horizon 5 --types 4 -o policy.lmab
     """
     if output is not None:
         check_writable(output)
     truth, rng = load_model(bandit), np.random.default_rng(seed)
-    learned = _learn(truth, _LEARNERS[learner](n_contexts(contexts)), horizon, episodes, rng)
-    genie = _learn(truth, learning.Genie(truth), horizon, episodes, rng)
+    learned = _learn(truth, _LEARNERS[learner](n_types(types)), horizon, sessions, rng)
+    genie = _learn(truth, learning.Genie(truth), horizon, sessions, rng)
     values = [value_of(result.policy, truth, horizon=horizon, rng=rng) for result in (learned, genie)]
     if output is not None:
         learned.policy.save(output)
     if as_json:
         show_json(_summary(learned, *values))
         return
-    cells = [[phase.name, f"{phase.n_episodes:,}", f"{phase.seconds:.2f}"] for phase in learned.diagnostics]
-    show_table(f"{learner}: sessions and time by phase", ["phase", "episodes", "seconds"], cells)
+    cells = [[phase.name, f"{phase.n_sessions:,}", f"{phase.seconds:.2f}"] for phase in learned.diagnostics]
+    show_table(f"{learner}: sessions and time by phase", ["phase", "sessions", "seconds"], cells)
     mine, best = (value.mean for value in values)
     console.print(f"A session earns [bold]{mine:.4f}[/], with the genie's policy {best:.4f}: {mine / best:.2%} of it.")
     if output is not None:
@@ -68,31 +68,31 @@ def learn(
 
 def _number(asked: int | str) -> int:
     if isinstance(asked, str):
-        raise InvalidArgument("--contexts must be a whole number for this learner, got auto")
+        raise InvalidArgument("--types must be a whole number for this learner, got auto")
     return asked
 
 
-def _learn(truth: LatentBandit, learner: Learner, horizon: int, n_episodes: int, rng: np.random.Generator) -> Learned:
+def _learn(truth: LatentBandit, learner: Learner, horizon: int, n_sessions: int, rng: np.random.Generator) -> Learned:
     environment = Simulator(truth, horizon=horizon, rng=rng.spawn(1)[0])
     with progress() as bar:
-        task = bar.add_task("episodes", total=n_episodes)
+        task = bar.add_task("sessions", total=n_sessions)
         return learning.learn(
             environment,
             learner,
-            n_episodes=n_episodes,
+            n_sessions=n_sessions,
             rng=rng,
             rewards=truth.rewards.family,
             values=None if truth.rewards.values is None else truth.rewards.values.tolist(),
-            progress=lambda run: bar.update(task, completed=run.episodes_used),
+            progress=lambda run: bar.update(task, completed=run.sessions_used),
         )
 
 
 def _summary(learned: Learned, value: Evaluation, genie: Evaluation) -> dict[str, Any]:
     phases = [
-        {"name": phase.name, "episodes": phase.n_episodes, "seconds": phase.seconds, "reward": phase.reward}
+        {"name": phase.name, "sessions": phase.n_sessions, "seconds": phase.seconds, "reward": phase.reward}
         for phase in learned.diagnostics
     ]
     names = ("value", "genie")
     values = {name: result.mean for name, result in zip(names, (value, genie), strict=True)}
     errors = {f"{name}_stderr": result.stderr for name, result in zip(names, (value, genie), strict=True)}
-    return {**values, **errors, "episodes_used": learned.episodes_used, "phases": phases}
+    return {**values, **errors, "sessions_used": learned.sessions_used, "phases": phases}

@@ -26,7 +26,7 @@ def pack(
 
     A command that was stopped or killed goes on where it was, when it is run again.
 
-    Example: lmab pack logs -o packed --episode session --action item
+    Example: lmab pack logs -o packed --session session --arm item
     """
     with collected_warnings() as remarks:
         packed = columns.pack(log, output)

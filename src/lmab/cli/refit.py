@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .inputs import Json, Seed, n_contexts
+from .inputs import Json, Seed, n_types
 from .output import collected_warnings, note, say, show_json
 from .serve import service_package
 
@@ -19,7 +19,7 @@ def refit(
     policies: Annotated[Path, typer.Option(help="Folder for the versions, their models and the log by day.")],
     gate: Annotated[float, typer.Option(help="What the new policy must earn more, at least, per session.")] = 0.0,
     canary: Annotated[float, typer.Option(help="Share of new sessions at first.", min=0.001, max=1.0)] = 0.05,
-    contexts: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
+    types: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the longest one].", min=1)] = None,
     floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.1,
     least: Annotated[int, typer.Option(help="Sessions that a fit or a verdict needs.", min=10)] = 200,
@@ -41,7 +41,7 @@ def refit(
     """
     door = service_package()
     wishes = door.Wishes(
-        gate, canary, contexts=n_contexts(contexts), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
+        gate, canary, types=n_types(types), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
         unproven=unproven,
     )  # fmt: skip
     with collected_warnings() as remarks:

@@ -55,7 +55,7 @@ def report(
         bandit,
         _with_bounds(planned, bandit, horizon),
         horizon=horizon,
-        episodes=None if logs is None else columns.read(logs, arms_of=bandit),
+        sessions=None if logs is None else columns.read(logs, arms_of=bandit),
         certificate=found,
         curve=fitted.curve if isinstance(fitted, Estimate) else None,
         check=fitted.check if isinstance(fitted, Estimate) else None,

@@ -34,16 +34,16 @@ def simulate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The log to write: .parquet, .pq or .csv.")],
     model: Annotated[Path | None, typer.Argument(help="The bandit to play; without one, a bandit is drawn.")] = None,
     policy: Annotated[str, typer.Option(help="Policy: uniform, greedy, thompson, or a file.")] = "uniform",
-    episodes: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 10_000,
+    sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 10_000,
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)] = 5,
     kind: Annotated[Kind, typer.Option(help="Kind of the bandit drawn.")] = _SPHERICAL,
-    contexts: Annotated[int, typer.Option(help="Hidden types of the bandit drawn.", min=1)] = 4,
+    types: Annotated[int, typer.Option(help="Hidden types of the bandit drawn.", min=1)] = 4,
     arms: Annotated[int, typer.Option(help="Arms of the bandit drawn.", min=1)] = 20,
     save_model: Annotated[Path | None, typer.Option(help="Where to write the bandit drawn.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Play sessions and write them as a log: episode, step, action, reward, propensity.
+    """Play sessions and write them as a log: session, step, arm, reward, propensity.
 
     Example: lmab simulate --arms 20 -o logs.parquet --save-model truth.lmab
     """
@@ -52,9 +52,9 @@ def simulate(
             check_writable(path)
     is_csv(output)
     rng = np.random.default_rng(seed)
-    bandit = random_bandit(contexts, arms, kind=kind, rng=rng) if model is None else load_model(model)
+    bandit = random_bandit(types, arms, kind=kind, rng=rng) if model is None else load_model(model)
     player = _player(policy, bandit)
-    log = simulation.simulate(bandit, player, n_episodes=episodes, horizon=horizon, rng=rng)
+    log = simulation.simulate(bandit, player, n_sessions=sessions, horizon=horizon, rng=rng)
     with_propensities(log, player).write(output)
     if save_model is not None:
         bandit.save(save_model)

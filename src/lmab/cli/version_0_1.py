@@ -40,8 +40,8 @@ def noted_plan(path: Path, policy: Policy) -> Plan | None:
 
 def _estimate(path: Path, bandit: LatentBandit, note: Mapping[str, Any]) -> Estimate:
     """The estimate without its trace, its starts and a checksum of its log, which 0.1 did not write."""
-    known = _noted(path, note, ("log_likelihood", "n_parameters", "status", "message", "prior", "n_episodes"))
-    fingerprint = Fingerprint(known.pop("n_episodes"), None, None)
+    known = _noted(path, note, ("log_likelihood", "n_parameters", "status", "message", "prior", "n_sessions"))
+    fingerprint = Fingerprint(known.pop("n_sessions"), None, None)
     unknown = {"trace": np.empty(0), "starts": Starts(0, 0, 0), "observations": None}
     return Estimate(bandit, **known, **unknown, fingerprint=fingerprint)  # type: ignore[arg-type]
 

@@ -1,6 +1,6 @@
 """The words at this door: sessions, types, arms, steps, and options instead of arguments of Python functions.
 
-The library speaks of episodes, contexts and keyword arguments, as its functions and the paper do. What it says to
+The library speaks of sessions, types and keyword arguments, as its functions and the paper do. What it says to
 somebody at a terminal passes through here.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_NAMES = {"n_contexts": "contexts"}  # arguments whose option has another name
+_NAMES = {"n_types": "types"}  # arguments whose option has another name
 _ARGUMENT = r"\b([a-z][a-z_]*)="
 _SENTENCES = (
     (re.compile(r"\blmab\.evaluate says\b"), "`lmab evaluate --model` says"),
@@ -24,7 +24,7 @@ _SENTENCES = (
     (re.compile(r"^backend must be None where\b"), "--device must be cpu where"),
     (re.compile(r"^backend must be None for the method Traits\b.*"), "--device must be cpu with --traits"),
 )
-_WORDS = (("episode", "session"), ("context", "type"))
+_WORDS = (("session", "session"), ("type", "type"))
 _QUOTED = re.compile(r"('[^']*'|\"[^\"]*\"|`[^`]*`)")
 
 
@@ -32,10 +32,10 @@ def at_the_door(text: str) -> str:
     """The text in the words of the command line; what is quoted stays as it is.
 
     Examples:
-        >>> at_the_door("n_contexts must be at most the number of episodes (5), got 9")
-        '--contexts must be at most the number of sessions (5), got 9'
-        >>> at_the_door("the log has no column 'episode'; pass episode='sess'")
-        "the log has no column 'episode'; say --episode sess"
+        >>> at_the_door("n_types must be at most the number of sessions (5), got 9")
+        '--types must be at most the number of sessions (5), got 9'
+        >>> at_the_door("the log has no column 'session'; pass session='sess'")
+        "the log has no column 'session'; say --session sess"
         >>> at_the_door("propensities can be fitted (fit_propensities=True)")
         'propensities can be fitted (--fit-propensities)'
     """
@@ -50,7 +50,7 @@ def at_the_door(text: str) -> str:
 
 
 #: Arguments at the beginning of a message that the commands have an option for.
-_OPTIONS = ("n_contexts", "horizon", "missing", "at_most", "gap", "encoding", "confidence", "prior", "restarts")
+_OPTIONS = ("n_types", "horizon", "missing", "at_most", "gap", "encoding", "confidence", "prior", "restarts")
 
 
 def _option(argument: str) -> str:

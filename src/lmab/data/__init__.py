@@ -1,6 +1,5 @@
 """Logs: sessions in memory, read from data frames and files."""
 
-from .episodes import Episodes as Episodes
 from .fingerprint import Fingerprint as Fingerprint
 from .given import require_log as require_log
 from .ingest import MISSING as MISSING
@@ -10,3 +9,4 @@ from .packed import Partitions as Partitions
 from .packed import is_packed as is_packed
 from .packing import pack as pack
 from .sampling import sample_rows as sample_rows
+from .sessions import Sessions as Sessions

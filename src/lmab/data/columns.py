@@ -95,7 +95,7 @@ class Column:
 
         kind = values.type
         integer = pa.types.is_integer(kind)
-        if self.role == "action" and not integer:
+        if self.role == "arm" and not integer:
             example = f"({values[0].as_py()!r} in {self._where(row)})"
             raise InvalidData(f"column {self.name!r} must hold integers or text, got {kind} {example}")
         if pa.types.is_temporal(kind):

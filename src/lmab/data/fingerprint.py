@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from .episodes import Episodes
 from .ingest import step_numbers
 from .mixing import mixed
 from .packed import Packed
+from .sessions import Sessions
 
 _SESSIONS = 1 << 16  # looked at together
 _TABLE = 1 << 18  # words that are kept in a table
@@ -22,29 +22,29 @@ class Fingerprint:
 
     Examples:
         >>> import lmab
-        >>> log = lmab.Episodes.from_arrays([[0, 1], [2, 0]], [[1.0, 0.0], [1.0, 1.0]])
+        >>> log = lmab.Sessions.from_arrays([[0, 1], [2, 0]], [[1.0, 0.0], [1.0, 1.0]])
         >>> Fingerprint.of(log) == Fingerprint.of(log[[1, 0]])
         True
         >>> Fingerprint.of(log) == Fingerprint.of(log[[1, 1]])
         False
     """
 
-    n_episodes: int
+    n_sessions: int
     n_steps: int | None  # None: not stored (files of 0.1)
     checksum: str | None  # 16 hexadecimal digits; None: not stored (files of 0.1)
 
     @classmethod
-    def of(cls, episodes: Episodes | Packed) -> Fingerprint:
+    def of(cls, sessions: Sessions | Packed) -> Fingerprint:
         """The fingerprint of a log; a packed log knows its own."""
-        if isinstance(episodes, Packed) and episodes.cutting is None:
-            return cls(len(episodes), episodes.n_steps, episodes.manifest.checksum)
-        total = sum(_checksum(chunk) for chunk in episodes.chunks(_SESSIONS))
-        return cls(len(episodes), episodes.n_steps, f"{total % 2**64:016x}")
+        if isinstance(sessions, Packed) and sessions.cutting is None:
+            return cls(len(sessions), sessions.n_steps, sessions.manifest.checksum)
+        total = sum(_checksum(chunk) for chunk in sessions.chunks(_SESSIONS))
+        return cls(len(sessions), sessions.n_steps, f"{total % 2**64:016x}")
 
     def __str__(self) -> str:
         steps = "" if self.n_steps is None else f", {self.n_steps:,} steps"
         checksum = "" if self.checksum is None else f", checksum {self.checksum}"
-        return f"{self.n_episodes:,} episodes{steps}{checksum}"
+        return f"{self.n_sessions:,} sessions{steps}{checksum}"
 
 
 def word_sums(
@@ -88,7 +88,7 @@ def _words(places: Integer[Array, "*p"], arms: Integer[Array, "s"], rewards: Flo
     return mixed(paid ^ mixed(arms.astype(np.uint64) ^ mixed(places.astype(np.uint64))))
 
 
-def _checksum(episodes: Episodes) -> int:
+def _checksum(sessions: Sessions) -> int:
     """The sum over sessions of a hash of the session's arms and rewards, in their order."""
-    words = _words(step_numbers(episodes.offsets), episodes.actions, episodes.rewards)
-    return int(mixed(np.add.reduceat(words, episodes.offsets[:-1])).sum())
+    words = _words(step_numbers(sessions.offsets), sessions.arms, sessions.rewards)
+    return int(mixed(np.add.reduceat(words, sessions.offsets[:-1])).sum())

@@ -1,4 +1,4 @@
-"""The columns of `Episodes` from batches of rows, and back; every check that a log must pass is here.
+"""The columns of `Sessions` from batches of rows, and back; every check that a log must pass is here.
 
 Every input (pandas, polars, pyarrow, Parquet, CSV, JSON lines) is a stream of pyarrow record batches. Each batch is
 turned into numbers at once: arms and ids given as text become codes of a growing dictionary, so that no text is kept
@@ -21,17 +21,17 @@ from ..checks import COUNT, OneOf, check_fields, optional
 from ..errors import InvalidArgument, InvalidData, LmabWarning
 from . import log_files as logfiles
 from .columns import Column, Labels, Where
+from .gaps import Gap, breaks, gap_of, unit_of
 from .log_files import Paths
 from .naming import Columns, require_columns
-from .sessions import Gap, breaks, gap_of, unit_of
 
 MISSING = ("error", "drop", "zero")
 
 
 class Log(NamedTuple):
-    """The columns of `Episodes`, in the same order; `Episodes` describes them."""
+    """The columns of `Sessions`, in the same order; `Sessions` describes them."""
 
-    actions: Integer[Array, "S"]
+    arms: Integer[Array, "S"]
     rewards: Float[Array, "S"]
     offsets: Integer[Array, "N1"]
     n_arms: int
@@ -71,7 +71,7 @@ def table(frame: Any, columns: Columns) -> Any:
     try:
         native = nw.from_native(frame, eager_only=True)
     except TypeError:
-        remedy = "; a file is read by Episodes.read" if isinstance(frame, str | os.PathLike) else ""
+        remedy = "; a file is read by Sessions.read" if isinstance(frame, str | os.PathLike) else ""
         kind = type(frame).__name__
         raise InvalidData(f"frame must be a pandas, polars or pyarrow data frame, got {kind}{remedy}") from None
     names = require_columns(list(native.columns), columns)
@@ -136,17 +136,17 @@ def parse(
     untyped: bool = False,
     where: Where = "row {}".format,
 ) -> Log:
-    """The episodes of record batches with one row per step."""
+    """The sessions of record batches with one row per step."""
     gathered = _gathered(batches, columns, options, untyped, where)
     order, offsets = _sessions(gathered, columns, options.pause)
-    actions, labels = gathered.pop("action").arms(options.arm_labels, n_arms or 0)
-    size = len(labels) if labels is not None else max(n_arms or 0, int(actions.max()) + 1)
+    arms, labels = gathered.pop("arm").arms(options.arm_labels, n_arms or 0)
+    size = len(labels) if labels is not None else max(n_arms or 0, int(arms.max()) + 1)
     rewards = gathered.pop("reward").numbers()
     propensities = gathered.pop("propensity").numbers() if "propensity" in gathered else None
     if order is not None:
-        actions, rewards = actions[order], rewards[order]
+        arms, rewards = arms[order], rewards[order]
         propensities = None if propensities is None else propensities[order]
-    return finished(Log(actions, rewards, offsets, size, propensities, labels), columns, options)
+    return finished(Log(arms, rewards, offsets, size, propensities, labels), columns, options)
 
 
 def finished(log: Log, columns: Columns, options: Options) -> Log:
@@ -167,7 +167,7 @@ def _gathered(
         if name is not None
     }
     labels = options.arm_labels
-    gathered["action"].untyped &= labels is None or isinstance(labels[0], int)
+    gathered["arm"].untyped &= labels is None or isinstance(labels[0], int)
     n_rows = 0
     for batch in batches:
         for column in gathered.values():
@@ -182,7 +182,7 @@ def _sessions(
     gathered: dict[str, Column], columns: Columns, pause: Gap | None
 ) -> tuple[Integer[Array, "S"] | None, Integer[Array, "N1"]]:
     """The order of the rows (None: as they are), and the offsets of the sessions; their columns are taken out."""
-    keys = gathered.pop("episode" if pause is None else "person").ids()
+    keys = gathered.pop("session" if pause is None else "person").ids()
     within = "step" if pause is None else "time"
     column = gathered.pop(within, None)
     steps = None if column is None else column.ids()
@@ -264,9 +264,7 @@ def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
     lengths = np.add.reduceat(kept.astype(np.int64), log.offsets[:-1])
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
     propensities = None if log.propensities is None else log.propensities[kept]
-    return log._replace(
-        actions=log.actions[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities
-    )
+    return log._replace(arms=log.arms[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities)
 
 
 def merged_labels(first: Labels | None, second: Labels | None) -> Labels | None:
@@ -283,13 +281,13 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
     import pyarrow as pa
 
     lengths = np.diff(log.offsets)
-    arms: Any = pa.array(log.actions)
+    arms: Any = pa.array(log.arms)
     if log.arm_labels is not None:
         arms = pa.DictionaryArray.from_arrays(arms, pa.array(log.arm_labels)).dictionary_decode()
     data = {
-        "episode": np.repeat(np.arange(len(lengths)), lengths),
+        "session": np.repeat(np.arange(len(lengths)), lengths),
         "step": step_numbers(log.offsets),
-        "action": arms,
+        "arm": arms,
         "reward": log.rewards,
     }
     if log.propensities is not None:
@@ -300,12 +298,12 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
 
 
 def step_numbers(offsets: Integer[Array, "N1"]) -> Integer[Array, "S"]:
-    """The number of every step within its episode, from 0."""
+    """The number of every step within its session, from 0."""
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
 def _order(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"] | None) -> Integer[Array, "S"] | None:
-    """The permutation that sorts rows by episode and step, equals in their order; None where they are sorted."""
+    """The permutation that sorts rows by session and step, equals in their order; None where they are sorted."""
     rising = keys[1:] > keys[:-1]
     same = keys[1:] == keys[:-1]
     if steps is None:

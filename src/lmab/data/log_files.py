@@ -40,7 +40,7 @@ class Note(NamedTuple):
 def listed(paths: Paths) -> list[Path]:
     """The files that one path or several stand for; a folder stands for the logs in it, in the order of their names."""
     if hasattr(paths, "columns"):
-        raise InvalidArgument("path must be a file, a folder or several; a data frame is read by Episodes.from_frame")
+        raise InvalidArgument("path must be a file, a folder or several; a data frame is read by Sessions.from_frame")
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     found: list[Path] = []
     for path in map(Path, given):
@@ -160,7 +160,7 @@ def note_of(path: Path, columns: Columns) -> Note | None:
     """The note that `write` stored in the file; None where another program wrote it or other columns are asked for."""
     import pyarrow.parquet
 
-    if kind_of(path) != "Parquet" or columns.get("action") != "action":
+    if kind_of(path) != "Parquet" or columns.get("arm") != "arm":
         return None
     with reading(path):
         metadata = pyarrow.parquet.read_schema(path).metadata or {}

@@ -7,15 +7,15 @@ from difflib import get_close_matches
 
 from ..errors import InvalidData
 
-#: role (episode, or person and time; action, reward, step, propensity) -> name of its column; None: there is none
+#: role (session, or person and time; arm, reward, step, propensity) -> name of its column; None: there is none
 Columns = Mapping[str, str | None]
 
 #: Words that names of columns contain, the most telling first.
 _WORDS = {
-    "episode": ("session", "sess", "episode", "visit", "trip", "basket", "sid", "user", "person", "student"),
+    "session": ("session", "sess", "session", "visit", "trip", "basket", "sid", "user", "person", "student"),
     "person": ("person", "user", "visitor", "customer", "student", "member", "client", "uid", "id"),
     "time": ("timestamp", "time", "when", "date", "ts", "at"),
-    "action": ("action", "arm", "item", "product", "movie", "article", "page", "skill", "problem", "choice", "offer"),
+    "arm": ("arm", "arm", "item", "product", "movie", "article", "page", "skill", "problem", "choice", "offer"),
     "reward": ("reward", "click", "rating", "correct", "score", "revenue", "amount", "liked", "like", "value", "paid"),
     "step": ("step", "position", "rank", "order", "time", "index"),
     "propensity": ("propensity", "pscore", "probability", "prob"),
@@ -42,7 +42,7 @@ def suggestion(role: str, asked: str, free: Iterable[str]) -> str | None:
     """The column that was probably meant: one spelled alike, or one whose name says what it holds.
 
     Examples:
-        >>> suggestion("episode", "episode", ["item", "sess", "click"])
+        >>> suggestion("session", "session", ["item", "sess", "click"])
         'sess'
         >>> suggestion("reward", "Click", ["item", "sess", "click"])
         'click'

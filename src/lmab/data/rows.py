@@ -210,13 +210,13 @@ def _rows(found: dict[str, Column], first: int, file: int, way: Way, known: Dict
     if by_events:
         known.seconds = found["time"].seconds
         known.latest = max(known.latest, float(np.abs(within[0].astype(np.float64)).max()))  # type: ignore[index]
-    name = "person" if by_events else "episode"
+    name = "person" if by_events else "session"
     known.note_ids(taken[name][1] is not None, found[name].name)
     ids = _ids(*taken[name], way, untyped, file)
     steps = None if within is None else _steps(*within, found["time" if by_events else "step"].name, way, untyped)
     rewards = taken["reward"][0]
     propensities = taken["propensity"][0] if "propensity" in taken else None
-    arms = known.arm_places(*taken["action"], small=way.small_arms)
+    arms = known.arm_places(*taken["arm"], small=way.small_arms)
     places = known.value_places(rewards) if way.listed else rewards
     return Rows(first, ids, steps, arms, places, propensities, file)
 

@@ -1,61 +1,386 @@
-"""Sessions from events: the events of a person with short pauses between them belong to one session."""
+"""Sessions: the steps of many short sessions in flat columns, with an offset for the beginning of each session."""
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Bool, Shaped
+from .._shapes import Array, Float, Integer
+from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument
+from . import ingest, streaming
+from .ingest import Options, step_numbers
+from .log_files import Paths
+from .sound import frozen, require_sound
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_EPOCHS = ((1e17, 1e-9, "nanoseconds"), (1e14, 1e-6, "microseconds"), (1e11, 1e-3, "milliseconds"))
-
-
-class Gap(NamedTuple):
-    """The pause that ends a session."""
-
-    size: float
-    in_seconds: bool  # else in the units of a column of numbers
+_CHUNK = 1 << 20  # steps counted at once
 
 
-def gap_of(gap: str | float) -> Gap:
-    """The pause that `gap` describes: `30m`, `90s`, `2h`, `1d`, or a number in the units of the column.
+@dataclass(frozen=True, eq=False)
+class Sessions:
+    """Logged or simulated sessions, which may differ in length; steps are stored in arrays, not as Python objects.
 
     Examples:
-        >>> gap_of("30m")
-        Gap(size=1800.0, in_seconds=True)
-        >>> gap_of(50)
-        Gap(size=50.0, in_seconds=False)
+        >>> import lmab
+        >>> sessions = lmab.Sessions.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]])
+        >>> sessions
+        Sessions(2 sessions, 3 steps, 3 arms)
+        >>> sessions.arms, sessions.offsets
+        (array([0, 1, 2], dtype=int32), array([0, 2, 3]))
+        >>> sessions[1].rewards
+        array([1.])
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([smhd]?)\s*", str(gap))
-    size = 0.0 if match is None or isinstance(gap, bool) else float(match[1]) * _SECONDS.get(match[2], 1.0)
-    if match is None or not 0 < size < np.inf:
-        raise InvalidArgument(
-            f"gap must be a time such as '30m', '90s', '2h' or '1d', or a positive number, got {gap!r}"
+
+    arms: Integer[Array, "S"]  # int32, arm of every step, sessions one after the other
+    rewards: Float[Array, "S"]  # float64
+    offsets: Integer[Array, "N1"]  # int64, N + 1 entries: session k holds the steps offsets[k] to offsets[k + 1]
+    n_arms: int
+    propensities: Float[Array, "S"] | None = None  # probability with which the logging policy chose the arm
+    arm_labels: tuple[str | int, ...] | None = None  # what the arms are called; None: their numbers
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("arms", np.int32), ("rewards", np.float64), ("offsets", np.int64)):
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        if self.propensities is not None:
+            object.__setattr__(self, "propensities", frozen(self.propensities, np.float64))
+        require_sound(self.arms, self.rewards, self.offsets, self.n_arms, self.propensities, self.arm_labels)
+
+    @classmethod
+    def from_arrays(cls, arms: Any, rewards: Any, *, propensities: Any = None, n_arms: int | None = None) -> Sessions:
+        """Sessions from (N, H) arrays; a negative arm is a step that was not played."""
+        arms, rewards = np.asarray(arms), np.asarray(rewards, np.float64)
+        if arms.ndim != 2 or arms.shape != rewards.shape or 0 in arms.shape:
+            raise InvalidArgument(
+                f"arms and rewards must be (N, H) arrays of the same shape with N, H >= 1, "
+                f"got {arms.shape} and {rewards.shape}"
+            )
+        if not np.issubdtype(arms.dtype, np.integer):
+            raise InvalidArgument(f"arms must be integers, got {arms.dtype}")
+        played = arms >= 0
+        lengths = played.sum(axis=1)
+        if (lengths == 0).any():
+            raise InvalidArgument(f"arms must play at least one step per session, got none in row {lengths.argmin()}")
+        if propensities is not None:
+            propensities = np.asarray(propensities, np.float64)
+            if propensities.shape != arms.shape:
+                raise InvalidArgument(f"propensities must have shape {arms.shape}, got {propensities.shape}")
+            propensities = propensities[played]
+        flat = arms[played]
+        return cls(flat, rewards[played], _offsets(lengths), n_arms or int(flat.max()) + 1, propensities)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        session: str,
+        arm: str,
+        reward: str,
+        step: str | None = None,
+        propensity: str | None = None,
+        arm_labels: tuple[str | int, ...] | None = None,
+        missing: str = "error",
+        at_most: int | None = None,
+    ) -> Sessions:
+        """Sessions from a pandas, polars or pyarrow frame with one row per step.
+
+        Rows may come in any order: sessions are sorted by their id, steps by `step`, equal ones and those without a
+        `step` column by the order of the rows. Arms get labels, unless they are the integers 0, 1, 2, ... without a
+        gap. `arm_labels` fixes the table of labels: an arm outside of it is then an error.
+
+        Args:
+            frame: the data frame.
+            session: column of the session's id.
+            arm: column of the arm.
+            reward: column of the reward.
+            step: column that orders the steps of a session: numbers or times.
+            propensity: column of the probability with which the arm was chosen.
+            arm_labels: the table of labels, where it is known.
+            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+            at_most: how many steps of a session are kept, from its first; None: all.
+
+        Examples:
+            >>> import pyarrow, lmab
+            >>> log = pyarrow.table({"user": [7, 7, 9], "item": ["tea", "milk", "tea"], "click": [1, 0, 1]})
+            >>> sessions = lmab.Sessions.from_frame(log, session="user", arm="item", reward="click")
+            >>> sessions.arm_labels, sessions.arms
+            (('milk', 'tea'), array([1, 0, 1], dtype=int32))
+        """
+        columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
+        options = Options(arm_labels, missing, at_most)
+        return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, options))
+
+    @classmethod
+    def from_events(
+        cls,
+        events: Any,
+        *,
+        person: str,
+        time: str,
+        arm: str,
+        reward: str,
+        gap: str | float = "30m",
+        propensity: str | None = None,
+        arm_labels: tuple[str | int, ...] | None = None,
+        missing: str = "error",
+        at_most: int | None = None,
+        encoding: str = "utf-8",
+    ) -> Sessions:
+        """Sessions from events without sessions: the events of a person with pauses below `gap` are one session.
+
+        Args:
+            events: a data frame, or what `read` takes: a file, a folder, or several files.
+            person: column of the person's id.
+            time: column of the time: times, or numbers (seconds, unless `gap` is a number too).
+            arm: column of the arm.
+            reward: column of the reward.
+            gap: the pause that ends a session: "30m", "90s", "2h", "1d", or a number in the units of the column.
+            propensity: column of the probability with which the arm was chosen.
+            arm_labels: the table of labels, where it is known.
+            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+            at_most: how many steps of a session are kept, from its first; None: all.
+            encoding: of text files.
+
+        Examples:
+            >>> import pyarrow, lmab
+            >>> log = pyarrow.table({"who": ["ann", "bob", "ann", "ann"], "when": [0, 60, 120, 9000],
+            ...                      "item": ["tea", "tea", "milk", "milk"], "click": [1, 0, 1, 1]})
+            >>> lmab.Sessions.from_events(log, person="who", time="when", arm="item", reward="click").lengths
+            array([2, 1, 1])
+        """
+        columns = {"person": person, "time": time, "arm": arm, "reward": reward, "propensity": propensity}
+        options = Options(arm_labels, missing, at_most, gap, encoding)
+        if isinstance(events, str | os.PathLike | list | tuple):
+            return _joined([cls(*log) for log in ingest.read(events, columns, options)])
+        return cls(*ingest.parse(ingest.table(events, columns).to_batches(), columns, options))
+
+    @classmethod
+    def read(
+        cls,
+        path: Paths,
+        *,
+        session: str = "session",
+        arm: str = "arm",
+        reward: str = "reward",
+        step: str | None = None,
+        propensity: str | None = None,
+        arm_labels: tuple[str | int, ...] | None = None,
+        missing: str = "error",
+        at_most: int | None = None,
+        encoding: str = "utf-8",
+    ) -> Sessions:
+        """Sessions from files, with columns as for `from_frame`.
+
+        Args:
+            path: a Parquet file (.parquet, .pq), CSV with commas, semicolons or tabs (.csv, .tsv), JSON lines
+                (.jsonl, .ndjson), text also compressed (.gz, .bz2); a folder of such files; or several of these.
+            session: column of the session's id; the same id in two files is the same session.
+            arm: column of the arm.
+            reward: column of the reward.
+            step: column that orders the steps of a session: numbers or times.
+            propensity: column of the probability with which the arm was chosen.
+            arm_labels: the table of labels, where it is known.
+            missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
+            at_most: how many steps of a session are kept, from its first; None: all.
+            encoding: of text files.
+        """
+        columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
+        options = Options(arm_labels, missing, at_most, None, encoding)
+        return _joined([cls(*log) for log in streaming.read(path, columns, options)])
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write to a Parquet or CSV file with the columns session, step, arm, reward (and propensity)."""
+        columns = (self.arms, self.rewards, self.offsets, self.n_arms, self.propensities, self.arm_labels)
+        ingest.write(path, ingest.Log(*columns))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_steps(self) -> int:
+        """The number of steps of all sessions together."""
+        return len(self.arms)
+
+    @property
+    def lengths(self) -> Integer[Array, "N"]:
+        """The number of steps of each session."""
+        return np.diff(self.offsets)
+
+    @property
+    def plays(self) -> Integer[Array, "A"]:
+        """How often each arm was played; in chunks, since counting needs wide integers."""
+        counts = np.zeros(self.n_arms, np.int64)
+        for start in range(0, self.n_steps, _CHUNK):
+            counts += np.bincount(self.arms[start : start + _CHUNK], minlength=self.n_arms)
+        return counts
+
+    @property
+    def one_reward(self) -> float | None:
+        """The reward of every step, where all are the same."""
+        return float(self.rewards[0]) if bool((self.rewards == self.rewards[0]).all()) else None
+
+    def share_of_length(self, least: int) -> float:
+        """The share of the sessions with at least so many steps."""
+        return float((self.lengths >= least).mean())
+
+    @property
+    def median_length(self) -> float:
+        """The median number of steps of a session."""
+        return float(np.median(self.lengths))
+
+    @property
+    def steps(self) -> Integer[Array, "S"]:
+        """The number of every step within its session, from 0.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.Sessions.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]]).steps
+            array([0, 1, 0])
+        """
+        return step_numbers(self.offsets)
+
+    def mean_session(self, horizon: int) -> float:
+        """What a logged session of `horizon` steps earned on average: the sum of the mean rewards of its steps.
+
+        Each step is averaged over the sessions that reach it.
+
+        Examples:
+            >>> import lmab
+            >>> lmab.Sessions.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [0.0, 0.0]]).mean_session(2)
+            0.5
+        """
+        steps = self.steps
+        inside = steps < check_count("horizon", horizon)
+        return float((np.bincount(steps[inside], self.rewards[inside]) / np.bincount(steps[inside])).sum())
+
+    @property
+    def horizon(self) -> int:
+        """The number of steps of the longest session."""
+        return int(self.lengths.max())
+
+    def __getitem__(self, indices: Any) -> Sessions:
+        """The sessions at `indices`: an integer, a slice, an index array or a mask."""
+        rows = np.atleast_1d(np.arange(len(self))[indices])
+        if len(rows) == 0:
+            raise InvalidArgument("indices must pick at least one session, got none")
+        lengths = self.lengths[rows]
+        offsets = _offsets(lengths)
+        steps = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return self._taken(steps, offsets)
+
+    def _taken(self, steps: Any, offsets: Integer[Array, "n1"]) -> Sessions:
+        propensities = None if self.propensities is None else self.propensities[steps]
+        return Sessions(self.arms[steps], self.rewards[steps], offsets, self.n_arms, propensities, self.arm_labels)
+
+    def __iter__(self) -> Iterator[Sessions]:
+        return (self[k] for k in range(len(self)))
+
+    def __add__(self, other: Sessions) -> Sessions:
+        """All sessions of both; tables of labels are merged."""
+        if (self.propensities is None) != (other.propensities is None):
+            raise InvalidArgument("both logs must have propensities, or none; got one with and one without")
+        labels, moved = _merge_labels(self, other)
+        n_arms = max(self.n_arms, other.n_arms) if labels is None else len(labels)
+        propensities = (
+            None
+            if self.propensities is None or other.propensities is None
+            else np.concatenate([self.propensities, other.propensities])
         )
-    return Gap(size, bool(match[2]))
+        return Sessions(
+            np.concatenate([self.arms, moved[other.arms]]),
+            np.concatenate([self.rewards, other.rewards]),
+            np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+            n_arms,
+            propensities,
+            labels,
+        )
+
+    def split(self, fraction: float = 0.5, *, rng: Rng) -> tuple[Sessions, Sessions]:
+        """Two logs: a random `fraction` of the sessions, and the others. Steps of a session stay together.
+
+        Examples:
+            >>> import numpy as np, lmab
+            >>> sessions = lmab.Sessions.from_arrays(np.zeros((10, 3), int), np.ones((10, 3)))
+            >>> train, heldout = sessions.split(0.8, rng=np.random.default_rng(0))
+            >>> len(train), len(heldout)
+            (8, 2)
+        """
+        rng = check_rng(rng, "the split is random")
+        size = round(fraction * len(self)) if 0 < fraction < 1 else 0
+        if not 0 < size < len(self):
+            raise InvalidArgument(
+                f"fraction must leave at least one of the {len(self)} sessions on either side, got {fraction!r}"
+            )
+        order = rng.permutation(len(self))
+        return self[np.sort(order[:size])], self[np.sort(order[size:])]
+
+    def to_arrays(self) -> tuple[Integer[Array, "N H"], Float[Array, "N H"]]:
+        """(N, H) arrays of arms and rewards, with arm -1 and reward 0 after a session's end."""
+        played = np.arange(self.horizon) < self.lengths[:, None]
+        arms = np.full(played.shape, -1, np.int32)
+        rewards = np.zeros(played.shape)
+        arms[played], rewards[played] = self.arms, self.rewards
+        return arms, rewards
+
+    @property
+    def some_rewards(self) -> Float[Array, "S"]:
+        """Rewards among which each reward of the log is: all of them."""
+        return self.rewards
+
+    def chunks(self, n_sessions: int) -> Iterator[Sessions]:
+        """The log in pieces of so many sessions, which share its arrays; a small log is one piece, itself."""
+        if len(self) <= n_sessions:
+            yield self
+            return
+        for low in range(0, len(self), n_sessions):
+            offsets = self.offsets[low : low + n_sessions + 1]
+            steps = slice(int(offsets[0]), int(offsets[-1]))
+            yield self._taken(steps, offsets - offsets[0])
+
+    def load(self) -> Sessions:
+        """The log itself: it is in memory already, unlike a packed one."""
+        return self
+
+    def with_arms(self, n_arms: int) -> Sessions:
+        """The same sessions with more arms; the new arms were never played."""
+        return replace(self, n_arms=n_arms)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sessions):
+            return NotImplemented
+        pairs = [(self.arms, other.arms), (self.rewards, other.rewards), (self.offsets, other.offsets)]
+        if self.propensities is not None and other.propensities is not None:
+            pairs.append((self.propensities, other.propensities))
+        return (
+            (self.n_arms, self.arm_labels) == (other.n_arms, other.arm_labels)
+            and (self.propensities is None) == (other.propensities is None)
+            and all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Sessions({len(self)} sessions, {self.n_steps} steps, {self.n_arms} arms)"
 
 
-def unit_of(times: Shaped[Array, "S"], gap: Gap) -> tuple[float, str | None]:
-    """Seconds per unit of a column of numbers; the unit's name where it was guessed from the size of the numbers."""
-    if gap.in_seconds and len(times):
-        top = float(np.abs(times.astype(np.float64)).max())
-        for least, seconds, name in _EPOCHS:
-            if top > least:
-                return seconds, name
-    return 1.0, None
+def _joined(logs: list[Sessions]) -> Sessions:
+    return reduce(add, logs)
 
 
-def breaks(persons: Shaped[Array, "S"], times: Shaped[Array, "S"], gap: Gap, seconds: float) -> Bool[Array, "S"]:
-    """Whether each event, in the order of persons and times, begins a session.
+def _offsets(lengths: Integer[Array, "N"]) -> Integer[Array, "N1"]:
+    return np.concatenate([[0], np.cumsum(lengths)])
 
-    Examples:
-        >>> import numpy as np
-        >>> breaks(np.array([1, 1, 1, 2]), np.array([0, 10, 40, 41]), Gap(30.0, True), 1.0)
-        array([ True, False,  True,  True])
-    """
-    pauses = np.diff(times).astype(np.float64) * seconds
-    return np.concatenate([[True], (persons[1:] != persons[:-1]) | (pauses >= gap.size)])
+
+def _merge_labels(first: Sessions, second: Sessions) -> tuple[tuple[str | int, ...] | None, Integer[Array, "A"]]:
+    """The merged table, and the place of each arm of the second log in this table."""
+    labels = ingest.merged_labels(first.arm_labels, second.arm_labels)
+    if labels is None or second.arm_labels is None:
+        return None, np.arange(second.n_arms, dtype=np.int32)
+    place = {label: arm for arm, label in enumerate(labels)}
+    return labels, np.array([place[label] for label in second.arm_labels], np.int32)

@@ -13,20 +13,20 @@ _CHUNK = 1 << 20  # steps looked at once: a mask of all steps would be seen in t
 
 
 def require_sound(
-    actions: Integer[Array, "S"], rewards: Float[Array, "R"], offsets: Integer[Array, "N1"], n_arms: int,
+    arms: Integer[Array, "S"], rewards: Float[Array, "R"], offsets: Integer[Array, "N1"], n_arms: int,
     propensities: Float[Array, "P"] | None, arm_labels: tuple[str | int, ...] | None,
 ) -> None:  # fmt: skip
     """Raise an error that says what is wrong with the columns, and at which step, where something is."""
-    n_steps = len(actions)
+    n_steps = len(arms)
     if len(offsets) < 2:
-        raise InvalidArgument("episodes must hold at least one episode, got none")
+        raise InvalidArgument("sessions must hold at least one session, got none")
     if offsets[0] != 0 or offsets[-1] != n_steps or (offsets[1:] <= offsets[:-1]).any():
         raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
     if len(rewards) != n_steps or (propensities is not None and len(propensities) != n_steps):
-        raise InvalidArgument(f"actions, rewards and propensities must have the same length, got {n_steps} actions")
-    if actions.min() < 0 or actions.max() >= n_arms:
-        where = int(np.flatnonzero((actions < 0) | (actions >= n_arms))[0])
-        raise InvalidArgument(f"actions must be in 0..{n_arms - 1}, got {actions[where]} at step {where}")
+        raise InvalidArgument(f"arms, rewards and propensities must have the same length, got {n_steps} arms")
+    if arms.min() < 0 or arms.max() >= n_arms:
+        where = int(np.flatnonzero((arms < 0) | (arms >= n_arms))[0])
+        raise InvalidArgument(f"arms must be in 0..{n_arms - 1}, got {arms[where]} at step {where}")
     _require_finite("rewards", rewards)
     if propensities is not None:
         _require_probability("propensities", propensities)

@@ -65,13 +65,13 @@ def _sorted(files: Sequence[Path], columns: Columns, options: Options, way: Way)
     labels, least = ingest.known_labels(notes, options)
     known, ties = Dictionaries(), 0
     last: Last | None = None
-    actions, rewards, starts = _Growing(np.int32, expected), _Growing(np.float64, expected), _Growing(np.int64, 0)
+    arms, rewards, starts = _Growing(np.int32, expected), _Growing(np.float64, expected), _Growing(np.int64, 0)
     own = _Growing(np.float64, 0)
     has_own = False
     for rows in read_rows(files, notes, columns, options, way, known, 0):
         fresh, tied, last = beginnings(rows, last)
         ties += int(tied.sum())
-        actions.add(rows.arms)
+        arms.add(rows.arms)
         rewards.add(rows.rewards)
         starts.add(rows.first + np.flatnonzero(fresh))
         has_own = rows.propensities is not None
@@ -79,8 +79,8 @@ def _sorted(files: Sequence[Path], columns: Columns, options: Options, way: Way)
             own.add(rows.propensities)
     if last is None:
         raise Change(split=True)  # no rows: said elsewhere
-    numbers, n_arms, labels = arm_numbers(known.arms, labels, least, str(columns["action"]), untyped=untyped)
-    found = _renumbered(actions.end(), known, numbers, way)
+    numbers, n_arms, labels = arm_numbers(known.arms, labels, least, str(columns["arm"]), untyped=untyped)
+    found = _renumbered(arms.end(), known, numbers, way)
     starts.add(np.array([len(found)]))
     step = notes[0].columns.get("step") if notes else columns.get("step")
     ingest.tell_ties(ties, step)

@@ -37,7 +37,7 @@ def csv_batches(path: Path, columns: Columns, encoding: str) -> Iterator[Iterato
         names = require_columns(schema.names, columns)
         if not pa.types.is_string(schema.field(columns["reward"]).type):
             break
-    types = {columns[role]: pa.string() for role in ("episode", "person", "action") if columns.get(role)}
+    types = {columns[role]: pa.string() for role in ("session", "person", "arm") if columns.get(role)}
     for role in ("reward", "propensity"):
         name = columns.get(role)
         if name is not None and (

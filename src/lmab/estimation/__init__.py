@@ -11,7 +11,7 @@ from .dask_cluster import connected as connected
 from .em import EM as EM
 from .encoding import FAMILIES as FAMILIES
 from .encoding import observe as observe
-from .estimator import estimate as estimate
+from .estimator import fit as fit
 from .factors import Factors as Factors
 from .gibbs import Draws as Draws
 from .gibbs import Schedule as Schedule

@@ -1,7 +1,7 @@
-"""What arms are like: laws of an arm's centre and of its spread over contexts, learned from all arms together.
+"""What arms are like: laws of an arm's centre and of its spread over types, learned from all arms together.
 
-Two values: the mean of an arm in a context is Beta(k c, k (1 - c)) with centre c and strength k = 1 / (s^2 c (1 - c)),
-so that s is about the arm's spread over contexts in logits. Both c and s lie on grids, where what an arm paid has a
+Two values: the mean of an arm in a type is Beta(k c, k (1 - c)) with centre c and strength k = 1 / (s^2 c (1 - c)),
+so that s is about the arm's spread over types in logits. Both c and s lie on grids, where what an arm paid has a
 closed form (beta-binomial). The law of the centres is a beta law; the law of the spreads says that all arms are
 alike, or that a share of *telling* arms stands among others. More values are split in halves again and again; every
 split has laws of its own, and a centre that moves with the split before. Normal rewards have a normal centre and a
@@ -26,7 +26,7 @@ STRENGTHS = (0.2, 1e5)  # least and most pseudo-plays
 _TABLE = 1024  # plays up to which rising factorials are looked up
 _LEAST = 1e-9  # probabilities never fall below
 _STEEPEST = 2.0  # slope of one split's logit on that of the split before
-_FRESH = 8  # contexts drawn of each arm to see how its mean reward varies, where there are more than two values
+_FRESH = 8  # types drawn of each arm to see how its mean reward varies, where there are more than two values
 _FIRST = 10  # sweeps that learn slopes
 
 
@@ -133,7 +133,7 @@ class CategoricalArms:
         """Mean and inverse strength of the Dirichlet prior nearest to what is known of each arm now.
 
         Two values: the beta prior itself. Of more values, the strength that would give the mean reward the variance
-        that it has over contexts is low, because the values move together; the one that would give it to the
+        that it has over types is low, because the values move together; the one that would give it to the
         probabilities is high. Either alone fits worse than the geometric mean of the two.
         """
         if len(self._values) == 2:
@@ -160,7 +160,7 @@ class CategoricalArms:
         return np.rint(moves).astype(np.int64)
 
     def _moved(self, i: int, shift: Integer[Array, "A M"]) -> tuple[Float[Array, "A M"], Float[Array, "A M"]]:
-        """Strength and centre of every arm in every context."""
+        """Strength and centre of every arm in every type."""
         centre, spread = np.divmod(self._choice[i], len(SPREADS))
         place = np.clip(centre[:, None] + shift, 0, len(_CENTRES) - 1) * len(SPREADS) + spread[:, None]
         return self._grid.strength[place], self._grid.centre[place]
@@ -209,7 +209,7 @@ def _slope(
     paid: Float[Array, "A M"],
     missed: Float[Array, "A M"],
 ) -> float:
-    """How the logit of a split's share moves with that of the split before, over all arms and contexts."""
+    """How the logit of a split's share moves with that of the split before, over all arms and types."""
     x, y = np.log((paid_before + 0.5) / (missed_before + 0.5)), np.log((paid + 0.5) / (missed + 0.5))
     weight = paid + missed
     total = weight.sum()

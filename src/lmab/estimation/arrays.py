@@ -1,7 +1,7 @@
 """Models as arrays, so that they can be added, subtracted and extrapolated whatever their reward family.
 
 A batch of R models is one array (R, K, P): row 0 holds the weights, the other rows what the family needs, in P columns
-(M contexts, padded with contexts of weight 0 to a multiple of 8: see `padded`).
+(M types, padded with types of weight 0 to a multiple of 8: see `padded`).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import numpy as np
 
 from .._shapes import Array, Float, Shaped
 
-LANES = 8  # contexts the kernel works on at a time
+LANES = 8  # types the kernel works on at a time
 _WIDE = 128  # columns from which on a power of two of them is avoided
 _CHUNK = 1 << 20  # numbers counted at once
 
 
-def padded(n_contexts: int) -> int:
-    """Columns of a model with `n_contexts` contexts.
+def padded(n_types: int) -> int:
+    """Columns of a model with `n_types` types.
 
     Wide models have an odd number of lanes: the kernel walks through rows at one column, and where rows are a power of
     two apart they would all compete for the same few lines of the processor's cache.
     """
-    lanes = -(-n_contexts // LANES)
+    lanes = -(-n_types // LANES)
     return (lanes | 1) * LANES if lanes * LANES >= _WIDE else lanes * LANES
 
 
-def equal_weights(n_models: int, n_rows: int, n_contexts: int) -> Float[Array, "R K P"]:
+def equal_weights(n_models: int, n_rows: int, n_types: int) -> Float[Array, "R K P"]:
     """Models of equal weights and zeros elsewhere."""
-    models = np.zeros((n_models, n_rows, padded(n_contexts)))
-    models[:, 0, :n_contexts] = 1 / n_contexts
+    models = np.zeros((n_models, n_rows, padded(n_types)))
+    models[:, 0, :n_types] = 1 / n_types
     return models
 
 

@@ -83,13 +83,13 @@ class Check:
         >>> from lmab import diagnostics
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=5000, horizon=5, rng=rng)
-        >>> diagnostics.check(log, n_contexts=2, rng=rng).verdict[:25]
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=5000, horizon=5, rng=rng)
+        >>> diagnostics.check(log, n_types=2, rng=rng).verdict[:25]
         'There are types: held-out'
     """
 
-    n_contexts: int
-    n_episodes: int  # held out
+    n_types: int
+    n_sessions: int  # held out
     log_likelihood: float  # per session
     over_one_type: Gain
     over_independent_arms: Gain
@@ -129,7 +129,7 @@ class Check:
     def verdict(self) -> str:
         """The answer, with its number."""
         one, arms = self.over_one_type, self.over_independent_arms
-        if self.n_contexts == 1:
+        if self.n_types == 1:
             return "Not asked: a model of one type predicts the same for every session. Fit more types to see."
         if not one.sure:
             return (
@@ -152,7 +152,7 @@ class Check:
     @property
     def _who(self) -> str:
         if self.n_factors is None:
-            return f"{self.n_contexts} types"
+            return f"{self.n_types} types"
         return "traits without a factor" if self.n_factors == 0 else f"traits with {count(self.n_factors, 'factor')}"
 
     def _repr_html_(self) -> str:
@@ -164,6 +164,6 @@ class Check:
             "predicted differences that are real": f"{found.slope:.0%} ± {found.slope_stderr:.0%}",
         }
         rows |= {f"and {i}": sentence for i, sentence in enumerate(self.sentences, 1)}
-        return card(f"Check on {self.n_episodes:,} held-out sessions", rows) + calibration(
+        return card(f"Check on {self.n_sessions:,} held-out sessions", rows) + calibration(
             found.predicted, found.observed, found.stderr, standalone=True
         )

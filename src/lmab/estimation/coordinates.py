@@ -1,6 +1,6 @@
 """Coordinates: unbounded parameters around a bandit, in which its information is measured and it can be moved.
 
-Distributions over n outcomes (the weights; the reward values of an arm in a context) are described by logits: they are
+Distributions over n outcomes (the weights; the reward values of an arm in a type) are described by logits: they are
 softmax(log p + B x) with n - 1 coordinates x. The columns of B sum to 0 and are orthogonal, of length 1/sqrt(2): for
 two outcomes x is the usual logit, and for more no outcome is singled out as the reference. All coordinates are 0 at
 the bandit itself, those of the weights come first.
@@ -21,7 +21,7 @@ _IMPOSSIBLE = 1e-12  # probabilities below this are taken for this: logits are f
 
 
 class Coordinates(ABC):
-    """P coordinates around a bandit of M contexts and A arms."""
+    """P coordinates around a bandit of M types and A arms."""
 
     weights: Float[Array, "M"]
     played: Bool[Array, "A"]  # arms that the log says anything about
@@ -50,7 +50,7 @@ class Coordinates(ABC):
 
     @property
     def fixed_weights(self) -> Bool[Array, "M"]:
-        """Weights on their boundary; the only weight of one context is 1 without error."""
+        """Weights on their boundary; the only weight of one type is 1 without error."""
         alive = self.weights > AT_ZERO
         return ~alive | ((alive.sum() == 1) & (len(alive) > 1))
 

@@ -24,13 +24,13 @@ from .squarem import Climb, climb
 from .starts import draw_starts
 from .warm import check_start, in_order_of, packed_start
 
-_PILOT = 10_000  # episodes on which the starts of a larger log compete
+_PILOT = 10_000  # sessions on which the starts of a larger log compete
 _PILOT_PER_PARAMETER = 20  # ... or more, for large models
 _LEVEL = 16  # one of so many parts of a large log is climbed first
 _LEVEL_SIZE = 2  # pilots that such a part must be worth
 _ROUNDS = (20, 40, 80)  # maps after which half of the starts drop out
 _LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
-_CHEAP = 10_000  # distinct episodes below which convergence is judged more strictly
+_CHEAP = 10_000  # distinct sessions below which convergence is judged more strictly
 _FINISHERS = 4  # starts that always climb to the end
 _LARGE_FINISHERS = 2  # ... where the log is large
 
@@ -45,14 +45,14 @@ class EM(Estimator):
     Args:
         restarts: how many starts; they compete in rounds, and the best climb to convergence.
         tolerance: a climb has converged when about this much log-likelihood remains to be gained per distinct
-            episode; less in proportion where they are fewer than 10,000 and maps cost next to nothing.
+            session; less in proportion where they are fewer than 10,000 and maps cost next to nothing.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
-        prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over contexts),
+        prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over types),
             so that an arm played once is taken for an arm, not for what it paid once: best for planning. A number:
-            pseudo-observations per context and arm at the arm's own marginal distribution; 0 is maximum likelihood.
+            pseudo-observations per type and arm at the arm's own marginal distribution; 0 is maximum likelihood.
         sweeps: how long the Gibbs runs are that learn the prior, where it is learned.
-        rank: after convergence, climb on with the contexts' reward tables confined to rank `rank` (an affine space of
+        rank: after convergence, climb on with the types' reward tables confined to rank `rank` (an affine space of
             dimension rank - 1).
         threads: None uses all cores; the result is the same to the bit for any number.
 
@@ -86,28 +86,28 @@ class EM(Estimator):
 
     @property
     def forgiving(self) -> bool:
-        """Under the learned prior contexts that the log does not tell apart stay alike."""
+        """Under the learned prior types that the log does not tell apart stay alike."""
         return self.prior == LEARNED
 
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
-        observations, n_contexts, progress = request.observations, request.n_contexts, request.progress
+        observations, n_types, progress = request.observations, request.n_types, request.progress
         with opened(request.backend, self.threads) as passes:
             prior, why_not = self._first_prior(observations)
-            task = Likelihood(observations, n_contexts, prior, passes)
+            task = Likelihood(observations, n_types, prior, passes)
             if request.start is not None:
-                check_start(request.start, observations, n_contexts)
+                check_start(request.start, observations, n_types)
             if self.prior == LEARNED and why_not is None:
                 task, outcome, starts = self._search_and_learn(task, request)
             else:
                 outcome, starts = self._search(task, request)
             if request.start is not None:
                 outcome = self._no_lower(task, outcome, request.start, progress)
-            if self.rank is not None and self.rank < n_contexts and not outcome.stopped:
+            if self.rank is not None and self.rank < n_types and not outcome.stopped:
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             found = fitted(task, self.prior if why_not is None else START, outcome, starts, self.rank)
             if request.start is not None:
-                found = replace(found, bandit=in_order_of(request.start, found.bandit, observations.episodes))
+                found = replace(found, bandit=in_order_of(request.start, found.bandit, observations.sessions))
             if passes.failure is not None:
                 raise ClusterLost(str(passes.failure), found)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
@@ -129,13 +129,13 @@ class EM(Estimator):
         return observations.prior(START), said
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
-        """The estimate, climbed on with the contexts' reward tables confined to rank `rank`."""
-        data, n_contexts = estimate.require_log(), estimate.n_contexts
-        if check_count("rank", rank) >= n_contexts:
+        """The estimate, climbed on with the types' reward tables confined to rank `rank`."""
+        data, n_types = estimate.require_log(), estimate.n_types
+        if check_count("rank", rank) >= n_types:
             return estimate
         with Threads(self.threads) as passes:
             prior = estimate.arm_prior if isinstance(self.prior, str) else data.prior(self.prior)
-            task = Likelihood(data, n_contexts, prior, passes)
+            task = Likelihood(data, n_types, prior, passes)
             outcome = self._confine(task, data.models.pack(estimate.bandit)[0], rank, StopOnce())
             kind = estimate.prior if isinstance(self.prior, str) else self.prior
             return fitted(task, kind, outcome, estimate.starts, rank)
@@ -150,7 +150,7 @@ class EM(Estimator):
     def _search_and_learn(self, task: Likelihood, request: Request) -> tuple[Likelihood, Climb, Starts]:
         """Search under the numeric prior, on a sample where the log is large; learn from that; climb on from there.
 
-        Only the prior comes from the chains: the climb starts where the search ended, so that contexts do not merge.
+        Only the prior comes from the chains: the climb starts where the search ended, so that types do not merge.
         """
         rng, progress = request.rng, request.progress
         pilot = self._pilot(task, rng)
@@ -162,31 +162,31 @@ class EM(Estimator):
         if found.stopped:
             last = replace(self._climb(task, best[:1], 1, StopOnce(), ""), stopped=True) if sampled else found
             return task, last, starts
-        bandit = pilot.observations.models.bandit(found.models[found.order()[0]], task.n_contexts)
+        bandit = pilot.observations.models.bandit(found.models[found.order()[0]], task.n_types)
         task = replace(task, prior=learn(pilot.observations, bandit, self.sweeps, rng, self.threads))
         if not sampled:
             return task, self._climb(task, best[:1], self.max_iterations, progress, "climb"), starts
         return task, self._by_levels(task, best, progress)[0], starts
 
     def _pilot(self, task: Likelihood, rng: np.random.Generator) -> Likelihood:
-        """The same for a sample of the episodes, where the log is large."""
+        """The same for a sample of the sessions, where the log is large."""
         data, size = task.observations, self._pilot_size(task)
         if data.n_distinct <= 2 * size:
             return task
-        return replace(task, observations=data.subset(np.sort(sample_rows(len(data.episodes), size, rng))))
+        return replace(task, observations=data.subset(np.sort(sample_rows(len(data.sessions), size, rng))))
 
     def _pilot_size(self, task: Likelihood) -> int:
-        return max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_contexts))
+        return max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_types))
 
     def _starts(self, task: Likelihood, request: Request) -> Float[Array, "R K P"]:
         """The models that compete: the one that was given, and others drawn from the log."""
-        n_starts = self.restarts if task.n_contexts > 1 else 1
+        n_starts = self.restarts if task.n_types > 1 else 1
         if request.start is None:
-            return draw_starts(task.observations, task.n_contexts, n_starts, request.rng)
+            return draw_starts(task.observations, task.n_types, n_starts, request.rng)
         given = packed_start(request.start, task.observations)
         if n_starts == 1:
             return given
-        drawn = draw_starts(task.observations, task.n_contexts, n_starts - 1, request.rng)
+        drawn = draw_starts(task.observations, task.n_types, n_starts - 1, request.rng)
         return np.concatenate([given, drawn])
 
     def _search(self, task: Likelihood, request: Request) -> tuple[Climb, Starts]:

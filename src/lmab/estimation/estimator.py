@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, Packed, require_log
+from ..data import Packed, Sessions, require_log
 from ..errors import InvalidArgument, LmabWarning
 from ..model import LatentBandit
 from ..status import Status
@@ -22,13 +22,13 @@ from .result import Estimate
 from .selection import choose
 
 _DEFAULT = EM()
-_OWN = "its contexts are points of the factors; say how many with n_points, and how many factors with n_factors"
+_OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
 
 
-def estimate(
-    episodes: Episodes | Packed,
+def fit(
+    sessions: Sessions | Packed,
     *,
-    n_contexts: int | str | None = None,
+    n_types: int | str | None = None,
     method: Estimator = _DEFAULT,
     rewards: str | None = None,
     values: Any = None,
@@ -41,10 +41,10 @@ def estimate(
     """Fit a latent bandit to a log.
 
     Args:
-        episodes: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
+        sessions: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
             looks at the rewards.
-        n_contexts: how many contexts; "auto" takes the number that predicts held-out episodes best, in doubt more.
-            None with `Traits`, whose points are the contexts.
+        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more.
+            None with `Traits`, whose points are the types.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
             apart), or None: categorical on the observed values when they are at most 32.
@@ -57,42 +57,42 @@ def estimate(
             there is none, an error says so. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
             best model so far.
         start: a model with the arms of the log, such as that of last night: `EM` starts from it, too, so that a few
-            restarts are enough. The objective never ends below that of this model, and the contexts are given its
-            order. Where "auto" chooses another number of contexts, it is not used.
+            restarts are enough. The objective never ends below that of this model, and the types are given its
+            order. Where "auto" chooses another number of types, it is not used.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.5)
-        >>> episodes = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=1000, horizon=4, rng=rng)
-        >>> estimate = lmab.estimate(episodes, n_contexts=2, rewards="gaussian", rng=rng)
+        >>> sessions = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=1000, horizon=4, rng=rng)
+        >>> estimate = lmab.fit(sessions, n_types=2, rewards="gaussian", rng=rng)
         >>> round(estimate.bandit.rewards.scale, 1)
         0.5
     """
     rng = check_rng(rng, "the starts are random")
-    require_log("episodes", episodes)
+    require_log("sessions", sessions)
     _check_method(method, backend, start)
     own_number = getattr(method, "own_number", False)  # methods of others may not know of it
-    if own_number and n_contexts is not None:
-        raise InvalidArgument(f"n_contexts must be None with {type(method).__name__}, got {n_contexts!r}: {_OWN}")
-    observations = observe(episodes, rewards=rewards, values=values, scale=scale)
+    if own_number and n_types is not None:
+        raise InvalidArgument(f"n_types must be None with {type(method).__name__}, got {n_types!r}: {_OWN}")
+    observations = observe(sessions, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
-    if n_contexts == "auto":
-        _warn(_doubts(episodes))
+    if n_types == "auto":
+        _warn(_doubts(sessions))
         curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
-        number = 0 if own_number else _number(n_contexts, len(episodes))
-        _warn(_doubts(episodes) if number != 1 else [])
+        number = 0 if own_number else _number(n_types, len(sessions))
+        _warn(_doubts(sessions) if number != 1 else [])
     where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend and no start
-    if start is not None and (curve is None or start.n_contexts == number):
+    if start is not None and (curve is None or start.n_types == number):
         where["start"] = start
-    result = method.fit(observations, n_contexts=number, rng=rng, progress=watch, **where)
+    result = method.fit(observations, n_types=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
         result = replace(result, bins=observations.bins)
     if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, result.episodes))
+        _warn(misfit(result.bandit, result.sessions))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
@@ -111,23 +111,23 @@ def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None
         raise InvalidArgument(f"start must be None for the method {type(method).__name__}, got {start}")
 
 
-def _number(n_contexts: int | str | None, n_episodes: int) -> int:
-    if n_contexts is None or isinstance(n_contexts, str):
-        raise InvalidArgument(f"n_contexts must be an integer of at least 1 or 'auto', got {n_contexts!r}")
-    number = check_count("n_contexts", n_contexts)
-    if number > n_episodes:
-        raise InvalidArgument(f"n_contexts must be at most the number of episodes ({n_episodes}), got {number}")
+def _number(n_types: int | str | None, n_sessions: int) -> int:
+    if n_types is None or isinstance(n_types, str):
+        raise InvalidArgument(f"n_types must be an integer of at least 1 or 'auto', got {n_types!r}")
+    number = check_count("n_types", n_types)
+    if number > n_sessions:
+        raise InvalidArgument(f"n_types must be at most the number of sessions ({n_sessions}), got {number}")
     return number
 
 
-def _doubts(episodes: Episodes | Packed) -> list[str]:
-    """Why contexts may not be told apart in this log."""
+def _doubts(sessions: Sessions | Packed) -> list[str]:
+    """Why types may not be told apart in this log."""
     found = []
-    one_reward, played = episodes.one_reward, np.flatnonzero(episodes.plays)
+    one_reward, played = sessions.one_reward, np.flatnonzero(sessions.plays)
     if one_reward is not None:
-        found.append(f"every reward is {one_reward:g}: nothing tells contexts apart")
-    elif episodes.horizon == 1:
-        found.append("no episode is longer than 1 step: the weights of the contexts cannot be identified")
+        found.append(f"every reward is {one_reward:g}: nothing tells types apart")
+    elif sessions.horizon == 1:
+        found.append("no session is longer than 1 step: the weights of the types cannot be identified")
     if len(played) == 1:
         found.append(f"only arm {played[0]} was ever played: nothing is known about any other")
     return found

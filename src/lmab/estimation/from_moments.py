@@ -23,7 +23,7 @@ def finish(
     return Estimate(
         bandit=bandit,
         log_likelihood=log_likelihood,
-        n_parameters=observations.n_parameters(bandit.n_contexts),
+        n_parameters=observations.n_parameters(bandit.n_types),
         status=status,
         message=message,
         trace=np.array([log_likelihood]),

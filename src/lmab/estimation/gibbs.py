@@ -1,7 +1,7 @@
 """Short Gibbs runs: models that a log could have come from, and what they say about the prior of every arm.
 
-A sweep draws the context of every episode, the weights, what arms are like (`arm_law`) and the rewards. Chains start
-from a fitted model and are short on purpose: contexts keep their places, so that draws of one run can be averaged.
+A sweep draws the type of every session, the weights, what arms are like (`arm_law`) and the rewards. Chains start
+from a fitted model and are short on purpose: types keep their places, so that draws of one run can be averaged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Schedule:
     @classmethod
     def of(cls, observations: Observations, n_draws: int) -> Schedule:
         """About `n_draws` draws, from fewer and shorter chains where a sweep takes long."""
-        work = observations.episodes.n_steps + 100 * observations.episodes.n_arms
+        work = observations.sessions.n_steps + 100 * observations.sessions.n_arms
         chains, burn = (5, 120) if work <= _LARGE else (3, 60)
         return cls(chains, burn, -(-n_draws // chains))
 

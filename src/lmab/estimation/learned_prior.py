@@ -15,7 +15,7 @@ _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 
 def unlearnable(observations: Observations) -> str | None:
     """Why nothing can be learned about what arms are like here; None: it can."""
-    n_played = int((observations.episodes.plays > 0).sum())
+    n_played = int((observations.sessions.plays > 0).sum())
     if n_played < _LEAST_ARMS:
         return f"{n_played} of the arms were played, and what arms are like takes at least {_LEAST_ARMS}"
     values = observations.values

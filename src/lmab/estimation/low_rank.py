@@ -1,4 +1,4 @@
-"""Reward tables of low rank: contexts mu_m = base + directions @ coordinates_m, in rank - 1 directions.
+"""Reward tables of low rank: types mu_m = base + directions @ coordinates_m, in rank - 1 directions.
 
 Means and probabilities alike: an affine space of dimension rank - 1 is a linear one of dimension `rank`, the k of the
 paper's Assumption on M2. `project` finds one near a table; the other functions improve one for given expected counts,
@@ -21,7 +21,7 @@ _RIDGE = 1e-9  # of the mean diagonal, so that every system can be solved
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """A table of D rows and M contexts, of rank 1 + r."""
+    """A table of D rows and M types, of rank 1 + r."""
 
     loadings: Float[Array, "D k"]  # base and directions
     scores: Float[Array, "M k"]  # 1 and coordinates
@@ -32,7 +32,7 @@ class LowRank:
 
 
 def project(table: Float[Array, "D M"], weights: Float[Array, "M"], rank: int) -> LowRank:
-    """The nearest table of the given rank, contexts weighted."""
+    """The nearest table of the given rank, types weighted."""
     share = np.maximum(weights, 1e-3)
     base = table @ (share / share.sum())
     left, size, right = np.linalg.svd((table - base[:, None]) * np.sqrt(share), full_matrices=False)
@@ -45,7 +45,7 @@ def project(table: Float[Array, "D M"], weights: Float[Array, "M"], rank: int) -
 
 
 def positive(fit: LowRank) -> LowRank:
-    """The same space with every context drawn towards the base until no probability is negative or nearly so."""
+    """The same space with every type drawn towards the base until no probability is negative or nearly so."""
     base, moves = fit.loadings[:, :1], fit.loadings[:, 1:] @ fit.scores[:, 1:].T
     room = (1 - _FLOOR) * np.broadcast_to(base, moves.shape)
     part = np.divide(room, -moves, out=np.ones_like(moves), where=-moves > room).min(axis=0)
@@ -77,7 +77,7 @@ def _solve(matrices: Float[Array, "n d d"], sides: Float[Array, "d n"]) -> Float
 
 
 def _coordinate_step(fit: LowRank, cells: Float[Array, "D M"]) -> Float[Array, "M k"]:
-    """One Newton step of every context's coordinates, the directions fixed."""
+    """One Newton step of every type's coordinates, the directions fixed."""
     directions, table = fit.loadings[:, 1:], fit.table
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(cells > 0, cells / table, 0.0)

@@ -22,7 +22,7 @@ class Fit:
     """One solution."""
 
     weights: Float[Array, "M"]
-    core: Float[Array, "n M"]  # nu_m(j): what the core pairs pay in each context
+    core: Float[Array, "n M"]  # nu_m(j): what the core pairs pay in each type
     cost: float  # half the sum of squared, weighted residuals
     residual: float  # the largest one, not weighted
     largest_error: float  # the largest one in standard errors
@@ -36,14 +36,14 @@ class Matching:
     """Find weights and core values whose moments are the measured ones.
 
     A point holds M - 1 logits of the weights and the core values (n, M). Residuals are divided by their standard
-    errors; further ones keep the reconstruction of a context of weight w within slack / sqrt(w) of probabilities,
+    errors; further ones keep the reconstruction of a type of weight w within slack / sqrt(w) of probabilities,
     equation (valid_param_2). They cost more and more until the bounds are kept, so the bounds are not traded for
     moments.
     """
 
     tensors: tuple[CoreMoments, ...]
     design: Design
-    n_contexts: int
+    n_types: int
     slack: float  # 2 sqrt(M) delta_sub of the equation
     firmness: float = 1.0
 
@@ -86,16 +86,16 @@ class Matching:
     def random_start(self, rng: np.random.Generator) -> Float[Array, "p"]:
         low, high = self._bounds
         margin = 0.02 * (high - low)
-        jitter = _JITTER * rng.standard_normal((self.n_core, self.n_contexts))
+        jitter = _JITTER * rng.standard_normal((self.n_core, self.n_types))
         core = np.clip(self._means[:, None] + jitter, (low + margin)[:, None], (high - margin)[:, None])
-        return np.concatenate([np.zeros(self.n_contexts - 1), core.ravel()])
+        return np.concatenate([np.zeros(self.n_types - 1), core.ravel()])
 
     def restart(self, fit: Fit) -> Float[Array, "p"]:
         """The solution of another least weight, moved inside its bounds."""
-        low, high = (np.repeat(bound, self.n_contexts) for bound in self._bounds)
+        low, high = (np.repeat(bound, self.n_types) for bound in self._bounds)
         margin = 1e-6 * (high - low)
-        logits = np.clip(fit.point[: self.n_contexts - 1], -0.9 * _LOGIT_RANGE, 0.9 * _LOGIT_RANGE)
-        return np.concatenate([logits, np.clip(fit.point[self.n_contexts - 1 :], low + margin, high - margin)])
+        logits = np.clip(fit.point[: self.n_types - 1], -0.9 * _LOGIT_RANGE, 0.9 * _LOGIT_RANGE)
+        return np.concatenate([logits, np.clip(fit.point[self.n_types - 1 :], low + margin, high - margin)])
 
     def solve(self, start: Float[Array, "p"], w_min: float) -> Fit:
         """Least squares from one start, with firmer bounds while they are left."""
@@ -109,8 +109,8 @@ class Matching:
     def _solve(self, start: Float[Array, "p"], w_min: float) -> Fit:
         from scipy.optimize import least_squares
 
-        low, high = (np.repeat(bound, self.n_contexts) for bound in self._bounds)
-        reach = np.full(self.n_contexts - 1, _LOGIT_RANGE)
+        low, high = (np.repeat(bound, self.n_types) for bound in self._bounds)
+        reach = np.full(self.n_types - 1, _LOGIT_RANGE)
         answer = least_squares(
             lambda point: self.residuals(point, w_min),
             start,
@@ -129,9 +129,9 @@ class Matching:
 
     def unpack(self, point: Float[Array, "p"], w_min: float) -> tuple[Float[Array, "M"], Float[Array, "n M"]]:
         """Weights of at least `w_min`, and core values."""
-        shares = _softmax(point[: self.n_contexts - 1])
-        weights = w_min + (1 - self.n_contexts * w_min) * shares
-        return weights / weights.sum(), point[self.n_contexts - 1 :].reshape(self.n_core, self.n_contexts)
+        shares = _softmax(point[: self.n_types - 1])
+        weights = w_min + (1 - self.n_types * w_min) * shares
+        return weights / weights.sum(), point[self.n_types - 1 :].reshape(self.n_core, self.n_types)
 
     def residuals(self, point: Float[Array, "p"], w_min: float) -> Float[Array, "q"]:
         weights, core = self.unpack(point, w_min)
@@ -140,9 +140,9 @@ class Matching:
 
     def jacobian(self, point: Float[Array, "p"], w_min: float) -> Float[Array, "q p"]:
         weights, core = self.unpack(point, w_min)
-        shares = _softmax(point[: self.n_contexts - 1])
-        free = 1 - self.n_contexts * w_min
-        slopes = free * (np.diag(shares) - np.outer(shares, shares))[:, : self.n_contexts - 1]  # d weights / d logits
+        shares = _softmax(point[: self.n_types - 1])
+        free = 1 - self.n_types * w_min
+        slopes = free * (np.diag(shares) - np.outer(shares, shares))[:, : self.n_types - 1]  # d weights / d logits
         rows = []
         for tensor in self.tensors:
             factors = core[tensor.indices]  # (R, l, M)
@@ -161,7 +161,7 @@ class Matching:
     ) -> tuple[Float[Array, "V M"], Float[Array, "V M"]]:
         """How far reconstructed entries, and sums over an arm's values, leave their bounds; and on which side."""
         if self.design.values is None:
-            return np.zeros((0, self.n_contexts)), np.zeros((0, self.n_contexts))
+            return np.zeros((0, self.n_types)), np.zeros((0, self.n_types))
         distance = self._constrained @ core - self._centres[:, None]
         beyond = np.abs(distance) - self._widths[:, None] - self._slacks[:, None] / np.sqrt(weights)
         side = np.where(beyond > 0, np.sign(distance), 0.0)
@@ -197,9 +197,9 @@ class Matching:
         """Derivatives of the violations by the weights and by the core values."""
         side = self._violations(weights, core)[1]
         if not len(side):
-            return np.zeros((0, self.n_contexts)), np.zeros((0, core.size))
-        every = np.eye(self.n_contexts)
-        wider = self._slacks[:, None] / 2 * weights**-1.5  # the bounds of a lighter context are wider
+            return np.zeros((0, self.n_types)), np.zeros((0, core.size))
+        every = np.eye(self.n_types)
+        wider = self._slacks[:, None] / 2 * weights**-1.5  # the bounds of a lighter type are wider
         by_weight = np.einsum("vm,mk->vmk", side * wider, every)
         by_core = np.einsum("vm,vn,mk->vmnk", np.abs(side), self._constrained, every)
         return by_weight.reshape(side.size, -1), by_core.reshape(side.size, -1)

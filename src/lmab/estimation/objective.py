@@ -18,7 +18,7 @@ class Likelihood:
     """The objective on batches of models, and its EM map."""
 
     observations: Observations
-    n_contexts: int
+    n_types: int
     prior: Prior
     passes: Passes
 
@@ -30,7 +30,7 @@ class Likelihood:
         """Expected statistics, and the objective."""
         statistics, objective = self.em_map.expectation(models, self.passes)
         if self.prior.active:
-            objective = objective + self.em_map.log_prior(models[:, :, : self.n_contexts])
+            objective = objective + self.em_map.log_prior(models[:, :, : self.n_types])
         return statistics, objective
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
@@ -58,7 +58,7 @@ class Confined:
 
     @cached_property
     def confinement(self) -> Confinement:
-        return self.observations.confinement(self.task.prior, self.task.n_contexts, self.rank)
+        return self.observations.confinement(self.task.prior, self.task.n_types, self.rank)
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
         statistics, objective = self.task.expectation(models)

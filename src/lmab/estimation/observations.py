@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..model import Bins, LatentBandit
 from .information import Information
 from .passes import SERIAL, Passes
@@ -27,12 +27,12 @@ class Models(ABC):
         """The bandit as a model."""
 
     @abstractmethod
-    def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
+    def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
         """The model as a bandit."""
 
     @abstractmethod
     def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
-        """The valid bandit with contexts near `vectors`, one entry per feature: equation (clipping_mu).
+        """The valid bandit with types near `vectors`, one entry per feature: equation (clipping_mu).
 
         An arm that was never played gets the rewards of all arms together.
         """
@@ -47,7 +47,7 @@ class EMMap(ABC):
     def expectation(
         self, models: Float[Array, "R K P"], passes: Passes
     ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        """Expected sufficient statistics (row 0: episodes per context) and log-likelihood under every model."""
+        """Expected sufficient statistics (row 0: sessions per type) and log-likelihood under every model."""
 
     @abstractmethod
     def maximise(self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
@@ -78,12 +78,12 @@ class StartModels(ABC):
     """Models that EM may start from, and what finds them (`start_models.py`)."""
 
     @abstractmethod
-    def random(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+    def random(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
         """Models drawn around the marginals, with equal weights."""
 
     @abstractmethod
-    def clustered(self, labels: Integer[Array, "n"], n_contexts: int) -> Float[Array, "1 K P"]:
-        """The model in which distinct episode i (of the first n) came from context `labels[i]`."""
+    def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
+        """The model in which distinct session i (of the first n) came from type `labels[i]`."""
 
     @abstractmethod
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
@@ -91,7 +91,7 @@ class StartModels(ABC):
 
     @abstractmethod
     def features(self) -> tuple[Any, Float[Array, "D"]]:
-        """Sparse (N, D) sums of the steps' features per distinct episode, and the sums of their squares (D,)."""
+        """Sparse (N, D) sums of the steps' features per distinct session, and the sums of their squares (D,)."""
 
     @abstractmethod
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
@@ -103,7 +103,7 @@ class Chain(ABC):
 
     @abstractmethod
     def sweep(self, rng: np.random.Generator) -> None:
-        """Draw contexts of episodes, weights, what arms are like, and rewards, each given all others."""
+        """Draw types of sessions, weights, what arms are like, and rewards, each given all others."""
 
     @property
     @abstractmethod
@@ -116,7 +116,7 @@ class Chain(ABC):
 
     @abstractmethod
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A *Z"], Float[Array, "A"]]:
-        """Where the contexts of each arm lie, and one over the pseudo-plays that this is worth, in this state."""
+        """Where the types of each arm lie, and one over the pseudo-plays that this is worth, in this state."""
 
     @staticmethod
     @abstractmethod
@@ -127,8 +127,8 @@ class Chain(ABC):
 class Observations(ABC):
     """An encoded log, which hands out the roles of its reward family."""
 
-    family: str  # as `lmab.estimate(rewards=...)` names it
-    episodes: Episodes | Packed  # as they were given
+    family: str  # as `lmab.fit(rewards=...)` names it
+    sessions: Sessions | Packed  # as they were given
 
     @property
     @abstractmethod
@@ -148,25 +148,25 @@ class Observations(ABC):
     @property
     @abstractmethod
     def n_distinct(self) -> int:
-        """Episodes that a pass walks through, after merging identical ones."""
+        """Sessions that a pass walks through, after merging identical ones."""
 
     @property
     @abstractmethod
     def multiplicity(self) -> Float[Array, "n"]:
-        """How many episodes each distinct one stands for."""
+        """How many sessions each distinct one stands for."""
 
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """Numbers that describe a context: (arm, value) pairs, or arms."""
+        """Numbers that describe a type: (arm, value) pairs, or arms."""
 
     @abstractmethod
-    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
         """Free parameters, of a model of the given rank; a value that an arm never paid has none."""
 
     @abstractmethod
     def subset(self, rows: Integer[Array, "n"]) -> Observations:
-        """The same encoding of some of the episodes."""
+        """The same encoding of some of the sessions."""
 
     def level(self, every: int) -> Observations | None:
         """One of `every` parts of the log, on which a climb begins; None where the log is too small for that."""
@@ -174,7 +174,7 @@ class Observations(ABC):
 
     @abstractmethod
     def prior(self, strength: float) -> Prior:
-        """`strength` pseudo-plays per context and arm that pay what the arm pays on average in the log."""
+        """`strength` pseudo-plays per type and arm that pay what the arm pays on average in the log."""
 
     @property
     @abstractmethod
@@ -193,7 +193,7 @@ class Observations(ABC):
     def em_map(self, prior: Prior) -> EMMap: ...
 
     @abstractmethod
-    def confinement(self, prior: Prior, n_contexts: int, rank: int) -> Confinement: ...
+    def confinement(self, prior: Prior, n_types: int, rank: int) -> Confinement: ...
 
     @abstractmethod
     def chain(self, bandit: LatentBandit) -> Chain:
@@ -205,7 +205,7 @@ class Observations(ABC):
 
     @abstractmethod
     def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
-        """log-likelihood of each episode under a bandit that was fitted to others, so made to exclude nothing."""
+        """log-likelihood of each session under a bandit that was fitted to others, so made to exclude nothing."""
 
     def log_likelihood(self, bandit: LatentBandit, passes: Passes = SERIAL) -> float:
         """Total natural log-likelihood of the log."""
@@ -213,8 +213,8 @@ class Observations(ABC):
         return float(em_map.expectation(self.models.pack(bandit), passes)[1][0])
 
 
-def count_parameters(n_contexts: int, n_features: int, rank: int | None) -> int:
+def count_parameters(n_types: int, n_features: int, rank: int | None) -> int:
     """Weights, and M points in n_features dimensions or in an affine space of rank - 1 dimensions there."""
-    if rank is None or rank > min(n_contexts - 1, n_features):
-        return n_contexts - 1 + n_contexts * n_features
-    return n_contexts - 1 + n_features + (rank - 1) * (n_contexts - 1 + n_features - (rank - 1))
+    if rank is None or rank > min(n_types - 1, n_features):
+        return n_types - 1 + n_types * n_features
+    return n_types - 1 + n_features + (rank - 1) * (n_types - 1 + n_features - (rank - 1))

@@ -26,13 +26,13 @@ def fitted(task: Likelihood, prior: float | str, outcome: Climb, starts: Starts,
     """The best of the climbs as an estimate."""
     best = int(outcome.order()[0])
     observations = task.observations
-    bandit = observations.models.bandit(outcome.models[best], task.n_contexts)
+    bandit = observations.models.bandit(outcome.models[best], task.n_types)
     status = Status.CONVERGED if outcome.converged[best] else Status.ITERATION_LIMIT
     status = Status.INTERRUPTED if outcome.stopped else status
     return Estimate(
         bandit=bandit,
         log_likelihood=observations.log_likelihood(bandit, task.passes.processor),
-        n_parameters=observations.n_parameters(task.n_contexts, rank),
+        n_parameters=observations.n_parameters(task.n_types, rank),
         status=status,
         message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights, prior),
         trace=np.array(outcome.traces[best]),
@@ -57,10 +57,10 @@ def _message(
         Status.INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
     }
     parts = [said[status], str(starts)]
-    dead = np.flatnonzero(weights * len(observations.episodes) < 0.5)
+    dead = np.flatnonzero(weights * len(observations.sessions) < 0.5)
     if len(dead):
-        parts.append(f"no episode is left in context {listing(dead)}: fewer contexts fit as well")
-    never = np.flatnonzero(observations.episodes.plays == 0)
+        parts.append(f"no session is left in type {listing(dead)}: fewer types fit as well")
+    never = np.flatnonzero(observations.sessions.plays == 0)
     if len(never):
         given = "the law of the other arms" if prior == LEARNED else "the average rewards of all arms"
         parts.append(f"never played, so given {given}: arm {listing(never)}")

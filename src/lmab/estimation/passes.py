@@ -18,7 +18,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import check_count
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import ClusterLost
 
 Arrays = tuple[Array, ...]
@@ -115,7 +115,7 @@ SERIAL = Threads(1)  # where no other place is given
 
 
 def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -> Integer[Array, "B1"]:
-    """Cuts between parts of the episodes with about equally many steps.
+    """Cuts between parts of the sessions with about equally many steps.
 
     They depend on the log and the size of a part's result only, never on who runs them; a part's result stays well
     below the share of the data that it stands for.
@@ -125,13 +125,13 @@ def part_edges(offsets: Integer[Array, "N1"], n_bytes: int, result_bytes: int) -
     return edges_at(np.searchsorted(offsets, np.arange(1, n_parts) * (n_steps / n_parts)), len(offsets) - 1)
 
 
-def session_edges(episodes: Episodes | Packed, result_bytes: int) -> Integer[Array, "B1"]:
+def session_edges(sessions: Sessions | Packed, result_bytes: int) -> Integer[Array, "B1"]:
     """Cuts between parts of a log, in memory or in files; the same for the same log."""
-    n_steps = episodes.n_steps
-    if isinstance(episodes, Episodes):
-        return part_edges(episodes.offsets, 8 * n_steps, result_bytes)
+    n_steps = sessions.n_steps
+    if isinstance(sessions, Sessions):
+        return part_edges(sessions.offsets, 8 * n_steps, result_bytes)
     n_parts = count_parts(n_steps, 8 * n_steps, result_bytes)
-    return edges_at(episodes.partitions.cuts(np.arange(1, n_parts) * (n_steps / n_parts)), len(episodes))
+    return edges_at(sessions.partitions.cuts(np.arange(1, n_parts) * (n_steps / n_parts)), len(sessions))
 
 
 def count_parts(n_steps: int, n_bytes: int, result_bytes: int) -> int:
@@ -139,13 +139,13 @@ def count_parts(n_steps: int, n_bytes: int, result_bytes: int) -> int:
     return max(min(n_steps // _PART, n_bytes // (2 * max(result_bytes, 1)), _MAX_PARTS), 1)
 
 
-def edges_at(cuts: Integer[Array, "n"], n_episodes: int) -> Integer[Array, "B1"]:
-    """The edges of the parts with these cuts between them; parts without episodes are left out."""
-    return np.unique(np.concatenate([[0], cuts, [n_episodes]])).astype(np.int64)
+def edges_at(cuts: Integer[Array, "n"], n_sessions: int) -> Integer[Array, "B1"]:
+    """The edges of the parts with these cuts between them; parts without sessions are left out."""
+    return np.unique(np.concatenate([[0], cuts, [n_sessions]])).astype(np.int64)
 
 
 def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
-    """Ranges of the episodes with about `n_steps` steps each, for work that holds something for every step."""
+    """Ranges of the sessions with about `n_steps` steps each, for work that holds something for every step."""
     cuts = np.searchsorted(offsets, np.arange(int(offsets[0]) + n_steps, int(offsets[-1]), n_steps))
     edges = np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist()
     return list(pairwise(edges))

@@ -1,4 +1,4 @@
-"""Prior: pseudo-observations of every context and arm, as data."""
+"""Prior: pseudo-observations of every type and arm, as data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START = 1.5  # pseudo-plays at the arm's own mean under which a start is searche
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Pseudo-plays that every context has seen: arm a `strength[a]` times, paying what `centre[a]` says.
+    """Pseudo-plays that every type has seen: arm a `strength[a]` times, paying what `centre[a]` says.
 
     For rewards on Z values the centre is a distribution over them (so that strength times centre are pseudo-counts);
     for normal rewards it is a mean. The objective gains sum_a strength[a] E[log density of such a reward], without the

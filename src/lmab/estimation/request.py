@@ -18,7 +18,7 @@ from .result import Estimate
 class Progress:
     """What a long fit tells its observer."""
 
-    stage: str  # "starts", "climb", "polish", or "3 contexts: climb" and the like
+    stage: str  # "starts", "climb", "polish", or "3 types: climb" and the like
     iteration: int
     max_iterations: int
     log_likelihood: float  # of the best so far (plus log prior, where there is one)
@@ -48,7 +48,7 @@ class Request:
     """One fit to be made."""
 
     observations: Observations  # the encoded log
-    n_contexts: int  # 0 where the method has its own number
+    n_types: int  # 0 where the method has its own number
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
     backend: Any = None  # where passes run; None: threads
@@ -63,7 +63,7 @@ class Estimator(ABC):
 
     @property
     def forgiving(self) -> bool:
-        """Whether a context too many costs next to nothing, so that the choice of their number may err high."""
+        """Whether a type too many costs next to nothing, so that the choice of their number may err high."""
         return False
 
     @property
@@ -78,7 +78,7 @@ class Estimator(ABC):
 
     @property
     def own_number(self) -> bool:
-        """Whether the method itself knows how many contexts there are, so that none may be asked for."""
+        """Whether the method itself knows how many types there are, so that none may be asked for."""
         return False
 
     @abstractmethod
@@ -89,12 +89,12 @@ class Estimator(ABC):
         self,
         observations: Observations,
         *,
-        n_contexts: int = 0,
+        n_types: int = 0,
         rng: np.random.Generator,
         progress: Observer | None = None,
         backend: Any = None,
         start: LatentBandit | None = None,
     ) -> Estimate:
-        """Fit `n_contexts` contexts to an encoded log; unlike `lmab.estimate` this warns of nothing."""
+        """Fit `n_types` types to an encoded log; unlike `lmab.fit` this warns of nothing."""
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
-        return self.solve(Request(observations, n_contexts, rng, watch, backend, start))
+        return self.solve(Request(observations, n_types, rng, watch, backend, start))

@@ -13,7 +13,7 @@ from .. import _moved, files, records
 from .._notebook import card, percent
 from .._shapes import Array, Float
 from ..checks import check_same_length
-from ..data import Episodes, Fingerprint, Packed
+from ..data import Fingerprint, Packed, Sessions
 from ..errors import InvalidArgument
 from ..model import Bins, LatentBandit, belief
 from ..status import Status
@@ -47,20 +47,20 @@ class Starts:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Held-out log-likelihood per episode for each number of contexts tried."""
+    """Held-out log-likelihood per session for each number of types tried."""
 
-    n_contexts: tuple[int, ...]
-    log_likelihood: Float[Array, "K"]  # mean over held-out episodes
-    gain: Float[Array, "K"]  # over the number of contexts before; the first is 0
+    n_types: tuple[int, ...]
+    log_likelihood: Float[Array, "K"]  # mean over held-out sessions
+    gain: Float[Array, "K"]  # over the number of types before; the first is 0
     stderr: Float[Array, "K"]  # of that gain (paired); the first is 0
     chosen: int
 
     def __post_init__(self) -> None:
-        check_same_length("the curve", self.n_contexts, self.log_likelihood, self.gain, self.stderr)
+        check_same_length("the curve", self.n_types, self.log_likelihood, self.gain, self.stderr)
 
     def __str__(self) -> str:
-        tried = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_contexts, self.log_likelihood, strict=True))
-        return f"{self.chosen} contexts chosen by held-out log-likelihood per episode ({tried})"
+        tried = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_types, self.log_likelihood, strict=True))
+        return f"{self.chosen} types chosen by held-out log-likelihood per session ({tried})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +71,8 @@ class Estimate:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> episodes = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
-        >>> estimate = lmab.estimate(episodes, n_contexts=2, rng=rng)
+        >>> sessions = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.fit(sessions, n_types=2, rng=rng)
         >>> estimate.converged, estimate.n_parameters
         (True, 5)
         >>> bool(estimate.bandit.distance(bandit) < 0.1)
@@ -86,10 +86,10 @@ class Estimate:
     message: str  # what happened, in a sentence or more
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start after each iteration; never falls
     starts: Starts
-    prior: float | str  # as the method was asked: pseudo-counts per context and arm, or "learned"
+    prior: float | str  # as the method was asked: pseudo-counts per type and arm, or "learned"
     observations: Observations | None = field(repr=False)  # the encoded log; None: loaded from a file
     bins: Bins | None = None  # how continuous rewards were cut before the fit; a policy for `bandit` sees cut rewards
-    curve: Curve | None = None  # where the number of contexts was chosen
+    curve: Curve | None = None  # where the number of types was chosen
     check: Check | None = None  # how well held-out sessions are predicted; None where this was not checked
     fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `observations`
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
@@ -100,19 +100,19 @@ class Estimate:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
 
     @property
-    def episodes(self) -> Episodes | Packed:
+    def sessions(self) -> Sessions | Packed:
         """The log."""
-        return self.require_log().episodes
+        return self.require_log().sessions
 
     @cached_property
     def log(self) -> Fingerprint:
         """The fingerprint of the log that was fitted: its size and a checksum."""
-        return self.fingerprint or Fingerprint.of(self.episodes)
+        return self.fingerprint or Fingerprint.of(self.sessions)
 
     @property
-    def n_episodes(self) -> int:
+    def n_sessions(self) -> int:
         """The number of sessions of the log."""
-        return len(self.episodes) if self.fingerprint is None else self.fingerprint.n_episodes
+        return len(self.sessions) if self.fingerprint is None else self.fingerprint.n_sessions
 
     @property
     def converged(self) -> bool:
@@ -120,31 +120,31 @@ class Estimate:
         return self.status is Status.CONVERGED
 
     @property
-    def n_contexts(self) -> int:
-        return self.bandit.n_contexts
+    def n_types(self) -> int:
+        return self.bandit.n_types
 
     @property
     def bic(self) -> float:
-        """Schwarz's criterion, with the episodes as the independent observations; lower is better."""
-        return -2 * self.log_likelihood + float(np.log(self.n_episodes)) * self.n_parameters
+        """Schwarz's criterion, with the sessions as the independent observations; lower is better."""
+        return -2 * self.log_likelihood + float(np.log(self.n_sessions)) * self.n_parameters
 
     @property
     def aic(self) -> float:
         """Akaike's criterion; lower is better."""
         return -2 * self.log_likelihood + 2 * self.n_parameters
 
-    def posterior(self, episodes: Episodes | Packed | None = None) -> Float[Array, "N M"]:
-        """Probability of each context given each whole episode, by default of the log that was fitted."""
-        episodes = self.episodes if episodes is None else episodes
-        if episodes.n_arms > self.bandit.n_arms:
-            raise InvalidArgument(f"episodes must have at most {self.bandit.n_arms} arms, got {episodes.n_arms}")
-        return np.concatenate([belief.posterior(self.bandit, chunk) for chunk in episodes.chunks(_SESSIONS)])
+    def posterior(self, sessions: Sessions | Packed | None = None) -> Float[Array, "N M"]:
+        """Probability of each type given each whole session, by default of the log that was fitted."""
+        sessions = self.sessions if sessions is None else sessions
+        if sessions.n_arms > self.bandit.n_arms:
+            raise InvalidArgument(f"sessions must have at most {self.bandit.n_arms} arms, got {sessions.n_arms}")
+        return np.concatenate([belief.posterior(self.bandit, chunk) for chunk in sessions.chunks(_SESSIONS)])
 
     def _repr_html_(self) -> str:
         weights = ", ".join(percent(weight) for weight in np.sort(self.bandit.weights)[:-9:-1])
         rows = {
-            "contexts": f"{self.n_contexts}: {weights}",
-            "log-likelihood": f"{self.log_likelihood:.4f} of {self.n_episodes} episodes",
+            "types": f"{self.n_types}: {weights}",
+            "log-likelihood": f"{self.log_likelihood:.4f} of {self.n_sessions} sessions",
             "BIC": f"{self.bic:.2f} ({self.n_parameters} parameters)",
             "status": self.message,
         }
@@ -154,37 +154,37 @@ class Estimate:
         """The encoded log; raises where the estimate was loaded from a file."""
         if self.observations is None:
             raise InvalidArgument(
-                f"estimate must have its log for this, but files hold no log: give estimate.with_log(episodes) the "
-                f"episodes that were fitted ({self.log})"
+                f"estimate must have its log for this, but files hold no log: give estimate.with_log(sessions) the "
+                f"sessions that were fitted ({self.log})"
             )
         return self.observations
 
-    def with_log(self, episodes: Episodes | Packed) -> Estimate:
+    def with_log(self, sessions: Sessions | Packed) -> Estimate:
         """The same estimate with the log that it was fitted to, where it was loaded from a file; another log raises.
 
         Examples:
             >>> import os, tempfile, numpy as np, lmab
             >>> rng = np.random.default_rng(0)
             >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-            >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=3, rng=rng)
+            >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=3, rng=rng)
             >>> path = os.path.join(tempfile.mkdtemp(), "estimate.lmab")
-            >>> lmab.estimate(log, n_contexts=2, rng=rng).save(path)
+            >>> lmab.fit(log, n_types=2, rng=rng).save(path)
             >>> lmab.load(path).with_log(log).posterior().shape
             (500, 2)
         """
-        if self.observations is not None and episodes is self.episodes:
+        if self.observations is not None and sessions is self.sessions:
             return self
-        log = episodes.with_arms(self.bandit.n_arms) if episodes.n_arms < self.bandit.n_arms else episodes
+        log = sessions.with_arms(self.bandit.n_arms) if sessions.n_arms < self.bandit.n_arms else sessions
         log = log if self.bins is None else self.bins.cut(log)
         found = Fingerprint.of(log)
         if found == self.log and self.observations is not None:
             return self
-        if found == self.log or (self.log.checksum is None and found.n_episodes == self.n_episodes):
+        if found == self.log or (self.log.checksum is None and found.n_sessions == self.n_sessions):
             observations = _observe(self.bandit, log, self.known_scale)
             if self.log.checksum is not None or self._explains(observations):
                 return replace(self, observations=observations, fingerprint=None)
         raise InvalidArgument(
-            f"episodes must be the log that the estimate was fitted to ({self.log}), got another ({found})"
+            f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
         )
 
     def _explains(self, observations: Observations) -> bool:
@@ -220,8 +220,8 @@ class Estimate:
         Examples:
             >>> import lmab
             >>> bandit = lmab.random_bandit(2, 5, rng=0)
-            >>> log = lmab.simulate(bandit, lmab.Uniform(5), n_episodes=300, horizon=4, rng=1)
-            >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned"), rng=2)
+            >>> log = lmab.simulate(bandit, lmab.Uniform(5), n_sessions=300, horizon=4, rng=1)
+            >>> estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=2)
             >>> estimate.bandit.with_arms(["new"], law=estimate.law_of_arms).n_arms
             6
         """
@@ -230,23 +230,23 @@ class Estimate:
         law = self.learned.centre.mean(axis=0)
         return law / law.sum() if law.ndim else float(law)
 
-    def information(self, episodes: Episodes | Packed | None = None, *, backend: Any = None) -> Information:
+    def information(self, sessions: Sessions | Packed | None = None, *, backend: Any = None) -> Information:
         """The observed information about the bandit, including that of the prior (Louis' identity).
 
-        The pass over a packed log runs on `backend`, as for `lmab.estimate`, with the same bits.
+        The pass over a packed log runs on `backend`, as for `lmab.fit`, with the same bits.
         """
-        there = self if episodes is None else self.with_log(episodes)
+        there = self if sessions is None else self.with_log(sessions)
         with opened(backend) as passes:
             if self.factors is not None:
                 return traits_information(there.require_log(), self.factors, self.bandit, passes.processor)
             return there.require_log().information(self.bandit, there.arm_prior, passes.processor)
 
-    def standard_errors(self, episodes: Episodes | Packed | None = None, *, backend: Any = None) -> StandardErrors:
+    def standard_errors(self, sessions: Sessions | Packed | None = None, *, backend: Any = None) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information, which `backend` computes.
 
-        An estimate from a file needs the `episodes` that were fitted.
+        An estimate from a file needs the `sessions` that were fitted.
 
-        The errors hold for large logs and for the fitted number of contexts; they do not include the choice of this
+        The errors hold for large logs and for the fitted number of types; they do not include the choice of this
         number. Weights of traits are given and have none. For a fit with `rank` they are computed without this
         constraint and so are rather too large.
 
@@ -254,11 +254,11 @@ class Estimate:
             >>> import numpy as np, lmab
             >>> rng = np.random.default_rng(0)
             >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-            >>> episodes = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
-            >>> lmab.estimate(episodes, n_contexts=2, rng=rng).standard_errors().weights.round(2)
+            >>> sessions = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=rng)
+            >>> lmab.fit(sessions, n_types=2, rng=rng).standard_errors().weights.round(2)
             array([0.01, 0.01])
         """
-        return standard_errors(self.information(episodes, backend=backend))
+        return standard_errors(self.information(sessions, backend=backend))
 
     def __repr__(self) -> str:
         return (
@@ -280,8 +280,8 @@ _PARTS: records.Makers = {
 }
 
 
-def _observe(bandit: LatentBandit, episodes: Episodes | Packed, known_scale: bool) -> Observations:
+def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: bool) -> Observations:
     """The log, encoded as for the fit of `bandit`."""
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
-    return observe(episodes, rewards=rewards.family, values=rewards.values, scale=scale)
+    return observe(sessions, rewards=rewards.family, values=rewards.values, scale=scale)

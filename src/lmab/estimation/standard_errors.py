@@ -19,7 +19,7 @@ class StandardErrors:
     """One standard error per weight and mean.
 
     Infinite where the log does not determine the quantity; NaN where it sits on its boundary (an arm that pays the
-    same in every play of a context) or the arm was never played.
+    same in every play of a type) or the arm was never played.
     """
 
     weights: Float[Array, "M"]

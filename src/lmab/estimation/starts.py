@@ -13,31 +13,31 @@ _MAX_DIMENSIONS = 12
 _LLOYD = 20
 
 
-def draw_starts(data: Observations, n_contexts: int, n_starts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+def draw_starts(data: Observations, n_types: int, n_starts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
     """A tensor decomposition where the log allows one, k-means++ on spectral features, and random models."""
-    starts = _tensor_start(data, n_contexts, rng) if n_contexts > 1 and n_starts > 2 else []
-    n_clustered = (n_starts - len(starts) + 1) // 2 if n_contexts > 1 and data.n_distinct > n_contexts else 0
+    starts = _tensor_start(data, n_types, rng) if n_types > 1 and n_starts > 2 else []
+    n_clustered = (n_starts - len(starts) + 1) // 2 if n_types > 1 and data.n_distinct > n_types else 0
     if n_clustered:
-        features = spectral_features(data, min(n_contexts - 1, _MAX_DIMENSIONS))
-        labels = [cluster(features, data.multiplicity, n_contexts, rng) for _ in range(n_clustered)]
-        starts += [data.start_models.clustered(one, n_contexts) for one in labels]
-    return np.concatenate([*starts, data.start_models.random(n_starts - len(starts), n_contexts, rng)])
+        features = spectral_features(data, min(n_types - 1, _MAX_DIMENSIONS))
+        labels = [cluster(features, data.multiplicity, n_types, rng) for _ in range(n_clustered)]
+        starts += [data.start_models.clustered(one, n_types) for one in labels]
+    return np.concatenate([*starts, data.start_models.random(n_starts - len(starts), n_types, rng)])
 
 
-def _tensor_start(data: Observations, n_contexts: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
+def _tensor_start(data: Observations, n_types: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
     """One model, or none where there are too few steps or too many features."""
     n_features = data.n_features
-    if data.episodes.horizon < 3 or not n_contexts <= n_features <= _DENSE:
+    if data.sessions.horizon < 3 or not n_types <= n_features <= _DENSE:
         return []
-    bandit = TensorDecomposition(restarts=10).fit(data, n_contexts=n_contexts, rng=rng).bandit
+    bandit = TensorDecomposition(restarts=10).fit(data, n_types=n_types, rng=rng).bandit
     return [data.start_models.soften(data.models.pack(bandit))]
 
 
 def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N k"]:
-    """Each episode's coordinates along the leading directions in which contexts differ.
+    """Each session's coordinates along the leading directions in which types differ.
 
-    These are eigenvectors of the second moment of the centred steps over pairs of *different* steps of an episode:
-    given the context, different steps are independent, so what is left is the covariance between contexts.
+    These are eigenvectors of the second moment of the centred steps over pairs of *different* steps of a session:
+    given the type, different steps are independent, so what is left is the covariance between types.
     """
     models = data.start_models
     sums, squares = models.features()

@@ -17,7 +17,7 @@ from .passes import PARTITION, Arrays, count_parts, edges_at
 
 @dataclass(frozen=True, eq=False)
 class Steps(ABC):
-    """Distinct episodes by number."""
+    """Distinct sessions by number."""
 
     every: int = field(default=1, kw_only=True)  # 16: every 16th part counts, the others are left out
     travels = False  # whether a pickle is small
@@ -25,7 +25,7 @@ class Steps(ABC):
     @property
     @abstractmethod
     def n_all(self) -> int:
-        """Distinct episodes, those that are left out included."""
+        """Distinct sessions, those that are left out included."""
 
     @property
     @abstractmethod
@@ -39,11 +39,11 @@ class Steps(ABC):
 
     @abstractmethod
     def cuts(self, targets: Float[Array, "n"]) -> Integer[Array, "n"]:
-        """For each number of steps, above 0, the first episode with at least as many steps before it."""
+        """For each number of steps, above 0, the first session with at least as many steps before it."""
 
     @abstractmethod
     def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Any:
-        """A window on the episodes low to high - 1; offsets that are made for it lie in `room`, if given.
+        """A window on the sessions low to high - 1; offsets that are made for it lie in `room`, if given.
 
         It has three arrays for the kernel, `low` and `high` in their numbers, and itself alone as `own`.
         """
@@ -58,7 +58,7 @@ class Steps(ABC):
         return -(-self.n_all // self.every)
 
     def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
-        """The first episode of each part and the one after its last, for results of `result_bytes` a part.
+        """The first session of each part and the one after its last, for results of `result_bytes` a part.
 
         They depend on the log and the size of a part's result only, never on where the log lies or passes run.
         """

@@ -67,7 +67,7 @@ class Surface(ABC):
 
     @abstractmethod
     def deviations(self) -> tuple[Any, Any, Float[Array, "A"]]:
-        """Sparse (N, A) sums of rewards less their arm's mean, and plays, per distinct episode; and their unit.
+        """Sparse (N, A) sums of rewards less their arm's mean, and plays, per distinct session; and their unit.
 
         The unit of an arm says by how much its mean rises when w.z rises by one.
         """
@@ -84,7 +84,7 @@ class Surface(ABC):
 
     @abstractmethod
     def scores(
-        self, actions: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
     ) -> Float[Array, "S p K"]:
         """Gradient of the log-likelihood of every step in the parameters of its arm, at every point."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, OneOf, check_fields
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import InvalidArgument
 from ..model import index_among
 from ..moments import Moments, second_moments
@@ -28,9 +28,9 @@ _LEAST_WEIGHT = 1e-3
 
 @dataclass(frozen=True)
 class TensorDecomposition(Estimator):
-    """Contexts as the components of the third moments, by whitening and the robust tensor power method.
+    """Types as the components of the third moments, by whitening and the robust tensor power method.
 
-    Fast and without local optima, but it needs sessions of 3 steps, contexts that are linearly independent, and plays
+    Fast and without local optima, but it needs sessions of 3 steps, types that are linearly independent, and plays
     that do not depend on the session's own rewards: elsewhere it is a start for EM, not an answer.
 
     Args:
@@ -38,16 +38,16 @@ class TensorDecomposition(Estimator):
         max_iterations: most iterations of a start.
         floor: eigenvalues of the second moments below this part of the largest are raised to it before whitening, so
             that directions of pure noise are not blown up.
-        features: "pairs" describes a context by the probabilities of all (arm, value) pairs; "free" leaves out each
-            arm's lowest value, which the others determine: for 0/1 rewards contexts are then vectors of means. Pairs
+        features: "pairs" describes a type by the probabilities of all (arm, value) pairs; "free" leaves out each
+            arm's lowest value, which the others determine: for 0/1 rewards types are then vectors of means. Pairs
             are redundant and the less noisy for it. Normal rewards have means only.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.5]])
-        >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_episodes=50_000, horizon=5, rng=rng)
-        >>> fit = lmab.estimate(log, n_contexts=2, method=lmab.TensorDecomposition(), rng=rng)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=50_000, horizon=5, rng=rng)
+        >>> fit = lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(), rng=rng)
         >>> bool(fit.bandit.distance(bandit) < 0.1)
         True
     """
@@ -63,44 +63,42 @@ class TensorDecomposition(Estimator):
 
     def solve(self, request: Request) -> Estimate:
         """The components of the log's third moments."""
-        observations, n_contexts = request.observations, request.n_contexts
-        episodes = observations.episodes
-        if episodes.horizon < 3:
+        observations, n_types = request.observations, request.n_types
+        sessions = observations.sessions
+        if sessions.horizon < 3:
             raise InvalidArgument(
-                f"episodes must have sessions of at least 3 steps: third moments need three, got {episodes.horizon}"
+                f"sessions must have sessions of at least 3 steps: third moments need three, got {sessions.horizon}"
             )
-        moments = second_moments(episodes, values=observations.values, rewards=observations.family)
+        moments = second_moments(sessions, values=observations.values, rewards=observations.family)
         used = self._used(moments)
-        if n_contexts > used.sum():
-            raise InvalidArgument(f"n_contexts must be at most the {used.sum()} features, got {n_contexts}")
-        values, vectors = _leading(moments.second[np.ix_(used, used)], n_contexts)
+        if n_types > used.sum():
+            raise InvalidArgument(f"n_types must be at most the {used.sum()} features, got {n_types}")
+        values, vectors = _leading(moments.second[np.ix_(used, used)], n_types)
         values = np.maximum(values, self.floor * values[0])
-        features = np.zeros((len(used), n_contexts))
+        features = np.zeros((len(used), n_types))
         features[used] = vectors / np.sqrt(values)
-        tensor = third_moments(episodes, features, moments.values)
-        strengths, directions, converged = decompose(
-            tensor, n_contexts, self.restarts, self.max_iterations, request.rng
-        )
-        request.progress(Progress("components", n_contexts, n_contexts, float("nan")))
+        tensor = third_moments(sessions, features, moments.values)
+        strengths, directions, converged = decompose(tensor, n_types, self.restarts, self.max_iterations, request.rng)
+        request.progress(Progress("components", n_types, n_types, float("nan")))
         weights = np.maximum(1 / strengths**2, _LEAST_WEIGHT)
-        contexts = np.zeros((n_contexts, len(used)))
-        contexts[:, used] = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
+        types = np.zeros((n_types, len(used)))
+        types[:, used] = strengths[:, None] * directions @ (vectors * np.sqrt(values)).T
         if not used.all():  # the first value of every arm has what its others leave
-            cells = contexts.reshape(n_contexts, episodes.n_arms, -1)
+            cells = types.reshape(n_types, sessions.n_arms, -1)
             cells[:, :, 0] = 1 - np.clip(cells, 0, 1).sum(axis=2)
-        bandit = observations.models.from_moments(weights / weights.sum(), contexts)
-        drawn = self.restarts * n_contexts
+        bandit = observations.models.from_moments(weights / weights.sum(), types)
+        drawn = self.restarts * n_types
         return finish(
             observations,
             bandit,
             status=Status.CONVERGED if converged else Status.ITERATION_LIMIT,
-            message=f"{n_contexts} components of the third moments"
+            message=f"{n_types} components of the third moments"
             + ("" if converged else "; a power iteration was stopped by max_iterations before it converged: raise it"),
-            starts=Starts(drawn, drawn, n_contexts),
+            starts=Starts(drawn, drawn, n_types),
         )
 
     def _used(self, moments: Moments) -> Bool[Array, "D"]:
-        """Which rows of the moments describe a context."""
+        """Which rows of the moments describe a type."""
         used = np.ones(len(moments.second), bool)
         if self.features == "free" and moments.values is not None and len(moments.values) > 1:
             used[:: len(moments.values)] = False
@@ -116,25 +114,25 @@ def _leading(matrix: Float[Array, "D D"], k: int) -> tuple[Float[Array, "k"], Fl
 
 
 def third_moments(
-    episodes: Episodes | Packed,
+    sessions: Sessions | Packed,
     features: Float[Array, "D k"],
     values: Float[Array, "Z"] | None,
     passes: Passes = SERIAL,
 ) -> Float[Array, "k k k"]:
-    """Mean over ordered triples of different steps of an episode of the outer product of their features.
+    """Mean over ordered triples of different steps of a session of the outer product of their features.
 
     A step that played arm a has `features[a, z]` (or reward times `features[a]`) divided by how often arm a was played,
-    so that its expectation in context m is features' mu_m whatever arms the log prefers.
+    so that its expectation in type m is features' mu_m whatever arms the log prefers.
     """
-    frequency = np.maximum(episodes.plays, 1) / episodes.n_steps
-    edges = session_edges(episodes, 8 * features.shape[1] ** 3)
-    arguments = (episodes, features, values, frequency, edges)
-    total, n_triples = passes.ordered(_thirds, len(edges) - 1, *arguments, work=episodes.n_steps)
+    frequency = np.maximum(sessions.plays, 1) / sessions.n_steps
+    edges = session_edges(sessions, 8 * features.shape[1] ** 3)
+    arguments = (sessions, features, values, frequency, edges)
+    total, n_triples = passes.ordered(_thirds, len(edges) - 1, *arguments, work=sessions.n_steps)
     return total.sum(axis=0) / n_triples.sum()
 
 
 def _thirds(
-    episodes: Episodes | Packed,
+    sessions: Sessions | Packed,
     features: Float[Array, "D k"],
     values: Float[Array, "Z"] | None,
     frequency: Float[Array, "A"],
@@ -146,11 +144,11 @@ def _thirds(
     k = features.shape[1]
     total, n_triples = np.zeros((last - first, k, k, k)), np.zeros(last - first, np.int64)
     for number, (start, end) in enumerate(pairwise(edges[first : last + 1].tolist())):
-        part = episodes[start:end]
+        part = sessions[start:end]
         for low, high in spans(part.offsets, _STEPS):
             offsets = part.offsets[low : high + 1]
             steps = slice(int(offsets[0]), int(offsets[-1]))
-            arms, rewards = part.actions[steps], part.rewards[steps]
+            arms, rewards = part.arms[steps], part.rewards[steps]
             if values is None:
                 rows = features[arms] * (rewards / frequency[arms])[:, None]
             else:

@@ -63,9 +63,9 @@ class Traits(Estimator):
         >>> rng = np.random.default_rng(0)
         >>> ability = rng.normal(size=(2000, 1))
         >>> right = rng.random((2000, 4)) < 1 / (1 + np.exp(-(np.array([1.0, 0.5, 0.0, -0.5]) + 1.2 * ability)))
-        >>> answers = lmab.Episodes.from_arrays(np.tile(np.arange(4), (2000, 1)), right.astype(float))
-        >>> estimate = lmab.estimate(answers, method=lmab.Traits(n_factors=1, n_points=21), rng=rng)
-        >>> estimate.factors.n_alive, estimate.n_contexts
+        >>> answers = lmab.Sessions.from_arrays(np.tile(np.arange(4), (2000, 1)), right.astype(float))
+        >>> estimate = lmab.fit(answers, method=lmab.Traits(n_factors=1, n_points=21), rng=rng)
+        >>> estimate.factors.n_alive, estimate.n_types
         (1, 21)
     """
 
@@ -106,7 +106,7 @@ class Traits(Estimator):
         pilot = replace(task, observations=_sample(data, _PILOT, request.rng))
         arms, trace = first_arms(pilot.observations, n_factors), list[float]()
         few = Points.of(n_factors, -(-self.n_points // 4))
-        left, status = self.tolerance * len(data.episodes), Status.ITERATION_LIMIT
+        left, status = self.tolerance * len(data.sessions), Status.ITERATION_LIMIT
         for number in range(self.max_iterations):
             coarse, settled = number < _COARSE, number >= _COARSE + _FINE
             arms, objective = learned_round(
@@ -165,9 +165,9 @@ class Traits(Estimator):
 
     def _doubled(self, data: Observations, arms: Arms, points: Points, bandit: LatentBandit) -> float:
         """What twice the points change in the log-likelihood of a session."""
-        some = data.subset(np.arange(min(len(data.episodes), _SAMPLE)))
+        some = data.subset(np.arange(min(len(data.sessions), _SAMPLE)))
         finer = data.surface.averaged(arms, Points.of(points.n_factors, 2 * self.n_points))
-        return (some.log_likelihood(finer) - some.log_likelihood(bandit)) / len(some.episodes)
+        return (some.log_likelihood(finer) - some.log_likelihood(bandit)) / len(some.sessions)
 
 
 GENEROSITY = Traits(n_factors=1, n_points=32, equal_loadings=True)  # sessions that like all arms more or less
@@ -186,15 +186,15 @@ class _Course:
 def identified(data: Observations, n_factors: int) -> int:
     """How many of the factors a log can say anything about: none from single steps or from equal rewards."""
     equal = data.values is not None and len(data.values) == 1
-    if data.episodes.horizon == 1 or equal:
+    if data.sessions.horizon == 1 or equal:
         return 0
-    return min(n_factors, data.episodes.n_arms)
+    return min(n_factors, data.sessions.n_arms)
 
 
 def _sample(data: Observations, size: int, rng: np.random.Generator) -> Observations:
     if data.n_distinct <= 2 * size:
         return data
-    return data.subset(np.sort(sample_rows(len(data.episodes), size, rng)))
+    return data.subset(np.sort(sample_rows(len(data.sessions), size, rng)))
 
 
 def _factors(data: Observations, ranking: Ranking, points: Points, doubled: float) -> Factors:
@@ -229,10 +229,10 @@ def _message(data: Observations, course: _Course, factors: Factors, offered: int
     }
     parts = [said[course.status], str(factors)]
     if factors.n_factors == 0:
-        why = "no session is longer than one step" if data.episodes.horizon == 1 else "all rewards are equal"
+        why = "no session is longer than one step" if data.sessions.horizon == 1 else "all rewards are equal"
         parts.append(f"factors are not identified, because {why}")
     elif factors.n_factors < offered:
-        parts.append(f"{offered} factors were asked for, and {data.episodes.n_arms} arms allow no more than as many")
+        parts.append(f"{offered} factors were asked for, and {data.sessions.n_arms} arms allow no more than as many")
     never = np.flatnonzero(~data.surface.played)
     if len(never):
         parts.append(f"never played, so given the law of the other arms: arm {listing(never)}")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float
-from ..data import Episodes
+from ..data import Sessions
 from ..model import LatentBandit, belief
 from .coordinates import Coordinates
 from .factors import Factors
@@ -103,7 +103,7 @@ def traits_information(
     surface, alive = observations.surface, factors.alive
     kept = np.r_[np.ones(surface.n_intercepts, bool), alive]
     parameters = np.column_stack([factors.intercepts, factors.loadings[:, alive]])
-    check_size(bandit.n_contexts, parameters.size)
+    check_size(bandit.n_types, parameters.size)
     points = Points(factors.points[:, alive], bandit.weights)
     spread = factors.spread[np.ix_(kept, kept)]
     arms = Arms(
@@ -126,10 +126,10 @@ def hidden_size(observations: Observations, scale: float) -> float:
     load w on a factor have the eigenvalue A w^2 unit^2 and show it above that of the noise, sqrt(A / m) noise; twice
     that is seen for sure.
     """
-    n, played = len(observations.episodes), observations.surface.played
+    n, played = len(observations.sessions), observations.surface.played
     rows = np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)
     _, _, unit = observations.subset(rows).surface.deviations()
-    steps = np.diff(observations.episodes[rows].offsets).astype(np.float64)
+    steps = np.diff(observations.sessions[rows].offsets).astype(np.float64)
     n_arms, typical = int(played.sum()), float(unit[played].mean())
     pairs = n * float((steps * (steps - 1)).mean()) / n_arms**2  # sessions that met an average pair of arms
     noise = scale**2 if observations.values is None else typical
@@ -142,8 +142,8 @@ def _scale(bandit: LatentBandit) -> float:
 
 def _missing(observations: Observations, arms: Arms, points: Points) -> Float[Array, "P P"]:
     """What is missing, from a sample of a large log."""
-    n = len(observations.episodes)
-    some = observations.episodes[np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)]
+    n = len(observations.sessions)
+    some = observations.sessions[np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)]
     model = observations.surface.bandit(arms, points)
     parts = (_part(observations.surface, some, model, arms, points, *one) for one in spans(some.offsets, _STEPS))
     total = next(parts)
@@ -153,17 +153,17 @@ def _missing(observations: Observations, arms: Arms, points: Points) -> Float[Ar
 
 
 def _part(
-    surface: Surface, episodes: Episodes, model: LatentBandit, arms: Arms, points: Points, low: int, high: int
+    surface: Surface, sessions: Sessions, model: LatentBandit, arms: Arms, points: Points, low: int, high: int
 ) -> Float[Array, "P P"]:
     """The sum over some sessions of the covariance of their gradients."""
     n_arms, p = arms.parameters.shape
-    some = episodes[slice(low, high)]
+    some = sessions[slice(low, high)]
     shares = belief.posterior(model, some)
-    scores = surface.scores(some.actions, some.rewards, arms, points)  # (S, p, K)
+    scores = surface.scores(some.arms, some.rewards, arms, points)  # (S, p, K)
     result = np.zeros((n_arms * p, n_arms * p))
     for i in range(len(some)):
         steps = slice(some.offsets[i] - some.offsets[0], some.offsets[i + 1] - some.offsets[0])
-        arm, inverse = np.unique(some.actions[steps], return_inverse=True)
+        arm, inverse = np.unique(some.arms[steps], return_inverse=True)
         own = np.zeros((len(arm), p, len(points)))
         np.add.at(own, inverse, scores[steps])
         flat = own.reshape(-1, len(points))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._shapes import Array, Float
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from .observations import Observations
@@ -13,12 +13,12 @@ from .observations import Observations
 _SAME = 1e-9  # of the total difference: orders that differ by less are the same
 
 
-def check_start(start: LatentBandit, observations: Observations, n_contexts: int) -> None:
-    """Raise where a fit of `n_contexts` contexts to the log cannot start from the model."""
-    wanted = n_contexts, observations.episodes.n_arms
-    if (start.n_contexts, start.n_arms) != wanted:
-        got = f"{start.n_contexts} contexts and {start.n_arms} arms"
-        raise InvalidArgument(f"start must have {wanted[0]} contexts and {wanted[1]} arms, got {got}")
+def check_start(start: LatentBandit, observations: Observations, n_types: int) -> None:
+    """Raise where a fit of `n_types` types to the log cannot start from the model."""
+    wanted = n_types, observations.sessions.n_arms
+    if (start.n_types, start.n_arms) != wanted:
+        got = f"{start.n_types} types and {start.n_arms} arms"
+        raise InvalidArgument(f"start must have {wanted[0]} types and {wanted[1]} arms, got {got}")
     own, values = start.rewards.values, observations.values
     knows = own is None if values is None else own is not None and bool(np.isin(values, own).all())
     if not knows:
@@ -30,22 +30,22 @@ def packed_start(start: LatentBandit, observations: Observations) -> Float[Array
     return observations.start_models.soften(observations.models.pack(start))
 
 
-def in_order_of(start: LatentBandit, bandit: LatentBandit, episodes: Episodes | Packed) -> LatentBandit:
-    """The bandit with its contexts in the order of those that they resemble: differences count as often as arms play.
+def in_order_of(start: LatentBandit, bandit: LatentBandit, sessions: Sessions | Packed) -> LatentBandit:
+    """The bandit with its types in the order of those that they resemble: differences count as often as arms play.
 
     Examples:
         >>> import lmab
         >>> start = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> found = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.3, 0.7], [0.8, 0.1]])
-        >>> log = lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])
+        >>> log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
         >>> in_order_of(start, found, log).weights
         array([0.4, 0.6])
     """
     from scipy.optimize import linear_sum_assignment
 
-    cost = np.abs(start.means[:, None] - bandit.means[None]) @ episodes.plays
+    cost = np.abs(start.means[:, None] - bandit.means[None]) @ sessions.plays
     _, order = linear_sum_assignment(cost)
     everyone = np.arange(len(order))
     if cost[everyone, order].sum() >= (1 - _SAME) * np.trace(cost):
         return bandit
-    return bandit.relabel(contexts=order.tolist())
+    return bandit.relabel(types=order.tolist())

@@ -18,7 +18,7 @@ from .reaction import reacts
 from .verdict import Verdict
 
 Interval = tuple[float, float]
-THIN = 25  # plays of an arm per context below which it is hardly known
+THIN = 25  # plays of an arm per type below which it is hardly known
 _NOTHING = 1e-4  # nats per session that are no gain
 _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is called thin
 
@@ -27,15 +27,15 @@ _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is calle
 class Certificate:
     """What a policy is worth in truth, over the best fixed choice, and how much the best there is would earn.
 
-    Each of the four intervals holds with `confidence` on average, provided that the truth has no more contexts than
+    Each of the four intervals holds with `confidence` on average, provided that the truth has no more types than
     the estimate, or one more where `too_few` says so.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> log = lmab.simulate(truth, lmab.Uniform(2), n_episodes=2000, horizon=5, rng=rng)
-        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned"), rng=rng)
+        >>> log = lmab.simulate(truth, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=rng)
         >>> certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
         >>> certificate.value[0] <= 3.35771 <= certificate.value[1]
         True
@@ -48,15 +48,15 @@ class Certificate:
     planning_gap: float  # share of the bound on the regret that better planning could remove; the rest takes data
     confidence: float
     horizon: int
-    n_contexts: int
-    n_episodes: int
+    n_types: int
+    n_sessions: int
     n_steps: int
     n_unplayed: int  # arms that the log never plays
     n_parameters: int
     n_floored: int  # directions among the parameters that the log says next to nothing about
-    thin_share: float  # of the plan's steps that go to arms played fewer than THIN times per context
+    thin_share: float  # of the plan's steps that go to arms played fewer than THIN times per type
     unplayed_share: float  # of the optimum that is earned with arms that the log never plays, by the law of arms
-    one_more: tuple[float, float]  # held-out log-likelihood of a session with one more context, and its standard error
+    one_more: tuple[float, float]  # held-out log-likelihood of a session with one more type, and its standard error
     draws: Float[Array, "B 4"] = field(repr=False)
     # on model b: the optimum, the policy; on the estimate: b's plan; on model b: the best fixed choice
     bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
@@ -91,7 +91,7 @@ class Certificate:
 
     @property
     def too_few(self) -> bool:
-        """One more context predicts held-out sessions better: the intervals were widened to allow for it."""
+        """One more type predicts held-out sessions better: the intervals were widened to allow for it."""
         return too_few(self.one_more)
 
     @property
@@ -108,7 +108,7 @@ class Certificate:
     def note(self) -> str:
         """What the certificate rests on."""
         return (
-            f"From {len(self.draws)} models that the {count(self.n_episodes, 'session')} could have come from; these "
+            f"From {len(self.draws)} models that the {count(self.n_sessions, 'session')} could have come from; these "
             f"say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. "
             f"Each interval holds with {self.confidence:.0%} on average, provided that {self._assumption} in truth."
         )
@@ -116,7 +116,7 @@ class Certificate:
     @property
     def _assumption(self) -> str:
         if self.n_factors is None:
-            return f"there are no more than {count(self.n_contexts, 'type')}"
+            return f"there are no more than {count(self.n_types, 'type')}"
         return f"sessions differ by degrees in no more than {count(self.n_factors, 'factor')}"
 
     @property
@@ -128,7 +128,7 @@ class Certificate:
             gain, error = self.one_more
             parts.append(
                 f" One type more predicts held-out sessions better ({gain:+.4f} ± {error:.4f} nats per session): the "
-                f"intervals allow for it, but fit more than {self.n_contexts} types."
+                f"intervals allow for it, but fit more than {self.n_types} types."
             )
         if self.reacts:
             parts.append(
@@ -190,7 +190,7 @@ class Certificate:
 
 
 def too_few(one_more: tuple[float, float]) -> bool:
-    """Whether one more context gains on held-out sessions, by more than a standard error: in doubt, yes."""
+    """Whether one more type gains on held-out sessions, by more than a standard error: in doubt, yes."""
     gain, error = one_more
     return gain > max(error, _NOTHING)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data import Episodes, Packed, require_log
+from ..data import Packed, Sessions, require_log
 from ..errors import InvalidArgument
 from ..estimation import EM, Estimate, Schedule, draw_models
 from ..model import LatentBandit
@@ -24,7 +24,7 @@ from .replanning import Replanned, Replanner
 from .replanning_traits import TraitsReplanner
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
-_START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more context are drawn
+_START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
 _ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _ROUNDING = 1e-9
@@ -33,7 +33,7 @@ _ROUNDING = 1e-9
 def certify(
     estimate: Estimate,
     plan: Plan,
-    episodes: Episodes | Packed,
+    sessions: Sessions | Packed,
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
@@ -46,26 +46,26 @@ def certify(
     arms are like, and around the estimate (its Laplace approximation). Each is planned for anew, and the spread of the
     values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
     (95% to claim 90%; further up, to 99%, for optimum and gain), and both intervals together are claimed: with that the
-    claim held on fresh data. Where one more context predicts held-out sessions better, models with one more context
+    claim held on fresh data. Where one more type predicts held-out sessions better, models with one more type
     join. Of a traits model only those around the estimate are drawn, and a simulated crowd, the same for all of them,
     plays the plan and each greedy policy.
 
     Args:
-        estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many contexts as in
+        estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many types as in
             truth.
         plan: a plan for `estimate.bandit`.
-        episodes: the log that `estimate` was fitted to.
+        sessions: the log that `fit` was fitted to.
         confidence: how often each of the four intervals is to hold.
         n_draws: models drawn in each way.
         rng: where the draws come from.
-        backend: where the pass over a packed log runs that the second way needs, as for `lmab.estimate`.
+        backend: where the pass over a packed log runs that the second way needs, as for `lmab.fit`.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.4]])
-        >>> log = lmab.simulate(truth, lmab.Uniform(3), n_episodes=2000, horizon=5, rng=rng)
-        >>> estimate = lmab.estimate(log, n_contexts=2, method=lmab.EM(prior="learned"), rng=rng)
+        >>> log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=2000, horizon=5, rng=rng)
+        >>> estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=rng)
         >>> plan = lmab.plan(estimate.bandit, horizon=5)
         >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
         A session of 5 steps earns between ... and ... under this policy, ...
@@ -74,17 +74,17 @@ def certify(
     n_draws = check_count("n_draws", n_draws, minimum=20)
     check("confidence", confidence, FRACTION)
     _check_kinds(estimate, plan)
-    require_log("episodes", episodes)
-    estimate = estimate.with_log(episodes)
-    episodes = estimate.episodes
+    require_log("sessions", sessions)
+    estimate = estimate.with_log(sessions)
+    sessions = estimate.sessions
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
-    plays = episodes.plays
+    plays = sessions.plays
     if estimate.factors is not None:
         found = _of_traits(estimate, plan, plays, n_draws, rng, backend)
     else:
         found = _of_types(estimate, plan, plays, n_draws, rng, backend)
-    deviations = reaction(episodes)
+    deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) else 1.0
     value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2, below)
     return Certificate(
@@ -95,9 +95,9 @@ def certify(
         planning_gap=undone / regret[1] if regret[1] > 0 else 0.0,
         confidence=confidence,
         horizon=plan.horizon,
-        n_contexts=estimate.n_contexts,
-        n_episodes=len(estimate.episodes),
-        n_steps=estimate.episodes.n_steps,
+        n_types=estimate.n_types,
+        n_sessions=len(estimate.sessions),
+        n_steps=estimate.sessions.n_steps,
         n_unplayed=int((plays == 0).sum()),
         n_parameters=found.n_parameters,
         n_floored=found.n_floored,
@@ -136,11 +136,11 @@ def _of_types(
     if n_parameters <= PARAMETER_LIMIT:
         around, floored = _around(estimate, replanner, n_draws, rng, backend)
         sets.append(around)
-    more = one_more(estimate.require_log(), estimate.n_contexts, rng)
+    more = one_more(estimate.require_log(), estimate.n_types, rng)
     if too_few(more):
         sets.append(_with_one_more(estimate, replanner, n_draws, rng))
     steps = replanner.tree.plays(len(plays))
-    return _Found(sets, replanner.own, n_parameters, floored, steps, THIN * estimate.n_contexts, more)
+    return _Found(sets, replanner.own, n_parameters, floored, steps, THIN * estimate.n_types, more)
 
 
 def _of_traits(
@@ -156,7 +156,7 @@ def _of_traits(
 
 
 def _n_parameters(estimate: Estimate) -> int:
-    return estimate.n_contexts - 1 + int(estimate.bandit.rewards.n_parameters)
+    return estimate.n_types - 1 + int(estimate.bandit.rewards.n_parameters)
 
 
 def _sampled(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
@@ -180,9 +180,9 @@ def _around(
 
 
 def _with_one_more(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
-    """Models with one more context, from Gibbs runs."""
+    """Models with one more type, from Gibbs runs."""
     data = estimate.require_log()
-    start = _START.fit(data, n_contexts=estimate.n_contexts + 1, rng=rng).bandit
+    start = _START.fit(data, n_types=estimate.n_types + 1, rng=rng).bandit
     return replanner.replan(*draw_models(data, start, rng=rng, schedule=Schedule.of(data, n_draws)))
 
 
@@ -191,7 +191,7 @@ def _intervals(
 ) -> tuple[Interval, Interval, Interval, Interval, float]:
     """Value, optimum, regret and gain, each the union over the sets; and what planning left undone.
 
-    Drawn models lie low where arms that pay little tell contexts apart: the law of arms draws contexts together, and
+    Drawn models lie low where arms that pay little tell types apart: the law of arms draws types together, and
     one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down. They lie
     high where the log reacts to rewards, since it knows arms from sessions that they suit: then value and optimum reach
     further down (`below`).
@@ -225,7 +225,7 @@ def _check_kinds(estimate: object, plan: object) -> None:
     """The arguments in their order: whoever has a bandit or a policy alone is told what else is needed."""
     if not isinstance(estimate, Estimate):
         raise InvalidArgument(
-            f"estimate must be what lmab.estimate returns, as in certify(estimate, plan, episodes), because a bandit "
+            f"estimate must be what lmab.estimate returns, as in certify(estimate, plan, sessions), because a bandit "
             f"alone does not tell how well its log determines it; got a {type(estimate).__name__}"
         )
     if not isinstance(plan, Plan):

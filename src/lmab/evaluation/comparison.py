@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import FRACTION, Rng, check, check_count
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..model import LatentBandit
 from ..policies import Policy
@@ -26,7 +26,7 @@ class Comparison:
     interval: Interval | None  # of the difference, within what is possible; None: the effective sample is too small
     stderr: float  # of the difference; NaN where there is no interval
     method: str  # one of the methods for logs
-    n_episodes: int
+    n_sessions: int
     effective: float  # the smallest effective sample over the steps of both policies
 
     @property
@@ -37,7 +37,7 @@ class Comparison:
 def compare(
     policy: Policy,
     other: Policy,
-    episodes: Episodes,
+    sessions: Sessions,
     *,
     horizon: int,
     model: LatentBandit | None = None,
@@ -49,7 +49,7 @@ def compare(
     Args:
         policy: one policy.
         other: the policy that it is compared with.
-        episodes: the log; both policies are for its arms.
+        sessions: the log; both policies are for its arms.
         horizon: steps per session.
         model: a model fitted to other sessions, for the doubly robust estimate; None: self-normalised.
         confidence: of the interval. As for one policy, it counts a session that the log may lack, here one on which
@@ -63,7 +63,7 @@ def compare(
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
         >>> uniform = lmab.Uniform(2)
         >>> log = lmab.evaluation.with_propensities(
-        ...     lmab.simulate(bandit, uniform, n_episodes=20_000, horizon=3, rng=0), uniform
+        ...     lmab.simulate(bandit, uniform, n_sessions=20_000, horizon=3, rng=0), uniform
         ... )
         >>> found = compare(lmab.Greedy(bandit), lmab.Stationary(0), log, horizon=3, model=bandit)
         >>> found.interval[0] < 0.0945 < found.interval[1]
@@ -72,23 +72,23 @@ def compare(
     horizon = check_count("horizon", horizon)
     check("confidence", confidence, FRACTION)
     for one in (policy, other):
-        check_log(one, episodes, horizon, model)
+        check_log(one, sessions, horizon, model)
     row = METHODS.index("self-normalised" if model is None else "doubly-robust")
     both = [
-        Sums.of(one, episodes, horizon, model, None if model is None else outlook(one, model, horizon, rng))
+        Sums.of(one, sessions, horizon, model, None if model is None else outlook(one, model, horizon, rng))
         for one in (policy, other)
     ]
     values = [float(estimates(sums.groups.sum(axis=0))[row].sum()) for sums in both]
     if not np.isfinite(values).all():
-        raise InvalidArgument("episodes must hold sessions that agree with both policies, got none for one of them")
-    rewards = Range.of(episodes, model)
+        raise InvalidArgument("sessions must hold sessions that agree with both policies, got none for one of them")
+    rewards = Range.of(sessions, model)
     values = np.clip(values, horizon * rewards.least, horizon * rewards.most).tolist()
     effective = float(min(sums.effective.min() for sums in both))
     if effective < LEAST:
-        return Comparison(values[0], values[1], None, np.nan, METHODS[row], len(episodes), effective)
+        return Comparison(values[0], values[1], None, np.nan, METHODS[row], len(sessions), effective)
     error = float(jackknife(np.subtract(*(without_each(sums.groups)[row] for sums in both))))
     interval = _interval(both, _tails(both, effective, rewards), row, confidence)
-    return Comparison(values[0], values[1], interval, error, METHODS[row], len(episodes), effective)
+    return Comparison(values[0], values[1], interval, error, METHODS[row], len(sessions), effective)
 
 
 def _tails(both: list[Sums], effective: float, rewards: Range) -> list[Tails]:

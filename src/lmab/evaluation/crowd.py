@@ -38,19 +38,19 @@ class Crowd:
     luck: Float[Array, "n H"]
 
     @classmethod
-    def of(cls, n_contexts: int, horizon: int, rng: np.random.Generator) -> Crowd:
+    def of(cls, n_types: int, horizon: int, rng: np.random.Generator) -> Crowd:
         """As many sessions of each type as make about `_SESSIONS` in all, every second with the luck reversed."""
-        each = max(round(_SESSIONS / n_contexts), 1)
-        luck = rng.random((each, n_contexts, horizon))
+        each = max(round(_SESSIONS / n_types), 1)
+        luck = rng.random((each, n_types, horizon))
         luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
-        return cls(np.tile(np.arange(n_contexts), each), luck.reshape(-1, horizon))
+        return cls(np.tile(np.arange(n_types), each), luck.reshape(-1, horizon))
 
     def play(self, policy: Policy, model: LatentBandit, *, repeats: bool) -> Earned:
         """What a session earns under the policy where the model is true."""
         n, horizon = self.luck.shape
         state, everyone, n_arms = policy.start(n), np.arange(n), model.n_arms
         left: Bool[Array, "n A"] = np.ones((n, n_arms), bool)
-        shares = model.weights[self.types] * (model.n_contexts / n)
+        shares = model.weights[self.types] * (model.n_types / n)
         paid, plays = np.zeros(n_arms), np.zeros(n_arms)
         for step in range(horizon):
             arms = np.asarray(policy.act(state) if repeats else policy.act(state, allowed=left))

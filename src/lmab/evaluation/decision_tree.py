@@ -1,4 +1,4 @@
-"""A policy as a tree of decisions, and what every branch earns in any context of any model."""
+"""A policy as a tree of decisions, and what every branch earns in any type of any model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tree:
     levels: tuple[Level, ...]
 
     def branches(self, rewards: Categorical, means: Float[Array, "M A"] | None = None) -> list[Float[Array, "n M"]]:
-        """What every branch earns from its decision to the end, in each context of `rewards`, as one array per step.
+        """What every branch earns from its decision to the end, in each type of `rewards`, as one array per step.
 
         Rewards are counted as `means`, where these are given.
         """

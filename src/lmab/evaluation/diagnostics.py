@@ -10,7 +10,7 @@ from .._notebook import percent
 from .._shapes import Array, Float, Integer
 from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes, Packed, require_log, sample_rows
+from ..data import Packed, Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
 from ..estimation import (
     EM,
@@ -36,13 +36,13 @@ _BINS = 10
 _ENOUGH = 100_000  # sessions over which folds are held out in turn
 _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _TRAITS = Traits(n_points=128)  # that types are compared with
-_PLAYS = 30  # of an arm, in the rarest context, below which it is hardly known there
+_PLAYS = 30  # of an arm, in the rarest type, below which it is hardly known there
 
 
 def check(
-    episodes: Episodes | Packed | Observations | Estimate,
+    sessions: Sessions | Packed | Observations | Estimate,
     *,
-    n_contexts: int | None = None,
+    n_types: int | None = None,
     method: Estimator | None = None,
     rewards: str | None = None,
     rng: Rng,
@@ -54,30 +54,30 @@ def check(
     replay. Traits are fitted five times to a log of up to 20,000 sessions, so that every session is held out once.
 
     Args:
-        episodes: the log; or an estimate or its `observations`, whose log is encoded already.
-        n_contexts: of the model that is checked; None: as the estimate has.
+        sessions: the log; or an estimate or its `observations`, whose log is encoded already.
+        n_types: of the model that is checked; None: as the estimate has.
         method: how it is fitted; None: by `EM`, or by `Traits` where the estimate was.
-        rewards: as for `lmab.estimate`; encoded already, the log knows its own.
+        rewards: as for `lmab.fit`; encoded already, the log knows its own.
         rng: which sessions are held out, and where fits start.
     """
     rng = check_rng(rng, "sessions are held out at random")
-    method, n_contexts = _model(episodes, method, n_contexts)
-    observations = _observed(episodes.require_log() if isinstance(episodes, Estimate) else episodes, rewards, rng)
-    rows = rng.permutation(len(observations.episodes))
+    method, n_types = _model(sessions, method, n_types)
+    observations = _observed(sessions.require_log() if isinstance(sessions, Estimate) else sessions, rewards, rng)
+    rows = rng.permutation(len(observations.sessions))
     n_held = max(round(_HELD_OUT * len(rows)), 1)
     n_folds = max(1, min(round(1 / _HELD_OUT), round(_ENOUGH / len(rows)))) if method.own_number else 1
     held = [rows[fold * n_held : (fold + 1) * n_held] for fold in range(n_folds)]
-    folds = [_Fold.of(observations, np.sort(test), method, n_contexts, rng) for test in held if len(test)]
+    folds = [_Fold.of(observations, np.sort(test), method, n_types, rng) for test in held if len(test)]
     scores = _Scores(
         *(np.concatenate(each) for each in zip(*(vars(fold.scores).values() for fold in folds), strict=True))
     )
     return Check(
-        n_contexts=folds[0].bandit.n_contexts,
-        n_episodes=len(scores.model),
+        n_types=folds[0].bandit.n_types,
+        n_sessions=len(scores.model),
         log_likelihood=float(scores.model.mean()),
         over_one_type=_gain(scores.model - scores.one_type),
         over_independent_arms=_gain(scores.model - scores.apart),
-        calibration=calibrate(folds[0].bandit, observations.episodes[np.sort(held[0])]),
+        calibration=calibrate(folds[0].bandit, observations.sessions[np.sort(held[0])]),
         over_generosity=_gain(scores.model - scores.generosity) if len(scores.generosity) else None,
         over_traits=_gain(scores.model - scores.traits) if len(scores.traits) else None,
         replay=_replay(scores.replayed),
@@ -86,17 +86,17 @@ def check(
 
 
 def _model(
-    episodes: Episodes | Packed | Observations | Estimate, method: Estimator | None, n_contexts: int | None
+    sessions: Sessions | Packed | Observations | Estimate, method: Estimator | None, n_types: int | None
 ) -> tuple[Estimator, int]:
-    """What is fitted, and with how many contexts."""
-    given = episodes if isinstance(episodes, Estimate) else None
-    if method is None and n_contexts is None and given is not None and given.factors is not None:
-        method = Traits(n_factors=max(given.factors.n_factors, 1), n_points=given.n_contexts)
+    """What is fitted, and with how many types."""
+    given = sessions if isinstance(sessions, Estimate) else None
+    if method is None and n_types is None and given is not None and given.factors is not None:
+        method = Traits(n_factors=max(given.factors.n_factors, 1), n_points=given.n_types)
     if method is not None and method.own_number:
         return method, 0
-    if n_contexts is None and given is not None:
-        n_contexts = given.n_contexts
-    return method or _METHOD, check_count("n_contexts", n_contexts)
+    if n_types is None and given is not None:
+        n_types = given.n_types
+    return method or _METHOD, check_count("n_types", n_types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,24 +123,24 @@ class _Fold:
         observations: Observations,
         test: Integer[Array, "n"],
         method: Estimator,
-        n_contexts: int,
+        n_types: int,
         rng: np.random.Generator,
     ) -> _Fold:
-        episodes, train = observations.episodes, np.setdiff1d(np.arange(len(observations.episodes)), test)
+        sessions, train = observations.sessions, np.setdiff1d(np.arange(len(observations.sessions)), test)
         seen, held = observations.subset(train), observations.subset(test)
-        fit = method.fit(seen, n_contexts=n_contexts, rng=rng)
+        fit = method.fit(seen, n_types=n_types, rng=rng)
         bandit = fit.bandit
         model = held.heldout(bandit)
-        one_type = held.heldout(_METHOD.fit(seen, n_contexts=1, rng=rng).bandit)
+        one_type = held.heldout(_METHOD.fit(seen, n_types=1, rng=rng).bandit)
         if bandit.rewards.values is not None:
-            apart = categorical_scores(episodes[train], episodes[test], bandit.rewards.values)
+            apart = categorical_scores(sessions[train], sessions[test], bandit.rewards.values)
         else:
-            apart = gaussian_scores(episodes[train], episodes[test])
+            apart = gaussian_scores(sessions[train], sessions[test])
         none = np.empty(0)
-        several = bandit.n_contexts > 1
+        several = bandit.n_types > 1
         generosity = held.heldout(GENEROSITY.fit(seen, rng=rng).bandit) if several else none
         traits = held.heldout(_TRAITS.fit(seen, rng=rng).bandit) if several and not method.own_number else none
-        replayed = masked_gains(bandit, popularity_of(episodes[train]), episodes[test]) if several else none
+        replayed = masked_gains(bandit, popularity_of(sessions[train]), sessions[test]) if several else none
         n_factors = None if fit.factors is None else fit.factors.n_alive
         return cls(bandit, n_factors, _Scores(model, one_type, apart, generosity, traits, replayed))
 
@@ -152,15 +152,15 @@ def _replay(gains: Float[Array, "n"]) -> Replay | None:
 
 
 def _observed(
-    episodes: Episodes | Packed | Observations, rewards: str | None, rng: np.random.Generator
+    sessions: Sessions | Packed | Observations, rewards: str | None, rng: np.random.Generator
 ) -> Observations:
     """The log, or some of its sessions where it is large, encoded."""
-    if not isinstance(episodes, Observations):
-        require_log("episodes", episodes)
-    encoded = episodes if isinstance(episodes, Observations) else None
-    log = episodes.episodes if isinstance(episodes, Observations) else episodes
+    if not isinstance(sessions, Observations):
+        require_log("sessions", sessions)
+    encoded = sessions if isinstance(sessions, Observations) else None
+    log = sessions.sessions if isinstance(sessions, Observations) else sessions
     if len(log) < 10:
-        raise InvalidArgument(f"episodes must be at least 10 to hold some out, got {len(log)}")
+        raise InvalidArgument(f"sessions must be at least 10 to hold some out, got {len(log)}")
     sample = _sample(len(log), rng)
     if encoded is not None:
         return encoded if sample is None else encoded.subset(sample)
@@ -171,33 +171,33 @@ def _gain(differences: Float[Array, "N"]) -> Gain:
     return Gain(float(differences.mean()), float(differences.std() / np.sqrt(len(differences))))
 
 
-def calibrate(bandit: LatentBandit, episodes: Episodes) -> Calibration:
+def calibrate(bandit: LatentBandit, sessions: Sessions) -> Calibration:
     """Calibration of a model on sessions that it was not fitted to."""
-    predicted, average = predictions(bandit, episodes)
+    predicted, average = predictions(bandit, sessions)
     order = np.argsort(predicted, kind="stable")
     bins = [part for part in np.array_split(order, _BINS) if len(part)]
-    means = [(predicted[part].mean(), episodes.rewards[part].mean(), episodes.rewards[part].std()) for part in bins]
+    means = [(predicted[part].mean(), sessions.rewards[part].mean(), sessions.rewards[part].std()) for part in bins]
     sizes = np.array([len(part) for part in bins])
     columns = np.array(means).T
-    slope, error = _slope(predicted - average, episodes.rewards - average, episodes)
+    slope, error = _slope(predicted - average, sessions.rewards - average, sessions)
     return Calibration(columns[0], columns[1], columns[2] / np.sqrt(sizes), sizes, slope, error)
 
 
-def predictions(bandit: LatentBandit, episodes: Episodes) -> tuple[Float[Array, "S"], Float[Array, "S"]]:
+def predictions(bandit: LatentBandit, sessions: Sessions) -> tuple[Float[Array, "S"], Float[Array, "S"]]:
     """For every step, its expected reward given the session before it, and given nothing."""
-    predicted = np.empty(episodes.n_steps)
-    for places, beliefs in belief.before_steps(bandit, episodes):
-        predicted[places] = np.einsum("nm,nm->n", beliefs, bandit.means.T[episodes.actions[places]])
-    return predicted, (bandit.weights @ bandit.means)[episodes.actions]
+    predicted = np.empty(sessions.n_steps)
+    for places, beliefs in belief.before_steps(bandit, sessions):
+        predicted[places] = np.einsum("nm,nm->n", beliefs, bandit.means.T[sessions.arms[places]])
+    return predicted, (bandit.weights @ bandit.means)[sessions.arms]
 
 
-def _slope(x: Float[Array, "S"], y: Float[Array, "S"], episodes: Episodes) -> tuple[float, float]:
+def _slope(x: Float[Array, "S"], y: Float[Array, "S"], sessions: Sessions) -> tuple[float, float]:
     """Least squares through the origin, with a standard error that lets steps of a session depend on each other."""
     power = float(x @ x)
     if power == 0:
         return 0.0, 0.0
     slope = float(x @ y) / power
-    scores = np.add.reduceat(x * (y - slope * x), episodes.offsets[:-1])
+    scores = np.add.reduceat(x * (y - slope * x), sessions.offsets[:-1])
     return slope, float(np.sqrt((scores**2).sum())) / power
 
 
@@ -205,7 +205,7 @@ def _slope(x: Float[Array, "S"], y: Float[Array, "S"], episodes: Episodes) -> tu
 class Identifiability:
     """What the log behind an estimate can tell, and what to log next."""
 
-    n_contexts: int
+    n_types: int
     horizon: int  # steps of the longest session
     long_enough: float  # share of the sessions with at least 2 M - 1 steps
     rank: int | None  # of the second moments: how many directions the types differ in; None: could not be measured
@@ -219,11 +219,11 @@ class Identifiability:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The note, for a reader."""
-        need = 2 * self.n_contexts - 1
+        need = 2 * self.n_types - 1
         lines = [] if self.traits else [self.starts + "."]
-        if self.n_contexts > 1 and not self.traits:
+        if self.n_types > 1 and not self.traits:
             lines.append(
-                f"{self.long_enough:.0%} of the sessions have the {need} steps that identify {self.n_contexts} types "
+                f"{self.long_enough:.0%} of the sessions have the {need} steps that identify {self.n_types} types "
                 f"in every case"
                 + ("." if self.long_enough > 0.5 else "; shorter ones may leave several models equally likely.")
             )
@@ -255,36 +255,36 @@ class Identifiability:
 def identify(estimate: Estimate, *, rng: Rng) -> Identifiability:
     """The identifiability note of an estimate."""
     rng = check_rng(rng, "a large log is sampled")
-    episodes, bandit = estimate.episodes, estimate.bandit
+    sessions, bandit = estimate.sessions, estimate.bandit
     traits = estimate.factors is not None
     rarest = 1.0 if traits else float(bandit.weights.min())
-    rare = np.flatnonzero(episodes.plays * rarest < _PLAYS)
-    rank, core = _core(episodes, bandit.rewards.family, rng)
+    rare = np.flatnonzero(sessions.plays * rarest < _PLAYS)
+    rank, core = _core(sessions, bandit.rewards.family, rng)
     return Identifiability(
-        n_contexts=bandit.n_contexts,
-        horizon=episodes.horizon,
-        long_enough=episodes.share_of_length(2 * bandit.n_contexts - 1),
+        n_types=bandit.n_types,
+        horizon=sessions.horizon,
+        long_enough=sessions.share_of_length(2 * bandit.n_types - 1),
         rank=rank,
         starts=str(estimate.starts),
         rare_arms=tuple(rare.tolist()),
         core_arms=core,
-        arm_labels=episodes.arm_labels,
+        arm_labels=sessions.arm_labels,
         rarest=rarest,
         traits=traits,
     )
 
 
-def _core(episodes: Episodes | Packed, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
+def _core(sessions: Sessions | Packed, family: str, rng: np.random.Generator) -> tuple[int | None, tuple[int, ...]]:
     """Numerical rank and core arms; neither where the log has no pairs of steps, or too many arms to look at."""
     try:
-        sample = _sample(len(episodes), rng)
-        seen = episodes.load() if sample is None else episodes[sample]
+        sample = _sample(len(sessions), rng)
+        seen = sessions.load() if sample is None else sessions[sample]
         space = subspace(seen, rewards=family)
         return space.rank, tuple(design(space, events="arms").arms)
     except LmabError:
         return None, ()
 
 
-def _sample(n_episodes: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
+def _sample(n_sessions: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
     """Some of the sessions of a large log; None: all."""
-    return None if n_episodes <= _SESSIONS else np.sort(sample_rows(n_episodes, _SESSIONS, rng))
+    return None if n_sessions <= _SESSIONS else np.sort(sample_rows(n_sessions, _SESSIONS, rng))

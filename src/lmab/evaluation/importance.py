@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
-from ..data import Episodes
+from ..data import Sessions
 from ..model import LatentBandit, belief
 from ..policies import Policy, State
 
@@ -36,14 +36,14 @@ class Sums:
     def of(
         cls,
         policy: Policy,
-        episodes: Episodes,
+        sessions: Sessions,
         horizon: int,
         model: LatentBandit | None,
         outlook: Float[Array, "H M"] | None,
     ) -> Sums:
-        groups = np.zeros((min(len(episodes), GROUPS), 4, horizon))
+        groups = np.zeros((min(len(sessions), GROUPS), 4, horizon))
         squares, followed, heaviest = np.zeros(horizon), np.zeros(horizon, np.int64), np.zeros(horizon)
-        for rows, part in contributions(policy, episodes, horizon, model, outlook):
+        for rows, part in contributions(policy, sessions, horizon, model, outlook):
             groups[rows % len(groups)] += part
             squares += (part[:, WEIGHT] ** 2).sum(axis=0)
             followed += (part[:, WEIGHT] > 0).sum(axis=0)
@@ -54,38 +54,38 @@ class Sums:
 
 
 def contributions(
-    policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
+    policy: Policy, sessions: Sessions, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
 ) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n 4 H"]]]:
     """For each chunk: the rows of its sessions, and what each session adds to the sums."""
-    for start in range(0, len(episodes), CHUNK):
-        rows = np.arange(start, min(start + CHUNK, len(episodes)))
+    for start in range(0, len(sessions), CHUNK):
+        rows = np.arange(start, min(start + CHUNK, len(sessions)))
         part = np.zeros((len(rows), 4, horizon))
-        part[:, REACHED] = np.arange(horizon) < episodes.lengths[rows, None]
-        _follow(policy, episodes, rows, part, model, outlook)
+        part[:, REACHED] = np.arange(horizon) < sessions.lengths[rows, None]
+        _follow(policy, sessions, rows, part, model, outlook)
         part[:, ROBUST] = (part[:, ROBUST] + part[:, REWARD]) * part[:, REACHED]
         yield rows, part
 
 
 def _follow(
     policy: Policy,
-    episodes: Episodes,
+    sessions: Sessions,
     rows: Integer[Array, "n"],
     part: Float[Array, "n 4 H"],
     model: LatentBandit | None,
     outlook: Float[Array, "H M"] | None,
 ) -> None:
     """Fill in weights, weighted rewards and control variates; a session ends where the policy plays another arm."""
-    assert episodes.propensities is not None
+    assert sessions.propensities is not None
     state, live, weights = policy.start(len(rows)), np.arange(len(rows)), np.ones(len(rows))
     beliefs = np.empty((len(rows), 0)) if model is None else belief.prior(model, len(rows))
     for step in range(part.shape[2]):
         state, live, weights, beliefs = _keep(part[live, REACHED, step] > 0, state, live, weights, beliefs)
         if len(live) == 0:
             return
-        places = episodes.offsets[rows[live]] + step
-        arms, rewards = episodes.actions[places], episodes.rewards[places]
-        decision = _decide(policy, state, episodes.n_arms)
-        after = weights * _of(decision, arms) / episodes.propensities[places]
+        places = sessions.offsets[rows[live]] + step
+        arms, rewards = sessions.arms[places], sessions.rewards[places]
+        decision = _decide(policy, state, sessions.n_arms)
+        after = weights * _of(decision, arms) / sessions.propensities[places]
         part[live, WEIGHT, step], part[live, REWARD, step] = after, after * rewards
         if model is not None and outlook is not None:
             part[live, ROBUST, step:] += _control(model, outlook[step:], beliefs, decision, arms, weights, after)
@@ -108,7 +108,7 @@ def _control(
     """Control variates of this step and later ones: the model's prediction for the policy minus that for the log.
 
     The prediction for this step is the arm's mean under the belief; for a later step it is the policy's mean in each
-    context. Given the session so far, the expectation of a control variate is zero for any model.
+    type. Given the session so far, the expectation of a control variate is zero for any model.
     """
     beliefs = belief.normalise(beliefs)
     means, everyone = beliefs @ model.means, np.arange(len(arms))

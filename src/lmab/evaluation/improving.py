@@ -72,10 +72,10 @@ class Improved:
     ) -> None:
         self._problem = Problem.of(bandit, horizon, bins=2)
         last = self._problem.means[self._problem.last_arms]
-        contexts = self._problem.contexts
+        types = self._problem.types
         self._later = [last]  # what may follow, with 1 step to go, 2, ...
         for steps in range(2, horizon):
-            self._later.append(np.concatenate([branches.worth(values, steps)[:, contexts], steps * last]))
+            self._later.append(np.concatenate([branches.worth(values, steps)[:, types], steps * last]))
 
     def start(self, n: int) -> State:
         return State(0, belief.prior(self._problem.bandit, n), single=False)
@@ -105,7 +105,7 @@ class ImprovedOnce:
         self._memory = NoRepeatsPolicy(bandit, horizon=horizon, bins=2)
         self._later = [UsedPlans.none(self._problem)]  # with 1 step to go the best arm left follows
         for steps in range(2, horizon):
-            worth = branches.worth(values, steps)[:, self._problem.contexts]
+            worth = branches.worth(values, steps)[:, self._problem.types]
             used = np.zeros((len(worth), bandit.n_arms), bool)
             used[:, branches.arms] = branches.used[steps - 1]
             self._later.append(UsedPlans(worth, np.zeros(len(worth), np.int64), used))
@@ -116,7 +116,7 @@ class ImprovedOnce:
     def act(self, state: State) -> Integer[Array, "n"]:
         problem, remaining = self._problem, self._problem.horizon - state.step
         beliefs = problem.beliefs(state.memory)
-        played = state.memory[:, problem.bandit.n_contexts :] > 0
+        played = state.memory[:, problem.bandit.n_types :] > 0
         values = np.where(played, -np.inf, beliefs @ problem.means.T)
         if remaining > 1:
             rows, arms = np.nonzero(self._candidates(beliefs, values))

@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from .._shapes import Array, Float
-from ..data import Episodes
+from ..data import Sessions
 from ..model import MAX_VALUES, LatentBandit
 from .importance import REACHED, REWARD, ROBUST, WEIGHT
 
@@ -41,25 +41,25 @@ class Range:
         return self.most - self.least
 
     @classmethod
-    def of(cls, episodes: Episodes, model: LatentBandit | None) -> Range:
+    def of(cls, sessions: Sessions, model: LatentBandit | None) -> Range:
         """What the log and the model know: their extremes; 0 and 1 where all rewards of the log are 0 or 1.
 
         Rewards with many values are taken for continuous: their extremes grow with the log, so that the session which
         the log lacks is given a percentile.
 
         Examples:
-            >>> Range.of(Episodes.from_arrays([[0, 1]], [[0.0, 0.0]]), None)
+            >>> Range.of(Sessions.from_arrays([[0, 1]], [[0.0, 0.0]]), None)
             Range(least=0.0, most=1.0, low=0.0, high=1.0)
-            >>> Range.of(Episodes.from_arrays([[0, 1]], [[2.0, -1.0]]), None)
+            >>> Range.of(Sessions.from_arrays([[0, 1]], [[2.0, -1.0]]), None)
             Range(least=-1.0, most=2.0, low=-1.0, high=2.0)
         """
-        known = [float(episodes.rewards.min()), float(episodes.rewards.max())]
+        known = [float(sessions.rewards.min()), float(sessions.rewards.max())]
         if set(known) <= {0.0, 1.0}:
             known += [0.0, 1.0]
         if model is not None and model.rewards.values is not None:
             known += model.rewards.values.tolist()
         least, most = min(known), max(known)
-        some = episodes.rewards[:: max(len(episodes.rewards) // _LOOKED_AT, 1)]
+        some = sessions.rewards[:: max(len(sessions.rewards) // _LOOKED_AT, 1)]
         if len(np.unique(some)) <= MAX_VALUES:
             return cls(least, most, least, most)
         low, high = np.quantile(some, [_RARE, 1 - _RARE]).tolist()

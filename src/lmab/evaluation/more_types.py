@@ -14,20 +14,20 @@ _FOLDS = 2
 _STEPS = 60_000  # of a log above which one fold is enough
 
 
-def one_more(observations: Observations, n_contexts: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Held-out log-likelihood of a session with one more type, over that with `n_contexts`; and its standard error."""
-    rows = sample_rows(len(observations.episodes), _SESSIONS, rng)
-    if len(rows) < 2 * (n_contexts + 1):
+def one_more(observations: Observations, n_types: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Held-out log-likelihood of a session with one more type, over that with `n_types`; and its standard error."""
+    rows = sample_rows(len(observations.sessions), _SESSIONS, rng)
+    if len(rows) < 2 * (n_types + 1):
         return 0.0, 0.0
-    folds = np.array_split(rows, 5)[: 1 if observations.episodes.n_steps > _STEPS else _FOLDS]
-    gains = np.concatenate([_gains(observations, rows, fold, n_contexts, rng) for fold in folds])
+    folds = np.array_split(rows, 5)[: 1 if observations.sessions.n_steps > _STEPS else _FOLDS]
+    gains = np.concatenate([_gains(observations, rows, fold, n_types, rng) for fold in folds])
     return float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
 
 
 def _gains(
-    observations: Observations, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_contexts: int,
+    observations: Observations, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int,
     rng: np.random.Generator,
 ) -> Float[Array, "h"]:  # fmt: skip
     train, test = observations.subset(np.setdiff1d(rows, fold)), observations.subset(np.sort(fold))
-    fewer, more = (_METHOD.fit(train, n_contexts=n, rng=rng).bandit for n in (n_contexts, n_contexts + 1))
+    fewer, more = (_METHOD.fit(train, n_types=n, rng=rng).bandit for n in (n_types, n_types + 1))
     return test.heldout(more) - test.heldout(fewer)

@@ -22,7 +22,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, OneOf, Rng, check, check_count, check_rng
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument, InvalidData
 from ..model import LatentBandit
 from ..policies import Policy
@@ -85,7 +85,7 @@ class LogEvidence:
 
 def weigh(
     policy: Policy,
-    episodes: Episodes,
+    sessions: Sessions,
     *,
     horizon: int,
     model: LatentBandit | None = None,
@@ -98,10 +98,10 @@ def weigh(
 
     Args:
         policy: what to evaluate; it is deterministic or has a `distribution`.
-        episodes: the log; sessions longer than the horizon are cut, shorter ones count for the steps they have.
+        sessions: the log; sessions longer than the horizon are cut, shorter ones count for the steps they have.
         horizon: steps per session.
         model: a model fitted to other sessions; the doubly robust estimate needs it.
-        outlook: expected reward of every step in every context of the model under `policy`; needed with `model`.
+        outlook: expected reward of every step in every type of the model under `policy`; needed with `model`.
         confidence: the confidence of the intervals.
         n_bootstrap: the number of resamples from which the intervals are made.
         rng: the generator for the bootstrap; None gives normal intervals.
@@ -111,11 +111,11 @@ def weigh(
     check("confidence", confidence, FRACTION)
     if rng is not None:
         rng = check_rng(rng, "the bootstrap is random")
-    episodes = _widened(episodes, policy.n_arms)
-    check_log(policy, episodes, horizon, model)
-    found = Sums.of(policy, episodes, horizon, model, outlook)
+    sessions = _widened(sessions, policy.n_arms)
+    check_log(policy, sessions, horizon, model)
+    found = Sums.of(policy, sessions, horizon, model, outlook)
     sums, sizes, followed = found.groups, found.effective, found.followed
-    tails = Tails.of(sums, found.heaviest, float(sizes.min()), Range.of(episodes, model))
+    tails = Tails.of(sums, found.heaviest, float(sizes.min()), Range.of(sessions, model))
     values = _values(sums, tails, confidence, n_bootstrap, rng)
     followed_twice = np.count_nonzero(sums[:, WEIGHT, -1]) > 1
     reached = sums[:, REACHED].sum(axis=0).astype(np.int64)
@@ -143,30 +143,30 @@ def _values(
     return [LogValue(*parts) for parts in zip(means, errors, found, per_step, strict=True)]
 
 
-def _widened(episodes: Episodes, n_arms: int | None) -> Episodes:
+def _widened(sessions: Sessions, n_arms: int | None) -> Sessions:
     """The log with all arms of the policy, because a log may not play the last of them."""
-    if n_arms is None or n_arms <= episodes.n_arms or episodes.arm_labels is not None:
-        return episodes
-    return episodes.with_arms(n_arms)
+    if n_arms is None or n_arms <= sessions.n_arms or sessions.arm_labels is not None:
+        return sessions
+    return sessions.with_arms(n_arms)
 
 
-def check_log(policy: Policy, episodes: Episodes, horizon: int, model: LatentBandit | None) -> None:
+def check_log(policy: Policy, sessions: Sessions, horizon: int, model: LatentBandit | None) -> None:
     """Raise where the log cannot say what the policy earns."""
-    if episodes.propensities is None:
+    if sessions.propensities is None:
         raise InvalidArgument(
-            "episodes must carry the propensities of the logging policy, got none: name their column; if the choices "
+            "sessions must carry the propensities of the logging policy, got none: name their column; if the choices "
             "in the log did not depend on the rewards, the propensities can be fitted (fit_propensities=True)"
         )
-    if policy.n_arms is not None and policy.n_arms != episodes.n_arms:
-        raise InvalidArgument(f"policy must be for {episodes.n_arms} arms, got one for {policy.n_arms}")
-    if model is not None and model.n_arms != episodes.n_arms:
-        raise InvalidArgument(f"model must have {episodes.n_arms} arms, got {model.n_arms}")
+    if policy.n_arms is not None and policy.n_arms != sessions.n_arms:
+        raise InvalidArgument(f"policy must be for {sessions.n_arms} arms, got one for {policy.n_arms}")
+    if model is not None and model.n_arms != sessions.n_arms:
+        raise InvalidArgument(f"model must have {sessions.n_arms} arms, got {model.n_arms}")
     if policy.horizon is not None and horizon > policy.horizon:
         raise InvalidArgument(f"horizon must be at most the policy's {policy.horizon}, got {horizon}")
-    if episodes.horizon < horizon:
-        raise InvalidArgument(f"horizon must be at most the log's longest session ({episodes.horizon}), got {horizon}")
-    if len(episodes) < 2:
-        raise InvalidArgument("episodes must hold at least two sessions, got one")
+    if sessions.horizon < horizon:
+        raise InvalidArgument(f"horizon must be at most the log's longest session ({sessions.horizon}), got {horizon}")
+    if len(sessions) < 2:
+        raise InvalidArgument("sessions must hold at least two sessions, got one")
 
 
 def _notes(

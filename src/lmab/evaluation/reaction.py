@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 
 _REACTS = 5.0  # standard deviations from which a log is said to react
 _SESSIONS = 20_000  # of a larger log are looked at
 
 
-def reaction(episodes: Episodes | Packed) -> float:
+def reaction(sessions: Sessions | Packed) -> float:
     """How strongly the next arm depends on the reward, in standard deviations of logs where it does not.
 
     Two steps agree where they have the same arm and are followed by the same arm. Where the next arm does not depend on
@@ -21,17 +21,17 @@ def reaction(episodes: Episodes | Packed) -> float:
         >>> import numpy as np, lmab
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]])
         >>> logs = [
-        ...     lmab.simulate(truth, policy, n_episodes=500, horizon=4, rng=np.random.default_rng(0))
+        ...     lmab.simulate(truth, policy, n_sessions=500, horizon=4, rng=np.random.default_rng(0))
         ...     for policy in (lmab.Uniform(2), lmab.Greedy(truth))
         ... ]
         >>> [reacts(reaction(log)) for log in logs]
         [False, True]
     """
-    part = episodes[:: max(1, len(episodes) // _SESSIONS)]
+    part = sessions[:: max(1, len(sessions) // _SESSIONS)]
     goes_on = np.ones(part.n_steps, bool)
     goes_on[part.offsets[1:] - 1] = False
     now = np.flatnonzero(goes_on)
-    arms, after, rewards = part.actions[now], part.actions[now + 1].astype(np.int64), part.rewards[now]
+    arms, after, rewards = part.arms[now], part.arms[now + 1].astype(np.int64), part.rewards[now]
     if len(now) == 0:
         return 0.0
     rest = rewards - (np.bincount(arms, rewards) / np.maximum(np.bincount(arms), 1))[arms]

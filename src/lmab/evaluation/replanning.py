@@ -15,7 +15,7 @@ from .cutting import Cut, discrete, only
 from .decision_tree import Tree, unroll
 from .improving import Branches, improved
 
-_POOL = 24  # of many arms: the best of every context and on average, and as many that tell most, are planned with
+_POOL = 24  # of many arms: the best of every type and on average, and as many that tell most, are planned with
 _MANY = 200  # arms
 
 

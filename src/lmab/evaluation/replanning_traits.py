@@ -27,7 +27,7 @@ class TraitsReplanner:
 
     def __init__(self, estimate: Estimate, plan: Plan, played: Bool[Array, "A"], rng: np.random.Generator) -> None:
         self._estimate, self._plan, self._played = estimate, plan, played
-        self._crowd = Crowd.of(estimate.n_contexts, plan.horizon, rng)
+        self._crowd = Crowd.of(estimate.n_types, plan.horizon, rng)
         found = self._crowd.play(plan.policy, estimate.bandit, repeats=plan.repeats)
         self.own, self.plays = found.value, found.plays
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes
+from ..data import Sessions
 from ..model import index_among
 
 _PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # pseudo-counts; the last: no variation at all
@@ -27,16 +27,16 @@ class _Groups:
     of_step: Integer[Array, "S"]  # the group of each step
 
     @classmethod
-    def of(cls, episodes: Episodes) -> _Groups:
-        owner = np.repeat(np.arange(len(episodes)), episodes.lengths)
-        keys, inverse = np.unique(owner * episodes.n_arms + episodes.actions, return_inverse=True)
-        return cls(keys % episodes.n_arms, keys // episodes.n_arms, inverse)
+    def of(cls, sessions: Sessions) -> _Groups:
+        owner = np.repeat(np.arange(len(sessions)), sessions.lengths)
+        keys, inverse = np.unique(owner * sessions.n_arms + sessions.arms, return_inverse=True)
+        return cls(keys % sessions.n_arms, keys // sessions.n_arms, inverse)
 
     def sums(self, weights: Float[Array, "S"] | None = None) -> Float[Array, "G"]:
         return np.bincount(self.of_step, weights, minlength=len(self.arm)).astype(np.float64)
 
 
-def categorical_scores(train: Episodes, test: Episodes, values: Float[Array, "Z"]) -> Float[Array, "N"]:
+def categorical_scores(train: Sessions, test: Sessions, values: Float[Array, "Z"]) -> Float[Array, "N"]:
     """log-likelihood of each test session where each arm's probabilities are Dirichlet, anew in every session."""
     groups, counts = _counted(train, values)
     total = counts.sum(axis=0) / counts.sum()
@@ -55,9 +55,9 @@ def categorical_scores(train: Episodes, test: Episodes, values: Float[Array, "Z"
     return np.bincount(groups.session, scores, len(test))
 
 
-def _counted(episodes: Episodes, values: Float[Array, "Z"]) -> tuple[_Groups, Float[Array, "G Z"]]:
-    groups = _Groups.of(episodes)
-    place = index_among(values, episodes.rewards)
+def _counted(sessions: Sessions, values: Float[Array, "Z"]) -> tuple[_Groups, Float[Array, "G Z"]]:
+    groups = _Groups.of(sessions)
+    place = index_among(values, sessions.rewards)
     return groups, np.stack([groups.sums((place == z).astype(np.float64)) for z in range(len(values))], axis=1)
 
 
@@ -73,11 +73,11 @@ def _dirichlet(
     return terms.sum(axis=1) + gammaln(precision) - gammaln(precision + size)
 
 
-def gaussian_scores(train: Episodes, test: Episodes) -> Float[Array, "N"]:
+def gaussian_scores(train: Sessions, test: Sessions) -> Float[Array, "N"]:
     """log-likelihood of each test session where each arm's mean is normal, anew in every session."""
-    plays = np.bincount(train.actions, minlength=train.n_arms)
+    plays = np.bincount(train.arms, minlength=train.n_arms)
     centre = train.rewards.mean()
-    means = (np.bincount(train.actions, train.rewards, train.n_arms) + centre) / (plays + 1)
+    means = (np.bincount(train.arms, train.rewards, train.n_arms) + centre) / (plays + 1)
     fits = []
     for ratio in _RATIOS:
         variance = _profile_variance(train, means, ratio)
@@ -86,25 +86,25 @@ def gaussian_scores(train: Episodes, test: Episodes) -> Float[Array, "N"]:
     return _normal(test, means, variance, ratio)
 
 
-def _profile_variance(episodes: Episodes, means: Float[Array, "A"], ratio: float) -> float:
+def _profile_variance(sessions: Sessions, means: Float[Array, "A"], ratio: float) -> float:
     """The variance within sessions that fits best, given the ratio of that between them."""
-    _, size, within, between = _spread(episodes, means)
-    return float((within + size * between**2 / (1 + size * ratio)).sum() / episodes.n_steps)
+    _, size, within, between = _spread(sessions, means)
+    return float((within + size * between**2 / (1 + size * ratio)).sum() / sessions.n_steps)
 
 
-def _normal(episodes: Episodes, means: Float[Array, "A"], variance: float, ratio: float) -> Float[Array, "N"]:
-    groups, size, within, between = _spread(episodes, means)
+def _normal(sessions: Sessions, means: Float[Array, "A"], variance: float, ratio: float) -> Float[Array, "N"]:
+    groups, size, within, between = _spread(sessions, means)
     quadratic = within + size * between**2 / (1 + size * ratio)
     scores = -0.5 * (size * np.log(2 * np.pi * variance) + np.log1p(size * ratio) + quadratic / variance)
-    return np.bincount(groups.session, scores, len(episodes))
+    return np.bincount(groups.session, scores, len(sessions))
 
 
 def _spread(
-    episodes: Episodes, means: Float[Array, "A"]
+    sessions: Sessions, means: Float[Array, "A"]
 ) -> tuple[_Groups, Float[Array, "G"], Float[Array, "G"], Float[Array, "G"]]:
     """Per group: its size, squared deviations from its own mean, and that mean's deviation from the arm's."""
-    groups = _Groups.of(episodes)
-    deviation = episodes.rewards - means[episodes.actions]
+    groups = _Groups.of(sessions)
+    deviation = sessions.rewards - means[sessions.arms]
     size = groups.sums()
     between = groups.sums(deviation) / size
     return groups, size, np.maximum(groups.sums(deviation**2) - size * between**2, 0.0), between

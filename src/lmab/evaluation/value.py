@@ -9,13 +9,13 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import Rng, check_count, check_rng
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation import Estimate
 from ..model import LatentBandit
 from ..planning import Plan, policy_of
 from ..policies import Policy, walk
-from ..simulation import check_fits, draw_contexts, interact
+from ..simulation import check_fits, draw_types, interact
 from . import off_policy, propensities
 
 SESSIONS = 100_000  # simulated where no exact value exists and the caller gives no number
@@ -30,7 +30,7 @@ class Evaluation:
     mean: float  # sum over the steps
     stderr: float  # 0.0 when exact; NaN where a log holds too few sessions that agree with the policy
     per_step: Float[Array, "H"]  # expected reward of each step
-    n_episodes: int | None = None  # simulated or logged sessions; None when exact
+    n_sessions: int | None = None  # simulated or logged sessions; None when exact
     n_nodes: int | None = None  # histories walked; None unless exact
     interval: tuple[float, float] | None = None  # of the mean; None unless from a log that holds enough to tell
     effective_sizes: Float[Array, "H"] | None = None  # effective sample at each step; None unless from a log
@@ -38,20 +38,20 @@ class Evaluation:
 
     @property
     def exact(self) -> bool:
-        return self.n_episodes is None
+        return self.n_sessions is None
 
     def __repr__(self) -> str:
-        how = "exact" if self.exact else f"{self.n_episodes} episodes"
+        how = "exact" if self.exact else f"{self.n_sessions} sessions"
         error = ", error unknown," if np.isnan(self.stderr) else f" ± {self.stderr:.2g}"
         return f"Evaluation({self.mean:.6g}{error} over {len(self.per_step)} steps, {how})"
 
 
 def evaluate(
     policy: Policy | Plan,
-    source: LatentBandit | Estimate | Episodes,
+    source: LatentBandit | Estimate | Sessions,
     *,
     horizon: int,
-    n_episodes: int | None = None,
+    n_sessions: int | None = None,
     method: str | None = None,
     model: LatentBandit | None = None,
     fit_propensities: bool = False,
@@ -63,8 +63,8 @@ def evaluate(
 
     On a bandit the value is exact where the policy is deterministic and rewards take finitely many values: all
     histories that can happen are walked. Histories with equal counts are one where the policy ignores their order.
-    Otherwise, or when `n_episodes` is given, sessions are simulated; each step then counts the expected reward of the
-    arm in the session's hidden context, which has the same mean as the reward and less noise.
+    Otherwise, or when `n_sessions` is given, sessions are simulated; each step then counts the expected reward of the
+    arm in the session's hidden type, which has the same mean as the reward and less noise.
 
     From a log (off-policy) each session is weighted by the probability of its arms under the policy, divided by their
     logged propensities. Where too few sessions agree with the policy (an effective sample below 30), no interval is
@@ -75,7 +75,7 @@ def evaluate(
         source: a bandit, which need not be the model that the policy was made from; an estimate, whose bandit is used;
             or a log with propensities.
         horizon: steps per session.
-        n_episodes: sessions to simulate on a bandit; None asks for the exact value.
+        n_sessions: sessions to simulate on a bandit; None asks for the exact value.
         method: for a log, "per-decision" (unbiased), "self-normalised" (less noise), or "doubly-robust" (with the
             help of `model`); None: the last of these that the log allows.
         model: for a log, a bandit fitted to other sessions.
@@ -90,23 +90,23 @@ def evaluate(
         >>> lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=5)
         Evaluation(2.98035 ± 0 over 5 steps, exact)
         >>> rng = np.random.default_rng(0)
-        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5, n_episodes=1000, rng=rng).exact
+        >>> lmab.evaluate(lmab.Uniform(2), bandit, horizon=5, n_sessions=1000, rng=rng).exact
         False
-        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=20_000, horizon=5, rng=rng)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20_000, horizon=5, rng=rng)
         >>> value = lmab.evaluate(lmab.Greedy(bandit), log, horizon=5, model=bandit, rng=rng)
         >>> bool(value.interval[0] < 2.98035 < value.interval[1])
         True
     """
-    if isinstance(policy, LatentBandit | Estimate | Episodes):
+    if isinstance(policy, LatentBandit | Estimate | Sessions):
         raise InvalidArgument(
             f"policy must come before what it is evaluated on, evaluate(policy, bandit, horizon=...), "
             f"got a {type(policy).__name__}"
         )
     policy = policy_of(policy)
     source = source.bandit if isinstance(source, Estimate) else source
-    if isinstance(source, Episodes):
-        if n_episodes is not None:
-            raise InvalidArgument(f"n_episodes must be None for a log, got {n_episodes!r}")
+    if isinstance(source, Sessions):
+        if n_sessions is not None:
+            raise InvalidArgument(f"n_sessions must be None for a log, got {n_sessions!r}")
         evidence = weigh(
             policy, source, horizon=horizon, model=model, fit_propensities=fit_propensities,
             confidence=confidence, n_bootstrap=n_bootstrap, rng=rng,
@@ -114,16 +114,16 @@ def evaluate(
         return _from_log(evidence, method or evidence.default)
     if not isinstance(source, LatentBandit):
         raise InvalidArgument(
-            f"source must be a LatentBandit or Episodes (an estimate has its .bandit), got a {type(source).__name__}"
+            f"source must be a LatentBandit or Sessions (an estimate has its .bandit), got a {type(source).__name__}"
         )
     if method is not None or model is not None or fit_propensities:
         raise InvalidArgument("method, model and fit_propensities are for a log, got a bandit")
-    return _on_bandit(policy, source, horizon, n_episodes, rng)
+    return _on_bandit(policy, source, horizon, n_sessions, rng)
 
 
 def weigh(
     policy: Policy,
-    episodes: Episodes,
+    sessions: Sessions,
     *,
     horizon: int,
     model: LatentBandit | None = None,
@@ -135,10 +135,10 @@ def weigh(
     """Every estimate of the value of `policy` that a log allows, with effective samples and warnings."""
     notes: tuple[str, ...] = ()
     if fit_propensities:
-        episodes, notes = propensities.fit_propensities(episodes)
+        sessions, notes = propensities.fit_propensities(sessions)
     evidence = off_policy.weigh(
         policy,
-        episodes,
+        sessions,
         horizon=horizon,
         model=model,
         outlook=None if model is None else outlook(policy, model, horizon, rng),
@@ -157,7 +157,7 @@ def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
         value.mean,
         value.stderr,
         value.per_step,
-        n_episodes=int(evidence.n_reached[0]),
+        n_sessions=int(evidence.n_reached[0]),
         interval=value.interval,
         effective_sizes=evidence.effective_sizes,
         notes=evidence.notes,
@@ -165,9 +165,9 @@ def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
 
 
 def value_of(
-    policy: Policy | Plan, bandit: LatentBandit, *, horizon: int, n_episodes: int = SESSIONS, rng: Rng
+    policy: Policy | Plan, bandit: LatentBandit, *, horizon: int, n_sessions: int = SESSIONS, rng: Rng
 ) -> Evaluation:
-    """The exact value of a policy on a bandit where there is one, else that of `n_episodes` simulated sessions.
+    """The exact value of a policy on a bandit where there is one, else that of `n_sessions` simulated sessions.
 
     No exact value exists where the policy plays at random, where it acts on continuous rewards, or where it can meet
     too many histories.
@@ -177,40 +177,40 @@ def value_of(
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
         >>> value_of(lmab.Greedy(bandit), bandit, horizon=5, rng=0).exact
         True
-        >>> value_of(lmab.Thompson(bandit), bandit, horizon=5, rng=0).n_episodes
+        >>> value_of(lmab.Thompson(bandit), bandit, horizon=5, rng=0).n_sessions
         100000
     """
     found = _exact_if_possible(policy_of(policy), bandit, horizon)
-    return evaluate(policy, bandit, horizon=horizon, n_episodes=n_episodes, rng=rng) if found is None else _sum(*found)
+    return evaluate(policy, bandit, horizon=horizon, n_sessions=n_sessions, rng=rng) if found is None else _sum(*found)
 
 
 def outlook(
-    policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None, *, n_episodes: int = SESSIONS
+    policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None, *, n_sessions: int = SESSIONS
 ) -> Float[Array, "H M"]:
-    """Expected reward of every step in every context; a simulation uses equally many sessions for each context."""
+    """Expected reward of every step in every type; a simulation uses equally many sessions for each type."""
     found = _exact_if_possible(policy, bandit, horizon)
     if found is not None:
         return found[0] / np.where(bandit.weights > 0, bandit.weights, 1.0)
     rng = check_rng(rng, "what the model expects of the policy is simulated")
-    each = -(-n_episodes // bandit.n_contexts)
-    result = np.empty((horizon, bandit.n_contexts))
-    for context in range(bandit.n_contexts):
-        actions, _ = interact(bandit, policy, np.full(each, context), horizon, rng)
-        result[:, context] = bandit.means[context, actions].mean(axis=0)
+    each = -(-n_sessions // bandit.n_types)
+    result = np.empty((horizon, bandit.n_types))
+    for type_ in range(bandit.n_types):
+        arms, _ = interact(bandit, policy, np.full(each, type_), horizon, rng)
+        result[:, type_] = bandit.means[type_, arms].mean(axis=0)
     return result
 
 
 def _on_bandit(
-    policy: Policy, bandit: LatentBandit, horizon: int, n_episodes: int | None, rng: Rng | None
+    policy: Policy, bandit: LatentBandit, horizon: int, n_sessions: int | None, rng: Rng | None
 ) -> Evaluation:
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
-    if n_episodes is not None:
-        n_episodes = check_count("n_episodes", n_episodes, minimum=2)
-        return _simulated(policy, bandit, horizon, n_episodes, check_rng(rng, "the evaluation is simulated"))
+    if n_sessions is not None:
+        n_sessions = check_count("n_sessions", n_sessions, minimum=2)
+        return _simulated(policy, bandit, horizon, n_sessions, check_rng(rng, "the evaluation is simulated"))
     obstacle = _obstacle(policy, bandit)
     if obstacle is not None:
-        raise InvalidArgument(f"n_episodes and rng are needed: {obstacle}, got None")
+        raise InvalidArgument(f"n_sessions and rng are needed: {obstacle}, got None")
     return _sum(*_exact(policy, bandit, horizon))
 
 
@@ -224,9 +224,9 @@ def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
 
 
 def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int]:
-    """Weight times expected reward of every step and context, and the number of histories that were walked."""
-    joint, nodes = np.empty((horizon, bandit.n_contexts)), 0
-    remedy = "give n_episodes and rng to simulate instead"
+    """Weight times expected reward of every step and type, and the number of histories that were walked."""
+    joint, nodes = np.empty((horizon, bandit.n_types)), 0
+    remedy = "give n_sessions and rng to simulate instead"
     for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy)):
         joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
         nodes += len(level.arms)
@@ -251,17 +251,17 @@ def _sum(joint: Float[Array, "H M"], nodes: int) -> Evaluation:
 
 
 def _simulated(
-    policy: Policy, bandit: LatentBandit, horizon: int, n_episodes: int, rng: np.random.Generator
+    policy: Policy, bandit: LatentBandit, horizon: int, n_sessions: int, rng: np.random.Generator
 ) -> Evaluation:
     total, squares, per_step = 0.0, 0.0, np.zeros(horizon)
-    for start in range(0, n_episodes, _CHUNK):
-        contexts = draw_contexts(bandit, min(_CHUNK, n_episodes - start), rng)
-        actions, _ = interact(bandit, policy, contexts, horizon, rng)
-        expected = bandit.means[contexts[:, None], actions]
+    for start in range(0, n_sessions, _CHUNK):
+        types = draw_types(bandit, min(_CHUNK, n_sessions - start), rng)
+        arms, _ = interact(bandit, policy, types, horizon, rng)
+        expected = bandit.means[types[:, None], arms]
         per_step += expected.sum(axis=0)
         sums = expected.sum(axis=1)
         total += float(sums.sum())
         squares += float((sums**2).sum())
-    mean = total / n_episodes
-    variance = max(squares / n_episodes - mean**2, 0.0) * n_episodes / (n_episodes - 1)
-    return Evaluation(mean, float(np.sqrt(variance / n_episodes)), per_step / n_episodes, n_episodes=n_episodes)
+    mean = total / n_sessions
+    variance = max(squares / n_sessions - mean**2, 0.0) * n_sessions / (n_sessions - 1)
+    return Evaluation(mean, float(np.sqrt(variance / n_sessions)), per_step / n_sessions, n_sessions=n_sessions)

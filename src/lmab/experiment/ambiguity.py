@@ -32,7 +32,7 @@ def width(n_arms: int, horizon: int, instance: int) -> float:
             found = three_points(moments + change, given)
             if found is not None and np.abs(found[0]).max() * steep <= 0.5:  # means are probabilities
                 largest = max(largest, _moved(line.positions, line.weights, *found))
-    return 2 * steep * largest  # the distance of two contexts is that of their rewards on the steepest arm
+    return 2 * steep * largest  # the distance of two types is that of their rewards on the steepest arm
 
 
 def three_points(moments: Float[Array, "5"], given: float) -> tuple[Float[Array, "3"], Float[Array, "3"]] | None:

@@ -33,7 +33,7 @@ class Point:
 
 def instance_of(row: Row) -> Key:
     """What the truth depends on: rows with the same key are paired."""
-    return row.kind, row.separation, row.n_contexts, row.n_arms, row.horizon, row.instance
+    return row.kind, row.separation, row.n_types, row.n_arms, row.horizon, row.instance
 
 
 def _per_step(column: str) -> Measure:
@@ -74,11 +74,11 @@ def _column(name: str) -> Measure:
 
 
 def _distance(row: Row, references: Mapping[Key, Row]) -> float | None:
-    return row.distance if row.n_episodes else None  # who learns nothing has nothing to be wrong about
+    return row.distance if row.n_sessions else None  # who learns nothing has nothing to be wrong about
 
 
 def _learning(row: Row, references: Mapping[Key, Row]) -> float | None:
-    return row.seconds_learning if row.n_episodes else None
+    return row.seconds_learning if row.n_sessions else None
 
 
 def _seconds(row: Row, references: Mapping[Key, Row]) -> float | None:
@@ -117,21 +117,21 @@ def measured(rows: Sequence[Row], measure: str) -> list[tuple[Row, float]]:
 
 
 def budgets_of(rows: Sequence[Row], panel: Panel) -> list[int]:
-    """The numbers of episodes that a panel shows."""
-    budgets = sorted({row.n_episodes for row in rows if row.n_episodes})
+    """The numbers of sessions that a panel shows."""
+    budgets = sorted({row.n_sessions for row in rows if row.n_sessions})
     return budgets if panel.budget is None or not budgets else [budgets[panel.budget]]
 
 
 def title_of(rows: Sequence[Row], panel: Panel) -> str:
-    """The title of a panel, with its number of episodes where it shows one of several."""
+    """The title of a panel, with its number of sessions where it shows one of several."""
     budgets = [] if panel.budget is None else budgets_of(rows, panel)
     return panel.title + "".join(f", N = {budget:,}" for budget in budgets)
 
 
 def heading_of(study: Study, rows: Sequence[Row]) -> str:
-    """The title of a study, with its number of episodes where there is only one."""
-    budgets = {row.n_episodes for row in rows if row.n_episodes}
-    return study.title + (f", N = {budgets.pop():,}" if len(budgets) == 1 and study.axis != "n_episodes" else "")
+    """The title of a study, with its number of sessions where there is only one."""
+    budgets = {row.n_sessions for row in rows if row.n_sessions}
+    return study.title + (f", N = {budgets.pop():,}" if len(budgets) == 1 and study.axis != "n_sessions" else "")
 
 
 def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
@@ -139,11 +139,11 @@ def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
     budgets = budgets_of(rows, panel)
     groups: dict[tuple[str, str, float | str], list[float]] = {}
     for row, value in measured(rows, panel.measure):
-        if row.n_episodes not in (0, *budgets):
+        if row.n_sessions not in (0, *budgets):
             continue
         split = str(getattr(row, study.split)) if study.split else ""
-        # A row that needs no episodes belongs to every budget.
-        everywhere = study.axis == "n_episodes" and row.n_episodes == 0
+        # A row that needs no sessions belongs to every budget.
+        everywhere = study.axis == "n_sessions" and row.n_sessions == 0
         for x in budgets if everywhere else [getattr(row, study.axis)]:
             groups.setdefault((row.method, split, x), []).append(value)
     return [Point(*key, *mean_and_error(values), len(values)) for key, values in groups.items()]
@@ -170,17 +170,17 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Needed:
-    """Episodes that a method needs for a fraction of the genie; inf where the budgets tried do not reach it."""
+    """Sessions that a method needs for a fraction of the genie; inf where the budgets tried do not reach it."""
 
     method: str
     fraction: float
-    n_episodes: float
+    n_sessions: float
     low: float  # 5% and 95% quantiles of a bootstrap over instances
     high: float
     n_instances: int
 
 
-def episodes_needed(
+def sessions_needed(
     rows: Sequence[Row], method: str, fraction: float, *, measure: str = "fraction", n_draws: int = 500
 ) -> Needed | None:
     """Where the mean curve over instances first reaches `fraction`, between budgets by log-linear interpolation."""
@@ -197,7 +197,7 @@ def episodes_needed(
 
 def _curves(rows: Sequence[Row], method: str, measure: str) -> tuple[Float[Array, "n"], Float[Array, "i n"]]:
     """One curve per instance that has all budgets."""
-    values = {(row.instance, row.n_episodes): value for row, value in measured(rows, measure) if row.method == method}
+    values = {(row.instance, row.n_sessions): value for row, value in measured(rows, measure) if row.method == method}
     budgets = sorted({n for _, n in values})
     instances = sorted({i for i, _ in values})
     complete = [[values[i, n] for n in budgets] for i in instances if all((i, n) in values for n in budgets)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .analysis import episodes_needed
+from .analysis import sessions_needed
 from .evidence import Check, Evidence, Finding
 from .methods import (
     DIRECT_MLE,
@@ -55,17 +55,17 @@ def lucrl_is_near(evidence: Evidence) -> Finding | None:
     return None if found is None else Finding(found.mean < 0.03, f"DirectMLE minus L-UCRL: {found}")
 
 
-def fewer_episodes(evidence: Evidence) -> Finding | None:
-    literal, direct = (episodes_needed(evidence.rows, method.name, 0.97) for method in (ED_MLE_LITERAL, DIRECT_MLE))
-    if literal is None or direct is None or direct.n_episodes == float("inf"):
+def fewer_sessions(evidence: Evidence) -> Finding | None:
+    literal, direct = (sessions_needed(evidence.rows, method.name, 0.97) for method in (ED_MLE_LITERAL, DIRECT_MLE))
+    if literal is None or direct is None or direct.n_sessions == float("inf"):
         return None
-    budgets = evidence.places("n_episodes", ED_MLE_LITERAL)
-    reached, at_once = literal.n_episodes < float("inf"), direct.n_episodes <= min(budgets)
-    ratio = (literal.n_episodes if reached else max(budgets)) / direct.n_episodes
+    budgets = evidence.places("n_sessions", ED_MLE_LITERAL)
+    reached, at_once = literal.n_sessions < float("inf"), direct.n_sessions <= min(budgets)
+    ratio = (literal.n_sessions if reached else max(budgets)) / direct.n_sessions
     text = (
         f"{'' if reached and not at_once else 'at least '}{ratio:.0f} times: the literal recipe needs "
-        f"{literal.n_episodes if reached else max(budgets):,.0f}{'' if reached else ' or more'}, "
-        f"DirectMLE {direct.n_episodes:,.0f}{' or fewer' if at_once else ''}"
+        f"{literal.n_sessions if reached else max(budgets):,.0f}{'' if reached else ' or more'}, "
+        f"DirectMLE {direct.n_sessions:,.0f}{' or fewer' if at_once else ''}"
     )
     return Finding(ratio >= 15, text)
 

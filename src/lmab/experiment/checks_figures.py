@@ -43,7 +43,7 @@ def forms(evidence: Evidence) -> tuple[Contender, Contender, str]:
 
 def _as_much(evidence: Evidence, method: Contender, other: Contender) -> bool:
     """Whether `method` was run wherever `other` was, and third moments allow."""
-    done = [{(*_key(row)[:-1], row.n_episodes) for row in evidence.rows if row.method == one.name and row.horizon > 2}
+    done = [{(*_key(row)[:-1], row.n_sessions) for row in evidence.rows if row.method == one.name and row.horizon > 2}
             for one in (method, other)]  # fmt: skip
     return bool(done[1]) and done[1] <= done[0]
 
@@ -143,18 +143,18 @@ def outperforms(column: str) -> Check:
     return check
 
 
-def falls_with_contexts(evidence: Evidence) -> Finding | None:
+def falls_with_types(evidence: Evidence) -> Finding | None:
     """Figure 2's rules: tensor decomposition has less at the last M and rises at no step; ED+MLE stays ahead of it."""
     ed, _, note = forms(evidence)
-    curve, steps = (f("n_contexts", _SHARE, TENSOR) for f in (evidence.along, evidence.steps))
-    ahead = evidence.ahead("n_contexts", _SHARE, ed, TENSOR)
+    curve, steps = (f("n_types", _SHARE, TENSOR) for f in (evidence.along, evidence.steps))
+    ahead = evidence.ahead("n_types", _SHARE, ed, TENSOR)
     above = {place: mean for place, mean in ahead.items() if place > _RANK}
     if len(curve) < 2 or not steps or not above:
         return None
     rises = [place for place, step in steps.items() if step.above]
     falls = curve[max(curve)].mean < curve[min(curve)].mean - _LEAST_RISE and not rises
     text = _ends(TENSOR, curve) + (f", rises at M = {_places(rises)}" if rises else "")
-    text += f"; {ed.label} minus tensor for M > {_RANK}: {_counted(above, 'n_contexts')}"
+    text += f"; {ed.label} minus tensor for M > {_RANK}: {_counted(above, 'n_types')}"
     return Finding(falls and all(mean.above for mean in above.values()), text + note)
 
 
@@ -163,7 +163,7 @@ def approaches_the_genie(evidence: Evidence) -> Finding | None:
     ed, optimistic, note = forms(evidence)
     texts, holds = [], []
     for method in (ed, optimistic):
-        curve, steps = (f("n_episodes", _SHARE, method) for f in (evidence.along, evidence.steps))
+        curve, steps = (f("n_sessions", _SHARE, method) for f in (evidence.along, evidence.steps))
         if len(curve) < 2 or not steps:
             return None
         first, last = min(curve), max(curve)
@@ -175,7 +175,7 @@ def approaches_the_genie(evidence: Evidence) -> Finding | None:
 
 def starts_well(evidence: Evidence) -> Finding | None:
     """L-UCRL from tensor decomposition loses less than .01 of the genie against our start, at every place."""
-    column = "n_episodes" if len(evidence.places("n_episodes", L_UCRL)) > 1 else "horizon"
+    column = "n_sessions" if len(evidence.places("n_sessions", L_UCRL)) > 1 else "horizon"
     found = evidence.ahead(column, _SHARE, L_UCRL, L_UCRL_TENSOR)
     if len(found) < 2:
         return None
@@ -184,7 +184,7 @@ def starts_well(evidence: Evidence) -> Finding | None:
 
 
 def beats_the_guarantee(column: str) -> Check:
-    """What ED+MLE and L-UCRL lose is what Theorem 3.8 promises only for many times the episodes, at every place."""
+    """What ED+MLE and L-UCRL lose is what Theorem 3.8 promises only for many times the sessions, at every place."""
 
     def check(evidence: Evidence) -> Finding | None:
         ed, optimistic, note = forms(evidence)
@@ -198,12 +198,12 @@ def beats_the_guarantee(column: str) -> Check:
                 lost = [best - value for best, value in pairs if best is not None and value is not None]
                 if len(lost) > 1:
                     row, loss = rows[0], max(sum(lost) / len(lost), 1e-3)
-                    asked = theory.budget(row.n_contexts, row.n_arms, row.horizon, min(loss, 0.99 * row.horizon)).total
-                    factors.append(asked / row.n_episodes)
+                    asked = theory.budget(row.n_types, row.n_arms, row.horizon, min(loss, 0.99 * row.horizon)).total
+                    factors.append(asked / row.n_sessions)
             if len(factors) < 2:
                 return None
             holds.append(min(factors) > 100)
-            texts.append(f"{method.label}: the theorem asks for at least {min(factors):.1e} times the episodes")
+            texts.append(f"{method.label}: the theorem asks for at least {min(factors):.1e} times the sessions")
         return Finding(all(holds), "; ".join(texts) + note)
 
     return check
@@ -213,23 +213,23 @@ def who_turns(evidence: Evidence) -> Finding | None:
     """No form of ED+MLE is ahead of our L-UCRL; which forms of L-UCRL fall behind the printed ED+MLE is told."""
     texts, holds = [], []
     for ours in (ED_MLE, ED_MLE_LITERAL, ED_MLE_HALF, ED_MLE_FULL):
-        found = evidence.ahead("n_episodes", _SHARE, ours, L_UCRL)
+        found = evidence.ahead("n_sessions", _SHARE, ours, L_UCRL)
         if len(found) < 2:
             return None
         holds.append(not any(one.above for one in found.values()))
-        texts.append(f"{ours.label} minus L-UCRL: {_counted(found, 'n_episodes')}")
+        texts.append(f"{ours.label} minus L-UCRL: {_counted(found, 'n_sessions')}")
     for theirs in (L_UCRL_TENSOR, L_UCRL_PLAIN, L_UCRL_ONCE):
-        found = evidence.ahead("n_episodes", _SHARE, ED_MLE_LITERAL, theirs)
-        texts.append(f"ED+MLE as printed minus {theirs.label}: {_counted(found, 'n_episodes')}")
+        found = evidence.ahead("n_sessions", _SHARE, ED_MLE_LITERAL, theirs)
+        texts.append(f"ED+MLE as printed minus {theirs.label}: {_counted(found, 'n_sessions')}")
     return Finding(all(holds), "; ".join(texts))
 
 
 def _key(row: Any) -> tuple[Any, ...]:
-    return row.kind, row.n_contexts, row.n_arms, row.horizon, row.instance
+    return row.kind, row.n_types, row.n_arms, row.horizon, row.instance
 
 
 def _name(column: str) -> str:
-    return {"horizon": "H", "n_contexts": "M", "n_episodes": "N"}[column]
+    return {"horizon": "H", "n_types": "M", "n_sessions": "N"}[column]
 
 
 def _places(places: list[Any]) -> str:

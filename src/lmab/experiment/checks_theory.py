@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from .ambiguity import width
-from .analysis import episodes_needed
+from .analysis import sessions_needed
 from .collapse import OTHER_POWERS, explained, rates, scale
 from .evidence import Evidence, Finding, Mean
 from .methods import DIRECT_MLE_FIT, DIRECT_MLE_FIXED, ED_MLE, ED_MLE_FIT, ED_MOMENTS, HISTORY
 
-_IDENTIFIABLE = 5  # 2M - 1 for the three contexts of the study
+_IDENTIFIABLE = 5  # 2M - 1 for the three types of the study
 _FLOOR = 0.2  # of the width of the ambiguity set: an estimate within the set is rarely nearer to the truth
 _FEWEST_CELLS = 6  # of gamma and H: fewer show no curve
 _COLLAPSE = 0.8  # share of the rates' variance that gamma^2 H has to explain
@@ -22,10 +22,10 @@ _FAST = 0.35  # a rate that is nearer to the parametric 1/2 than to the slow one
 
 def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:
     """Algorithm 1's distance has a floor at every H < 2M - 1, and falls at every other horizon."""
-    budgets = evidence.places("n_episodes", ED_MOMENTS)
+    budgets = evidence.places("n_sessions", ED_MOMENTS)
     texts, holds, regimes = [], [], set()
     for horizon in evidence.places("horizon", ED_MOMENTS):
-        ends = [evidence.mean("distance", ED_MOMENTS, horizon=horizon, n_episodes=n) for n in (budgets[0], budgets[-1])]
+        ends = [evidence.mean("distance", ED_MOMENTS, horizon=horizon, n_sessions=n) for n in (budgets[0], budgets[-1])]
         if ends[0] is None or ends[1] is None:
             return None
         text = f"H = {horizon}: {ends[0].mean:.3f} to {ends[1].mean:.3f}"
@@ -46,13 +46,13 @@ def parameters_need_the_horizon(evidence: Evidence) -> Finding | None:
 
 def values_do_not(evidence: Evidence) -> Finding | None:
     """At the largest budget Algorithm 1 loses less than .005 per step at every horizon, short ones among them."""
-    budgets = evidence.places("n_episodes", ED_MOMENTS)
+    budgets = evidence.places("n_sessions", ED_MOMENTS)
     horizons = evidence.places("horizon", ED_MOMENTS)
     if not budgets or not horizons:
         return None
     lost: dict[Any, Mean] = {}
     for horizon in horizons:
-        found = evidence.mean("value_gap", ED_MOMENTS, horizon=horizon, n_episodes=budgets[-1])
+        found = evidence.mean("value_gap", ED_MOMENTS, horizon=horizon, n_sessions=budgets[-1])
         if found is None:
             return None
         lost[horizon] = found
@@ -63,8 +63,8 @@ def values_do_not(evidence: Evidence) -> Finding | None:
 def separation_gives_the_fast_rate(evidence: Evidence) -> Finding | None:
     """ED+MLE's rates collapse in gamma^2 H, and are parametric where gamma^2 H is large, at the last budgets too."""
     found = rates(evidence.rows, ED_MLE_FIT)
-    last = evidence.places("n_episodes", ED_MLE_FIT)[-2:]
-    ends = rates([row for row in evidence.rows if row.n_episodes in last], ED_MLE_FIT)
+    last = evidence.places("n_sessions", ED_MLE_FIT)[-2:]
+    ends = rates([row for row in evidence.rows if row.n_sessions in last], ED_MLE_FIT)
     if len(found) < _FEWEST_CELLS:
         return None
     cells = sorted(found, key=scale)
@@ -98,15 +98,15 @@ def histories_cost_more(evidence: Evidence) -> Finding | None:
         needed = []
         for n_arms, horizon in ends:
             rows = [row for row in evidence.rows if (row.n_arms, row.horizon) == (n_arms, horizon)]
-            found = episodes_needed(rows, method.name, 0.97)
+            found = sessions_needed(rows, method.name, 0.97)
             if found is None:
                 return None
-            needed.append(found.n_episodes)
+            needed.append(found.n_sessions)
         growth[method] = needed[1] / needed[0] if math.isfinite(needed[0]) else math.inf
         texts.append(f"{method.label} {_number(needed[0])} to {_number(needed[1])}")
     holds = [growth[HISTORY] > 2 * growth[method] for method in growth if method is not HISTORY]
     text = (
-        f"episodes for .97 of the genie from A = {ends[0][0]}, H = {ends[0][1]} to A = {ends[1][0]}, H = {ends[1][1]}: "
+        f"sessions for .97 of the genie from A = {ends[0][0]}, H = {ends[0][1]} to A = {ends[1][0]}, H = {ends[1][1]}: "
     )
     return Finding(all(holds), text + ", ".join(texts))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .checks import at_least, ed_beats_tensor, fewer_episodes, greedy_does_not_probe, lucrl_is_near, who_scales
+from .checks import at_least, ed_beats_tensor, fewer_sessions, greedy_does_not_probe, lucrl_is_near, who_scales
 from .checks_figures import (
     approaches_the_genie,
     beats_the_guarantee,
     does_not_drop,
-    falls_with_contexts,
+    falls_with_types,
     iterations_are_needed,
     outperforms,
     rises_with_horizon,
@@ -49,7 +49,7 @@ def _paper(study: str, text: str, quotation: str, where: str, check: Check, hist
     return Claim(study, PAPER, text, check, f'"{quotation}" ({where})', history)
 
 
-FIGURES = {"fig2a": "horizon", "fig2b": "horizon", "fig3a": "n_contexts", "fig3b": "n_episodes"}  # and their axes
+FIGURES = {"fig2a": "horizon", "fig2b": "horizon", "fig3a": "n_types", "fig3b": "n_sessions"}  # and their axes
 
 CLAIMS = (
     *(
@@ -75,7 +75,7 @@ CLAIMS = (
     _paper("fig2b", "ED+MLE and L-UCRL have .95 of the genie at every horizon.",
            "the performance of ED+MLE and of L-UCRL does not significantly drop in M = 7", "section 4.1",
            does_not_drop),
-    _paper("fig2b", "ED+MLE and L-UCRL need a hundredth of the guarantee's episodes, or fewer, at every horizon.",
+    _paper("fig2b", "ED+MLE and L-UCRL need a hundredth of the guarantee's sessions, or fewer, at every horizon.",
            "practically it works much better than what can be guaranteed in theory in the worst case", "section 4.1",
            beats_the_guarantee("horizon")),
     _paper("fig2b", "L-UCRL from tensor decomposition loses less than .01 against another start.",
@@ -83,16 +83,16 @@ CLAIMS = (
            "technique [...] serves as good initialization", "section 4.1", starts_well),
     _paper("fig3a", "Tensor decomposition has less at the largest M than at the smallest, rises at no step, and is "
            "behind ED+MLE at every M above the rank.",
-           "tensor-based method performs significantly worse as M increases", "section 4.1", falls_with_contexts,
+           "tensor-based method performs significantly worse as M increases", "section 4.1", falls_with_types,
            "The rule of this check was changed after its verdict had been seen. The rule that stands now is the one of "
            "figure 2: no significant step the other way, and significantly behind at every place. It was taken when "
            "rows of this figure were known"),
     _paper("fig3b", "ED+MLE and L-UCRL rise to the genie as N grows.",
            "the performance of both L-UCRL+EM and our method (ED+MLE) approaches to that of genie as we increase N",
            "section 4.1", approaches_the_genie),
-    _paper("fig3b", "ED+MLE and L-UCRL need a hundredth of the guarantee's episodes, or fewer, at every N.",
+    _paper("fig3b", "ED+MLE and L-UCRL need a hundredth of the guarantee's sessions, or fewer, at every N.",
            _GUARANTEE, "section 4.1; the abstract: \"significantly outperforms the worst-case guarantees\"",
-           beats_the_guarantee("n_episodes")),
+           beats_the_guarantee("n_sessions")),
     _paper("identifiability", "Algorithm 1's parameters can be learned from H = 2M - 1 on, and have a floor below.",
            "if H < 2M - 1, we cannot rely on the identifiability of the underlying LMAB model", "section 3.3",
            parameters_need_the_horizon),
@@ -103,7 +103,7 @@ CLAIMS = (
            "if H = O(M^2 / gamma^2) [...] then we can achieve the polynomial sample complexity", "section 4",
            separation_gives_the_fast_rate,
            "The rule was fixed when rows of DirectMLE were known and none of ED+MLE"),
-    _paper("naive", "The history MDP needs episodes that grow faster with A and H than those of the others.",
+    _paper("naive", "The history MDP needs sessions that grow faster with A and H than those of the others.",
            "can we learn a near-optimal policy with fewer than O(AZ)^H / epsilon^2 samples as the naive approach? "
            "[...] Our work answers the above question affirmatively", "section 1.1", histories_cost_more),
     Claim("order", OURS, "No form of ED+MLE is ahead of our L-UCRL (Q-MDP).", who_turns),
@@ -116,11 +116,11 @@ CLAIMS = (
     Claim("fig2b", OURS, "L-UCRL is within .03 of DirectMLE at N = 100,000, H = 7 (certified planner).",
           lucrl_is_near),
     Claim("fig3b", OURS, "N = 10,000: DirectMLE at least .98, ED+MLE at least .957 (certified planner).",
-          at_least("fraction", {DIRECT_MLE: 0.98, ED_MLE: 0.957}, n_episodes=10_000)),
+          at_least("fraction", {DIRECT_MLE: 0.98, ED_MLE: 0.957}, n_sessions=10_000)),
     Claim("fig3b", OURS, "N = 2,000: DirectMLE at least .945 (certified planner).",
-          at_least("fraction", {DIRECT_MLE: 0.945}, n_episodes=2_000)),
-    Claim("episodes", OURS, "For .97 of the genie DirectMLE needs a fifteenth of the episodes of ED+MLE as printed.",
-          fewer_episodes),
+          at_least("fraction", {DIRECT_MLE: 0.945}, n_sessions=2_000)),
+    Claim("sessions", OURS, "For .97 of the genie DirectMLE needs a fifteenth of the sessions of ED+MLE as printed.",
+          fewer_sessions),
     Claim("planning", OURS, "Q-MDP never pays for information: it loses a quarter and more on hard instances; "
           "certified plans lose 1%.", greedy_does_not_probe),
     Claim("arms", OURS, "At the most arms DirectMLE is ahead of all others, by more than two standard errors.",

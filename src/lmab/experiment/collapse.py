@@ -33,7 +33,7 @@ def rates(rows: Sequence[Row], method: Contender) -> dict[Cell, Mean]:
     for row, distance in measured(rows, "distance"):
         if row.method == method.name:
             instances = curves.setdefault((row.separation, row.horizon), {})
-            instances.setdefault(row.instance, {})[row.n_episodes] = distance
+            instances.setdefault(row.instance, {})[row.n_sessions] = distance
     found = {}
     for cell, instances in sorted(curves.items()):
         budgets = set().union(*instances.values())
@@ -66,21 +66,21 @@ def explained(found: Mapping[Cell, Mean], power: float) -> float:
 
 @dataclass(frozen=True)
 class Promise:
-    """What Lemma C.2 asks of sessions and promises, for a number of episodes on core plays (all constants 1)."""
+    """What Lemma C.2 asks of sessions and promises, for a number of sessions on core plays (all constants 1)."""
 
-    n_episodes: int
+    n_sessions: int
     scale: float  # the least gamma^2 H for which it speaks
     errors: theory.SeparatedErrors
     distance: float  # largest distance of the models, as rows have it, that its two bounds allow
 
 
-def promise(n_contexts: int, n_episodes: int) -> Promise:
+def promise(n_types: int, n_sessions: int) -> Promise:
     """Lemma C.2 for Bernoulli rewards and equal weights, as in the study."""
-    n_core, w_min = theory.core_set_size(n_contexts), 1 / n_contexts
-    longest = theory.separated_errors(n_core, n_contexts, 2, 10**9, n_episodes, 1.0, w_min=w_min)  # N alone decides
-    asked = theory.separated_horizon(n_core, n_contexts, 2, 1.0, longest.epsilon, w_min)
-    distance = n_contexts * longest.weights + theory.model_distance(n_contexts, 2, longest.core)
-    return Promise(n_episodes, asked, longest, distance)
+    n_core, w_min = theory.core_set_size(n_types), 1 / n_types
+    longest = theory.separated_errors(n_core, n_types, 2, 10**9, n_sessions, 1.0, w_min=w_min)  # N alone decides
+    asked = theory.separated_horizon(n_core, n_types, 2, 1.0, longest.epsilon, w_min)
+    distance = n_types * longest.weights + theory.model_distance(n_types, 2, longest.core)
+    return Promise(n_sessions, asked, longest, distance)
 
 
 def _rate(curve: Mapping[int, float]) -> float:

@@ -59,7 +59,7 @@ class Evidence:
         """Value by instance (and budget), for rows whose columns are as given."""
         pairs = self.measured(measure)
         return {
-            (*instance_of(row), row.n_episodes): value
+            (*instance_of(row), row.n_sessions): value
             for row, value in pairs
             if row.method == method.name and all(getattr(row, name) == wanted for name, wanted in where.items())
         }
@@ -76,7 +76,7 @@ class Evidence:
 
     def places(self, column: str, method: Contender | None = None) -> list[Any]:
         """The values of a column, in order, among rows that learned (by `method`)."""
-        rows = [row for row in self.rows if row.n_episodes and (method is None or row.method == method.name)]
+        rows = [row for row in self.rows if row.n_sessions and (method is None or row.method == method.name)]
         return sorted({getattr(row, column) for row in rows})
 
     def along(self, column: str, measure: str, method: Contender) -> dict[Any, Mean]:

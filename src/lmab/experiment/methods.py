@@ -23,14 +23,14 @@ _SESSIONS = 200_000  # simulated where the exact value is out of reach; stored r
 
 def planning_seconds(setting: Setting, learner: Learner) -> float:
     """A plan's limit, in processor seconds; the genie, by which all are measured, has five times as much."""
-    easy = setting.n_contexts <= 5 and setting.n_arms <= 100 and setting.horizon <= 10
+    easy = setting.n_types <= 5 and setting.n_arms <= 100 and setting.horizon <= 10
     return (1.0 if easy else 3.0) * (5.0 if isinstance(learner, Genie) else 1.0)
 
 
 def value_of(policy: Policy, bandit: LatentBandit, horizon: int, instance: int) -> Evaluation:
     """The exact value; where too many histories can happen, a simulated one on sessions that all methods share."""
     rng = generator(instance, "evaluation")
-    return evaluation.value_of(policy, bandit, horizon=horizon, n_episodes=_SESSIONS, rng=rng)
+    return evaluation.value_of(policy, bandit, horizon=horizon, n_sessions=_SESSIONS, rng=rng)
 
 
 class ProcessorClock(Clock):
@@ -66,7 +66,7 @@ class Learning:
         learned = learn(
             environment,
             learner,
-            n_episodes=max(setting.n_episodes, 1),
+            n_sessions=max(setting.n_sessions, 1),
             rng=generator(instance, "learner"),
             planner=ByProcessor(),
             time_limit=planning_seconds(setting, learner),
@@ -83,7 +83,7 @@ class Learning:
             lower=None if learned.plan is None else learned.plan.lower,
             upper=None if learned.plan is None else learned.plan.upper,
             distance=None if learned.bandit is None else bandit.distance(learned.bandit),
-            episodes_used=learned.episodes_used,
+            sessions_used=learned.sessions_used,
             seconds_learning=seconds - planned,
             seconds_planning=planned,
             note="" if learned.plan is None else learned.plan.status,
@@ -101,13 +101,13 @@ class Fitting:
         start = time.process_time()
         rng = generator(instance, "learner")
         learner = self.learner(setting, bandit)
-        learned = learn(environment, learner, n_episodes=setting.n_episodes, rng=rng, planner=QMDP())
+        learned = learn(environment, learner, n_sessions=setting.n_sessions, rng=rng, planner=QMDP())
         seconds = time.process_time() - start
         assert learned.bandit is not None
         return Measurement(
             None,
             distance=bandit.distance(learned.bandit),
-            episodes_used=learned.episodes_used,
+            sessions_used=learned.sessions_used,
             seconds_learning=seconds,
         )
 
@@ -132,7 +132,7 @@ class Planning:
 
 
 def best_fixed_arm(setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
-    """The best that ignoring contexts can do."""
+    """The best that ignoring types can do."""
     return Measurement(bandit.best_fixed(setting.horizon))
 
 
@@ -145,39 +145,39 @@ def _ucb(setting: Setting, bandit: LatentBandit) -> Learner:
 
 
 def _tensor(setting: Setting, bandit: LatentBandit) -> Learner:
-    return Tensor(setting.n_contexts)
+    return Tensor(setting.n_types)
 
 
 def _tensor_pairs(setting: Setting, bandit: LatentBandit) -> Learner:
-    return Tensor(setting.n_contexts, method=TensorDecomposition(features="pairs"))
+    return Tensor(setting.n_types, method=TensorDecomposition(features="pairs"))
 
 
 def _ed_moments(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMoments(setting.n_contexts)
+    return EDMoments(setting.n_types)
 
 
 def _lucrl(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_contexts)
+    return LUCRL(setting.n_types)
 
 
 def _lucrl_tensor(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_contexts, method=TensorDecomposition(features="free"))
+    return LUCRL(setting.n_types, method=TensorDecomposition(features="free"))
 
 
 def _lucrl_plain(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_contexts, prior=1e-6)
+    return LUCRL(setting.n_types, prior=1e-6)
 
 
 def _lucrl_once(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_contexts, sweeps=1)
+    return LUCRL(setting.n_types, sweeps=1)
 
 
 def _ed_mle_half(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_contexts, split=0.5)
+    return EDMLE(setting.n_types, split=0.5)
 
 
 def _ed_mle_full(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_contexts, likelihood="full")
+    return EDMLE(setting.n_types, likelihood="full")
 
 
 def _history(setting: Setting, bandit: LatentBandit) -> Learner:
@@ -185,19 +185,19 @@ def _history(setting: Setting, bandit: LatentBandit) -> Learner:
 
 
 def _ed_mle(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_contexts)
+    return EDMLE(setting.n_types)
 
 
 def _ed_mle_literal(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_contexts, pairs="first-two")
+    return EDMLE(setting.n_types, pairs="first-two")
 
 
 def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
-    return DirectMLE(setting.n_contexts, thompson_rounds=0)
+    return DirectMLE(setting.n_types, thompson_rounds=0)
 
 
 def _direct_mle_fixed(setting: Setting, bandit: LatentBandit) -> Learner:
-    return DirectMLE(setting.n_contexts, thompson_rounds=0, method=EM(restarts=8, tolerance=1e-6, prior=1.5))
+    return DirectMLE(setting.n_types, thompson_rounds=0, method=EM(restarts=8, tolerance=1e-6, prior=1.5))
 
 
 GENIE = Contender("genie", "genie", Learning(_genie), learns=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from .analysis import episodes_needed, heading_of, mean_and_error, wanted
+from .analysis import heading_of, mean_and_error, sessions_needed, wanted
 from .claims import CLAIMS, OURS, PAPER, Claim
 from .collapse import promise
 from .evidence import Evidence
@@ -29,7 +29,7 @@ a gap of 1% or after 1 s (3 s for large sizes; five times that for the genie; 20
 
 Two things to know when reading: Q-MDP never pays for information, and near-ties at its first step make its value jump,
 so that a learner may beat the genie with it; the certified planner is the better yardstick. And `tensor` decomposes
-contexts as vectors of means, the paper's baseline; `tensor on pairs` takes the probabilities of all (arm, value) pairs,
+types as vectors of means, the paper's baseline; `tensor on pairs` takes the probabilities of all (arm, value) pairs,
 a stronger form that stands where the rank is low.
 """
 
@@ -44,7 +44,7 @@ _OPEN = """\
 | N of figure 3, left | 50,000 |
 | the values of N of figure 3, right | 7 from 2,000 to 200,000 |
 | the number of instances, and error bars | 20; standard errors over instances, comparisons in pairs |
-| how episodes are split between subspace and core set | 80% and 20% |
+| how sessions are split between subspace and core set | 80% and 20% |
 | the start of EM in ED+MLE | 8 starts from clusters, the best is kept |
 | rank of the subspace | M, as in Algorithm 1, also where the instances have rank 4 |
 | the steps of the second moments | first two, as printed ("as printed"); all pairs ("all pairs", ours) |
@@ -115,7 +115,7 @@ def _instances(rows: Sequence[Row]) -> str:
     """How many instances every cell of the study has, at least."""
     cells: dict[tuple[object, ...], int] = {}
     for row in rows:
-        key = row.kind, row.separation, row.n_contexts, row.n_arms, row.horizon, row.n_episodes, row.method
+        key = row.kind, row.separation, row.n_types, row.n_arms, row.horizon, row.n_sessions, row.method
         cells[key] = cells.get(key, 0) + 1
     return (
         "0"
@@ -149,8 +149,8 @@ def _section(study: Study, rows: Sequence[Row], size: str) -> str:
             )
     for table in tables(study, rows):
         parts += ["", f"**{table.title}**", "", *_markdown(table.header, table.cells)]
-    if study.name == "episodes":
-        parts += ["", "**Episodes needed (5% to 95% of a bootstrap over instances)**", "", *_needed(study, rows)]
+    if study.name == "sessions":
+        parts += ["", "**Sessions needed (5% to 95% of a bootstrap over instances)**", "", *_needed(study, rows)]
     if study.name == "separation" and rows:
         parts += ["", "**Lemma C.2: what it asks for and promises (constants 1), and what was measured**", ""]
         parts += _promised(rows)
@@ -158,12 +158,12 @@ def _section(study: Study, rows: Sequence[Row], size: str) -> str:
 
 
 def _promised(rows: Sequence[Row]) -> list[str]:
-    """For each number of episodes both bounds, and the distances where sessions are the most telling."""
+    """For each number of sessions both bounds, and the distances where sessions are the most telling."""
     longest = max(row.separation**2 * row.horizon for row in rows)
     cells = []
-    for n_episodes in sorted({row.n_episodes for row in rows}):
-        lemma = promise(rows[0].n_contexts, n_episodes)
-        nearest = [row for row in rows if row.n_episodes == n_episodes and row.separation**2 * row.horizon == longest]
+    for n_sessions in sorted({row.n_sessions for row in rows}):
+        lemma = promise(rows[0].n_types, n_sessions)
+        nearest = [row for row in rows if row.n_sessions == n_sessions and row.separation**2 * row.horizon == longest]
         reached = ", ".join(
             f"{method.label} {mean_and_error(values)[0]:.4f}"
             for method in (ED_MLE_FIT, DIRECT_MLE_FIT)
@@ -172,8 +172,8 @@ def _promised(rows: Sequence[Row]) -> list[str]:
         errors = lemma.errors
         numbers = (errors.epsilon, errors.weights, errors.core, lemma.distance)
         asked = f"{lemma.scale:,.0f} ({longest:.0f})"
-        cells.append([f"{n_episodes:,}", asked, *(f"{number:.3f}" for number in numbers), reached])
-    header = ["episodes N", "gamma^2 H asked for (largest of the study)", "epsilon", "weights within",
+        cells.append([f"{n_sessions:,}", asked, *(f"{number:.3f}" for number in numbers), reached])
+    header = ["sessions N", "gamma^2 H asked for (largest of the study)", "epsilon", "weights within",
               "core pairs within", "distance within", "distance measured at the largest gamma^2 H"]  # fmt: skip
     return _markdown(header, cells)
 
@@ -182,9 +182,9 @@ def _needed(study: Study, rows: Sequence[Row]) -> list[str]:
     levels = (0.95, 0.97, 0.99)
     cells = []
     for method in study.methods():
-        found = [episodes_needed(rows, method.name, level) for level in levels]
+        found = [sessions_needed(rows, method.name, level) for level in levels]
         if method.learns and all(found):
-            cells.append([method.label, *(_range(each.n_episodes, each.low, each.high) for each in found if each)])
+            cells.append([method.label, *(_range(each.n_sessions, each.low, each.high) for each in found if each)])
     return _markdown(["share of the genie", *map(str, levels)], cells)
 
 

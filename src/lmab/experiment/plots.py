@@ -180,9 +180,9 @@ def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:
 
 
 def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
-    """The distance at the largest number of episodes against gamma^2 H, and where Lemma C.2 begins to speak."""
+    """The distance at the largest number of sessions against gamma^2 H, and where Lemma C.2 begins to speak."""
     evidence = Evidence(rows)
-    budgets = evidence.places("n_episodes")
+    budgets = evidence.places("n_sessions")
     if not budgets:
         return
     axes.set_title(f"Parameters and Lemma C.2, N = {budgets[-1]:,}", fontsize=9)
@@ -190,11 +190,11 @@ def _draw_lemma(axes: Any, study: Study, rows: Sequence[Row]) -> None:
     found: dict[Contender, dict[Cell, Mean]] = {}
     for method in study.methods():
         cells = [(gap, horizon) for gap in evidence.places("separation") for horizon in evidence.places("horizon")]
-        means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_episodes=budgets[-1])
+        means = {cell: evidence.mean("distance", method, separation=cell[0], horizon=cell[1], n_sessions=budgets[-1])
                  for cell in cells}  # fmt: skip
         found[method] = {cell: mean for cell, mean in means.items() if mean is not None}
     _draw_cells(axes, found)
-    lemma = promise(rows[0].n_contexts, budgets[-1])
+    lemma = promise(rows[0].n_types, budgets[-1])
     axes.plot([lemma.scale, 3 * lemma.scale], [lemma.distance] * 2, "k--", linewidth=0.8, label="Lemma C.2: distance")
     axes.axvline(lemma.scale, color="black", linewidth=0.8, linestyle=":", label="Lemma C.2: gamma^2 H")
     axes.set_yscale("log")

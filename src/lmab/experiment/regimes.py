@@ -1,4 +1,4 @@
-"""Figure 1 of the paper: which problem a horizon and a number of contexts make. Run as a module it writes the SVG."""
+"""Figure 1 of the paper: which problem a horizon and a number of types make. Run as a module it writes the SVG."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _N_ARMS, _GAMMA = 200, 0.8
 
 
 def draw_regimes() -> str:
-    """The figure as SVG: the horizon from 1 to 1000, 1 to 16 contexts, 200 arms, separation 0.8."""
+    """The figure as SVG: the horizon from 1 to 1000, 1 to 16 types, 200 arms, separation 0.8."""
     import matplotlib
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    horizons, contexts, regimes = np.arange(1, 1001), np.arange(1, 17), list(_COLOURS)
+    horizons, types, regimes = np.arange(1, 1001), np.arange(1, 17), list(_COLOURS)
     found = [[regimes.index(regime(m, h, n_arms=_N_ARMS, gamma=_GAMMA)) for h in range(1, 1001)] for m in range(1, 17)]
     settings: Any = {"svg.hashsalt": "regimes", "svg.fonttype": "none", "font.size": 9}
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(6.4, 4.4), layout="constrained")
         axes = figure.add_subplot()
-        edges = np.append(horizons, horizons[-1] + 1) - 0.5, np.append(contexts, contexts[-1] + 1) - 0.5
+        edges = np.append(horizons, horizons[-1] + 1) - 0.5, np.append(types, types[-1] + 1) - 0.5
         axes.pcolormesh(*edges, found, cmap=ListedColormap([*_COLOURS.values()]), vmin=-0.5, vmax=4.5)
-        axes.set(xscale="log", xlabel="horizon H", ylabel="contexts M", xlim=(0.7, 1000))
+        axes.set(xscale="log", xlabel="horizon H", ylabel="types M", xlim=(0.7, 1000))
         axes.set_title(
             f"A = {_N_ARMS} arms, separation gamma = {_GAMMA}; constants and logarithms left out", fontsize=9
         )

@@ -77,9 +77,9 @@ def _performed(trials: Sequence[Trial], jobs: int, executor: Executor | None) ->
         except CancelledError:
             raise WorkerDied("the cluster was lost; run the same command again to go on from here") from None
         return
-    context = multiprocessing.get_context("spawn")
+    type_ = multiprocessing.get_context("spawn")
     with _one_thread_per_process():
-        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare_worker)
+        pool = ProcessPoolExecutor(jobs, mp_context=type_, initializer=_prepare_worker)
         try:
             yield from _in_order_of_completion(pool, trials, 2 * jobs)
         except BrokenProcessPool:

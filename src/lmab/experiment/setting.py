@@ -18,30 +18,30 @@ class Setting:
     """A kind of instance, its size, and what a learner may spend on it."""
 
     kind: str  # of `random_bandit`, or "line" or "separated", below
-    n_contexts: int
+    n_types: int
     n_arms: int
     horizon: int
-    n_episodes: int = 0  # 0: nothing is learned
+    n_sessions: int = 0  # 0: nothing is learned
     separation: float = 0.0  # gamma of appendix C, for "separated"
 
     @property
     def id(self) -> str:
         separation = f"-g{self.separation:g}" if self.separation else ""
-        return f"{self.kind}{separation}-M{self.n_contexts}-A{self.n_arms}-H{self.horizon}-N{self.n_episodes}"
+        return f"{self.kind}{separation}-M{self.n_types}-A{self.n_arms}-H{self.horizon}-N{self.n_sessions}"
 
     @property
     def instance(self) -> Setting:
         """The same without the budget: what the truth depends on."""
-        return replace(self, n_episodes=0)
+        return replace(self, n_sessions=0)
 
     def draw(self, instance: int) -> LatentBandit:
         """The bandit number `instance`; the same for every horizon and budget."""
         rng = generator(instance, "bandit")
         if self.kind == "line":
-            return on_a_line(self.n_contexts, self.n_arms, rng)
+            return on_a_line(self.n_types, self.n_arms, rng)
         if self.kind == "separated":
-            return separated(self.n_contexts, self.n_arms, self.separation, rng)
-        return random_bandit(self.n_contexts, self.n_arms, kind=self.kind, rng=rng)
+            return separated(self.n_types, self.n_arms, self.separation, rng)
+        return random_bandit(self.n_types, self.n_arms, kind=self.kind, rng=rng)
 
 
 def generator(instance: int, use: str) -> np.random.Generator:
@@ -50,13 +50,13 @@ def generator(instance: int, use: str) -> np.random.Generator:
     return np.random.default_rng((SEED, instance, uses.index(use)))
 
 
-def on_a_line(n_contexts: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
-    """Contexts on a line: means 1/2 + c_a * x_m with scalar positions x_m, so that episodes show moments of x alone.
+def on_a_line(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
+    """Types on a line: means 1/2 + c_a * x_m with scalar positions x_m, so that sessions show moments of x alone.
 
     A distribution on M points of a line is fixed by its first 2M-1 moments and by no fewer: the sharpest case of the
     paper's two regimes.
     """
-    line = Line.draw(n_contexts, n_arms, rng)
+    line = Line.draw(n_types, n_arms, rng)
     return LatentBandit.bernoulli(line.weights, np.clip(0.5 + line.positions[:, None] * line.slopes, 0.01, 0.99))
 
 
@@ -69,17 +69,17 @@ class Line:
     weights: Float[Array, "M"]
 
     @classmethod
-    def draw(cls, n_contexts: int, n_arms: int, rng: np.random.Generator) -> Line:
-        positions = np.linspace(-1, 1, n_contexts) + rng.uniform(-0.1, 0.1, n_contexts)
+    def draw(cls, n_types: int, n_arms: int, rng: np.random.Generator) -> Line:
+        positions = np.linspace(-1, 1, n_types) + rng.uniform(-0.1, 0.1, n_types)
         slopes = rng.choice((-1.0, 1.0), n_arms) * rng.uniform(0.2, 0.45, n_arms)
-        return cls(positions, slopes, rng.dirichlet(np.full(n_contexts, 20.0)))
+        return cls(positions, slopes, rng.dirichlet(np.full(n_types, 20.0)))
 
 
-def separated(n_contexts: int, n_arms: int, separation: float, rng: np.random.Generator) -> LatentBandit:
-    """Contexts that differ by exactly `separation` (in l1, as in appendix C) on about half of the arms, else by 0."""
+def separated(n_types: int, n_arms: int, separation: float, rng: np.random.Generator) -> LatentBandit:
+    """Types that differ by exactly `separation` (in l1, as in appendix C) on about half of the arms, else by 0."""
     base = rng.uniform(0.3, 0.7, n_arms)
-    signs: Float[Array, "M A"] = rng.choice((-1.0, 1.0), (n_contexts, n_arms))
-    return LatentBandit.bernoulli(np.full(n_contexts, 1 / n_contexts), base + signs * separation / 4)
+    signs: Float[Array, "M A"] = rng.choice((-1.0, 1.0), (n_types, n_arms))
+    return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), base + signs * separation / 4)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Measurement:
     lower: float | None = None  # proved by the planner, on the model that it planned for
     upper: float | None = None
     distance: float | None = None  # of the learned model to the true one (Wasserstein)
-    episodes_used: int = 0
+    sessions_used: int = 0
     seconds_learning: float = 0.0
     seconds_planning: float = 0.0
     note: str = ""  # what the planner or the learner said

@@ -27,10 +27,10 @@ class Row:
 
     id: str
     kind: str
-    n_contexts: int
+    n_types: int
     n_arms: int
     horizon: int
-    n_episodes: int
+    n_sessions: int
     separation: float
     instance: int
     method: str
@@ -42,7 +42,7 @@ class Row:
     lower: float | None
     upper: float | None
     distance: float | None
-    episodes_used: int | None
+    sessions_used: int | None
     seconds_learning: float | None
     seconds_planning: float | None
     note: str

@@ -47,10 +47,10 @@ _BOTH_PLANNERS = (
 
 
 def _horizons(
-    n_contexts: int, n_arms: int, n_episodes: int, horizons: Sequence[int], methods: Sequence[Contender] = PAPER
+    n_types: int, n_arms: int, n_sessions: int, horizons: Sequence[int], methods: Sequence[Contender] = PAPER
 ) -> tuple[Cell, ...]:
     """Third moments, and so tensors, need three steps."""
-    settings = [Setting("spherical", n_contexts, n_arms, horizon, n_episodes) for horizon in horizons]
+    settings = [Setting("spherical", n_types, n_arms, horizon, n_sessions) for horizon in horizons]
     long, short = (tuple(each for each in settings if (each.horizon > 2) == wanted) for wanted in (True, False))
     others = tuple(method for method in methods if method not in (TENSOR, TENSOR_PAIRS, L_UCRL_TENSOR))
     return Cell(long, tuple(methods)), Cell(short, others)
@@ -89,12 +89,12 @@ FIG2B = Study(
 FIG3A = Study(
     name="fig3a",
     title="Figure 3, left: A = 50, H = 7",
-    axis="n_contexts",
-    axis_label="contexts M",
+    axis="n_types",
+    axis_label="types M",
     panels=_BOTH_PLANNERS,
     cells={
-        size: (Cell(tuple(Setting("spherical", m, 50, 7, n) for m in contexts), LOW_RANK),)
-        for size, n, contexts in (
+        size: (Cell(tuple(Setting("spherical", m, 50, 7, n) for m in types), LOW_RANK),)
+        for size, n, types in (
             ("quick", 10_000, (4, 8)),
             ("standard", 50_000, (3, 4, 7, 10)),
             ("full", 50_000, (3, 4, 5, 6, 7, 8, 9, 10)),
@@ -105,8 +105,8 @@ FIG3A = Study(
 FIG3B = Study(
     name="fig3b",
     title="Figure 3, right: M = 5, A = 50, H = 7",
-    axis="n_episodes",
-    axis_label="episodes N",
+    axis="n_sessions",
+    axis_label="sessions N",
     log=True,
     panels=_BOTH_PLANNERS,
     cells={
@@ -117,10 +117,10 @@ FIG3B = Study(
 )
 
 EPISODES = Study(
-    name="episodes",
-    title="Episodes needed: M = 5, A = 50, H = 7",
-    axis="n_episodes",
-    axis_label="episodes N",
+    name="sessions",
+    title="Sessions needed: M = 5, A = 50, H = 7",
+    axis="n_sessions",
+    axis_label="sessions N",
     log=True,
     panels=_BOTH_PLANNERS[2:],
     cells={
@@ -139,9 +139,9 @@ EPISODES = Study(
 
 IDENTIFIABILITY = Study(
     name="identifiability",
-    title="Contexts on a line, M = 3, A = 8: below and above H = 2M - 1 = 5",
-    axis="n_episodes",
-    axis_label="episodes N",
+    title="Types on a line, M = 3, A = 8: below and above H = 2M - 1 = 5",
+    axis="n_sessions",
+    axis_label="sessions N",
     log=True,
     split="horizon",
     split_label="H = {}",
@@ -166,7 +166,7 @@ IDENTIFIABILITY = Study(
 
 SEPARATION = Study(
     name="separation",
-    title="Separated contexts (appendix C): M = 3, A = 20",
+    title="Separated types (appendix C): M = 3, A = 20",
     axis="horizon",
     axis_label="horizon H",
     log=True,
@@ -231,8 +231,8 @@ ARMS = Study(
 ORDER = Study(
     name="order",
     title="What decides between ED+MLE and L-UCRL: M = 5, A = 50, H = 7",
-    axis="n_episodes",
-    axis_label="episodes N",
+    axis="n_sessions",
+    axis_label="sessions N",
     log=True,
     panels=_BOTH_PLANNERS[2:],
     cells={
@@ -263,8 +263,8 @@ ORDER = Study(
 NAIVE = Study(
     name="naive",
     title="Every history a state (section 1.1): M = 2",
-    axis="n_episodes",
-    axis_label="episodes N",
+    axis="n_sessions",
+    axis_label="sessions N",
     log=True,
     split="size",
     split_label="{}",

@@ -29,7 +29,7 @@ class Panel:
     measure: str
     title: str
     log: bool = False  # vertical axis
-    budget: int | None = None  # only the smallest (0) or largest (-1) number of episodes; None: all
+    budget: int | None = None  # only the smallest (0) or largest (-1) number of sessions; None: all
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._shapes import Array, Integer
 from ..checks import COUNT, FRACTION, Constraint, OneOf, Or, optional
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument, LmabWarning
 from ..moments import Design, design, subspace
 from ..policies import Uniform
@@ -30,28 +30,28 @@ CORE_OPTIONS: Mapping[str, Constraint] = {
 
 
 def explore_core(
-    task: Task, n_episodes: int, pairs: str, rank: int | str, course: Course, events: str = "pairs"
-) -> Generator[Exploration, Episodes, Design]:
+    task: Task, n_sessions: int, pairs: str, rank: int | str, course: Course, events: str = "pairs"
+) -> Generator[Exploration, Sessions, Design]:
     """Play uniformly, then find the subspace of the second moments and its core set (steps 1 and 2 of Algorithm 1)."""
-    episodes = yield from uniform_plays(task, n_episodes, course)
-    return core_set(episodes, task.rewards, pairs, rank, course, events)
+    sessions = yield from uniform_plays(task, n_sessions, course)
+    return core_set(sessions, task.rewards, pairs, rank, course, events)
 
 
-def uniform_plays(task: Task, n_episodes: int, course: Course) -> Generator[Exploration, Episodes, Episodes]:
+def uniform_plays(task: Task, n_sessions: int, course: Course) -> Generator[Exploration, Sessions, Sessions]:
     """Sessions of uniformly random arms."""
     if task.horizon < 2:
         raise InvalidArgument(f"horizon must be at least 2 to measure correlations of rewards, got {task.horizon}")
     uniform = Uniform(task.n_arms, horizon=task.horizon)
-    return (yield from course.explore(Exploration.of_policy("explore", uniform, n_episodes)))
+    return (yield from course.explore(Exploration.of_policy("explore", uniform, n_sessions)))
 
 
 def core_set(
-    episodes: Episodes, rewards: str | None, pairs: str, rank: int | str, course: Course, events: str = "pairs"
+    sessions: Sessions, rewards: str | None, pairs: str, rank: int | str, course: Course, events: str = "pairs"
 ) -> Design:
     """The subspace of the second moments, and its core set; of normal rewards there are no events but arms."""
-    size = episodes.n_arms * (1 if rewards == "gaussian" else len(np.unique(episodes.rewards)))
+    size = sessions.n_arms * (1 if rewards == "gaussian" else len(np.unique(sessions.rewards)))
     k = None if isinstance(rank, str) else min(rank, size)
-    space = subspace(episodes, rank=k, pairs=pairs, rewards=rewards)
+    space = subspace(sessions, rank=k, pairs=pairs, rewards=rewards)
     course.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
     core = design(space, events="pairs" if space.values is None else events)
     course.note("design", core_set=core.pairs, rho=core.rho, g=core.g)
@@ -59,12 +59,12 @@ def core_set(
 
 
 def core_plays(
-    task: Task, core: Design, n_episodes: int, rng: np.random.Generator, course: Course
-) -> Generator[Exploration, Episodes, Episodes]:
+    task: Task, core: Design, n_sessions: int, rng: np.random.Generator, course: Course
+) -> Generator[Exploration, Sessions, Sessions]:
     """Play the core set: every step draws a core pair uniformly at random and plays its arm (section 4)."""
-    picks = rng.integers(len(core.support), size=(n_episodes, task.horizon))
+    picks = rng.integers(len(core.support), size=(n_sessions, task.horizon))
     arms = np.array([arm for arm, _ in core.pairs])[picks]
-    return (yield from course.explore(Exploration.of_actions("core plays", arms)))
+    return (yield from course.explore(Exploration.of_arms("core plays", arms)))
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def core_may_be_one_arm() -> Iterator[None]:
         yield
 
 
-def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) -> Episodes:
+def as_indicators(core: Design, sessions: Sessions, rng: np.random.Generator) -> Sessions:
     """Plays of core arms as plays of core pairs: arm j is the pair (a_j, z_j), and pays 1 where a_j paid z_j.
 
     An event of Remark A.1 pays 1 where its arm paid any of its values.
@@ -84,33 +84,33 @@ def as_indicators(core: Design, episodes: Episodes, rng: np.random.Generator) ->
     at random here.
     """
     arms = np.array([arm for arm, _ in core.pairs])
-    order, n_pairs = np.argsort(arms, kind="stable"), np.bincount(arms, minlength=episodes.n_arms)
-    _check_core(core, episodes, n_pairs)
+    order, n_pairs = np.argsort(arms, kind="stable"), np.bincount(arms, minlength=sessions.n_arms)
+    _check_core(core, sessions, n_pairs)
     first = np.cumsum(n_pairs) - n_pairs
-    drawn = (rng.random(episodes.n_steps) * n_pairs[episodes.actions]).astype(np.int64)
-    pairs = order[first[episodes.actions] + drawn]
-    values = np.unique(episodes.rewards)
+    drawn = (rng.random(sessions.n_steps) * n_pairs[sessions.arms]).astype(np.int64)
+    pairs = order[first[sessions.arms] + drawn]
+    values = np.unique(sessions.rewards)
     hits = np.array(
         [[value in _event(event) for value in values.tolist()] for _, event in core.pairs], dtype=np.float64
     )
-    paid = hits[pairs, np.searchsorted(values, episodes.rewards)]
-    return Episodes(pairs, paid, episodes.offsets, len(arms))
+    paid = hits[pairs, np.searchsorted(values, sessions.rewards)]
+    return Sessions(pairs, paid, sessions.offsets, len(arms))
 
 
 def _event(value: Any) -> frozenset[float]:
     return value if isinstance(value, frozenset) else frozenset([value])
 
 
-def as_core_arms(core: Design, episodes: Episodes) -> Episodes:
+def as_core_arms(core: Design, sessions: Sessions) -> Sessions:
     """Plays of core arms, with arms numbered within the core set."""
     arms = np.array(core.arms)
-    _check_core(core, episodes, np.bincount(arms, minlength=episodes.n_arms))
-    return replace(episodes, actions=np.searchsorted(arms, episodes.actions), n_arms=len(arms), arm_labels=None)
+    _check_core(core, sessions, np.bincount(arms, minlength=sessions.n_arms))
+    return replace(sessions, arms=np.searchsorted(arms, sessions.arms), n_arms=len(arms), arm_labels=None)
 
 
-def _check_core(core: Design, episodes: Episodes, n_pairs: Integer[Array, "A"]) -> None:
-    outside = np.flatnonzero(n_pairs[episodes.actions] == 0)
+def _check_core(core: Design, sessions: Sessions, n_pairs: Integer[Array, "A"]) -> None:
+    outside = np.flatnonzero(n_pairs[sessions.arms] == 0)
     if len(outside):
         raise InvalidArgument(
-            f"episodes must play the core arms {core.arms}, got arm {episodes.actions[outside[0]]} at step {outside[0]}"
+            f"sessions must play the core arms {core.arms}, got arm {sessions.arms[outside[0]]} at step {outside[0]}"
         )

@@ -5,54 +5,54 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .._shapes import Array, Integer
-from ..data import Episodes
+from ..data import Sessions
 from ..policies import Policy
 from ..simulation import Environment
 
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """Sessions to play: either each row of `actions` is one, or `policy` decides. One of the two is None.
+    """Sessions to play: either each row of `arms` is one, or `policy` decides. One of the two is None.
 
     Examples:
         >>> import numpy as np, lmab
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
         >>> exploration = lmab.Exploration.of_policy("explore", lmab.Uniform(5), 100)
         >>> exploration.after(30)
-        Exploration(explore: 70 episodes, Uniform)
+        Exploration(explore: 70 sessions, Uniform)
         >>> exploration.on(environment)
-        Episodes(100 episodes, 400 steps, 5 arms)
-        >>> lmab.Exploration.of_actions("each arm", np.repeat(np.arange(5), 4).reshape(5, 4)).on(environment)
-        Episodes(5 episodes, 20 steps, 5 arms)
+        Sessions(100 sessions, 400 steps, 5 arms)
+        >>> lmab.Exploration.of_arms("each arm", np.repeat(np.arange(5), 4).reshape(5, 4)).on(environment)
+        Sessions(5 sessions, 20 steps, 5 arms)
     """
 
     phase: str  # what the sessions are for
-    n_episodes: int
+    n_sessions: int
     policy: Policy | None = None
-    actions: Integer[Array, "n H"] | None = None
+    arms: Integer[Array, "n H"] | None = None
 
     @classmethod
-    def of_policy(cls, phase: str, policy: Policy, n_episodes: int) -> Exploration:
+    def of_policy(cls, phase: str, policy: Policy, n_sessions: int) -> Exploration:
         """Let `policy` play n sessions."""
-        return cls(phase, n_episodes, policy=policy)
+        return cls(phase, n_sessions, policy=policy)
 
     @classmethod
-    def of_actions(cls, phase: str, actions: Integer[Array, "n H"]) -> Exploration:
+    def of_arms(cls, phase: str, arms: Integer[Array, "n H"]) -> Exploration:
         """Play the given arms, one row per session."""
-        return cls(phase, len(actions), actions=actions)
+        return cls(phase, len(arms), arms=arms)
 
-    def on(self, environment: Environment) -> Episodes:
+    def on(self, environment: Environment) -> Sessions:
         """Play the sessions on `environment`."""
-        if self.actions is not None:
-            return environment.play(self.actions)
+        if self.arms is not None:
+            return environment.play(self.arms)
         assert self.policy is not None
-        return environment.run(self.policy, self.n_episodes)
+        return environment.run(self.policy, self.n_sessions)
 
     def after(self, n_played: int) -> Exploration:
         """What is left after the first `n_played` sessions were played."""
-        actions = None if self.actions is None else self.actions[n_played:]
-        return replace(self, n_episodes=self.n_episodes - n_played, actions=actions)
+        arms = None if self.arms is None else self.arms[n_played:]
+        return replace(self, n_sessions=self.n_sessions - n_played, arms=arms)
 
     def __repr__(self) -> str:
         how = "arms given" if self.policy is None else type(self.policy).__name__
-        return f"Exploration({self.phase}: {self.n_episodes} episodes, {how})"
+        return f"Exploration({self.phase}: {self.n_sessions} sessions, {how})"

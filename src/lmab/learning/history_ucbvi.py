@@ -11,7 +11,7 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import POSITIVE, check_array, check_count, check_fields
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical
 from ..policies import Policy, State, best_allowed
@@ -78,15 +78,15 @@ class HistoryPolicy(Policy):
 class HistoryUCBVI(Learner):
     """UCBVI (Azar et al., 2017) on the Markov decision process of histories, (AZ)^H of them (section 1 of the paper).
 
-    It needs no number of contexts and no assumption, but it refuses problems with too many histories. Rewards are 0 and
-    1 unless `learn` is given the `values`. A round has `growth` times as many episodes as were played before it.
+    It needs no number of types and no assumption, but it refuses problems with too many histories. Rewards are 0 and
+    1 unless `learn` is given the `values`. A round has `growth` times as many sessions as were played before it.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
         >>> environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_episodes=5000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_sessions=5000, rng=rng)
         >>> round(lmab.evaluate(learned.policy, bandit, horizon=3).mean, 2)
         2.14
     """
@@ -101,13 +101,13 @@ class HistoryUCBVI(Learner):
         tree = _Tree.for_task(task)
         course = Course()
         played = 0
-        while played < task.n_episodes:
-            policy = HistoryPolicy(tree.values, tree.scores(self.bonus, task.n_episodes))
-            n = min(max(1, int(self.growth * played)), task.n_episodes - played)
-            episodes = yield from course.explore(Exploration.of_policy("explore", policy, n))
-            tree.count(episodes)
-            played += len(episodes)
-        policy = HistoryPolicy(tree.values, tree.scores(None, task.n_episodes))
+        while played < task.n_sessions:
+            policy = HistoryPolicy(tree.values, tree.scores(self.bonus, task.n_sessions))
+            n = min(max(1, int(self.growth * played)), task.n_sessions - played)
+            sessions = yield from course.explore(Exploration.of_policy("explore", policy, n))
+            tree.count(sessions)
+            played += len(sessions)
+        policy = HistoryPolicy(tree.values, tree.scores(None, task.n_sessions))
         course.note("counts", histories=tree.n_histories, visited=tree.n_visited)
         return course.learned(policy, None)
 
@@ -141,20 +141,20 @@ class _Tree:
     def n_visited(self) -> int:
         return sum(int(np.count_nonzero(level)) for level in self.counts)
 
-    def count(self, episodes: Episodes) -> None:
-        actions, rewards = episodes.to_arrays()
-        played = actions >= 0
-        codes = np.zeros(actions.shape, np.int64)
-        codes[played] = _codec(self.n_arms, self.values).codes(actions[played], rewards[played])
-        rows = np.zeros(len(actions), np.int64)
-        for step in range(actions.shape[1]):
+    def count(self, sessions: Sessions) -> None:
+        arms, rewards = sessions.to_arrays()
+        played = arms >= 0
+        codes = np.zeros(arms.shape, np.int64)
+        codes[played] = _codec(self.n_arms, self.values).codes(arms[played], rewards[played])
+        rows = np.zeros(len(arms), np.int64)
+        for step in range(arms.shape[1]):
             rows = rows * (self.n_arms * len(self.values)) + codes[:, step]
             np.add.at(self.counts[step], rows[played[:, step]], 1)
 
-    def scores(self, bonus: float | None, n_episodes: int) -> list[Float[Array, "K A"]]:
+    def scores(self, bonus: float | None, n_sessions: int) -> list[Float[Array, "K A"]]:
         """Value of every arm after every history: optimistic, or (bonus None) with the worst reward for unseen arms."""
         horizon, spread = len(self.counts), float(np.ptp(self.values))
-        width = np.log(2 * self.n_histories * n_episodes)
+        width = np.log(2 * self.n_histories * n_sessions)
         after: Float[Array, "C"] = np.zeros(1)
         tables = []
         for step in reversed(range(horizon)):

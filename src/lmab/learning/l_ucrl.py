@@ -10,7 +10,7 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, POSITIVE, check_array, check_fields
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..estimation import EM, TensorDecomposition, observe, sweep
 from ..model import LatentBandit, belief
@@ -27,7 +27,7 @@ from .learner import (
 )
 from .result import Campaign, Course
 
-_SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clusters of the episodes' spectral features
+_SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clusters of the sessions' spectral features
 
 
 class OptimisticPolicy(BeliefPolicy):
@@ -65,29 +65,29 @@ class OptimisticPolicy(BeliefPolicy):
 class LUCRL(Learner):
     """L-UCRL (Kwon et al., 2021, "RL for latent MDPs: regret guarantees and a lower bound"), in rounds.
 
-    A part of the episodes explores uniformly for a spectral start. Then every round plays greedily on the belief, with
-    a bonus for arms that a context has seldom seen. After the round, `sweeps` passes of online EM over all episodes
-    start from the model so far; each step counts for every context with the context's posterior probability. A round
-    has `growth` times as many episodes as were played before it.
+    A part of the sessions explores uniformly for a spectral start. Then every round plays greedily on the belief, with
+    a bonus for arms that a type has seldom seen. After the round, `sweeps` passes of online EM over all sessions
+    start from the model so far; each step counts for every type with the type's posterior probability. A round
+    has `growth` times as many sessions as were played before it.
 
     Args:
-        n_contexts: how many contexts.
-        start: part of the episodes that explores uniformly.
+        n_types: how many types.
+        start: part of the sessions that explores uniformly.
         bonus: the width of the bonus, as a part of the width in Hoeffding's inequality.
-        prior: pseudo-counts per context and arm.
-        method: how the start is fitted: EM from clusters of the episodes' spectral features, or
+        prior: pseudo-counts per type and arm.
+        method: how the start is fitted: EM from clusters of the sessions' spectral features, or
             `TensorDecomposition()`, the paper's start, which needs sessions of at least 3 steps.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.LUCRL(2), n_episodes=2000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.LUCRL(2), n_sessions=2000, rng=rng)
         >>> learned["optimistic"].reward / 1400 > learned["explore"].reward / 600
         True
     """
 
-    n_contexts: int
+    n_types: int
     start: float = 0.3
     growth: float = 0.05
     bonus: float = 0.5
@@ -97,42 +97,40 @@ class LUCRL(Learner):
 
     def __post_init__(self) -> None:
         numbers = {"start": FRACTION, "growth": POSITIVE, "bonus": POSITIVE, "prior": POSITIVE}
-        check_fields(self, {"n_contexts": COUNT, "sweeps": COUNT, **numbers})
+        check_fields(self, {"n_types": COUNT, "sweeps": COUNT, **numbers})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         if task.horizon < 3 and isinstance(self.method, TensorDecomposition):
             raise InvalidArgument(f"horizon must be at least 3 for third moments, got {task.horizon}")
-        n_start, _ = share_out(task.n_episodes, self.start)
-        check_enough(task, n_start, self.n_contexts)
+        n_start, _ = share_out(task.n_sessions, self.start)
+        check_enough(task, n_start, self.n_types)
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
-        episodes = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))
-        observations = observe(episodes, rewards=task.rewards, values=task.values)
-        fit = self.method.fit(observations, n_contexts=self.n_contexts, rng=rng)
+        sessions = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))
+        observations = observe(sessions, rewards=task.rewards, values=task.values)
+        fit = self.method.fit(observations, n_types=self.n_types, rng=rng)
         note_estimate(course, "start", fit)
         bandit = fit.bandit
-        while len(episodes) < task.n_episodes:
-            bandit, counts = self._sweep(task, episodes, bandit, course)
-            n = min(max(1, int(self.growth * len(episodes))), task.n_episodes - len(episodes))
-            policy = OptimisticPolicy(bandit, self._bonus(bandit, counts, task.n_episodes), horizon=task.horizon)
-            episodes += yield from course.explore(Exploration.of_policy("optimistic", policy, n))
-        bandit, counts = self._sweep(task, episodes, bandit, course)
+        while len(sessions) < task.n_sessions:
+            bandit, counts = self._sweep(task, sessions, bandit, course)
+            n = min(max(1, int(self.growth * len(sessions))), task.n_sessions - len(sessions))
+            policy = OptimisticPolicy(bandit, self._bonus(bandit, counts, task.n_sessions), horizon=task.horizon)
+            sessions += yield from course.explore(Exploration.of_policy("optimistic", policy, n))
+        bandit, counts = self._sweep(task, sessions, bandit, course)
         return planned_on_estimate(task, bandit, course)
 
     def _sweep(
-        self, task: Task, episodes: Episodes, bandit: LatentBandit, course: Course
+        self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course
     ) -> tuple[LatentBandit, Float[Array, "M A"]]:
-        """The model after `sweeps` passes of EM over all episodes, and how often each context saw each arm."""
-        bandit, log_likelihood = sweep(bandit, episodes, sweeps=self.sweeps, prior=self.prior, values=task.values)
+        """The model after `sweeps` passes of EM over all sessions, and how often each type saw each arm."""
+        bandit, log_likelihood = sweep(bandit, sessions, sweeps=self.sweeps, prior=self.prior, values=task.values)
         bandit = floored(bandit)
-        responsibilities = np.repeat(belief.posterior(bandit, episodes), episodes.lengths, axis=0)
-        counts = np.stack(
-            [np.bincount(episodes.actions, column, minlength=task.n_arms) for column in responsibilities.T]
-        )
+        responsibilities = np.repeat(belief.posterior(bandit, sessions), sessions.lengths, axis=0)
+        counts = np.stack([np.bincount(sessions.arms, column, minlength=task.n_arms) for column in responsibilities.T])
         course.note("soft counts", log_likelihood=log_likelihood, least=float(counts.min()))
         return bandit, counts
 
-    def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_episodes: int) -> Float[Array, "M A"]:
+    def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_sessions: int) -> Float[Array, "M A"]:
         rewards = bandit.rewards
-        width = self.bonus * np.sqrt(np.log(counts.size * n_episodes) / (2 * np.maximum(counts, 1)))
+        width = self.bonus * np.sqrt(np.log(counts.size * n_sessions) / (2 * np.maximum(counts, 1)))
         return np.minimum(width * rewards.spread, rewards.support[1] - rewards.means)

@@ -25,21 +25,21 @@ class Task:
 
     Examples:
         >>> import lmab
-        >>> task = lmab.Task(n_arms=5, horizon=4, n_episodes=1000)
-        >>> task.n_episodes, task.planner.gap
+        >>> task = lmab.Task(n_arms=5, horizon=4, n_sessions=1000)
+        >>> task.n_sessions, task.planner.gap
         (1000, 0.01)
     """
 
     n_arms: int
     horizon: int
-    n_episodes: int  # the budget
+    n_sessions: int  # the budget
     planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
     values: Sequence[float] | None = None  # of categorical rewards, where some may not be seen; made a rising tuple
 
     def __post_init__(self) -> None:
-        for name in ("n_arms", "horizon", "n_episodes"):
+        for name in ("n_arms", "horizon", "n_sessions"):
             check_count(name, getattr(self, name))
         if self.values is not None:
             known = np.unique(check_array("values", self.values, ndim=1))
@@ -58,23 +58,23 @@ class Learner(ABC):
         ...     def campaign(self, task, *, rng):
         ...         course = lmab.Course()
         ...         uniform = lmab.Uniform(task.n_arms, horizon=task.horizon)
-        ...         plan = lmab.Exploration.of_policy("explore", uniform, task.n_episodes)
+        ...         plan = lmab.Exploration.of_policy("explore", uniform, task.n_sessions)
         ...         seen = yield from course.explore(plan)
-        ...         counts, sums = (np.bincount(seen.actions, w, minlength=task.n_arms) for w in (None, seen.rewards))
+        ...         counts, sums = (np.bincount(seen.arms, w, minlength=task.n_arms) for w in (None, seen.rewards))
         ...         arm = int((sums / np.maximum(counts, 1)).argmax())
         ...         return course.learned(lmab.Stationary(arm, horizon=task.horizon), None)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
-        >>> lmab.learn(environment, BestOfUniform(), n_episodes=500, rng=0)
-        Learned(Stationary from 500 episodes: explore 500)
+        >>> lmab.learn(environment, BestOfUniform(), n_sessions=500, rng=0)
+        Learned(Stationary from 500 sessions: explore 500)
         >>> lmab.testing.check_learner(BestOfUniform())
         Report(BestOfUniform keeps 10 laws)
     """
 
     @abstractmethod
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
-        """A generator that yields each `Exploration`, is sent its episodes, and returns what was learned.
+        """A generator that yields each `Exploration`, is sent its sessions, and returns what was learned.
 
-        A task that cannot be done raises before the first exploration. The same seed and episodes give the same
+        A task that cannot be done raises before the first exploration. The same seed and sessions give the same
         explorations and the same result.
         """
 
@@ -90,7 +90,7 @@ def note_estimate(course: Course, name: str, fit: Estimate) -> None:
     """Note the result of a fit in the course."""
     course.note(
         name,
-        n_contexts=fit.n_contexts,
+        n_types=fit.n_types,
         log_likelihood=fit.log_likelihood,
         trace=fit.trace,
         status=fit.status,
@@ -106,25 +106,25 @@ def planned_on_estimate(task: Task, bandit: LatentBandit, course: Course) -> Lea
 
 
 def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> LatentBandit:
-    """The bandit with no reward value less likely than `FLOOR`, so that one rare reward does not exclude a context.
+    """The bandit with no reward value less likely than `FLOOR`, so that one rare reward does not exclude a type.
 
     Values that are known to exist but were never seen get this probability.
     """
     return replace(bandit, rewards=bandit.rewards.floored(FLOOR, values))
 
 
-def check_enough(task: Task, n_fitted: int, n_contexts: int) -> None:
-    """Raise before anything is played when the fit would have fewer episodes than contexts."""
-    if n_fitted < n_contexts:
+def check_enough(task: Task, n_fitted: int, n_types: int) -> None:
+    """Raise before anything is played when the fit would have fewer sessions than types."""
+    if n_fitted < n_types:
         raise InvalidArgument(
-            f"n_episodes must leave at least {n_contexts} episodes for the fit, one for each context, "
-            f"got {task.n_episodes}, which leaves {n_fitted}"
+            f"n_sessions must leave at least {n_types} sessions for the fit, one for each type, "
+            f"got {task.n_sessions}, which leaves {n_fitted}"
         )
 
 
-def share_out(n_episodes: int, fraction: float) -> tuple[int, int]:
-    """The budget in two parts, at least one episode each."""
-    if n_episodes < 2:
-        raise InvalidArgument(f"n_episodes must be at least 2 for a learner of two phases, got {n_episodes}")
-    first = min(max(round(fraction * n_episodes), 1), n_episodes - 1)
-    return first, n_episodes - first
+def share_out(n_sessions: int, fraction: float) -> tuple[int, int]:
+    """The budget in two parts, at least one session each."""
+    if n_sessions < 2:
+        raise InvalidArgument(f"n_sessions must be at least 2 for a learner of two phases, got {n_sessions}")
+    first = min(max(round(fraction * n_sessions), 1), n_sessions - 1)
+    return first, n_sessions - first

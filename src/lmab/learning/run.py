@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import files
 from ..checks import Rng, check_rng
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..planning import Planner
 from ..records import encode
@@ -22,30 +22,30 @@ from .result import Learned
 
 
 class Run:
-    """A learner that works in batches: `ask` says what to play, a live system plays it, `tell` takes the episodes.
+    """A learner that works in batches: `ask` says what to play, a live system plays it, `tell` takes the sessions.
 
-    A file of a run holds its learner, its task, a seed and the episodes told so far. Loading the file repeats the same
+    A file of a run holds its learner, its task, a seed and the sessions told so far. Loading the file repeats the same
     course, with the same bits.
 
     Args:
         learner: the learner.
-        task: its task; or give the fields of the `Task` (`n_arms`, `horizon`, `n_episodes` and so on) by name.
+        task: its task; or give the fields of the `Task` (`n_arms`, `horizon`, `n_sessions` and so on) by name.
         rng: the generator or seed for the learner's randomness.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> live = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> run = lmab.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_episodes=1000, rng=rng)
+        >>> run = lmab.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_sessions=1000, rng=rng)
         >>> run.ask()
-        Exploration(explore: 500 episodes, Uniform)
+        Exploration(explore: 500 sessions, Uniform)
         >>> run.tell(live.run(run.ask().policy, 300))  # as many as there are by now
         >>> run.ask()
-        Exploration(explore: 200 episodes, Uniform)
+        Exploration(explore: 200 sessions, Uniform)
         >>> while not run.finished:  # a learner may ask several times
         ...     run.tell(run.ask().on(live))
         >>> run.learned
-        Learned(VectorPolicy from 1000 episodes: explore 500, thompson 500)
+        Learned(VectorPolicy from 1000 sessions: explore 500, thompson 500)
     """
 
     def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng, **settings: Any) -> None:
@@ -59,24 +59,24 @@ class Run:
 
     def _begin(self, learner: Learner, task: Task, seed: int) -> None:
         self.learner, self.task, self.seed = learner, task, seed
-        self._rounds: list[Episodes] = []  # of the explorations that are complete
-        self._told: Episodes | None = None  # of the present one
+        self._rounds: list[Sessions] = []  # of the explorations that are complete
+        self._told: Sessions | None = None  # of the present one
         self._learned: Learned | None = None
         self._campaign = learner.campaign(task, rng=np.random.default_rng(seed))
         self._advance(None)
 
     @classmethod
-    def resume(cls, learner: Learner, task: Task, seed: int, told: Sequence[Episodes]) -> Run:
-        """The run in the state that it had after it was told these episodes."""
+    def resume(cls, learner: Learner, task: Task, seed: int, told: Sequence[Sessions]) -> Run:
+        """The run in the state that it had after it was told these sessions."""
         run = cls.__new__(cls)
         run._begin(learner, task, seed)
-        for episodes in told:
-            run.tell(episodes)
+        for sessions in told:
+            run.tell(sessions)
         return run
 
     @property
     def finished(self) -> bool:
-        """Whether all episodes were told, so that `learned` is there."""
+        """Whether all sessions were told, so that `learned` is there."""
         return self._learned is not None
 
     @property
@@ -87,38 +87,38 @@ class Run:
         return self._learned
 
     @property
-    def episodes_used(self) -> int:
-        """Episodes told so far."""
+    def sessions_used(self) -> int:
+        """Sessions told so far."""
         return sum(map(len, self._rounds)) + (0 if self._told is None else len(self._told))
 
     def ask(self) -> Exploration:
-        """What to play next; the answer stays the same until enough episodes are told."""
+        """What to play next; the answer stays the same until enough sessions are told."""
         if self._learned is not None:
             raise InvalidArgument("the run must not be finished, got one with nothing left to play")
         return self._plan if self._told is None else self._plan.after(len(self._told))
 
-    def tell(self, episodes: Episodes) -> None:
-        """Tell the episodes that were played, all that were asked for or a part of them.
+    def tell(self, sessions: Sessions) -> None:
+        """Tell the sessions that were played, all that were asked for or a part of them.
 
         When all are there, the learner computes. So the last call may take as long as the fit and the plan.
         """
         plan = self.ask()
-        if episodes.n_arms != self.task.n_arms:
-            raise InvalidArgument(f"episodes must have {self.task.n_arms} arms, got {episodes.n_arms}")
-        if episodes.horizon > self.task.horizon:
-            raise InvalidArgument(f"episodes must have at most {self.task.horizon} steps, got {episodes.horizon}")
-        if len(episodes) > plan.n_episodes:
-            raise InvalidArgument(f"episodes must be at most the {plan.n_episodes} asked for, got {len(episodes)}")
-        episodes = replace(episodes, propensities=None)  # no learner needs them, and only some rounds have them
-        told = episodes if self._told is None else self._told + episodes
-        if len(told) < self._plan.n_episodes:
+        if sessions.n_arms != self.task.n_arms:
+            raise InvalidArgument(f"sessions must have {self.task.n_arms} arms, got {sessions.n_arms}")
+        if sessions.horizon > self.task.horizon:
+            raise InvalidArgument(f"sessions must have at most {self.task.horizon} steps, got {sessions.horizon}")
+        if len(sessions) > plan.n_sessions:
+            raise InvalidArgument(f"sessions must be at most the {plan.n_sessions} asked for, got {len(sessions)}")
+        sessions = replace(sessions, propensities=None)  # no learner needs them, and only some rounds have them
+        told = sessions if self._told is None else self._told + sessions
+        if len(told) < self._plan.n_sessions:
             self._told = told
             return
         self._rounds.append(told)
         self._told = None
         self._advance(told)
 
-    def _advance(self, told: Episodes | None) -> None:
+    def _advance(self, told: Sessions | None) -> None:
         try:
             self._plan = next(self._campaign) if told is None else self._campaign.send(told)
         except StopIteration as end:
@@ -130,21 +130,21 @@ class Run:
 
     def record(self) -> files.Record:
         rounds = [*self._rounds, *([] if self._told is None else [self._told])]
-        nested = {f"round-{index}": _episodes_record(episodes) for index, episodes in enumerate(rounds)}
+        nested = {f"round-{index}": _sessions_record(sessions) for index, sessions in enumerate(rounds)}
         fields = {"seed": self.seed, "n_rounds": len(self._rounds), "partial": self._told is not None}
         return files.Record(
             "run", fields, records={"learner": encode(self.learner), "task": encode(self.task), **nested}
         )
 
     def __repr__(self) -> str:
-        return f"Run({self.learner!r}: {'finished' if self.finished else self.ask()}, {self.episodes_used} episodes)"
+        return f"Run({self.learner!r}: {'finished' if self.finished else self.ask()}, {self.sessions_used} sessions)"
 
 
 def learn(
     environment: Environment,
     learner: Learner,
     *,
-    n_episodes: int,
+    n_sessions: int,
     rng: Rng,
     planner: Planner = CERTIFIED,
     time_limit: float = 60.0,
@@ -152,16 +152,16 @@ def learn(
     values: Sequence[float] | None = None,
     progress: Callable[[Run], None] | None = None,
 ) -> Learned:
-    """Play `environment` for `n_episodes` episodes and return the policy that `learner` learns.
+    """Play `environment` for `n_sessions` sessions and return the policy that `learner` learns.
 
     Args:
         environment: what is played: a `Simulator`, or a live system with the same methods.
-        learner: the learner; `DirectMLE(n_contexts)` unless there is a reason for another.
-        n_episodes: the budget; exactly this many episodes are played (none by `Genie`).
+        learner: the learner; `DirectMLE(n_types)` unless there is a reason for another.
+        n_sessions: the budget; exactly this many sessions are played (none by `Genie`).
         rng: the generator or seed for the learner's randomness; the environment has its own.
         planner: how to plan on the learned model, as in `plan`.
         time_limit: seconds for planning.
-        rewards: as in `estimate`.
+        rewards: as in `fit`.
         values: the reward values, where some may be too rare to be seen while learning.
         progress: called with the `Run` after each round.
 
@@ -170,13 +170,13 @@ def learn(
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.random_bandit(3, 10, rng=rng)
         >>> environment = lmab.Simulator(bandit, horizon=5, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.DirectMLE(3), n_episodes=5000, rng=rng)
-        >>> genie = lmab.learn(environment, lmab.Genie(bandit), n_episodes=5000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.DirectMLE(3), n_sessions=5000, rng=rng)
+        >>> genie = lmab.learn(environment, lmab.Genie(bandit), n_sessions=5000, rng=rng)
         >>> value = lmab.evaluate(learned.policy, bandit, horizon=5).mean
         >>> value > 0.97 * lmab.evaluate(genie.policy, bandit, horizon=5).mean
         True
     """
-    task = Task(environment.n_arms, environment.horizon, n_episodes, planner, time_limit, rewards, values)
+    task = Task(environment.n_arms, environment.horizon, n_sessions, planner, time_limit, rewards, values)
     run = Run(learner, task, rng=rng)
     while not run.finished:
         run.tell(run.ask().on(environment))
@@ -185,18 +185,18 @@ def learn(
     return run.learned
 
 
-def _episodes_record(episodes: Episodes) -> files.Record:
-    arrays = {"actions": episodes.actions, "rewards": episodes.rewards, "offsets": episodes.offsets}
-    labels: Any = None if episodes.arm_labels is None else list(episodes.arm_labels)
-    return files.Record("episodes", {"n_arms": episodes.n_arms, "arm_labels": labels}, arrays)
+def _sessions_record(sessions: Sessions) -> files.Record:
+    arrays = {"arms": sessions.arms, "rewards": sessions.rewards, "offsets": sessions.offsets}
+    labels: Any = None if sessions.arm_labels is None else list(sessions.arm_labels)
+    return files.Record("sessions", {"n_arms": sessions.n_arms, "arm_labels": labels}, arrays)
 
 
-def episodes_from(record: files.Record) -> Episodes:
-    """The episodes that a run's record holds."""
+def sessions_from(record: files.Record) -> Sessions:
+    """The sessions that a run's record holds."""
     labels = record.fields["arm_labels"]
     arrays = record.arrays
-    return Episodes(
-        arrays["actions"],
+    return Sessions(
+        arrays["arms"],
         arrays["rewards"],
         arrays["offsets"],
         record.fields["n_arms"],

@@ -17,7 +17,7 @@ from .genie import Genie
 from .history_ucbvi import HistoryUCBVI
 from .l_ucrl import LUCRL
 from .learner import Learner, Task
-from .run import Run, episodes_from
+from .run import Run, sessions_from
 from .tensor_learner import Tensor
 from .ucb import UCB
 
@@ -35,7 +35,7 @@ def restore_run(record: Record) -> Run:
     makers = {**_own(Learner), **_own(Planner), **_MAKERS}
     learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
     n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
-    told = [episodes_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
+    told = [sessions_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
     return Run.resume(learner, task, record.fields["seed"], told)
 
 

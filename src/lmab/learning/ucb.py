@@ -1,4 +1,4 @@
-"""UCB: UCB1 over arms, which ignores contexts; its policy plays one arm at every step."""
+"""UCB: UCB1 over arms, which ignores types; its policy plays one arm at every step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .result import Campaign, Course
 class UCB(Learner):
     """UCB1 (Auer et al., 2002) in rounds; returns the arm that was played most.
 
-    A round has `growth` times as many episodes as were played before it. Within a round the means stay fixed while the
+    A round has `growth` times as many sessions as were played before it. Within a round the means stay fixed while the
     counts rise with every play, so that the plays are spread over arms as UCB1 would spread them.
 
     Examples:
@@ -26,7 +26,7 @@ class UCB(Learner):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.6], [0.1, 0.3, 0.7]])
         >>> environment = lmab.Simulator(bandit, horizon=4, rng=rng)
-        >>> lmab.learn(environment, lmab.UCB(), n_episodes=2000, rng=rng).policy.arm
+        >>> lmab.learn(environment, lmab.UCB(), n_sessions=2000, rng=rng).policy.arm
         2
     """
 
@@ -40,16 +40,16 @@ class UCB(Learner):
         course = Course()
         counts, sums = np.zeros(task.n_arms), np.zeros(task.n_arms)
         played = 0
-        while played < task.n_episodes:
+        while played < task.n_sessions:
             # Each arm once, then rounds that grow.
             n = -(-task.n_arms // task.horizon) if played == 0 else max(1, int(self.growth * played))
-            n = min(n, task.n_episodes - played)
+            n = min(n, task.n_sessions - played)
             plays = next_plays(counts, sums, n * task.horizon, self.spread)
             arms = rng.permutation(np.repeat(np.arange(task.n_arms), plays)).reshape(n, task.horizon)
-            episodes = yield from course.explore(Exploration.of_actions("explore", arms))
-            counts += np.bincount(episodes.actions, minlength=task.n_arms)
-            sums += np.bincount(episodes.actions, episodes.rewards, minlength=task.n_arms)
-            played += len(episodes)
+            sessions = yield from course.explore(Exploration.of_arms("explore", arms))
+            counts += np.bincount(sessions.arms, minlength=task.n_arms)
+            sums += np.bincount(sessions.arms, sessions.rewards, minlength=task.n_arms)
+            played += len(sessions)
         means = np.divide(sums, counts, out=np.full(task.n_arms, np.nan), where=counts > 0)
         course.note("counts", plays=counts.astype(np.int64), means=means)
         return course.learned(Stationary(int(counts.argmax()), horizon=task.horizon), None)

@@ -1,4 +1,4 @@
-"""The model: reward families, latent bandits and beliefs over contexts."""
+"""The model: reward families, latent bandits and beliefs over types."""
 
 from . import belief as belief
 from .bandit import LatentBandit as LatentBandit

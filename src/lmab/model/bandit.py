@@ -1,4 +1,4 @@
-"""LatentBandit: weights of the contexts and what each arm pays in each context (Definition 2.1 of the paper)."""
+"""LatentBandit: weights of the types and what each arm pays in each type (Definition 2.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .transport import transport
 
 @dataclass(frozen=True, eq=False)
 class LatentBandit:
-    """A latent bandit: each episode draws a hidden context, which stays for the whole episode.
+    """A latent bandit: each session draws a hidden type, which stays for the whole session.
 
     Make one with `LatentBandit.bernoulli`, `LatentBandit.categorical` or `LatentBandit.gaussian`.
 
@@ -29,21 +29,20 @@ class LatentBandit:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> bandit
-        LatentBandit(2 contexts, 2 arms, rewards in {0, 1}; weights 0.5, 0.5)
+        LatentBandit(2 types, 2 arms, rewards in {0, 1}; weights 0.5, 0.5)
         >>> bandit.means[1, 1]
         np.float64(0.7)
     """
 
-    weights: Float[Array, "M"]  # probability of each context: the paper's w_m
+    weights: Float[Array, "M"]  # probability of each type: the paper's w_m
     rewards: Categorical | Gaussian
     arm_labels: tuple[str | int, ...] | None = None  # what the arms are called in the log they were learned from
 
     def __post_init__(self) -> None:
         weights = check_distribution("weights", check_array("weights", self.weights, ndim=1))
-        if len(weights) != self.rewards.n_contexts:
+        if len(weights) != self.rewards.n_types:
             raise InvalidArgument(
-                f"weights must have one entry per context of the rewards ({self.rewards.n_contexts}), "
-                f"got {len(weights)}"
+                f"weights must have one entry per type of the rewards ({self.rewards.n_types}), got {len(weights)}"
             )
         object.__setattr__(self, "weights", weights)
         if self.arm_labels is not None:
@@ -72,7 +71,7 @@ class LatentBandit:
         return self.rewards.means
 
     @property
-    def n_contexts(self) -> int:
+    def n_types(self) -> int:
         return len(self.weights)
 
     @property
@@ -81,7 +80,7 @@ class LatentBandit:
 
     @property
     def by_size(self) -> list[int]:
-        """The contexts, the most frequent first: pages and commands number types 1, 2, ... in this order.
+        """The types, the most frequent first: pages and commands number types 1, 2, ... in this order.
 
         Examples:
             >>> import lmab
@@ -101,16 +100,16 @@ class LatentBandit:
         return arm_label(arm, self.arm_labels)
 
     def distance(self, other: LatentBandit) -> float:
-        """Wasserstein distance between the two mixtures of contexts (section 2.3 of the paper).
+        """Wasserstein distance between the two mixtures of types (section 2.3 of the paper).
 
-        The cost of moving one context onto another is the largest L1 distance between their reward distributions
+        The cost of moving one type onto another is the largest L1 distance between their reward distributions
         over the arms (Gaussian: the largest difference of means). By Proposition 3.4, the values of every policy on
         the two bandits differ by at most horizon**2 times this distance, for rewards within [-1, 1].
 
         Examples:
             >>> import lmab
             >>> bandit = lmab.LatentBandit.bernoulli([0.25, 0.75], [[0.9, 0.1], [0.2, 0.7]])
-            >>> bandit.distance(bandit.relabel(contexts=[1, 0]))
+            >>> bandit.distance(bandit.relabel(types=[1, 0]))
             0.0
         """
         if self.rewards.family != other.rewards.family or self.n_arms != other.n_arms:
@@ -136,13 +135,13 @@ class LatentBandit:
         n_arms = self._n_distinct(horizon, repeats)
         return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
 
-    def known_context(self, horizon: int, repeats: bool = True) -> float:
-        """What a session earns when its context is known from the first step on: no policy earns more.
+    def known_type(self, horizon: int, repeats: bool = True) -> float:
+        """What a session earns when its type is known from the first step on: no policy earns more.
 
         Examples:
             >>> import lmab
             >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-            >>> round(bandit.known_context(2), 10), round(bandit.known_context(2, repeats=False), 10)
+            >>> round(bandit.known_type(2), 10), round(bandit.known_type(2, repeats=False), 10)
             (1.6, 0.95)
         """
         n_arms = self._n_distinct(horizon, repeats)
@@ -156,14 +155,14 @@ class LatentBandit:
             raise InvalidArgument(f"horizon must be at most the {self.n_arms} arms without repeats, got {horizon}")
         return 1 if repeats else horizon
 
-    def relabel(self, *, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> LatentBandit:
-        """The same bandit with context i renamed from `contexts[i]` and arm j from `arms[j]`."""
+    def relabel(self, *, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> LatentBandit:
+        """The same bandit with type i renamed from `types[i]` and arm j from `arms[j]`."""
         weights, labels = self.weights, self.arm_labels
-        if contexts is not None:
-            weights = weights[permutation("contexts", contexts, self.n_contexts)]
+        if types is not None:
+            weights = weights[permutation("types", types, self.n_types)]
         if arms is not None and labels is not None:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
-        return LatentBandit(weights, self.rewards.relabel(contexts, arms), labels)
+        return LatentBandit(weights, self.rewards.relabel(types, arms), labels)
 
     def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
         """The same bandit with new arms after its own, of which no log tells anything yet.
@@ -171,8 +170,8 @@ class LatentBandit:
         Args:
             labels: names of the new arms. A bandit without labels calls its own arms 0, 1, ...
             law: what a new arm pays: the probability of each value (Z,), or the mean of normal rewards. By default
-                the average of the arms that there are, over the contexts. It is the same in every context, so that a
-                reward of a new arm tells nothing about the context.
+                the average of the arms that there are, over the types. It is the same in every type, so that a
+                reward of a new arm tells nothing about the type.
 
         Examples:
             >>> import lmab
@@ -219,17 +218,17 @@ class LatentBandit:
 
     def _repr_html_(self) -> str:
         rows = {
-            "contexts": f"{self.n_contexts}: " + ", ".join(percent(weight) for weight in np.sort(self.weights)[:-9:-1]),
+            "types": f"{self.n_types}: " + ", ".join(percent(weight) for weight in np.sort(self.weights)[:-9:-1]),
             "arms": str(self.n_arms),
             "best fixed arm": f"{self.best_fixed(1):.4g} per step",
-            "best arm of a known context": f"{self.known_context(1):.4g} per step",
+            "best arm of a known type": f"{self.known_type(1):.4g} per step",
         }
         return card("LatentBandit", rows)
 
     def __repr__(self) -> str:
-        weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_contexts > 8 else "")
-        plural = "" if self.n_contexts == 1 else "s"
-        return f"LatentBandit({self.n_contexts} context{plural}, {self.n_arms} arms, {self.rewards}; weights {weights})"
+        weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_types > 8 else "")
+        plural = "" if self.n_types == 1 else "s"
+        return f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}; weights {weights})"
 
 
 def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:

@@ -1,8 +1,8 @@
-"""Beliefs over contexts, kept unnormalised: prior, update, posterior.
+"""Beliefs over types, kept unnormalised: prior, update, posterior.
 
-A belief is a row of non-negative numbers, one per context; only their ratios matter. An update multiplies the row by
+A belief is a row of non-negative numbers, one per type; only their ratios matter. An update multiplies the row by
 the likelihood of what was seen (for densities, up to a factor). Rows that would underflow are scaled by a power of two,
-which changes no ratio, not even by rounding. Where an observation is impossible in every context that is still
+which changes no ratio, not even by rounding. Where an observation is impossible in every type that is still
 possible, the belief stays as it was.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from ..data import Episodes
+from ..data import Sessions
 from .bandit import LatentBandit
 
 _SMALL = 2.0**-400  # rows below this are scaled up
@@ -69,28 +69,28 @@ def normalise(belief: Float[Array, "*n M"]) -> Float[Array, "*n M"]:
     return belief / belief.sum(axis=-1, keepdims=True)
 
 
-def before_steps(bandit: LatentBandit, episodes: Episodes) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n M"]]]:
+def before_steps(bandit: LatentBandit, sessions: Sessions) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n M"]]]:
     """The belief before every step, as probabilities: places in the log, at most one of a session, and their beliefs.
 
     However the arms were chosen, given the session so far and the arm the next reward follows this belief.
     """
-    for start in range(0, len(episodes), _SESSIONS):
-        rows = np.arange(start, min(start + _SESSIONS, len(episodes)))
+    for start in range(0, len(sessions), _SESSIONS):
+        rows = np.arange(start, min(start + _SESSIONS, len(sessions)))
         beliefs = prior(bandit, len(rows))
-        for step in range(int(episodes.lengths[rows].max())):
-            live = episodes.lengths[rows] > step
+        for step in range(int(sessions.lengths[rows].max())):
+            live = sessions.lengths[rows] > step
             rows, beliefs = rows[live], beliefs[live]
-            places = episodes.offsets[rows] + step
+            places = sessions.offsets[rows] + step
             yield places, normalise(beliefs)
-            beliefs = update(bandit, beliefs, episodes.actions[places], episodes.rewards[places])
+            beliefs = update(bandit, beliefs, sessions.arms[places], sessions.rewards[places])
 
 
-def posterior(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
-    """Probability of each context given each whole episode.
+def posterior(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
+    """Probability of each type given each whole session.
 
-    An episode that is impossible in every context gets the weights, because the model says nothing about it.
+    A session that is impossible in every type gets the weights, because the model says nothing about it.
     """
-    logs = log_joint(bandit, episodes)
+    logs = log_joint(bandit, sessions)
     top = logs.max(axis=1, keepdims=True)
     possible = np.isfinite(top[:, 0])
     result = np.tile(bandit.weights, (len(logs), 1))
@@ -98,14 +98,14 @@ def posterior(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
     return result
 
 
-def log_joint(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N M"]:
-    """log of weight times likelihood of each episode, for every context; -inf where impossible."""
+def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
+    """log of weight times likelihood of each session, for every type; -inf where impossible."""
     with np.errstate(divide="ignore"):
-        logs = np.tile(np.log(bandit.weights), (len(episodes), 1))
-        owner = np.repeat(np.arange(len(episodes)), np.diff(episodes.offsets))
-        for start in range(0, episodes.n_steps, _CHUNK):
+        logs = np.tile(np.log(bandit.weights), (len(sessions), 1))
+        owner = np.repeat(np.arange(len(sessions)), np.diff(sessions.offsets))
+        for start in range(0, sessions.n_steps, _CHUNK):
             steps = slice(start, start + _CHUNK)
-            terms = bandit.rewards.log_likelihood(episodes.actions[steps], episodes.rewards[steps])
+            terms = bandit.rewards.log_likelihood(sessions.arms[steps], sessions.rewards[steps])
             rows, first = np.unique(owner[steps], return_index=True)
             logs[rows] += np.add.reduceat(terms, first, axis=0)
     return logs

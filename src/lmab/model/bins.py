@@ -10,11 +10,11 @@ import numpy as np
 from .. import theory
 from .._shapes import Array, Float
 from ..checks import OneOf, check, check_count
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import InvalidArgument
 from .amounts import Pieces, counts_and_sums, quantiles
 
-Log = TypeVar("Log", bound=Episodes | Packed)
+Log = TypeVar("Log", bound=Sessions | Packed)
 BINS = 8  # beside the one for 0
 _TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
 _REFINED = (8, 64)  # the fewest and the most bins of long logs
@@ -55,9 +55,9 @@ class Bins:
         return cls._zero_apart(lambda: [rewards], n_bins)
 
     @classmethod
-    def of_amounts(cls, episodes: Episodes | Packed, n_bins: int = BINS) -> Bins:
+    def of_amounts(cls, sessions: Sessions | Packed, n_bins: int = BINS) -> Bins:
         """What `with_zero_apart` gives for the rewards of a log, of which only a part is looked at at a time."""
-        return cls._zero_apart(lambda: (chunk.rewards for chunk in episodes.chunks(_SESSIONS)), n_bins)
+        return cls._zero_apart(lambda: (chunk.rewards for chunk in sessions.chunks(_SESSIONS)), n_bins)
 
     @classmethod
     def _zero_apart(cls, pieces: Pieces, n_bins: int) -> Bins:
@@ -71,9 +71,9 @@ class Bins:
         return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
-    def refined(cls, episodes: Episodes) -> Bins:
+    def refined(cls, sessions: Sessions) -> Bins:
         """Bins at quantiles, more of them in longer logs, so that the bias of cutting vanishes: N^(1/3), 8 to 64."""
-        return cls.at_quantiles(episodes.rewards, int(np.clip(round(len(episodes) ** (1 / 3)), *_REFINED)))
+        return cls.at_quantiles(sessions.rewards, int(np.clip(round(len(sessions) ** (1 / 3)), *_REFINED)))
 
     @classmethod
     def on_grid(cls, horizon: int, epsilon: float, scale: float = 1.0, *, beyond: str = "ends") -> Bins:
@@ -90,11 +90,11 @@ class Bins:
         return cls(grid[1:], grid)
 
     @classmethod
-    def of_log(cls, episodes: Episodes, bins: int | str | None, epsilon: float, scale: float | None = None) -> Bins:
+    def of_log(cls, sessions: Sessions, bins: int | str | None, epsilon: float, scale: float | None = None) -> Bins:
         """What learners mean by `bins`: a number of quantiles, "auto" for `refined`, None for the appendix's grid."""
         if bins is None:
-            return cls.on_grid(episodes.horizon, epsilon, scale or 1.0)
-        return cls.refined(episodes) if isinstance(bins, str) else cls.at_quantiles(episodes.rewards, bins)
+            return cls.on_grid(sessions.horizon, epsilon, scale or 1.0)
+        return cls.refined(sessions) if isinstance(bins, str) else cls.at_quantiles(sessions.rewards, bins)
 
     def edges_between(self, values: Float[Array, "V"]) -> Float[Array, "F"]:
         """The edges below all of these values of bins but the first, where other bins are empty."""
@@ -106,11 +106,11 @@ class Bins:
         """The value of the bin that each reward falls into."""
         return self.values[np.searchsorted(self.edges, rewards, side="right")]
 
-    def cut(self, episodes: Log) -> Log:
+    def cut(self, sessions: Log) -> Log:
         """The log with its rewards cut; those of a packed log are cut whenever they are read."""
-        if isinstance(episodes, Packed):
-            return episodes.cut(self.edges, self.values)  # type: ignore[return-value]
-        return replace(episodes, rewards=self.apply(episodes.rewards))
+        if isinstance(sessions, Packed):
+            return sessions.cut(self.edges, self.values)  # type: ignore[return-value]
+        return replace(sessions, rewards=self.apply(sessions.rewards))
 
 
 def _means(rewards: Float[Array, "S"], edges: Float[Array, "E"]) -> Float[Array, "Z"]:

@@ -32,7 +32,7 @@ class Categorical:
     family: ClassVar[str] = "categorical"
     discrete: ClassVar[bool] = True
 
-    probabilities: Float[Array, "M A Z"]  # P(value z | context m, arm a): the paper's mu_m(a, z)
+    probabilities: Float[Array, "M A Z"]  # P(value z | type m, arm a): the paper's mu_m(a, z)
     values: Float[Array, "Z"]  # distinct rewards
     edges: Float[Array, "E"] | None = None  # where continuous rewards were cut: those between two edges are one value
 
@@ -63,7 +63,7 @@ class Categorical:
         return cls(np.stack([1 - means, means], axis=2), np.array([0.0, 1.0]))
 
     @property
-    def n_contexts(self) -> int:
+    def n_types(self) -> int:
         return int(self.probabilities.shape[0])
 
     @property
@@ -76,7 +76,7 @@ class Categorical:
 
     @property
     def n_parameters(self) -> int:
-        return self.n_contexts * self.n_arms * (self.n_values - 1)
+        return self.n_types * self.n_arms * (self.n_values - 1)
 
     @cached_property
     def means(self) -> Float[Array, "M A"]:
@@ -84,9 +84,9 @@ class Categorical:
 
     @cached_property
     def table(self) -> Float[Array, "D M"]:
-        """Row a*Z + z holds P(value z | m, arm a) for every context m; the code of an observation is its row."""
-        n_contexts, n_arms, n_values = self.probabilities.shape
-        return np.ascontiguousarray(self.probabilities.reshape(n_contexts, n_arms * n_values).T)
+        """Row a*Z + z holds P(value z | m, arm a) for every type m; the code of an observation is its row."""
+        n_types, n_arms, n_values = self.probabilities.shape
+        return np.ascontiguousarray(self.probabilities.reshape(n_types, n_arms * n_values).T)
 
     @property
     def spread(self) -> float:
@@ -101,7 +101,7 @@ class Categorical:
         return Channel(self.table, np.tile(self.values, (self.n_arms, 1)), None)
 
     def joined(self, others: Sequence[Categorical]) -> Categorical:
-        """These contexts and those of `others`, one after another; all have the same arms and values."""
+        """These types and those of `others`, one after another; all have the same arms and values."""
         return replace(self, probabilities=np.concatenate([each.probabilities for each in (self, *others)]))
 
     def floored(self, least: float, values: Sequence[float] | None = None) -> Categorical:
@@ -118,7 +118,7 @@ class Categorical:
 
     @cached_property
     def _cumulative(self) -> Float[Array, "cells Y"]:
-        """Cumulative probabilities without the last column, one row per (context, arm)."""
+        """Cumulative probabilities without the last column, one row per (type, arm)."""
         return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
 
     def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
@@ -127,56 +127,56 @@ class Categorical:
             return np.searchsorted(self.edges, rewards, side="right")
         return index_among(self.values, rewards)
 
-    def codes(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+    def codes(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
         """One code a*Z + z in [0, D) per step, with D = A*Z, in the smallest unsigned type that can hold it."""
-        codes = np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)
+        codes = np.asarray(arms, np.int64) * self.n_values + self.encode(rewards)
         return codes.astype(np.min_scalar_type(self.n_arms * self.n_values - 1))
 
     def sample(
-        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], *, rng: np.random.Generator
     ) -> Float[Array, "n"]:
-        rows = self._cumulative[contexts * self.n_arms + actions]
+        rows = self._cumulative[types * self.n_arms + arms]
         index = (rng.random(len(rows))[:, None] >= rows).sum(axis=1)
         return self.values[index]
 
-    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """P(reward | context, arm) for every context."""
-        return self.table[np.asarray(actions, np.int64) * self.n_values + self.encode(rewards)]
+    def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """P(reward | type, arm) for every type."""
+        return self.table[np.asarray(arms, np.int64) * self.n_values + self.encode(rewards)]
 
-    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+    def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         """The logarithm of `likelihood`; -inf where that is zero."""
         with np.errstate(divide="ignore"):
-            return np.log(self.likelihood(actions, rewards))
+            return np.log(self.likelihood(arms, rewards))
 
-    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+    def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         """The likelihood up to one factor per row; a belief needs no more."""
-        return self.likelihood(actions, rewards)
+        return self.likelihood(arms, rewards)
 
     def distances(self, other: Categorical) -> Float[Array, "M K"]:
-        """max over arms of the L1 distance between reward distributions, for every pair of contexts."""
+        """max over arms of the L1 distance between reward distributions, for every pair of types."""
         values = np.union1d(self.values, other.values)
         mine, theirs = self._on(values), other._on(values)
-        return np.stack([np.abs(mine - context).sum(axis=2).max(axis=1) for context in theirs], axis=1)
+        return np.stack([np.abs(mine - type_).sum(axis=2).max(axis=1) for type_ in theirs], axis=1)
 
     def _on(self, values: Float[Array, "Y"]) -> Float[Array, "M A Y"]:
         """The same probabilities on a larger set of values."""
-        wide = np.zeros((self.n_contexts, self.n_arms, len(values)))
+        wide = np.zeros((self.n_types, self.n_arms, len(values)))
         wide[:, :, np.searchsorted(values, self.values)] = self.probabilities
         return wide
 
-    def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Categorical:
-        """Context i of the result is context `contexts[i]` of this one; the same for arms."""
-        return Categorical(take(self.probabilities, contexts, arms), self.values, self.edges)
+    def relabel(self, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Categorical:
+        """Type i of the result is type `types[i]` of this one; the same for arms."""
+        return Categorical(take(self.probabilities, types, arms), self.values, self.edges)
 
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Categorical:
-        """These arms and `count` new ones, which have the probabilities `law` (Z,) in every context."""
+        """These arms and `count` new ones, which have the probabilities `law` (Z,) in every type."""
         if law is None:
             average = np.einsum("m,maz->z", weights, self.probabilities)
             law = average / average.sum()
         one = check_distribution("law", check_array("law", law, ndim=1))
         if len(one) != self.n_values:
             raise InvalidArgument(f"law must hold the probability of each of {self.n_values} values, got {len(one)}")
-        new = np.broadcast_to(one, (self.n_contexts, count, self.n_values))
+        new = np.broadcast_to(one, (self.n_types, count, self.n_values))
         return Categorical(np.concatenate([self.probabilities, new], axis=1), self.values, self.edges)
 
     def record(self) -> Record:

@@ -1,4 +1,4 @@
-"""Rewards: what every reward family offers, for M contexts and A arms."""
+"""Rewards: what every reward family offers, for M types and A arms."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..files import Record
 class Channel(NamedTuple):
     """The finitely many outcomes that a session can see when it plays an arm."""
 
-    table: Float[Array, "D M"]  # row a*Z + z: probability of outcome z of arm a in every context
+    table: Float[Array, "D M"]  # row a*Z + z: probability of outcome z of arm a in every type
     rewards: Float[Array, "A Z"]  # a reward that stands for each outcome
     edges: Float[Array, "A E"] | None  # between the outcomes of continuous rewards; None: outcomes are the rewards
 
 
 class Rewards(Protocol):
-    """The methods and fields of every reward family, for M contexts and A arms."""
+    """The methods and fields of every reward family, for M types and A arms."""
 
-    family: ClassVar[str]  # the name in `lmab.estimate(rewards=...)`
+    family: ClassVar[str]  # the name in `lmab.fit(rewards=...)`
     discrete: ClassVar[bool]  # rewards take finitely many values
 
     @property
@@ -38,27 +38,27 @@ class Rewards(Protocol):
     @property
     def means(self) -> Float[Array, "M A"]: ...
     @property
-    def n_contexts(self) -> int: ...
+    def n_types(self) -> int: ...
     @property
     def n_arms(self) -> int: ...
     @property
     def n_parameters(self) -> int: ...
     def sample(
-        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], *, rng: np.random.Generator
     ) -> Float[Array, "n"]: ...
-    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
-    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
-    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
+    def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]: ...
     def distances(self, other: Any) -> Float[Array, "M K"]: ...
-    def relabel(self, contexts: Any = None, arms: Any = None) -> Self: ...
+    def relabel(self, types: Any = None, arms: Any = None) -> Self: ...
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Self: ...
     def record(self) -> Record: ...
 
 
-def take(array: Array, contexts: Sequence[int] | None, arms: Sequence[int] | None) -> Array:
-    """The array (M, A, ...) with its contexts and arms in another order; None: as they are."""
-    if contexts is not None:
-        array = array[permutation("contexts", contexts, array.shape[0])]
+def take(array: Array, types: Sequence[int] | None, arms: Sequence[int] | None) -> Array:
+    """The array (M, A, ...) with its types and arms in another order; None: as they are."""
+    if types is not None:
+        array = array[permutation("types", types, array.shape[0])]
     if arms is not None:
         array = array[:, permutation("arms", arms, array.shape[1])]
     return array

@@ -1,4 +1,4 @@
-"""Gaussian: normal rewards with one standard deviation for all arms and contexts."""
+"""Gaussian: normal rewards with one standard deviation for all arms and types."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Gaussian:
         object.__setattr__(self, "scale", scale)
 
     @property
-    def n_contexts(self) -> int:
+    def n_types(self) -> int:
         return int(self.means.shape[0])
 
     @property
@@ -60,7 +60,7 @@ class Gaussian:
         return -np.inf, np.inf
 
     def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
-        """Rewards cut into `bins` bins per arm, at quantiles of their mixture over the contexts.
+        """Rewards cut into `bins` bins per arm, at quantiles of their mixture over the types.
 
         A bin tells less than the reward, so a plan earns at least as much from rewards as from bins.
         """
@@ -68,7 +68,7 @@ class Gaussian:
         return Channel(self._bin_table(halves[:, 1::2]), halves[:, ::2], halves[:, 1::2])
 
     def _quantiles(self, weights: Float[Array, "M"], parts: int) -> Float[Array, "A E"]:
-        """parts - 1 quantiles of every arm's rewards over all contexts, by bisection."""
+        """parts - 1 quantiles of every arm's rewards over all types, by bisection."""
         from scipy.special import ndtr
 
         targets = np.arange(1, parts) / parts
@@ -81,16 +81,16 @@ class Gaussian:
         return (low + high) / 2
 
     def _bin_table(self, edges: Float[Array, "A E"]) -> Float[Array, "D M"]:
-        """Row a*Z + z: probability of bin z of arm a in every context."""
+        """Row a*Z + z: probability of bin z of arm a in every type."""
         from scipy.special import ndtr
 
         below = ndtr((edges[:, :, None] - self.means.T[:, None, :]) / self.scale)
         shape = (len(below), 1, below.shape[2])
         cumulative = np.concatenate([np.zeros(shape), below, np.ones(shape)], axis=1)
-        return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_contexts))
+        return np.ascontiguousarray(np.diff(cumulative, axis=1).reshape(-1, self.n_types))
 
     def joined(self, others: Sequence[Gaussian]) -> Gaussian:
-        """These contexts and those of `others`, one after another; the scale is the mean of the scales."""
+        """These types and those of `others`, one after another; the scale is the mean of the scales."""
         every = (self, *others)
         return Gaussian(np.concatenate([each.means for each in every]), float(np.mean([each.scale for each in every])))
 
@@ -102,37 +102,37 @@ class Gaussian:
         return f"normal rewards with scale {self.scale:g}"
 
     def sample(
-        self, contexts: Integer[Array, "n"], actions: Integer[Array, "n"], *, rng: np.random.Generator
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], *, rng: np.random.Generator
     ) -> Float[Array, "n"]:
-        return self.means[contexts, actions] + self.scale * rng.standard_normal(len(contexts))
+        return self.means[types, arms] + self.scale * rng.standard_normal(len(types))
 
-    def likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """Density of the reward in every context."""
-        return np.exp(self.log_likelihood(actions, rewards))
+    def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Density of the reward in every type."""
+        return np.exp(self.log_likelihood(arms, rewards))
 
-    def log_likelihood(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """Log density of the reward in every context."""
-        deviation = (np.asarray(rewards, np.float64)[:, None] - self.means.T[actions]) / self.scale
+    def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """Log density of the reward in every type."""
+        deviation = (np.asarray(rewards, np.float64)[:, None] - self.means.T[arms]) / self.scale
         return -0.5 * deviation**2 - np.log(self.scale * np.sqrt(2 * np.pi))
 
-    def evidence(self, actions: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The density up to one factor per row, so that a reward far from every mean still tells contexts apart."""
-        logs = self.log_likelihood(actions, rewards)
+    def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The density up to one factor per row, so that a reward far from every mean still tells types apart."""
+        logs = self.log_likelihood(arms, rewards)
         return np.exp(logs - logs.max(axis=1, keepdims=True))
 
     def distances(self, other: Gaussian) -> Float[Array, "M K"]:
-        """max over arms of the difference of means (plus that of the scales), for every pair of contexts."""
-        gaps = np.stack([np.abs(self.means - context).max(axis=1) for context in other.means], axis=1)
+        """max over arms of the difference of means (plus that of the scales), for every pair of types."""
+        gaps = np.stack([np.abs(self.means - type_).max(axis=1) for type_ in other.means], axis=1)
         return gaps + abs(self.scale - other.scale)
 
-    def relabel(self, contexts: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Gaussian:
-        """Context i of the result is context `contexts[i]` of this one; the same for arms."""
-        return Gaussian(take(self.means, contexts, arms), self.scale)
+    def relabel(self, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Gaussian:
+        """Type i of the result is type `types[i]` of this one; the same for arms."""
+        return Gaussian(take(self.means, types, arms), self.scale)
 
     def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Gaussian:
-        """These arms and `count` new ones, which have the mean `law` in every context."""
+        """These arms and `count` new ones, which have the mean `law` in every type."""
         mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)
-        return Gaussian(np.hstack([self.means, np.full((self.n_contexts, count), mean[0])]), self.scale)
+        return Gaussian(np.hstack([self.means, np.full((self.n_types, count), mean[0])]), self.scale)
 
     def record(self) -> Record:
         return Record("gaussian", fields={"scale": self.scale.hex()}, arrays={"means": self.means})

@@ -1,4 +1,4 @@
-"""Moments of a log: the subspace that the contexts span, core sets, and the moments over a core set."""
+"""Moments of a log: the subspace that the types span, core sets, and the moments over a core set."""
 
 from .core_set import Design as Design
 from .core_set import design as design

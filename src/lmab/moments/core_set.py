@@ -44,7 +44,7 @@ class Design:
     events: str = "pairs"
     n_arms: int | None = None  # None: a raw feature matrix
     values: Float[Array, "Z"] | None = None  # None: one row per arm
-    error: float | None = None  # how far a context of weight 1 is off the features in any row, measured; None: unknown
+    error: float | None = None  # how far a type of weight 1 is off the features in any row, measured; None: unknown
 
     @property
     def rank(self) -> int:
@@ -58,7 +58,7 @@ class Design:
 
     @property
     def onto_pairs(self) -> Float[Array, "P n"]:
-        """The rows of `reconstruction` that rebuild a context: one per (arm, value), or per arm."""
+        """The rows of `reconstruction` that rebuild a type: one per (arm, value), or per arm."""
         if self.events != "events" or self.values is None:
             return self.reconstruction
         single = [place for place, mask in enumerate(_subsets(len(self.values))) if sum(mask) == 1]
@@ -68,9 +68,9 @@ class Design:
 
     @cached_property
     def leeway(self) -> float | None:
-        """How far a rebuilt context of weight 1 may leave its probabilities: Proposition 2.5 with the measured error.
+        """How far a rebuilt type of weight 1 may leave its probabilities: Proposition 2.5 with the measured error.
 
-        A context of weight w_m may leave them by leeway / sqrt(w_m), equation (valid_param_2). None: unknown.
+        A type of weight w_m may leave them by leeway / sqrt(w_m), equation (valid_param_2). None: unknown.
         """
         if self.error is None:
             return None
@@ -133,7 +133,7 @@ def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "p
     Args:
         subspace: a `Subspace`, or a (D, k) feature matrix.
         tolerance: stops at g <= (1 + tolerance) * k, with k the rank of the features; 1 is the paper's 2k.
-        events: "pairs", core action-value pairs; "events", the lifted action-events of Remark A.1 (2^Z per arm, Z at
+        events: "pairs", core arm-value pairs; "events", the lifted arm-events of Remark A.1 (2^Z per arm, Z at
             most 12); "arms", all pairs of the core arms, for likelihoods that use every value an arm can pay.
 
     Examples:

@@ -13,14 +13,14 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import InvalidArgument
 from ..model import index_among
 from .core_set import Design
 
 _MAX_ENTRIES = 200_000
-_CHUNK = 1 << 18  # episodes looked at together
-_LEAST_EPISODES = 5.0  # for a mean product of rewards: fewer episodes do not give a standard error
+_CHUNK = 1 << 18  # sessions looked at together
+_LEAST_EPISODES = 5.0  # for a mean product of rewards: fewer sessions do not give a standard error
 
 Pairs = list[tuple[int, Any]]
 
@@ -31,22 +31,22 @@ class CoreMoments:
 
     indices: Integer[Array, "R l"]  # positions in the core set
     entries: Float[Array, "R"]  # estimates of sum_m w_m prod_j nu_m(i_j)
-    plays: Float[Array, "R"]  # the number of ordered choices of l steps of an episode that each entry was measured on
-    stderr: Float[Array, "R"]  # with the episodes as the independent measurements
+    plays: Float[Array, "R"]  # the number of ordered choices of l steps of a session that each entry was measured on
+    stderr: Float[Array, "R"]  # with the sessions as the independent measurements
 
     @property
     def order(self) -> int:
         return int(self.indices.shape[1])
 
 
-def core_moments(episodes: Episodes | Packed, design: Design, order: int) -> tuple[CoreMoments, ...]:
+def core_moments(sessions: Sessions | Packed, design: Design, order: int) -> tuple[CoreMoments, ...]:
     """Moments of order 1 to `order` over the core set of `design`.
 
-    An entry counts how often its arms were played in different steps of an episode, and is the share of these times in
-    which its values were paid. The episodes may play core sequences, or any arms that were chosen without looking at
+    An entry counts how often its arms were played in different steps of a session, and is the share of these times in
+    which its values were paid. The sessions may play core sequences, or any arms that were chosen without looking at
     the session's own rewards. All pairs of an arm use the plays of this arm. For designs of arms (normal rewards) an
     entry is the mean product of the rewards. Orders that the log could not measure at all are left out. The cost per
-    episode is the number of entries, for an episode of any length.
+    session is the number of entries, for a session of any length.
     """
     check_count("order", order)
     pairs = design.pairs
@@ -57,13 +57,13 @@ def core_moments(episodes: Episodes | Packed, design: Design, order: int) -> tup
             f"got {order}"
         )
     arms = sorted({arm for arm, _ in pairs})
-    position = np.full(max(episodes.n_arms, arms[-1] + 1), -1)
+    position = np.full(max(sessions.n_arms, arms[-1] + 1), -1)
     position[arms] = np.arange(len(arms))
     indices = [_multi_indices(pairs, degree) for degree in range(1, order + 1)]
     products, ways = _positions(indices, [arms.index(arm) for arm, _ in pairs], len(arms), order)
     sums = np.zeros((len(products), 5))
-    for chunk in episodes.chunks(_CHUNK):  # one pass over the log for all orders
-        groups = position[chunk.actions]
+    for chunk in sessions.chunks(_CHUNK):  # one pass over the log for all orders
+        groups = position[chunk.arms]
         slots, observed = _observed(chunk, groups, pairs, arms, design.values)
         sums += kernel("moments").core_sums(
             groups, observed, chunk.offsets, slots, len(pairs), order, products, ways
@@ -73,25 +73,25 @@ def core_moments(episodes: Episodes | Packed, design: Design, order: int) -> tup
     found = [_ratios(own, part, bounded=bounded) for own, part in zip(indices, parts, strict=True)]
     measured = tuple(tensor for tensor in found if len(tensor.entries))
     if len(measured) < min(order, 2):
-        raise InvalidArgument("episodes must play arms of the core set twice in a session, got none that do")
+        raise InvalidArgument("sessions must play arms of the core set twice in a session, got none that do")
     return measured
 
 
 def _observed(
-    episodes: Episodes, groups: Integer[Array, "S"], pairs: Pairs, arms: list[int], values: Float[Array, "Z"] | None
+    sessions: Sessions, groups: Integer[Array, "S"], pairs: Pairs, arms: list[int], values: Float[Array, "Z"] | None
 ) -> tuple[Integer[Array, "G W"], Float[Array, "S W"]]:
     """The pairs of each core arm, and what every step says about the pairs of its arm: 1 or 0, or the reward."""
     members = [[slot for slot, (arm, _) in enumerate(pairs) if arm == core] for core in arms]
     width = max(len(own) for own in members)
     slots = np.array([own + [-1] * (width - len(own)) for own in members], dtype=np.int64)
     if values is None:
-        return slots, episodes.rewards[:, None].copy()
+        return slots, sessions.rewards[:, None].copy()
     hit = np.zeros((len(arms), len(values) + 1, width))  # the last row: any other reward
     for group, own in enumerate(members):
         for column, slot in enumerate(own):
             event = pairs[slot][1] if isinstance(pairs[slot][1], frozenset) else {pairs[slot][1]}
             hit[group, :-1, column] = [value in event for value in values.tolist()]
-    return slots, hit[groups, index_among(values, episodes.rewards, others=True)]
+    return slots, hit[groups, index_among(values, sessions.rewards, others=True)]
 
 
 def _multi_indices(pairs: Pairs, degree: int) -> Integer[Array, "R l"]:
@@ -123,10 +123,10 @@ def _positions(
 
 
 def _ratios(indices: Integer[Array, "R l"], sums: Float[Array, "R 5"], *, bounded: bool) -> CoreMoments:
-    """Entries as ratios of sums over episodes, and the standard errors of these ratios."""
+    """Entries as ratios of sums over sessions, and the standard errors of these ratios."""
     keep = sums[:, 1] > 0
     indices, (x, y, xx, xy, yy) = indices[keep], sums[keep].T
-    ratio, effective = x / y, y**2 / yy  # the effective number of episodes
+    ratio, effective = x / y, y**2 / yy  # the effective number of sessions
     variance = np.maximum(xx - 2 * ratio * xy + ratio**2 * yy, 0) / y**2
     enough: Bool[Array, "R"] = effective > 0
     if bounded:  # an entry that was seen never or always still has an error

@@ -1,4 +1,4 @@
-"""Second moments of a log, and the subspace that the contexts span (step 1 of Algorithm 1)."""
+"""Second moments of a log, and the subspace that the types span (step 1 of Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import OneOf, check, check_count, optional
-from ..data import Episodes, Packed
+from ..data import Packed, Sessions
 from ..errors import InvalidArgument
 from ..model import distinct_values, index_among
 
@@ -19,7 +19,7 @@ _FAMILIES = ("categorical", "gaussian")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
 _DENSE = 1000  # with more features, only the leading eigenvalues are computed
 _LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
-_CHUNK = 1 << 18  # episodes processed at once
+_CHUNK = 1 << 18  # sessions processed at once
 _SAFETY = 2.0  # the error is measured once, and another draw of the same law is rarely more than twice as large
 _LEAST_EPISODES = 4  # with fewer, two halves of the log cannot measure its error
 
@@ -29,7 +29,7 @@ class Moments:
     """Second moments M2 = sum_m w_m mu_m mu_m', estimated from a log."""
 
     second: Float[Array, "D D"]  # symmetric; row a*Z + z is the pair (arm a, value z), or row a is arm a
-    plays: Float[Array, "A A"]  # how often each pair of arms was seen in two steps of an episode
+    plays: Float[Array, "A A"]  # how often each pair of arms was seen in two steps of a session
     values: Float[Array, "Z"] | None  # the reward values; None where rewards themselves are multiplied (Gaussian)
 
     @property
@@ -53,9 +53,9 @@ class Subspace:
         return int(self.basis.shape[1])
 
     def off_by(self, weight: float) -> float:
-        """How far a context of that weight is from this subspace, in any row: delta_sub / sqrt(w_m) of Lemma 3.7."""
+        """How far a type of that weight is from this subspace, in any row: delta_sub / sqrt(w_m) of Lemma 3.7."""
         if self.error is None:
-            raise InvalidArgument("the subspace must come from a log of at least 4 episodes, got one of unknown error")
+            raise InvalidArgument("the subspace must come from a log of at least 4 sessions, got one of unknown error")
         return self.error / float(np.sqrt(weight))
 
     def __repr__(self) -> str:
@@ -63,19 +63,19 @@ class Subspace:
 
 
 def subspace(
-    episodes: Episodes | Packed, *, rank: int | None = None, pairs: str = "all", rewards: str | None = None
+    sessions: Sessions | Packed, *, rank: int | None = None, pairs: str = "all", rewards: str | None = None
 ) -> Subspace:
-    """Estimate the subspace that the contexts' reward probabilities span, without telling contexts apart (Lemma 3.7).
+    """Estimate the subspace that the types' reward probabilities span, without telling types apart (Lemma 3.7).
 
-    Correlations between two steps of the same episode come from the context alone, as long as the arms do not depend
+    Correlations between two steps of the same session come from the type alone, as long as the arms do not depend
     on the session's own rewards. In logs of adaptive policies the correlations are biased: they are good enough to
     start EM, but not for moment matching.
 
     Args:
-        episodes: a log in which sessions have at least two steps.
+        sessions: a log in which sessions have at least two steps.
         rank: k; None counts the eigenvalues that are above the noise, which is measured by the difference of two halves
             of the log.
-        pairs: "all" pairs of steps of an episode, or the "first-two" as the paper prints it, which have the same
+        pairs: "all" pairs of steps of a session, or the "first-two" as the paper prints it, which have the same
             expectation and several times the noise.
         rewards: "categorical" (one row per arm and value), "gaussian" (one row per arm), or None: categorical when the
             log holds at most 32 distinct rewards.
@@ -84,17 +84,17 @@ def subspace(
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(1)
         >>> bandit = lmab.random_bandit(7, 20, rng=rng)
-        >>> log = lmab.simulate(bandit, lmab.Uniform(20), n_episodes=50_000, horizon=7, rng=rng)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(20), n_sessions=50_000, horizon=7, rng=rng)
         >>> lmab.subspace(log)
         Subspace(rank 4 of 40 rows, 20 arms)
     """
-    moments = second_moments(episodes, pairs=pairs, rewards=rewards)
+    moments = second_moments(sessions, pairs=pairs, rewards=rewards)
     size = len(moments.second)
     if rank is not None and check_count("rank", rank) > size:
         raise InvalidArgument(f"rank must be at most the number of rows ({size}), got {rank}")
-    if rank is None and len(episodes) < _LEAST_EPISODES:
-        raise InvalidArgument(f"rank must be given for a log of fewer than 4 episodes, got None for {len(episodes)}")
-    difference = _half_difference(episodes, pairs, moments.values)
+    if rank is None and len(sessions) < _LEAST_EPISODES:
+        raise InvalidArgument(f"rank must be given for a log of fewer than 4 sessions, got None for {len(sessions)}")
+    difference = _half_difference(sessions, pairs, moments.values)
     noise = None if difference is None else float(np.abs(_leading(difference, 0, absolute=True)[0]).max())
     values, vectors = _leading(moments.second, rank or 0)
     k = rank or max(1, int((values > (noise or 0.0)).sum()))
@@ -106,7 +106,7 @@ def subspace(
 
 
 def second_moments(
-    episodes: Episodes | Packed,
+    sessions: Sessions | Packed,
     *,
     pairs: str = "all",
     rewards: str | None = None,
@@ -118,47 +118,47 @@ def second_moments(
     Entries are divided by the plays of the pair and not by N (the paper's estimator, which is M2 / A^2 under uniform
     play), so that they do not depend on the logging policy. Pairs of arms that were never played together get the
     product of their marginals. `values` are the (rising) reward values, where the log may not show all of them. `half`
-    0 or 1 looks at every second episode only.
+    0 or 1 looks at every second session only.
     """
     check("pairs", pairs, OneOf(_PAIRS))
     check("rewards", rewards, optional(OneOf(_FAMILIES)))
-    if episodes.horizon < 2:
-        raise InvalidArgument("episodes must have sessions of at least 2 steps, because correlations need two, got 1")
+    if sessions.horizon < 2:
+        raise InvalidArgument("sessions must have sessions of at least 2 steps, because correlations need two, got 1")
     if values is None and rewards != "gaussian":
-        values = distinct_values(_seen(episodes, pairs), limited=rewards is None)
+        values = distinct_values(_seen(sessions, pairs), limited=rewards is None)
     per_arm = 1 if values is None else len(values)
-    if episodes.n_arms * per_arm > _MAX_FEATURES:
-        raise InvalidArgument(f"episodes must have at most {_MAX_FEATURES} pairs, got {episodes.n_arms * per_arm}")
-    size = episodes.n_arms * per_arm
-    sums, plays = np.zeros((size, size)), np.zeros((episodes.n_arms, episodes.n_arms))
-    paid, played = np.zeros(size), np.zeros(episodes.n_arms)
-    for chunk in _chunks(episodes, pairs, half):
-        arms, steps = np.asarray(chunk.actions, np.int64), np.ones(chunk.n_steps)
+    if sessions.n_arms * per_arm > _MAX_FEATURES:
+        raise InvalidArgument(f"sessions must have at most {_MAX_FEATURES} pairs, got {sessions.n_arms * per_arm}")
+    size = sessions.n_arms * per_arm
+    sums, plays = np.zeros((size, size)), np.zeros((sessions.n_arms, sessions.n_arms))
+    paid, played = np.zeros(size), np.zeros(sessions.n_arms)
+    for chunk in _chunks(sessions, pairs, half):
+        arms, steps = np.asarray(chunk.arms, np.int64), np.ones(chunk.n_steps)
         features, weights = arms, chunk.rewards
         if values is not None:
             features, weights = arms * per_arm + index_among(values, chunk.rewards), steps
         sums += _pair_sums(chunk, features, weights, size)
-        plays += _pair_sums(chunk, arms, steps, episodes.n_arms)
+        plays += _pair_sums(chunk, arms, steps, sessions.n_arms)
         paid += np.bincount(features, weights, minlength=size)
-        played += np.bincount(arms, minlength=episodes.n_arms)
+        played += np.bincount(arms, minlength=sessions.n_arms)
     marginal = (paid / np.maximum(np.repeat(played, per_arm), 1)).reshape(-1, per_arm)
-    second = sums.reshape(episodes.n_arms, per_arm, episodes.n_arms, per_arm)  # in place: D x D is large
+    second = sums.reshape(sessions.n_arms, per_arm, sessions.n_arms, per_arm)  # in place: D x D is large
     second /= np.maximum(plays, 1)[:, None, :, None]
     one, other = np.nonzero(plays == 0)
     second[one, :, other, :] = marginal[one][:, :, None] * marginal[other][:, None, :]
     return Moments(sums, plays, values)
 
 
-def _seen(episodes: Episodes | Packed, pairs: str) -> Float[Array, "n"]:
+def _seen(sessions: Sessions | Packed, pairs: str) -> Float[Array, "n"]:
     """Rewards among which each reward is that counts."""
     if pairs == "all":
-        return episodes.some_rewards
-    return np.concatenate([np.unique(chunk.rewards) for chunk in _chunks(episodes, pairs, None)])
+        return sessions.some_rewards
+    return np.concatenate([np.unique(chunk.rewards) for chunk in _chunks(sessions, pairs, None)])
 
 
-def _chunks(episodes: Episodes | Packed, pairs: str, half: int | None) -> Iterator[Episodes]:
-    """What counts of the log, a bounded number of episodes at a time."""
-    for chunk in episodes.chunks(_CHUNK):
+def _chunks(sessions: Sessions | Packed, pairs: str, half: int | None) -> Iterator[Sessions]:
+    """What counts of the log, a bounded number of sessions at a time."""
+    for chunk in sessions.chunks(_CHUNK):
         if half is not None and len(chunk) <= half:
             continue
         own = chunk if half is None else chunk[half::2]
@@ -166,39 +166,39 @@ def _chunks(episodes: Episodes | Packed, pairs: str, half: int | None) -> Iterat
 
 
 def _pair_sums(
-    episodes: Episodes, features: Integer[Array, "S"], weights: Float[Array, "S"], size: int
+    sessions: Sessions, features: Integer[Array, "S"], weights: Float[Array, "S"], size: int
 ) -> Float[Array, "D D"]:
-    """Sum over ordered pairs of different steps of an episode of the products of their weights, by feature."""
+    """Sum over ordered pairs of different steps of a session of the products of their weights, by feature."""
     from scipy.sparse import csr_array
 
-    rows = csr_array((weights, features, episodes.offsets), shape=(len(episodes), size))
+    rows = csr_array((weights, features, sessions.offsets), shape=(len(sessions), size))
     total = (rows.T @ rows).toarray()
     own = np.bincount(features, weights**2, minlength=size)  # a step with itself is no pair
     total[np.diag_indices(size)] -= own
     return total
 
 
-def _first_steps(episodes: Episodes, n: int) -> Episodes:
-    """The first n steps of every episode."""
-    keep = episodes.steps < n
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(episodes.lengths, n))])
-    return Episodes(episodes.actions[keep], episodes.rewards[keep], offsets, episodes.n_arms)
+def _first_steps(sessions: Sessions, n: int) -> Sessions:
+    """The first n steps of every session."""
+    keep = sessions.steps < n
+    offsets = np.concatenate([[0], np.cumsum(np.minimum(sessions.lengths, n))])
+    return Sessions(sessions.arms[keep], sessions.rewards[keep], offsets, sessions.n_arms)
 
 
 def _half_difference(
-    episodes: Episodes | Packed, pairs: str, values: Float[Array, "Z"] | None
+    sessions: Sessions | Packed, pairs: str, values: Float[Array, "Z"] | None
 ) -> Float[Array, "D D"] | None:
     """Half the difference between the moments of two halves of the log: it has the law of the moments' own error."""
-    if len(episodes) < _LEAST_EPISODES:
+    if len(sessions) < _LEAST_EPISODES:
         return None
     family = "gaussian" if values is None else "categorical"
     how: dict[str, Any] = {"pairs": pairs, "rewards": family, "values": values}
-    one, other = (second_moments(episodes, **how, half=half).second for half in (0, 1))
+    one, other = (second_moments(sessions, **how, half=half).second for half in (0, 1))
     return (one - other) / 2
 
 
 def _drift(error: Float[Array, "D D"], basis: Float[Array, "D k"], values: Float[Array, "k"]) -> float:
-    """How far a context of weight 1 is off the subspace of moments with this error, to first order.
+    """How far a type of weight 1 is off the subspace of moments with this error, to first order.
 
     The leading eigenvectors turn by P E U / lambda, with P the projection off the subspace, so mu_m is off it by
     P E M2^-1 mu_m; and |M2^-1/2 mu_m| <= 1 / sqrt(w_m), because w_m mu_m mu_m' is a part of M2.

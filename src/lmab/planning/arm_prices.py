@@ -34,7 +34,7 @@ class ArmPrices:
 
     @property
     def refund(self) -> Float[Array, "M"]:
-        """What a session gets back, whatever it plays: the sum of all prices, by context."""
+        """What a session gets back, whatever it plays: the sum of all prices, by type."""
         return self.prices.sum(axis=0)
 
     @property
@@ -57,7 +57,7 @@ def arm_prices(
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
         >>> found = arm_prices(Problem.of(bandit, 2))
-        >>> 1.1 <= found.at_start <= bandit.known_context(2, repeats=False)
+        >>> 1.1 <= found.at_start <= bandit.known_type(2, repeats=False)
         True
     """
     prior = problem.weights / problem.weights.sum()
@@ -71,7 +71,7 @@ def arm_prices(
 
 
 def _first_prices(problem: Problem) -> Float[Array, "A M"]:
-    """What an arm pays beyond the best arm that a session of known context has no time for: knowing the context."""
+    """What an arm pays beyond the best arm that a session of known type has no time for: knowing the type."""
     best = -np.partition(-problem.means, problem.horizon - 1, axis=0)[problem.horizon - 1]
     return np.maximum(problem.means - best, 0)
 

@@ -110,7 +110,7 @@ class Rounds:
     def _visit(self, sets: list[VectorSet], n: int) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
         """Distinct beliefs of n sessions and the arms to try there, by steps to go."""
         problem, rng = self.problem, self._rng
-        contexts = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
+        types = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
         beliefs, keys = np.tile(problem.weights, (n, 1)), np.zeros(n, np.int64)
         visited = {}
         for remaining in range(problem.horizon, 1, -1):
@@ -121,7 +121,7 @@ class Rounds:
             candidates = self._candidates(distinct, remaining, sets[remaining - 1])
             visited[remaining] = (distinct, candidates)
             arms = candidates[group.ravel(), self._places(n, candidates.shape[1])]
-            codes = observe(problem, contexts, arms, rng)
+            codes = observe(problem, types, arms, rng)
             beliefs = beliefs * problem.table[codes]
             beliefs /= beliefs.sum(axis=1, keepdims=True)
             keys = keys + self._keys[codes]
@@ -202,10 +202,10 @@ def _distinct(vectors: Float[Array, "n M"], arms: Integer[Array, "n"], keep: Arr
 
 
 def observe(
-    problem: Problem, contexts: Integer[Array, "n"], arms: Integer[Array, "n"], rng: np.random.Generator
+    problem: Problem, types: Integer[Array, "n"], arms: Integer[Array, "n"], rng: np.random.Generator
 ) -> Integer[Array, "n"]:
     codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)
-    cumulative = problem.table[codes, contexts[:, None]].cumsum(axis=1)
+    cumulative = problem.table[codes, types[:, None]].cumsum(axis=1)
     values = (cumulative <= rng.random((len(arms), 1)) * cumulative[:, -1:]).sum(axis=1)
     return codes[np.arange(len(arms)), np.minimum(values, problem.n_values - 1)]
 

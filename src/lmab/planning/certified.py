@@ -119,7 +119,7 @@ class Certified:
         if problem.binned:
             message = (
                 f"with rewards seen in {problem.n_values} bins per arm, {message}; the lower bound holds for the "
-                "rewards themselves, the upper one does not: the plan's upper bound is that of knowing the context"
+                "rewards themselves, the upper one does not: the plan's upper bound is that of knowing the type"
             )
             upper = problem.full_information
             if reason == Status.CERTIFIED:
@@ -129,9 +129,9 @@ class Certified:
 
 
 def _one_arm(problem: Problem, clock: Clock) -> Plan:
-    """One arm is best whatever the context, or only one step is left: nothing is worth learning."""
+    """One arm is best whatever the type, or only one step is left: nothing is worth learning."""
     value = problem.bandit.best_fixed(problem.horizon)
     clock.record(value, value)
-    message = "one arm is best in every context" if problem.horizon > 1 else "one step: the arm with the highest mean"
+    message = "one arm is best in every type" if problem.horizon > 1 else "one step: the arm with the highest mean"
     policy = vector_policy(problem, fixed_arms(problem))
     return Plan(policy, problem.horizon, value, value, Status.OPTIMAL, message, tuple(clock.trace))

@@ -1,6 +1,6 @@
 """Dominated arms, found by linear programs: planning drops them and loses nothing.
 
-Arm a is dominated when a mixture of other arms has at least its mean in every context, and what that mixture shows
+Arm a is dominated when a mixture of other arms has at least its mean in every type, and what that mixture shows
 can be garbled into what a shows: whoever would play a plays the mixture, garbles what it sees and earns no less.
 """
 
@@ -68,10 +68,10 @@ def _dominated(channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm:
 
     For every i the sum over z of W[i, y, z] is q_i whatever y is; the total of q is 1.
     """
-    n, n_values, n_contexts = len(others), channels.shape[1], channels.shape[2]
+    n, n_values, n_types = len(others), channels.shape[1], channels.shape[2]
     unknowns = (n, n_values, n_values)
     # Garbled outcomes: sum over i, y of W[i, y, z] P[i, y, m] = P[a, z, m]; the last z is implied by the others.
-    shown = np.zeros((n_values, n_contexts, *unknowns))
+    shown = np.zeros((n_values, n_types, *unknowns))
     for z in range(n_values):
         shown[z, :, :, :, z] = np.moveaxis(channels[others], 2, 0)
     # Equal mixture weights: sum_z W[i, y, z] - sum_z W[i, y + 1, z] = 0; and q sums to 1 over the outcome 0.
@@ -82,12 +82,12 @@ def _dominated(channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm:
     total = np.zeros((1, *unknowns))
     total[0, :, 0] = 1
     # Means: sum_i q_i R[i, m] >= R[a, m].
-    paid = np.zeros((n_contexts, *unknowns))
+    paid = np.zeros((n_types, *unknowns))
     paid[:, :, 0, :] = means[others].T[:, :, None]
     size = n * n_values**2
     equations = np.concatenate([shown[:-1].reshape(-1, size), equal.reshape(-1, size), total.reshape(1, size)])
     targets = np.concatenate([channels[arm, :-1].ravel(), np.zeros((n_values - 1) * n), np.ones(1)])
-    found = _solution(-paid.reshape(n_contexts, size), -means[arm], equations, targets)
+    found = _solution(-paid.reshape(n_types, size), -means[arm], equations, targets)
     return found is not None and _holds(
         found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm]
     )
@@ -110,7 +110,7 @@ def _holds(
 
 
 def _outdone(means: Float[Array, "A M"], arm: int, others: list[int]) -> bool:
-    """Has a mixture of the others at least the arm's mean in every context?"""
+    """Has a mixture of the others at least the arm's mean in every type?"""
     found = _solution(-means[others].T, -means[arm], np.ones((1, len(others))), np.ones(1))
     return found is not None and bool((found / found.sum() @ means[others] >= means[arm] - _ERROR).all())
 

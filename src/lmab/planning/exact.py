@@ -44,7 +44,7 @@ class ExactPolicy(TablePolicy):
     def _sizes(self) -> list[int]:
         return [n_states(len(self._problem.table), step) for step in range(max(self.horizon - 1, 0))]
 
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """The optimal Q-values, times the probability of what the session saw; a lookahead's off the table."""
         remaining = self._remaining(state)
         beliefs = self._problem.beliefs(state.memory)
@@ -76,7 +76,7 @@ class ExactPolicy(TablePolicy):
         return gains
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.action_values(state), allowed)
+        return best_allowed(self.arm_values(state), allowed)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], 
         upper, status = problem.full_information, Status.HEURISTIC
         message = (
             f"optimal among the policies that see rewards in {problem.n_values} bins per arm, and its exact value; "
-            "the upper bound is that of knowing the context"
+            "the upper bound is that of knowing the type"
         )
     clock.trace.clear()
     clock.record(value, upper)

@@ -35,7 +35,7 @@ class Tree:
     arm: int
     label: str | int  # the arm's name in the log, or its number
     probability: float  # of the session getting here
-    belief: Float[Array, "M"]  # probability of each context, before the arm is played
+    belief: Float[Array, "M"]  # probability of each type, before the arm is played
     branches: tuple[Branch, ...]  # empty where the tree ends
 
     def _repr_svg_(self) -> str:

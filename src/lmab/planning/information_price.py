@@ -1,6 +1,6 @@
 """The information price: an upper bound on the optimum that charges for what a session learns.
 
-With t steps to go, at an unnormalised belief x over the contexts,
+With t steps to go, at an unnormalised belief x over the types,
 
     V_t(x) <= U_t(x) = C_t . x + beta_t K(x),     K(x) = sum_m x_m log(x_m / (|x| rho_m)),
 
@@ -66,7 +66,7 @@ def information_price(
         >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
         >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
         >>> price = information_price(means, table, np.array([0.5, 0.5]), 5)
-        >>> 3.35771 <= price.at_start < 3.6  # knowing the context would earn 3.75
+        >>> 3.35771 <= price.at_start < 3.6  # knowing the type_ would earn 3.75
         True
     """
     prior = prior / prior.sum()
@@ -141,7 +141,7 @@ def optimise(
 
 
 class Learning:
-    """Relative entropies of what the arms show in a context from given laws."""
+    """Relative entropies of what the arms show in a type from given laws."""
 
     def __init__(self, channels: Float[Array, "A Z M"]) -> None:
         self.channels = channels
@@ -153,7 +153,7 @@ class Learning:
         return np.maximum(self._negative_entropy - cross, 0)
 
     def shown(self, shares: Float[Array, "A M"]) -> Float[Array, "A Z"]:
-        """The law of each arm's values when contexts come in these shares."""
+        """The law of each arm's values when types come in these shares."""
         return np.einsum("azm,am->az", self.channels, shares)  # OpenBLAS can raise flags on many small products
 
 
@@ -182,7 +182,7 @@ class Stage:
         return cls(exponents, powers, totals, factors, plane, mixture)
 
     def joint(self, prior: Float[Array, "M"]) -> Float[Array, "A M"]:
-        """How often each arm is played in each context by the law that the plane prices."""
+        """How often each arm is played in each type by the law that the plane prices."""
         return self.mixture[:, None] * self.powers * (prior / self.totals)
 
     def used(self, prior: Float[Array, "M"]) -> float:

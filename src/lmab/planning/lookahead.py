@@ -40,13 +40,13 @@ class LookaheadPolicy(DepthPolicy):
 
     kind = "lookahead"
 
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now, by the lookahead."""
         beliefs = self._problem.beliefs(state.memory)
         return lookahead_values(self._problem, beliefs, self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.action_values(state), allowed)
+        return best_allowed(self.arm_values(state), allowed)
 
 
 def lookahead_values(
@@ -60,7 +60,7 @@ def lookahead_values(
 ) -> Float[Array, "n A"]:
     """Q-values with `remaining` steps to go: expectimax for `depth` rewards, then the best fixed arm.
 
-    With `optimistic` the end is valued as if the context were known. The first is a lower, the second an upper bound
+    With `optimistic` the end is valued as if the type were known. The first is a lower, the second an upper bound
     on the optimal Q-values, and the policy that maximises the first earns at least its maximum. When `stop` says so,
     `OutOfTime` is raised.
     """
@@ -164,5 +164,5 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
     message = f"{name}: the policy earns at least the lower bound, usually more (lmab.evaluate says how much)"
     if problem.binned:
         upper = root_bounds(problem, 0)[1]
-        message += "; rewards were binned to look ahead, the upper bound is that of knowing the context"
+        message += "; rewards were binned to look ahead, the upper bound is that of knowing the type"
     return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))

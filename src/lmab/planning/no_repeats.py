@@ -16,7 +16,7 @@ from .planned_policy import DepthPolicy, OncePolicy
 from .problem import Problem
 from .result import Plan
 
-WITHOUT_BINS = "the upper bound is that of knowing the context after the first step"
+WITHOUT_BINS = "the upper bound is that of knowing the type after the first step"
 _CHUNK = 1 << 21  # numbers expanded at once
 
 
@@ -35,13 +35,13 @@ class NoRepeatsPolicy(OncePolicy, DepthPolicy):
 
     kind = "once"
 
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now; -inf for those played before."""
         beliefs = self._problem.beliefs(state.memory)
         return no_repeat_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
-        return best_allowed(self.action_values(state), unplayed(self._played(state), allowed))
+        return best_allowed(self.arm_values(state), unplayed(self._played(state), allowed))
 
 
 def no_repeat_values(
@@ -56,7 +56,7 @@ def no_repeat_values(
 ) -> Float[Array, "n A"]:
     """Q-values without repeats: expectimax for `depth` rewards, then the best fixed sequence of the arms left.
 
-    With `optimistic` the end is valued as if the context were known; -inf for arms already played. When `stop` says so,
+    With `optimistic` the end is valued as if the type were known; -inf for arms already played. When `stop` says so,
     `OutOfTime` is raised.
     """
     depth, values = min(depth, remaining - 1), beliefs @ problem.means.T
@@ -94,16 +94,16 @@ def _ends(
     optimistic: bool,
     stop: Callable[[], bool],
 ) -> Float[Array, "n"]:
-    """The best `remaining` unplayed arms: by their means at the belief, or in every context by itself."""
+    """The best `remaining` unplayed arms: by their means at the belief, or in every type by itself."""
     if stop():
         raise OutOfTime
     if not optimistic:
         return _top(np.where(played, -np.inf, beliefs @ problem.means.T), remaining)
     total = np.zeros(len(beliefs))
-    for context in range(beliefs.shape[1]):
+    for type_ in range(beliefs.shape[1]):
         if stop():
             raise OutOfTime
-        total += beliefs[:, context] * _top(np.where(played, -np.inf, problem.means[:, context]), remaining)
+        total += beliefs[:, type_] * _top(np.where(played, -np.inf, problem.means[:, type_]), remaining)
     return total
 
 
@@ -128,11 +128,11 @@ def no_repeat_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = la
 
 
 def upper_without_bins(problem: Problem) -> float:
-    """What knowing the context after the first step would earn: a bound that no bins enter, unlike the search's own."""
+    """What knowing the type after the first step would earn: a bound that no bins enter, unlike the search's own."""
     means, left = problem.means, problem.horizon - 1
     ranked = -np.sort(-means, axis=0)
     most, rest = ranked[: left + 1].sum(axis=0), ranked[:left].sum(axis=0)
-    # An arm among the best of a context leaves room for one more; any other comes on top of the best.
+    # An arm among the best of a type leaves room for one more; any other comes on top of the best.
     among = means >= ranked[left - 1] if left else np.zeros(means.shape, bool)
     return float((np.where(among, most, means + rest) @ problem.weights).max())
 

@@ -201,7 +201,7 @@ class OnceRounds:
     def _visit(self, plans: list[UsedPlans], n: int) -> dict[int, tuple[Array, Array, Array]]:
         """Distinct beliefs of n sessions, the arms played and the arms to try there, by steps to go."""
         problem, rng = self.problem, self._rng
-        contexts = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
+        types = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
         beliefs, played = np.tile(problem.weights, (n, 1)), np.zeros((n, problem.n_arms), bool)
         keys, visited = np.zeros(n, np.int64), {}
         switch = rng.integers(problem.horizon + 1, size=n)
@@ -214,7 +214,7 @@ class OnceRounds:
             visited[steps] = (beliefs[first], played[first], candidates)
             places = np.where(steps > greedy_until, 2, self._places(n, candidates.shape[1]))
             arms = candidates[group.ravel(), places]
-            codes = observe(problem, contexts, arms, rng)
+            codes = observe(problem, types, arms, rng)
             beliefs = beliefs * problem.table[codes]
             beliefs /= beliefs.sum(axis=1, keepdims=True)
             played[np.arange(n), arms] = True
@@ -295,7 +295,7 @@ class _QuickLookahead:
     def _pool(
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"]
     ) -> Integer[Array, "n p"]:
-        """Arms with the best means, then those whose probabilities vary most over the contexts."""
+        """Arms with the best means, then those whose probabilities vary most over the types."""
         mass = beliefs.sum(axis=1, keepdims=True)
         spread = beliefs @ self._squares - (beliefs @ self._table) ** 2 / mass
         telling = np.where(played, -np.inf, spread.reshape(len(beliefs), self._problem.n_arms, -1).sum(axis=2))

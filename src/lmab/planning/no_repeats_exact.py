@@ -43,7 +43,7 @@ class ExactNoRepeatsPolicy(TablePolicy):
     def _sizes(self) -> list[int]:
         return [n_sets(self._problem, step) for step in range(self.horizon)]
 
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """The optimal Q-values, times the probability of what was seen; -inf for arms played before."""
         problem = self._problem
         beliefs = problem.beliefs(state.memory)
@@ -59,7 +59,7 @@ class ExactNoRepeatsPolicy(TablePolicy):
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         played, _ = _played(self._problem, self._seen(state))
-        return best_allowed(self.action_values(state), unplayed(played, allowed))
+        return best_allowed(self.arm_values(state), unplayed(played, allowed))
 
 
 def n_sets(problem: Problem, step: int) -> int:

@@ -13,7 +13,7 @@ from .no_repeats_vectors import once_policy
 from .problem import Problem
 from .result import Plan
 
-_LARGEST_TREE = 1 << 21  # nodes times contexts of the tree of greedy first steps
+_LARGEST_TREE = 1 << 21  # nodes times types of the tree of greedy first steps
 _BLOCK = 1024  # beliefs handled at once
 _FIRST = (12, 60)  # sessions of the first rounds: soon there is something to return
 

@@ -57,14 +57,14 @@ class NoRepeatsVectorPolicy(OncePolicy):
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
             )
-        if vectors.shape != (len(arms), bandit.n_contexts) or used.shape != (len(arms), bandit.n_arms):
-            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_contexts}), got {vectors.shape}")
+        if vectors.shape != (len(arms), bandit.n_types) or used.shape != (len(arms), bandit.n_arms):
+            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
         if len(arms) and (arms.min() < 0 or arms.max() >= bandit.n_arms):
             raise InvalidArgument(f"arms must be in 0..{bandit.n_arms - 1}, got {int(arms.min())}..{int(arms.max())}")
         self.vectors, self.arms, self.used, self.starts = vectors, arms, used, starts
         self.greedy_steps = check_count("greedy_steps", greedy_steps, minimum=0)
 
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """Mean now plus what the best plan or sequence earns afterwards; -inf for arms played before."""
         everything = np.tile(np.arange(self._problem.n_arms), (len(state.memory), 1))
         return np.where(self._played(state), -np.inf, self._values(state, everything))
@@ -76,7 +76,7 @@ class NoRepeatsVectorPolicy(OncePolicy):
             rows = np.flatnonzero(~allowed[np.arange(len(chosen)), chosen])
             if len(rows):
                 some = State(state.step, state.memory[rows], single=False)
-                chosen[rows] = best_allowed(self.action_values(some), unplayed(played[rows], allowed[rows]))
+                chosen[rows] = best_allowed(self.arm_values(some), unplayed(played[rows], allowed[rows]))
         return chosen
 
     def _unmasked(self, state: State, played: Bool[Array, "n A"]) -> Integer[Array, "n"]:
@@ -129,7 +129,7 @@ class NoRepeatsVectorPolicy(OncePolicy):
         if remaining < 1:
             return UsedPlans.none(self._problem)
         part = slice(self.starts[remaining - 1], self.starts[remaining])
-        return UsedPlans(self.vectors[part][:, self._problem.contexts], self.arms[part], self.used[part])
+        return UsedPlans(self.vectors[part][:, self._problem.types], self.arms[part], self.used[part])
 
     def record(self) -> files.Record:
         base = super().record()

@@ -38,7 +38,7 @@ class PlannedPolicy(BeliefPolicy):
         return files.Record(base.kind, {**base.fields, "bins": self.bins}, base.arrays, base.records)
 
     @abstractmethod
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
 
     def tree(self, depth: int) -> Tree:
@@ -71,7 +71,7 @@ class OncePolicy(PlannedPolicy):
     repeats = False
 
     def _played(self, state: State) -> Bool[Array, "n A"]:
-        return state.memory[:, self.bandit.n_contexts :] > 0
+        return state.memory[:, self.bandit.n_types :] > 0
 
     def _initial_memory(self) -> Float[Array, "K"]:
         return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
@@ -83,10 +83,10 @@ class OncePolicy(PlannedPolicy):
         return self._marked(state.memory.copy(), arms)
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        width = self.bandit.n_contexts
+        width = self.bandit.n_types
         known = State(state.step, state.memory[:, :width], state.single)
         return np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
 
     def _marked(self, memory: Float[Array, "n K"], arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        memory[np.arange(len(memory)), self.bandit.n_contexts + arms] = 1
+        memory[np.arange(len(memory)), self.bandit.n_types + arms] = 1
         return memory

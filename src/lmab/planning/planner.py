@@ -30,7 +30,7 @@ class Planner(Protocol):
         ...     def solve(self, problem, clock):
         ...         bandit, steps = problem.bandit, problem.horizon
         ...         policy = lmab.Stationary(bandit.best_fixed_arms(steps)[0], horizon=steps)
-        ...         lower, upper = bandit.best_fixed(steps), bandit.known_context(steps)
+        ...         lower, upper = bandit.best_fixed(steps), bandit.known_type(steps)
         ...         clock.record(lower, upper)
         ...         return lmab.Plan(policy, steps, lower, upper, "heuristic", "no look at rewards", tuple(clock.trace))
         ...     def solve_without_repeats(self, problem, clock):
@@ -56,7 +56,7 @@ class HasBandit(Protocol):
 
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 MAX_HORIZON = 10_000
-LONG, MANY = 10, 64  # steps without repeats, and contexts, beyond which searching earned no more than being greedy
+LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
 def plan(
@@ -76,7 +76,7 @@ def plan(
         horizon: steps per session.
         method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own. None:
             `Certified()`; but `QMDP()`, which is greedy, for more than 10 steps without repeats on more than 64
-            contexts, as traits have them: on people held out the search earned no more there, and it takes all of the
+            types, as traits have them: on people held out the search earned no more there, and it takes all of the
             time limit.
         time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
@@ -97,7 +97,7 @@ def plan(
     model = _bandit(bandit)
     _check_horizon(horizon)
     if method is None:
-        method = QMDP() if not repeats and horizon > LONG and model.n_contexts > MANY else Certified()
+        method = QMDP() if not repeats and horizon > LONG and model.n_types > MANY else Certified()
     _check_method(method)
     check_count("bins", bins, minimum=2)
     if not time_limit > 0:

@@ -1,4 +1,4 @@
-"""QMDP: act as if the context became known after this step, the classical POMDP baseline."""
+"""QMDP: act as if the type became known after this step, the classical POMDP baseline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .result import Plan
 
 @dataclass(frozen=True)
 class QMDP:
-    """The value of an arm is its mean now plus that of knowing the context ever after.
+    """The value of an arm is its mean now plus that of knowing the type ever after.
 
-    Contexts are static, so the second part is the same for every arm: Q-MDP is the greedy policy, which never pays
+    Types are static, so the second part is the same for every arm: Q-MDP is the greedy policy, which never pays
     for information. A baseline, not a planner.
 
     Examples:
@@ -34,7 +34,7 @@ class QMDP:
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED
         lower, upper = clock.trace[-1][1:]
-        above = "that of knowing the context" if upper >= problem.full_information else "the information price's"
+        above = "that of knowing the type" if upper >= problem.full_information else "the information price's"
         above = "its value" if problem.horizon == 1 else above
         message = f"Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is {above}"
         policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0, bins=problem.bins)

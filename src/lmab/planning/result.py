@@ -23,7 +23,7 @@ class Plan:
     """A session policy with bounds on the optimum.
 
     The exact value of `policy` (the expected reward of `horizon` steps) is at least `lower`, and the value of every
-    policy is at most `upper`. For continuous rewards `upper` is the value of knowing the context, because the bound of
+    policy is at most `upper`. For continuous rewards `upper` is the value of knowing the type, because the bound of
     the search holds only for rewards seen in bins; `message` gives this bound.
 
     Examples:

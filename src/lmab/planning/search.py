@@ -42,18 +42,18 @@ class Search:
             order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
-        n_contexts, stages = len(problem.weights), problem.horizon + 1
+        n_types, stages = len(problem.weights), problem.horizon + 1
         self.lower = Lower(
-            np.empty((stages, n_contexts, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
+            np.empty((stages, n_types, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
         )
         self.upper = Upper(
-            np.empty((stages, n_contexts, _START)),
-            np.empty((stages, n_contexts, _START), np.float32),
+            np.empty((stages, n_types, _START)),
+            np.empty((stages, n_types, _START), np.float32),
             np.empty((stages, _START)),
             np.zeros(stages, np.int64),
         )
-        self.price = Price(np.zeros((stages, n_contexts)), np.zeros(stages), np.zeros(n_contexts))
-        self.nodes = _empty_nodes(2 * _START, n_contexts, problem.n_arms, len(problem.table))
+        self.price = Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))
+        self.nodes = _empty_nodes(2 * _START, n_types, problem.n_arms, len(problem.table))
         add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
@@ -205,9 +205,9 @@ def _doubled(array: Array) -> Array:
     return wide
 
 
-def _empty_nodes(capacity: int, n_contexts: int, n_arms: int, n_codes: int) -> Nodes:
+def _empty_nodes(capacity: int, n_types: int, n_arms: int, n_codes: int) -> Nodes:
     return Nodes(
-        beliefs=np.empty((capacity, n_contexts)),
+        beliefs=np.empty((capacity, n_types)),
         upper=np.empty(capacity),
         values=np.empty((capacity, n_arms)),
         shares=np.empty((capacity, n_codes)),

@@ -39,7 +39,7 @@ class TablePolicy(PlannedPolicy):
 
     def _seen(self, state: State) -> Integer[Array, "n t"]:
         """The sorted codes of what each session saw."""
-        width = self.bandit.n_contexts
+        width = self.bandit.n_types
         return state.memory[:, width : width + state.step].astype(np.int64)
 
     def _covered(self, state: State) -> Bool[Array, "n"]:
@@ -61,7 +61,7 @@ class TablePolicy(PlannedPolicy):
         return self._noted(state, state.memory.copy(), unknown)
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        memory, width = self._updated(state, arms, rewards), self.bandit.n_contexts
+        memory, width = self._updated(state, arms, rewards), self.bandit.n_types
         notes = memory[:, width:-1]
         waits = notes == (len(self._problem.table) + arms)[:, None]
         known = waits.any(axis=1)
@@ -74,7 +74,7 @@ class TablePolicy(PlannedPolicy):
 
     def _updated(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         """The memory with the belief after `rewards`."""
-        memory, width = state.memory.copy(), self.bandit.n_contexts
+        memory, width = state.memory.copy(), self.bandit.n_types
         # No rescaling: beliefs and the table's values are on one scale, the probability of what was seen.
         likelihood = self._problem.spread(self._problem.table[self._problem.codes(arms, rewards)])
         memory[:, :width] = belief.multiply(memory[:, :width], likelihood)
@@ -83,7 +83,7 @@ class TablePolicy(PlannedPolicy):
     def _noted(self, state: State, memory: Float[Array, "n K"], codes: Integer[Array, "n"]) -> Float[Array, "n K"]:
         """The memory with one more code."""
         if state.step < self.horizon:
-            notes = memory[:, self.bandit.n_contexts : -1]
+            notes = memory[:, self.bandit.n_types : -1]
             notes[:, state.step] = codes
             notes.sort(axis=1)
         return memory

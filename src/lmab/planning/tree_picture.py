@@ -87,7 +87,7 @@ class Look:
     """What all nodes of a picture share."""
 
     first: int  # step of the first node
-    order: tuple[int, ...]  # contexts by size
+    order: tuple[int, ...]  # types by size
     height: int  # of a node
 
     @property
@@ -186,7 +186,7 @@ def _draw(placed: Placed, look: Look) -> Markup:
 def _node(tree: Drawn, x: float, y: float, look: Look) -> Markup:
     name = _name(tree)
     shares = ", ".join(
-        f"type {rank} {percent(float(tree.belief[context]))}" for rank, context in enumerate(look.order, start=1)
+        f"type {rank} {percent(float(tree.belief[type_]))}" for rank, type_ in enumerate(look.order, start=1)
     )
     note = element("title", f"{name}; {percent(tree.probability)} of sessions get here; {shares}")
     box = element("rect", x=x, y=y, width=_WIDTH, height=look.height, rx=4, fill="var(--card)", stroke="var(--line)")
@@ -200,8 +200,8 @@ def _node(tree: Drawn, x: float, y: float, look: Look) -> Markup:
 def _belief(tree: Drawn, x: float, y: float, look: Look) -> Markup:
     """A bar divided into the shares of the types, the most frequent type first."""
     room, parts = _WIDTH - 18.0, []
-    for rank, context in enumerate(look.order):
-        share = float(tree.belief[context])
+    for rank, type_ in enumerate(look.order):
+        share = float(tree.belief[type_])
         parts.append(element("rect", x=x, y=y, width=room * share, height=_BAR, fill=colour(rank)))
         x += room * share
     return join(*parts)
@@ -217,12 +217,12 @@ def _edge(placed: Placed, reward: float, child: Placed, x: float, y: float, look
     return join(element("path", d=way, fill="none", stroke="var(--line)"), text)
 
 
-def _legend(n_contexts: int, width: float) -> tuple[Markup, int]:
+def _legend(n_types: int, width: float) -> tuple[Markup, int]:
     """The legend of types and colours in as many lines as it takes, and its height."""
     per_line = max(int(width // _ITEM), 1)
     parts = []
-    for rank in range(n_contexts):
+    for rank in range(n_types):
         x, y = _ITEM * (rank % per_line), _LEGEND * (rank // per_line)
         parts.append(element("rect", x=1 + x, y=4 + y, width=10, height=10, fill=colour(rank)))
         parts.append(element("text", f"type {rank + 1}", x=16 + x, y=13 + y, fill="var(--soft)", font_size=11))
-    return join(*parts), _LEGEND * -(-n_contexts // per_line) + 6
+    return join(*parts), _LEGEND * -(-n_types // per_line) + 6

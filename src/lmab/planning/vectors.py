@@ -52,8 +52,8 @@ class VectorPolicy(PlannedPolicy):
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
             )
-        if vectors.shape != (len(arms), bandit.n_contexts) or arms.min() < 0 or arms.max() >= bandit.n_arms:
-            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_contexts}), got {vectors.shape}")
+        if vectors.shape != (len(arms), bandit.n_types) or arms.min() < 0 or arms.max() >= bandit.n_arms:
+            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
         self.vectors, self.arms, self.starts = vectors, arms, starts
         self._rows: dict[tuple[int, float], Float[Array, "1 M"]] = {}  # likelihoods, as far as they were asked for
         self._transposed = [np.ascontiguousarray(self._stage(left).T) for left in range(1, horizon + 1)]
@@ -61,13 +61,13 @@ class VectorPolicy(PlannedPolicy):
     def _stage(self, remaining: int) -> Float[Array, "K M"]:
         return self.vectors[self.starts[remaining - 1] : self.starts[remaining]]
 
-    def action_values(self, state: State) -> Float[Array, "n A"]:
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
         """Mean now plus what the plans earn afterwards, for every arm."""
         problem, remaining = self._problem, self._remaining(state)
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
             return beliefs @ problem.means.T
-        later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.contexts])
+        later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.types])
         return kernel("planning_lookahead").one_step_values(beliefs, problem.table, problem.means, later)
 
     def observe(self, state: State, arm: Any, reward: Any) -> State:
@@ -106,7 +106,7 @@ class VectorPolicy(PlannedPolicy):
         if len(rows):
             chosen = chosen.copy()
             some = State(state.step, state.memory[rows], single=False)
-            chosen[rows] = best_allowed(self.action_values(some), allowed[rows])
+            chosen[rows] = best_allowed(self.arm_values(some), allowed[rows])
         return chosen
 
     def record(self) -> files.Record:
@@ -122,7 +122,7 @@ class VectorPolicy(PlannedPolicy):
 
 
 def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Integer[Array, "K"]]]) -> VectorPolicy:
-    """The policy of `sets`: vectors over the problem's contexts and their arms, for 1 step to go, 2, ..., H."""
+    """The policy of `sets`: vectors over the problem's types and their arms, for 1 step to go, 2, ..., H."""
     distinct = [_distinct(vectors, arms) for vectors, arms in sets]
     starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
     vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))

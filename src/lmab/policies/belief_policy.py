@@ -1,4 +1,4 @@
-"""BeliefPolicy: the base class of policies that remember their belief over the contexts of a model."""
+"""BeliefPolicy: the base class of policies that remember their belief over the types of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BeliefPolicy(Policy):
         >>> import lmab
         >>> from lmab.policies import best_allowed
         >>> class Cautious(lmab.BeliefPolicy):
-        ...     "The arm whose mean in the worst context is highest, until one context is sure."
+        ...     "The arm whose mean in the worst type_ is highest, until one type_ is sure."
         ...     kind = "cautious"
         ...     def _choose(self, state, allowed, rng):
         ...         sure = lmab.belief.normalise(state.memory).max(axis=1, keepdims=True) > 0.9
@@ -46,7 +46,7 @@ class BeliefPolicy(Policy):
         return belief.update(self.bandit, state.memory, arms, rewards)
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
-        return belief.normalise(state.memory[:, : self.bandit.n_contexts])
+        return belief.normalise(state.memory[:, : self.bandit.n_types])
 
     def record(self) -> files.Record:
         return files.Record(self.kind, {"horizon": self.horizon}, records={"bandit": self.bandit.record()})

@@ -65,7 +65,7 @@ class Compact(ABC):
         return self._one(self.policy.skip(self._whole(state)))
 
     def belief(self, state: CompactState) -> Float[Array, "M"]:
-        """The probability of each context."""
+        """The probability of each type."""
         return self.policy.belief(self._whole(state))
 
     def to_json(self, state: CompactState) -> str:

@@ -39,7 +39,7 @@ class Level:
     """All histories of one length that can happen, what the policy does after each, and what follows."""
 
     state: State  # of the policy, one row per history
-    mass: Float[Array, "n M"]  # weight times probability of the history, for every context
+    mass: Float[Array, "n M"]  # weight times probability of the history, for every type
     arms: Integer[Array, "n"]  # what the policy plays
     children: Integer[Array, "n Z"]  # row of the next level after each outcome of the arm, or NONE
 

@@ -107,7 +107,7 @@ class Policy(ABC):
         return State(state.step + 1, self._skip(state), state.single)
 
     def belief(self, state: State) -> Float[Array, "*n M"]:
-        """The probability of each context, (M,) for one session, (n, M) for n."""
+        """The probability of each type, (M,) for one session, (n, M) for n."""
         found = self._belief(state)
         return found[0] if state.single else found
 
@@ -232,7 +232,7 @@ class Policy(ABC):
         return self._remember(state, arms, rewards)
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
-        raise InvalidArgument(f"policy must keep a belief over contexts, got {type(self).__name__}, which does not")
+        raise InvalidArgument(f"policy must keep a belief over types, got {type(self).__name__}, which does not")
 
     def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
         """The probability of each arm, one row per session."""

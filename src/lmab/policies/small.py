@@ -106,7 +106,7 @@ class FixedSequence(_Blind):
 
 
 class Stationary(_Blind):
-    """Plays one arm at every step: with the best arm, the best policy that ignores contexts.
+    """Plays one arm at every step: with the best arm, the best policy that ignores types.
 
     Examples:
         >>> import lmab
@@ -132,7 +132,7 @@ class Stationary(_Blind):
 
 
 class Greedy(BeliefPolicy):
-    """Plays the arm with the highest expected reward under the belief. With static contexts this is Q-MDP.
+    """Plays the arm with the highest expected reward under the belief. With static types this is Q-MDP.
 
     Examples:
         >>> import lmab
@@ -148,7 +148,7 @@ class Greedy(BeliefPolicy):
 
 
 class Thompson(BeliefPolicy):
-    """Draws a context from the belief and plays its best arm (mTS of Hong et al., 2020).
+    """Draws a type from the belief and plays its best arm (mTS of Hong et al., 2020).
 
     Examples:
         >>> import numpy as np, lmab
@@ -163,10 +163,10 @@ class Thompson(BeliefPolicy):
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         cumulative = state.memory.cumsum(axis=1)
         draw = rng.random(len(cumulative)) * cumulative[:, -1]
-        contexts = (cumulative > draw[:, None]).argmax(axis=1)
+        types = (cumulative > draw[:, None]).argmax(axis=1)
         if allowed is None:
-            return self.bandit.means.argmax(axis=1)[contexts]
-        return best_allowed(self.bandit.means[contexts], allowed)
+            return self.bandit.means.argmax(axis=1)[types]
+        return best_allowed(self.bandit.means[types], allowed)
 
     def distribution(self, state: State, *, n_arms: int) -> Float[Array, "n A"]:
         return self._chances(state, None, n_arms)
@@ -174,20 +174,20 @@ class Thompson(BeliefPolicy):
     def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
         beliefs, means = belief.normalise(state.memory), self.bandit.means
         if allowed is None:
-            best = np.zeros((self.bandit.n_contexts, n_arms))
-            best[np.arange(self.bandit.n_contexts), means.argmax(axis=1)] = 1.0
+            best = np.zeros((self.bandit.n_types, n_arms))
+            best[np.arange(self.bandit.n_types), means.argmax(axis=1)] = 1.0
             return beliefs @ best
         chances = np.zeros((len(beliefs), n_arms))
-        for context, weight in enumerate(beliefs.T):
-            arms = best_allowed(np.tile(means[context], (len(beliefs), 1)), allowed)
+        for type_, weight in enumerate(beliefs.T):
+            arms = best_allowed(np.tile(means[type_], (len(beliefs), 1)), allowed)
             chances[np.arange(len(beliefs)), arms] += weight
         return chances
 
 
 class MUCB(BeliefPolicy):
-    """Plays optimistically over the contexts that are still consistent with the session (mUCB of Hong et al., 2020).
+    """Plays optimistically over the types that are still consistent with the session (mUCB of Hong et al., 2020).
 
-    Each step takes the consistent context that promises most and plays its best arm. A context stays consistent
+    Each step takes the consistent type that promises most and plays its best arm. A type stays consistent
     while the rewards that it promised at the steps where it was taken exceed those received by at most
     `width * spread * sqrt(6 * t * log(t + 1))`, with `spread` the range of the rewards (Gaussian: the scale).
 
@@ -206,7 +206,7 @@ class MUCB(BeliefPolicy):
         self.width = float(check_array("width", [width], ndim=1)[0])
 
     def _initial_memory(self) -> Float[Array, "M"]:
-        return np.zeros(self.bandit.n_contexts)  # promised minus received, summed over the steps a context was believed
+        return np.zeros(self.bandit.n_types)  # promised minus received, summed over the steps a type was believed
 
     def _consistent(self, state: State) -> Bool[Array, "n M"]:
         limit = self.width * self.bandit.rewards.spread * np.sqrt(6 * state.step * np.log(state.step + 1))
@@ -222,20 +222,20 @@ class MUCB(BeliefPolicy):
         else:
             masked = np.where(allowed[:, None, :], means[None], -np.inf)
             best, promise = masked.argmax(axis=2), masked.max(axis=2)
-        contexts = np.where(self._consistent(state), promise, -np.inf).argmax(axis=1)
-        return contexts, best[np.arange(len(best)), contexts]
+        types = np.where(self._consistent(state), promise, -np.inf).argmax(axis=1)
+        return types, best[np.arange(len(best)), types]
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return self._believed(state, allowed)[1]
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
-        contexts = self._believed(state, None)[0]
+        types = self._believed(state, None)[0]
         memory = state.memory.copy()
-        memory[np.arange(len(memory)), contexts] += self.bandit.means[contexts, arms] - rewards
+        memory[np.arange(len(memory)), types] += self.bandit.means[types, arms] - rewards
         return memory
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
-        raise InvalidArgument("policy must keep a belief over contexts, got MUCB, which keeps what contexts promised")
+        raise InvalidArgument("policy must keep a belief over types, got MUCB, which keeps what types promised")
 
     def record(self) -> files.Record:
         base = super().record()

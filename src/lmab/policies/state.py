@@ -27,7 +27,7 @@ class State:
     """
 
     step: int
-    memory: Float[Array, "n K"]  # for most policies the unnormalised belief over contexts
+    memory: Float[Array, "n K"]  # for most policies the unnormalised belief over types
     single: bool  # one session: arms are ints, not arrays
 
 

@@ -44,7 +44,7 @@ def _calibration(seen: HeldOut) -> Markup:
     found = seen.calibration
     note = (
         f"Reward predicted from the session so far against the reward paid, for tenths of the steps of "
-        f"{seen.n_episodes:,} sessions, ± one standard error. Of each difference predicted between sessions, "
+        f"{seen.n_sessions:,} sessions, ± one standard error. Of each difference predicted between sessions, "
         f"{found.slope:.0%} ± {found.slope_stderr:.0%} is real (100% is calibrated)."
     )
     chart = calibration_chart(found.predicted, found.observed, found.stderr)
@@ -91,12 +91,12 @@ def _evidence(seen: HeldOut, steps: int) -> Markup:
 def number_of_types(contents: Contents) -> Markup:
     """The held-out likelihood for each number of types, where the number was chosen."""
     curve = contents.curve
-    if curve is None or len(curve.n_contexts) < 2:
+    if curve is None or len(curve.n_types) < 2:
         return _NOTHING
-    numbers, scores = [float(number) for number in curve.n_contexts], curve.log_likelihood
+    numbers, scores = [float(number) for number in curve.n_types], curve.log_likelihood
     frame = Frame.around(np.array(numbers), np.concatenate([scores - curve.stderr, scores + curve.stderr]))
     marks = points(frame, numbers, scores.tolist(), curve.stderr.tolist())
-    x, y = frame.at(float(curve.chosen), float(scores[curve.n_contexts.index(curve.chosen)]))
+    x, y = frame.at(float(curve.chosen), float(scores[curve.n_types.index(curve.chosen)]))
     ring = element("circle", cx=x, cy=y, r=8, class_="chosen")
     chart = frame.draw(
         "Number of types", "number of types", "log-likelihood per session",

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..estimation import Check, Curve, Factors
 from ..evaluation import Certificate, Evaluation, Verdict, value_of
@@ -52,7 +52,7 @@ class Contents:
     tree: Tree | None  # the first steps; None for a policy that plays at random
     certificate: Certificate | None
     held_out: HeldOut | None
-    curve: Curve | None  # held-out likelihood by number of contexts
+    curve: Curve | None  # held-out likelihood by number of types
     settings: tuple[tuple[str, str], ...]
     check: Check | None = None  # of the fit, on held-out sessions
     people: People | None = None  # where sessions lie on the factors of a traits model; None: types
@@ -73,7 +73,7 @@ def gather(
     policy: Policy | Plan | None = None,
     *,
     horizon: int | None = None,
-    episodes: Episodes | None = None,
+    sessions: Sessions | None = None,
     certificate: Certificate | None = None,
     curve: Curve | None = None,
     check: Check | None = None,
@@ -88,9 +88,9 @@ def gather(
         bandit: the model.
         policy: a policy, a plan (then its bounds are used), or None: then a policy is planned.
         horizon: steps per session; None: the policy's, or 5.
-        episodes: sessions that the model was not fitted to; the model is checked on them.
+        sessions: sessions that the model was not fitted to; the model is checked on them.
         certificate: from `lmab.certify`, to be quoted.
-        curve: the curve of an estimate whose number of contexts was chosen, to be drawn.
+        curve: the curve of an estimate whose number of types was chosen, to be drawn.
         check: the held-out check of the fit; None: that of the certificate, or of the plan's estimate.
         factors: of a traits model, to be drawn instead of types; None: those of the plan's estimate.
         time_limit: seconds that planning may take where a policy or bounds are missing.
@@ -127,11 +127,11 @@ def gather(
         worth=worth,
         tree=tree,
         certificate=certificate,
-        held_out=None if episodes is None else look(bandit, chosen, episodes, steps),
+        held_out=None if sessions is None else look(bandit, chosen, sessions, steps),
         curve=curve,
         settings=tuple(lines.items()),
         check=check,
-        people=None if factors is None else look_at(factors, bandit, chosen, steps, episodes),
+        people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
     )
 
 
@@ -150,11 +150,11 @@ def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *,
         fixed_arms=bandit.best_fixed_arms(horizon, repeats),
         policy=value_of(policy, bandit, horizon=horizon, rng=_SEED),
         upper=upper,
-        known=bandit.known_context(horizon, repeats),
+        known=bandit.known_type(horizon, repeats),
     )
 
 
 def _how(value: Evaluation) -> str:
     if value.exact:
         return f"{value.mean:.6g}, exact over {value.n_nodes} histories"
-    return f"{value.mean:.6g} ± {value.stderr:.2g} from {value.n_episodes} simulated sessions, seed {_SEED}"
+    return f"{value.mean:.6g} ± {value.stderr:.2g} from {value.n_sessions} simulated sessions, seed {_SEED}"

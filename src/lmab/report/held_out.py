@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..evaluation import Calibration, LogEvidence, calibrate, weigh
 from ..model import LatentBandit, belief
@@ -22,7 +22,7 @@ _SEED = 0
 class HeldOut:
     """How well the model predicts held-out sessions, and what the policy would have earned in them."""
 
-    n_episodes: int
+    n_sessions: int
     calibration: Calibration
     gain: Float[Array, "T"]  # nats by which knowing the session so far improves the prediction of each step
     gain_stderr: Float[Array, "T"]
@@ -41,12 +41,12 @@ class HeldOut:
         return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
 
 
-def look(bandit: LatentBandit, policy: Policy, episodes: Episodes, horizon: int) -> HeldOut:
-    """Check the model and the policy on `episodes`."""
-    if episodes.n_arms > bandit.n_arms:
-        raise InvalidArgument(f"logs must have the model's {bandit.n_arms} arms, got {episodes.n_arms}")
+def look(bandit: LatentBandit, policy: Policy, sessions: Sessions, horizon: int) -> HeldOut:
+    """Check the model and the policy on `sessions`."""
+    if sessions.n_arms > bandit.n_arms:
+        raise InvalidArgument(f"logs must have the model's {bandit.n_arms} arms, got {sessions.n_arms}")
     rng = np.random.default_rng(_SEED)
-    log = episodes.with_arms(bandit.n_arms) if episodes.n_arms < bandit.n_arms else episodes
+    log = sessions.with_arms(bandit.n_arms) if sessions.n_arms < bandit.n_arms else sessions
     if len(log) > _SESSIONS:
         log = log[np.sort(rng.permutation(len(log))[:_SESSIONS])]
     gains = memory_gains(bandit, log)
@@ -57,7 +57,7 @@ def look(bandit: LatentBandit, policy: Policy, episodes: Episodes, horizon: int)
     if log.propensities is not None and log.horizon >= horizon:
         evidence = weigh(policy, log, horizon=horizon, model=bandit, rng=rng)
     return HeldOut(
-        n_episodes=len(log),
+        n_sessions=len(log),
         calibration=calibrate(bandit, log),
         gain=np.nanmean(shown, axis=0),
         gain_stderr=np.nanstd(shown, axis=0) / np.sqrt(counts[: shown.shape[1]]),
@@ -67,24 +67,24 @@ def look(bandit: LatentBandit, policy: Policy, episodes: Episodes, horizon: int)
     )
 
 
-def memory_gains(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "N H"]:
+def memory_gains(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N H"]:
     """log p(reward | arm, session so far) - log p(reward | arm), for every step; NaN after a session's end.
 
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
-        >>> memory_gains(bandit, lmab.Episodes.from_arrays([[0, 1]], [[1.0, 0.0]])).round(3).tolist()
+        >>> memory_gains(bandit, lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])).round(3).tolist()
         [[0.0, 0.693]]
     """
-    actions, rewards = episodes.to_arrays()
-    gains = np.full(actions.shape, np.nan)
-    beliefs = belief.prior(bandit, len(actions))
-    for step in range(actions.shape[1]):
-        live = np.flatnonzero(actions[:, step] >= 0)
-        arms, paid = actions[live, step], rewards[live, step]
-        likelihood = bandit.rewards.evidence(arms, paid)  # up to a factor, the same for both predictions
+    arms, rewards = sessions.to_arrays()
+    gains = np.full(arms.shape, np.nan)
+    beliefs = belief.prior(bandit, len(arms))
+    for step in range(arms.shape[1]):
+        live = np.flatnonzero(arms[:, step] >= 0)
+        now_arms, paid = arms[live, step], rewards[live, step]
+        likelihood = bandit.rewards.evidence(now_arms, paid)  # up to a factor, the same for both predictions
         now = np.einsum("nm,nm->n", belief.normalise(beliefs[live]), likelihood)
         before = likelihood @ bandit.weights
         gains[live, step] = np.log(np.maximum(now, 1e-12) / np.maximum(before, 1e-12))
-        beliefs[live] = belief.update(bandit, beliefs[live], arms, paid)
+        beliefs[live] = belief.update(bandit, beliefs[live], now_arms, paid)
     return gains

@@ -57,7 +57,7 @@ def write(contents: Contents, path: str | os.PathLike[str]) -> None:
 
 def _opening(contents: Contents) -> Markup:
     bandit, people = contents.bandit, contents.people
-    types = f"{count(bandit.n_contexts, 'hidden type')} of sessions"
+    types = f"{count(bandit.n_types, 'hidden type')} of sessions"
     what = types if people is None else count(people.factors.n_alive, "hidden factor")
     text = f"{what}, {count(bandit.n_arms, 'arm')} to choose from, {count(contents.horizon, 'step')} per session."
     return element("header", element("h1", contents.title), element("p", text, class_="soft"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Episodes
+from ..data import Sessions
 from ..estimation import Factors
 from ..model import LatentBandit, belief
 from ..planning import Tree
@@ -31,17 +31,17 @@ class People:
     spread: Float[Array, "H1 d"]  # posterior standard deviation on each live factor, before and after every step
 
 
-def look_at(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int, episodes: Episodes | None) -> People:
+def look_at(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int, sessions: Sessions | None) -> People:
     """Where the sessions of a log lie (without one: those of the model), and how fast the policy locates one."""
     edges = np.linspace(-_REACH, _REACH, _BINS + 1)
     places, weights = factors.points, bandit.weights
-    if episodes is not None:
-        some = episodes[slice(0, _SESSIONS * _BINS)]
+    if sessions is not None:
+        some = sessions[slice(0, _SESSIONS * _BINS)]
         places = belief.posterior(bandit, some) @ factors.points
         weights = np.full(len(places), 1 / len(places))
     first, second = (_column(places, j).clip(edges[0], edges[-1]) for j in range(2))
     density, _, _ = np.histogram2d(first, second, bins=[edges, edges], weights=weights)
-    n_sessions = 0 if episodes is None else len(places)
+    n_sessions = 0 if sessions is None else len(places)
     return People(factors, density, edges, n_sessions, _spread(factors, bandit, policy, horizon))
 
 
@@ -50,8 +50,8 @@ def _column(places: Float[Array, "n d"], j: int) -> Float[Array, "n"]:
 
 
 def _spread(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int) -> Float[Array, "H1 d"]:
-    played = simulate(bandit, policy, n_episodes=_SESSIONS, horizon=horizon, rng=_SEED)
-    arms, rewards = (each.reshape(_SESSIONS, horizon) for each in (played.actions, played.rewards))
+    played = simulate(bandit, policy, n_sessions=_SESSIONS, horizon=horizon, rng=_SEED)
+    arms, rewards = (each.reshape(_SESSIONS, horizon) for each in (played.arms, played.rewards))
     places, beliefs = factors.points[:, factors.alive], belief.prior(bandit, _SESSIONS)
     found = []
     for step in range(horizon + 1):

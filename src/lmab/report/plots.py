@@ -23,7 +23,7 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
     Args:
         bandit: the model.
         ax: matplotlib axes to draw on; None makes new ones.
-        most_arms: the largest number of arms to show; arms on which contexts differ most come first.
+        most_arms: the largest number of arms to show; arms on which types differ most come first.
 
     Returns:
         The axes.
@@ -46,7 +46,7 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
 
 
 def plot_worth(bandit: LatentBandit | Plan, plan: Plan | LatentBandit, *, ax: Any = None) -> Any:
-    """Bars of what a session earns: best fixed arm, the plan's policy with its bounds, context known.
+    """Bars of what a session earns: best fixed arm, the plan's policy with its bounds, type known.
 
     The model comes first, as everywhere in `lmab.report`; before 0.2 the plan came first, which still works.
 
@@ -55,7 +55,7 @@ def plot_worth(bandit: LatentBandit | Plan, plan: Plan | LatentBandit, *, ax: An
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> ax = lmab.report.plot_worth(bandit, lmab.plan(bandit, horizon=5))
         >>> [text.get_text() for text in ax.get_yticklabels()]
-        ['best fixed arm', 'policy', 'context known']
+        ['best fixed arm', 'policy', 'type known']
     """
     if isinstance(bandit, Plan):
         bandit, plan = plan, bandit
@@ -68,7 +68,7 @@ def plot_worth(bandit: LatentBandit | Plan, plan: Plan | LatentBandit, *, ax: An
     values = [worth.fixed, worth.policy.mean, worth.known]
     ax.barh(range(3), values, color=["0.6", "C0", "0.6"], xerr=None)
     ax.barh(1, max(worth.upper - values[1], 0.0), left=values[1], color="none", edgecolor="C0", hatch="////")
-    ax.set_yticks(range(3), ["best fixed arm", "policy", "context known"])
+    ax.set_yticks(range(3), ["best fixed arm", "policy", "type known"])
     ax.set(xlabel=f"expected reward of {plan.horizon} steps")
     ax.invert_yaxis()
     return ax
@@ -100,7 +100,7 @@ def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
         >>> import numpy as np, lmab, lmab.report
         >>> from lmab import diagnostics
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=5, rng=np.random.default_rng(0))
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=5, rng=np.random.default_rng(0))
         >>> lmab.report.plot_calibration(diagnostics.calibrate(bandit, log)).get_ylabel()
         'paid'
     """
@@ -114,22 +114,22 @@ def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
 
 
 def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
-    """Held-out log-likelihood against the number of contexts; a ring marks the chosen number.
+    """Held-out log-likelihood against the number of types; a ring marks the chosen number.
 
     Examples:
         >>> import numpy as np, lmab, lmab.report
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_episodes=500, horizon=5, rng=rng)
-        >>> estimate = lmab.estimate(log, n_contexts="auto", rng=rng)
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=5, rng=rng)
+        >>> estimate = lmab.fit(log, n_types="auto", rng=rng)
         >>> lmab.report.plot_curve(estimate.curve).get_xlabel()
-        'number of contexts'
+        'number of types'
     """
     ax = _axes(ax, (5, 3))
-    ax.errorbar(curve.n_contexts, curve.log_likelihood, yerr=curve.stderr, fmt="o-")
-    chosen = curve.log_likelihood[curve.n_contexts.index(curve.chosen)]
+    ax.errorbar(curve.n_types, curve.log_likelihood, yerr=curve.stderr, fmt="o-")
+    chosen = curve.log_likelihood[curve.n_types.index(curve.chosen)]
     ax.plot(curve.chosen, chosen, "o", markersize=14, markerfacecolor="none", color="k")
-    ax.set(xlabel="number of contexts", ylabel="held-out log-likelihood", xticks=curve.n_contexts)
+    ax.set(xlabel="number of types", ylabel="held-out log-likelihood", xticks=curve.n_types)
     return ax
 
 

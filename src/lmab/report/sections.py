@@ -97,23 +97,23 @@ def types(contents: Contents) -> Markup:
     bandit = contents.bandit
     scale = float(bandit.means.min()), float(bandit.means.max())
     cards = [_card(contents, rank, m, scale) for rank, m in enumerate(bandit.by_size)]
-    plural = "type" if bandit.n_contexts == 1 else "types"
+    plural = "type" if bandit.n_types == 1 else "types"
     return element(
         "section",
-        element("h2", f"{bandit.n_contexts} {plural} of sessions"),
+        element("h2", f"{bandit.n_types} {plural} of sessions"),
         element("p", "Types are numbered by size, as by lmab fit: type 1 is the most frequent.", class_="soft"),
         element("div", *cards, class_="types"),
     )
 
 
-def _card(contents: Contents, rank: int, context: int, scale: tuple[float, float]) -> Markup:
-    means = contents.bandit.means[context]
+def _card(contents: Contents, rank: int, type_: int, scale: tuple[float, float]) -> Markup:
+    means = contents.bandit.means[type_]
     order = np.argsort(-means, kind="stable")
     shown = min(_SHOWN, (len(order) + 1) // 2)
     parts = [element("h4", "best arms"), *(_arm(contents, a, means[a], scale) for a in order[:shown])]
     if len(order) > shown:
         parts += [element("h4", "worst arms"), *(_arm(contents, a, means[a], scale) for a in order[-shown:])]
-    weight = element("span", f"{percent(float(contents.bandit.weights[context]))} of sessions")
+    weight = element("span", f"{percent(float(contents.bandit.weights[type_]))} of sessions")
     title = element("h3", f"Type {rank + 1}", weight)
     return element("article", title, *parts, class_="type", style=f"--colour: {colour(rank)}")
 
@@ -132,7 +132,7 @@ def heat_map(contents: Contents) -> Markup:
     means = contents.bandit.means
     arms = arms_in_order(means)
     scale = float(means.min()), float(means.max())
-    n_maps = _MAPS if contents.bandit.n_contexts <= _NUMBERS_UP_TO else 2
+    n_maps = _MAPS if contents.bandit.n_types <= _NUMBERS_UP_TO else 2
     n_maps = min(n_maps, -(-len(arms) // _MAP_ROWS[0]))
     rows = min(-(-len(arms) // n_maps), _MAP_ROWS[1])
     maps = [_map(contents, arms[start : start + rows], scale) for start in range(0, len(arms), rows)]
@@ -157,24 +157,23 @@ def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer
 
 
 def _map(contents: Contents, arms: Integer[Array, "k"], scale: tuple[float, float]) -> Markup:
-    n_contexts = contents.bandit.n_contexts
+    n_types = contents.bandit.n_types
     marks = [
-        element("th", rank + 1, title=f"type {rank + 1}", style=f"--colour: {colour(rank)}")
-        for rank in range(n_contexts)
+        element("th", rank + 1, title=f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_types)
     ]
     head = element("tr", element("th"), *marks)
     rows = []
     for arm in arms.tolist():
-        numbered = n_contexts <= _NUMBERS_UP_TO
+        numbered = n_types <= _NUMBERS_UP_TO
         cells = [_cell(contents, rank, m, arm, scale, numbered) for rank, m in enumerate(contents.bandit.by_size)]
         rows.append(element("tr", element("th", contents.labels[arm], title=contents.labels[arm]), *cells))
-    cell = "2.3rem" if n_contexts <= _NUMBERS_UP_TO else f"{max(0.5, min(1.3, 21 / n_contexts)):.2f}rem"
+    cell = "2.3rem" if n_types <= _NUMBERS_UP_TO else f"{max(0.5, min(1.3, 21 / n_types)):.2f}rem"
     body = element("tbody", *rows)
-    return element("table", element("thead", head), body, class_="map", style=f"--cell:{cell}; --n:{n_contexts}")
+    return element("table", element("thead", head), body, class_="map", style=f"--cell:{cell}; --n:{n_types}")
 
 
-def _cell(contents: Contents, rank: int, context: int, arm: int, scale: tuple[float, float], numbered: bool) -> Markup:
-    mean = float(contents.bandit.means[context, arm])
+def _cell(contents: Contents, rank: int, type_: int, arm: int, scale: tuple[float, float], numbered: bool) -> Markup:
+    mean = float(contents.bandit.means[type_, arm])
     heat = _share(mean, scale)
     note = f"{contents.labels[arm]}, type {rank + 1}: {mean:.4g}"
     text = element("span", f"{mean:.2f}".removeprefix("0") if numbered else "")
@@ -205,9 +204,9 @@ def tree(contents: Contents) -> Markup:
     )
 
 
-def _legend(n_contexts: int) -> Markup:
+def _legend(n_types: int) -> Markup:
     """The types and their colours."""
-    marks = [element("span", f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_contexts)]
+    marks = [element("span", f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_types)]
     return element("p", *marks, class_="legend")
 
 

@@ -101,13 +101,13 @@ async def play_sessions(service: Service, people: Population, night: int) -> Non
 
     async def session(index: int) -> None:
         rng = np.random.default_rng([people.seed, night, index])  # sessions end in any order
-        context = rng.choice(bandit.n_contexts, size=1, p=bandit.weights)
+        type_ = rng.choice(bandit.n_types, size=1, p=bandit.weights)
         async with turns:
             name, reward = f"night{night}-{index}", None
             for step in range(HORIZON):
                 told = await service.decide(Ask(name, step, reward))
                 arm = np.array([names[str(told.label)]])
-                reward = float(bandit.rewards.sample(context, arm, rng=rng)[0])
+                reward = float(bandit.rewards.sample(type_, arm, rng=rng)[0])
             assert reward is not None
             await service.reward([Reward(name, HORIZON - 1, reward)])
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidData
 from .messages import Label
 
@@ -23,9 +23,9 @@ _LATE_DAYS = 2  # days that are written again, because late rewards may have com
 class Log:
     """The sessions of the store: all rewarded steps, and those that an off-policy comparison can use."""
 
-    episodes: Episodes  # every rewarded step
+    sessions: Sessions  # every rewarded step
     began: Float[Array, "N"]
-    whole: Episodes | None  # sessions up to their first step without a reward or propensity; None: there is none
+    whole: Sessions | None  # sessions up to their first step without a reward or propensity; None: there is none
     whole_began: Float[Array, "K"]
     unrewarded: int  # steps
 
@@ -40,10 +40,10 @@ def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], more: Seque
     labels = tuple(arms[number] for number in played)
     kept = [row for row in rows if row[3] is not None]
     whole = _prefixes(rows)
-    episodes, began = _episodes(kept, place, labels, with_propensities=False)
+    sessions, began = _sessions(kept, place, labels, with_propensities=False)
     if not whole:
-        return Log(episodes, began, None, np.empty(0), len(rows) - len(kept))
-    return Log(episodes, began, *_episodes(whole, place, labels, with_propensities=True), len(rows) - len(kept))
+        return Log(sessions, began, None, np.empty(0), len(rows) - len(kept))
+    return Log(sessions, began, *_sessions(whole, place, labels, with_propensities=True), len(rows) - len(kept))
 
 
 def _prefixes(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -60,12 +60,12 @@ def _prefixes(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return found
 
 
-def _episodes(
+def _sessions(
     rows: Sequence[tuple[Any, ...]], place: dict[int, int], labels: tuple[Label, ...], *, with_propensities: bool
-) -> tuple[Episodes, Float[Array, "N"]]:
+) -> tuple[Sessions, Float[Array, "N"]]:
     starts = [i for i, row in enumerate(rows) if i == 0 or row[0] != rows[i - 1][0]]
     return (
-        Episodes(
+        Sessions(
             np.array([place[row[2]] for row in rows], np.int32),
             np.array([row[3] for row in rows], np.float64),
             np.array([*starts, len(rows)], np.int64),
@@ -103,7 +103,7 @@ def _holds(path: Path, kind: Any) -> bool:
     """Whether a day is written already, with arms of this type."""
     import pyarrow.parquet as pq
 
-    return path.exists() and bool(pq.read_schema(path).field("action").type == kind)
+    return path.exists() and bool(pq.read_schema(path).field("arm").type == kind)
 
 
 def _write_day(path: Path, rewarded: Sequence[tuple[Any, ...]], arms: Sequence[Label], kind: Any) -> None:
@@ -112,9 +112,9 @@ def _write_day(path: Path, rewarded: Sequence[tuple[Any, ...]], arms: Sequence[L
 
     names = [arms[row[2]] for row in rewarded]
     columns = {
-        "episode": pa.array([row[0] for row in rewarded], pa.string()),
+        "session": pa.array([row[0] for row in rewarded], pa.string()),
         "step": pa.array([row[1] for row in rewarded], pa.int32()),
-        "action": pa.array(names if kind == pa.int64() else [str(name) for name in names], kind),
+        "arm": pa.array(names if kind == pa.int64() else [str(name) for name in names], kind),
         "reward": pa.array([row[3] for row in rewarded], pa.float64()),
         "propensity": pa.array([row[4] for row in rewarded], pa.float64()),
         "policy": pa.array([row[5] for row in rewarded], pa.string()),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import InvalidArgument, LmabError
 from ..estimation import Estimate
 from ..evaluation import ENOUGH, Certificate, Comparison, certify, compare
@@ -24,19 +24,19 @@ _DAY = 86_400.0
 _DRAWS = 50  # models behind the certificate
 
 
-async def in_force(store: Store, version: str, episodes: Episodes) -> Policy:
+async def in_force(store: Store, version: str, sessions: Sessions) -> Policy:
     """The policy in force without its exploration, for the arms of the log."""
     body = None if version == UNIFORM else await store.version(version)
     if body is None:
-        return Uniform(episodes.n_arms)
-    compact = read_version(body, Defaults(episodes.horizon)).compact
+        return Uniform(sessions.n_arms)
+    compact = read_version(body, Defaults(sessions.horizon)).compact
     if compact is None:
-        return Uniform(episodes.n_arms)
-    labels = episodes.arm_labels or tuple(range(episodes.n_arms))
+        return Uniform(sessions.n_arms)
+    labels = sessions.arm_labels or tuple(range(sessions.n_arms))
     try:
         return Relabelled(compact.policy, labels)
     except InvalidArgument:  # none of its arms was played
-        return Uniform(episodes.n_arms)
+        return Uniform(sessions.n_arms)
 
 
 def compared(
@@ -60,7 +60,7 @@ def compared(
     before = last is not None and last[1] <= log.whole_began[held].min()
     try:
         start = last[0] if last is not None and before else None
-        model = fit_from(start, log.whole[~held], fitted.n_contexts, wishes, rng).bandit
+        model = fit_from(start, log.whole[~held], fitted.n_types, wishes, rng).bandit
         policy = plan(
             model, horizon=made.horizon, method=Certified(), time_limit=wishes.time_limit, repeats=made.repeats
         ).policy
@@ -96,7 +96,7 @@ def sentence(found: Comparison | None, active: str, wishes: Wishes) -> str:
     """What the comparison says."""
     if found is None:
         return f"Too few sessions with probabilities to compare with {active}."
-    kept_back = f"On {found.n_episodes:,} sessions kept back it earns {found.value:.4f}, {active} {found.other:.4f}"
+    kept_back = f"On {found.n_sessions:,} sessions kept back it earns {found.value:.4f}, {active} {found.other:.4f}"
     if found.interval is None:
         return f"{kept_back}, but only {found.effective:.0f} of them count in full ({ENOUGH:.0f} needed): no verdict."
     low, high = found.interval
@@ -104,11 +104,11 @@ def sentence(found: Comparison | None, active: str, wishes: Wishes) -> str:
 
 
 def certified(
-    fitted: Estimate, made: Plan, episodes: Episodes, rng: np.random.Generator
+    fitted: Estimate, made: Plan, sessions: Sessions, rng: np.random.Generator
 ) -> tuple[Certificate | None, str]:
     """The certificate, and what it says in a few words."""
     try:
-        found = certify(fitted, made, episodes, n_draws=_DRAWS, rng=rng)
+        found = certify(fitted, made, sessions, n_draws=_DRAWS, rng=rng)
     except LmabError as error:
         return None, f"No certificate: {error}"
     low, high = found.value

@@ -18,7 +18,7 @@ from ..estimation import Estimate
 from ..planning import Certified, Plan, plan
 from ..policies import Exploring
 from .export import Log, read_log, write_days
-from .fitting import fit, floors, last_model, shape
+from .fitting import fit_log, floors, last_model, shape
 from .gate import certified, compared, earned, failed, in_force, sentence
 from .messages import Label
 from .stores import Store, Turn
@@ -97,15 +97,15 @@ async def _next(
         return Night(at, "waits", None, False, (first, "Nothing was fitted.", f"Kept {turn.active}."))
     log = read_log(rows, [label for label, _ in arms], [number for number, (_, is_open) in enumerate(arms) if is_open])
     last = await _last(store, folder)
-    fitted = await fit(store, folder, log, wishes, rng, at)
-    horizon, repeats = shape(log.episodes, wishes)
+    fitted = await fit_log(store, folder, log, wishes, rng, at)
+    horizon, repeats = shape(log.sessions, wishes)
     made = plan(fitted, horizon=horizon, method=Certified(), time_limit=wishes.time_limit, repeats=repeats)
-    found = compared(log, made, fitted, last, await in_force(store, turn.active, log.episodes), wishes, rng)
+    found = compared(log, made, fitted, last, await in_force(store, turn.active, log.sessions), wishes, rng)
     first = (
-        f"{len(log.episodes):,} sessions, {log.episodes.n_arms} arms, {fitted.n_contexts} types; on the model the plan "
+        f"{len(log.sessions):,} sessions, {log.sessions.n_arms} arms, {fitted.n_types} types; on the model the plan "
         f"earns {made.lower:.4f} a session, the best fixed choice {fitted.bandit.best_fixed(horizon, repeats):.4f}."
     )
-    certificate, words = certified(fitted, made, log.episodes, rng)
+    certificate, words = certified(fitted, made, log.sessions, rng)
     second = f"{sentence(found, turn.active, wishes)} {words}"
     why_not = failed(found, certificate, earned(rows, turn.active, horizon), turn.active, wishes)
     if why_not:
@@ -114,8 +114,8 @@ async def _next(
     share = 1.0 if wishes.canary >= 1 else wishes.canary
     news = Turn(version, None, 0.0, at, "refit") if share == 1 else Turn(turn.active, version, share, at, "refit")
     await store.turn(news)
-    action = "promoted" if share == 1 else "canary"
-    return Night(at, action, version, True, (first, second, f"Passed: {version} gets {share:.0%} of new sessions."))
+    outcome = "promoted" if share == 1 else "canary"
+    return Night(at, outcome, version, True, (first, second, f"Passed: {version} gets {share:.0%} of new sessions."))
 
 
 async def _last(store: Store, folder: Path) -> tuple[Estimate, float] | None:
@@ -127,12 +127,12 @@ async def _last(store: Store, folder: Path) -> tuple[Estimate, float] | None:
 async def _write(store: Store, folder: Path, made: Plan, fitted: Estimate, log: Log, wishes: Wishes, at: float) -> str:
     """The files of the version, and its place in the store."""
     folder.mkdir(parents=True, exist_ok=True)
-    policy = Exploring(made.policy, floors(log.episodes, wishes.floor))
+    policy = Exploring(made.policy, floors(log.sessions, wishes.floor))
     draft = folder / ".draft.lmab"
     policy.save(draft)
     body = draft.read_bytes()
     version = name_of(body)
     draft.replace(folder / f"{version}.lmab")
     fitted.save(folder / f"{version}.model.lmab")
-    await store.add_version(version, body, at, f"refit on {len(log.episodes):,} sessions")
+    await store.add_version(version, body, at, f"refit on {len(log.sessions):,} sessions")
     return version

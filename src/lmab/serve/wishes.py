@@ -12,7 +12,7 @@ class Wishes:
     gate: float = 0.0  # what the new policy must earn more, at least, per session
     canary: float = 0.05  # share of new sessions that a version gets at first
     margin: float = 0.02  # part of the reward that a canary may lose and still be promoted
-    contexts: int | str = "auto"
+    types: int | str = "auto"
     horizon: int | None = None  # None: the longest session
     repeats: bool | None = None  # None: whether the log plays an arm twice in a session
     floor: float = 0.1
@@ -31,7 +31,7 @@ class Night:
     """What one refit found and did, in three lines."""
 
     at: float
-    action: str  # "waits", "kept", "canary", "promoted", "rolled back"
+    outcome: str  # "waits", "kept", "canary", "promoted", "rolled back"
     version: str | None
     passed: bool
     lines: tuple[str, str, str]

@@ -15,15 +15,15 @@ def small_bandit(seed: int) -> Case:
     Examples:
         >>> import lmab
         >>> bandit, horizon = lmab.testing.small_bandit(0)
-        >>> bandit.n_contexts, bandit.n_arms, horizon
+        >>> bandit.n_types, bandit.n_arms, horizon
         (4, 3, 1)
     """
     rng = np.random.default_rng(seed)
-    n_contexts, n_arms, n_values = (int(n) for n in rng.integers([1, 2, 2], [5, 4, 4]))
-    probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_contexts, n_arms))
+    n_types, n_arms, n_values = (int(n) for n in rng.integers([1, 2, 2], [5, 4, 4]))
+    probabilities = rng.dirichlet(np.full(n_values, 0.5), (n_types, n_arms))
     values = np.round(rng.normal(size=n_values), 3)
     horizon = int(rng.integers(1, 5 if n_arms * n_values < 9 else 4))
-    return LatentBandit.categorical(rng.dirichlet(np.ones(n_contexts)), probabilities, values), horizon
+    return LatentBandit.categorical(rng.dirichlet(np.ones(n_types)), probabilities, values), horizon
 
 
 def discrete_cases(n_random: int) -> dict[str, Case]:
@@ -38,17 +38,17 @@ def discrete_cases(n_random: int) -> dict[str, Case]:
     everywhere = LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.5, 0.1], [0.6, 0.5, 0.2]])
     equal = LatentBandit.bernoulli([0.5, 0.5], [[0.4, 0.4], [0.4, 0.4]])
     named = {
-        "two contexts, two arms": (LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), 4),
+        "two types, two arms": (LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]]), 4),
         "three values": (three, 3),
         "values of both signs": (signs, 3),
         "losses only": (losses, 4),
         "an arm that pays little and tells much": (probe, 3),
-        "a context of weight 0": (ghost, 4),
+        "a type of weight 0": (ghost, 4),
         "dominated arms": (dominated, 3),
-        "one arm best in every context": (everywhere, 3),
+        "one arm best in every type": (everywhere, 3),
         "all arms equal": (equal, 3),
-        "rewards that reveal the context": (LatentBandit.bernoulli(np.full(3, 1 / 3), np.eye(3)), 3),
-        "one context": (LatentBandit.bernoulli([1.0], [[0.3, 0.6, 0.5]]), 3),
+        "rewards that reveal the type": (LatentBandit.bernoulli(np.full(3, 1 / 3), np.eye(3)), 3),
+        "one type": (LatentBandit.bernoulli([1.0], [[0.3, 0.6, 0.5]]), 3),
         "one arm": (LatentBandit.bernoulli([0.5, 0.5], [[0.3], [0.8]]), 3),
         "one step": (three, 1),
     }

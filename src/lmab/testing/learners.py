@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Episodes
+from ..data import Sessions
 from ..errors import LmabWarning, first_line
 from ..learning import Exploration, Learned, Learner, Run, learn
 from ..loading import load
@@ -32,20 +32,20 @@ def check_learner(
     *,
     bandit: LatentBandit | None = None,
     horizon: int = 4,
-    n_episodes: int = 600,
+    n_sessions: int = 600,
 ) -> Report:
     """Check that `learner` keeps the laws of learners on a simulated environment.
 
     These are the laws. The learner asks for explorations that can be played, for exactly the budget or for nothing. Its
     diagnostics add up. Its policy fits the environment and keeps the laws of policies. The same seed gives the same
-    result to the bit, also when episodes are told in parts and when the run is saved and loaded between any two parts.
+    result to the bit, also when sessions are told in parts and when the run is saved and loaded between any two parts.
     A task that it cannot do is refused before anything is played. The learner never changes.
 
     Args:
         learner: what to check; a frozen dataclass, so that a run can be saved.
-        bandit: what is played; None gives two contexts, four arms and Bernoulli rewards.
+        bandit: what is played; None gives two types, four arms and Bernoulli rewards.
         horizon: steps per session.
-        n_episodes: the budget.
+        n_sessions: the budget.
 
     Returns:
         A report of the laws that were kept. A broken one raises `BrokenLaw`, an `AssertionError`.
@@ -58,7 +58,7 @@ def check_learner(
     """
     if bandit is None:
         bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
-    case = _Course(learner, bandit, horizon, n_episodes)
+    case = _Course(learner, bandit, horizon, n_sessions)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # with small budgets learners warn
         return keep(type(learner).__name__, LAWS, case)
@@ -70,18 +70,18 @@ class _Recorder:
     def __init__(self, bandit: LatentBandit, horizon: int) -> None:
         self._simulator = Simulator(bandit, horizon=horizon, rng=_PLAYED)
         self.n_arms, self.horizon = bandit.n_arms, horizon
-        self.rounds: list[Episodes] = []
+        self.rounds: list[Sessions] = []
 
     @property
-    def episodes_used(self) -> int:
+    def sessions_used(self) -> int:
         return sum(map(len, self.rounds))
 
-    def play(self, actions: Any) -> Episodes:
-        self.rounds.append(self._simulator.play(actions))
+    def play(self, arms: Any) -> Sessions:
+        self.rounds.append(self._simulator.play(arms))
         return self.rounds[-1]
 
-    def run(self, policy: Policy, n_episodes: int) -> Episodes:
-        self.rounds.append(self._simulator.run(policy, n_episodes))
+    def run(self, policy: Policy, n_sessions: int) -> Sessions:
+        self.rounds.append(self._simulator.run(policy, n_sessions))
         return self.rounds[-1]
 
 
@@ -92,19 +92,19 @@ class _Course:
     learner: Learner
     bandit: LatentBandit
     horizon: int
-    n_episodes: int
+    n_sessions: int
 
     def new_run(self, **options: Any) -> Run:
         settings: dict[str, Any] = {
             "n_arms": self.bandit.n_arms,
             "horizon": self.horizon,
-            "n_episodes": self.n_episodes,
+            "n_sessions": self.n_sessions,
             "rng": _SEED,
         }
         return Run(self.learner, **{**settings, **options})
 
     @cached_property
-    def made(self) -> tuple[list[Exploration], list[Episodes], Learned]:
+    def made(self) -> tuple[list[Exploration], list[Sessions], Learned]:
         """What was asked, what was played, and what was learned."""
         environment, run = _Recorder(self.bandit, self.horizon), self.new_run()
         asked = []
@@ -112,8 +112,8 @@ class _Course:
             asked.append(run.ask())
             _can_be_played(asked[-1], len(asked), self)
             run.tell(asked[-1].on(environment))
-            spent = environment.episodes_used
-            expect(spent <= self.n_episodes, f"it asked for {spent} episodes, the budget is {self.n_episodes}")
+            spent = environment.sessions_used
+            expect(spent <= self.n_sessions, f"it asked for {spent} sessions, the budget is {self.n_sessions}")
         expect(isinstance(run.learned, Learned), f"campaign must return a Learned, got {run.learned!r}")
         return asked, environment.rounds, run.learned
 
@@ -122,19 +122,19 @@ def _can_be_played(asked: Any, number: int, case: _Course) -> None:
     where = f"exploration {number}"
     expect(isinstance(asked, Exploration), f"{where} must be an Exploration, got {asked!r}")
     expect(asked.phase and isinstance(asked.phase, str), f"{where} must name its phase, got {asked.phase!r}")
-    expect(asked.n_episodes >= 1, f"{where} must ask for at least one episode, got {asked.n_episodes}")
-    one = (asked.policy is None) != (asked.actions is None)
-    expect(one, f"{where} must have either a policy or actions, got {asked.policy!r} and {asked.actions!r}")
+    expect(asked.n_sessions >= 1, f"{where} must ask for at least one session, got {asked.n_sessions}")
+    one = (asked.policy is None) != (asked.arms is None)
+    expect(one, f"{where} must have either a policy or arms, got {asked.policy!r} and {asked.arms!r}")
     if asked.policy is not None:
         check_fits(asked.policy, case.bandit, case.horizon)
         return
-    actions = np.asarray(asked.actions)
-    expect(len(actions) == asked.n_episodes, f"{where} is for {asked.n_episodes} episodes, got {len(actions)} rows")
-    fine = actions.ndim == 2 and 1 <= actions.shape[1] <= case.horizon and np.issubdtype(actions.dtype, np.integer)
-    wanted = f"integer actions of up to {case.horizon} columns"
-    expect(fine, f"{where} must have {wanted}, got {actions.shape} of {actions.dtype}")
-    fine = actions.min() >= 0 and actions.max() < case.bandit.n_arms
-    expect(fine, f"{where} must play arms in 0..{case.bandit.n_arms - 1}, got {actions.min()} to {actions.max()}")
+    arms = np.asarray(asked.arms)
+    expect(len(arms) == asked.n_sessions, f"{where} is for {asked.n_sessions} sessions, got {len(arms)} rows")
+    fine = arms.ndim == 2 and 1 <= arms.shape[1] <= case.horizon and np.issubdtype(arms.dtype, np.integer)
+    wanted = f"integer arms of up to {case.horizon} columns"
+    expect(fine, f"{where} must have {wanted}, got {arms.shape} of {arms.dtype}")
+    fine = arms.min() >= 0 and arms.max() < case.bandit.n_arms
+    expect(fine, f"{where} must play arms in 0..{case.bandit.n_arms - 1}, got {arms.min()} to {arms.max()}")
 
 
 def _is_configuration(case: _Course) -> None:
@@ -143,7 +143,7 @@ def _is_configuration(case: _Course) -> None:
     expect(parameters is not None and parameters.frozen, "it must be a frozen dataclass: a saved run holds its fields")
     fields = {field.name for field in dataclasses.fields(learner)}  # type: ignore[arg-type]
     before = repr(learner)
-    learn(_Recorder(case.bandit, case.horizon), learner, n_episodes=case.n_episodes, rng=_SEED)
+    learn(_Recorder(case.bandit, case.horizon), learner, n_sessions=case.n_sessions, rng=_SEED)
     expect(repr(learner) == before, f"learning changed it from {before} to {learner!r}")
     more = sorted(vars(learner).keys() - fields)
     expect(not more, f"learning left {more} on it, which are none of its fields")
@@ -156,8 +156,8 @@ def _asks_for_what_can_be_played(case: _Course) -> None:
 def _budget(case: _Course) -> None:
     _, rounds, learned = case.made
     spent = sum(map(len, rounds))
-    expect(spent in (0, case.n_episodes), f"of a budget of {case.n_episodes} episodes it played {spent}")
-    expect(learned.episodes_used == spent, f"it played {spent} episodes and reports {learned.episodes_used}")
+    expect(spent in (0, case.n_sessions), f"of a budget of {case.n_sessions} sessions it played {spent}")
+    expect(learned.sessions_used == spent, f"it played {spent} sessions and reports {learned.sessions_used}")
 
 
 def _diagnostics(case: _Course) -> None:
@@ -167,21 +167,21 @@ def _diagnostics(case: _Course) -> None:
     phases = {phase.name: phase for phase in learned.diagnostics}
     for name in dict.fromkeys(exploration.phase for exploration in asked):
         expect(name in phases, f"it explored for {name!r}, which is not among its phases {names}")
-        parts = [episodes for plan, episodes in zip(asked, rounds, strict=True) if plan.phase == name]
-        seen = phases[name].n_episodes, phases[name].n_rounds
+        parts = [sessions for plan, sessions in zip(asked, rounds, strict=True) if plan.phase == name]
+        seen = phases[name].n_sessions, phases[name].n_rounds
         true = sum(map(len, parts)), len(parts)
-        expect(seen == true, f"phase {name!r} reports {seen} episodes and rounds, it played {true}")
+        expect(seen == true, f"phase {name!r} reports {seen} sessions and rounds, it played {true}")
         earned, reported = sum(float(part.rewards.sum()) for part in parts), phases[name].reward
         expect(np.isclose(earned, reported), f"phase {name!r} reports a reward of {reported}, it earned {earned}")
-    total = sum(phase.n_episodes for phase in learned.diagnostics)
-    expect(total == learned.episodes_used, f"phases add up to {total} episodes, it reports {learned.episodes_used}")
+    total = sum(phase.n_sessions for phase in learned.diagnostics)
+    expect(total == learned.sessions_used, f"phases add up to {total} sessions, it reports {learned.sessions_used}")
     expect(all(phase.seconds >= 0 for phase in learned.diagnostics), "phases must take 0 seconds or more")
 
 
 def _policy_fits(case: _Course) -> None:
     learned = case.made[2]
     check_fits(learned.policy, case.bandit, case.horizon)
-    simulate(case.bandit, learned.policy, n_episodes=50, horizon=case.horizon, rng=0)
+    simulate(case.bandit, learned.policy, n_sessions=50, horizon=case.horizon, rng=0)
     if learned.bandit is not None:
         n_arms = learned.bandit.n_arms
         expect(n_arms == case.bandit.n_arms, f"the learned bandit has {n_arms} arms, not {case.bandit.n_arms}")
@@ -195,7 +195,7 @@ def _policy_keeps_laws(case: _Course) -> None:
 
 
 def _same_seed(case: _Course) -> None:
-    again = learn(_Recorder(case.bandit, case.horizon), case.learner, n_episodes=case.n_episodes, rng=_SEED)
+    again = learn(_Recorder(case.bandit, case.horizon), case.learner, n_sessions=case.n_sessions, rng=_SEED)
     _expect_same(case.made[2], again, "a second time with the same seed")
 
 
@@ -204,7 +204,7 @@ def _expect_same(first: Learned, second: Learned, when: str) -> None:
     expect(same_record(first.policy.record(), second.policy.record()), f"{when} it learned another policy")
     expect(first.bandit == second.bandit, f"{when} it learned another bandit")
     mine, theirs = (
-        [(phase.name, phase.n_episodes, phase.n_rounds, phase.reward) for phase in learned.diagnostics]
+        [(phase.name, phase.n_sessions, phase.n_rounds, phase.reward) for phase in learned.diagnostics]
         for learned in (first, second)
     )
     expect(mine == theirs, f"{when} its phases are {theirs}, before they were {mine}")
@@ -212,23 +212,23 @@ def _expect_same(first: Learned, second: Learned, when: str) -> None:
 
 def _in_parts(case: _Course) -> None:
     run = case.new_run()
-    for exploration, episodes in zip(*case.made[:2], strict=True):
+    for exploration, sessions in zip(*case.made[:2], strict=True):
         same = repr(run.ask()) == repr(exploration)
-        expect(same, f"told the same episodes it asks for {run.ask()}, not {exploration}")
-        for part in _parts(episodes):
+        expect(same, f"told the same sessions it asks for {run.ask()}, not {exploration}")
+        for part in _parts(sessions):
             run.tell(part)
-    expect(run.finished, "told the same episodes in parts it is not finished")
-    _expect_same(case.made[2], run.learned, "told the same episodes in parts")
+    expect(run.finished, "told the same sessions in parts it is not finished")
+    _expect_same(case.made[2], run.learned, "told the same sessions in parts")
 
 
-def _parts(episodes: Episodes) -> list[Episodes]:
-    cut = len(episodes) // 3 + 1
-    return [episodes] if len(episodes) == 1 else [episodes[:cut], episodes[cut:]]
+def _parts(sessions: Sessions) -> list[Sessions]:
+    cut = len(sessions) // 3 + 1
+    return [sessions] if len(sessions) == 1 else [sessions[:cut], sessions[cut:]]
 
 
 def _saved(case: _Course) -> None:
     run = case.new_run()
-    parts = [part for episodes in case.made[1] for part in _parts(episodes)]
+    parts = [part for sessions in case.made[1] for part in _parts(sessions)]
     every = max(1, len(parts) // _SAVES)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.lmab"
@@ -237,7 +237,7 @@ def _saved(case: _Course) -> None:
                 run = _resumed(run, path, case)
             run.tell(part)
         run = _resumed(run, path, case)
-    expect(run.finished, "saved, loaded and told the same episodes it is not finished")
+    expect(run.finished, "saved, loaded and told the same sessions it is not finished")
     _expect_same(case.made[2], run.learned, "saved and loaded on its way")
 
 
@@ -252,10 +252,10 @@ def _resumed(run: Run, path: Path, case: _Course) -> Run:
 def _early_errors(case: _Course) -> None:
     for options in (
         {"horizon": 1},
-        {"horizon": 2, "n_episodes": 40},
-        {"n_episodes": 1},
-        {"n_episodes": 3},
-        {"rewards": "gaussian", "n_episodes": 40},
+        {"horizon": 2, "n_sessions": 40},
+        {"n_sessions": 1},
+        {"n_sessions": 3},
+        {"rewards": "gaussian", "n_sessions": 40},
     ):
         told = ", ".join(f"{name}={value!r}" for name, value in options.items())
         try:
@@ -272,10 +272,10 @@ def _early_errors(case: _Course) -> None:
                 run.tell(run.ask().on(environment))
         except Exception as error:
             seen = f"{type(error).__name__}: {first_line(error)}"
-            when = f"after {environment.episodes_used} episodes were played"
+            when = f"after {environment.sessions_used} sessions were played"
             raise Broken(f"with {told} it raised {when}, {seen}; that must be said before the first") from error
-        used = environment.episodes_used
-        expect(used in (0, run.task.n_episodes), f"with {told} it played {used} episodes")
+        used = environment.sessions_used
+        expect(used in (0, run.task.n_sessions), f"with {told} it played {used} sessions")
 
 
 LAWS: dict[str, Law[_Course]] = {
@@ -286,7 +286,7 @@ LAWS: dict[str, Law[_Course]] = {
     "the policy fits the environment": _policy_fits,
     "the policy keeps the laws of policies": _policy_keeps_laws,
     "the same seed gives the same result": _same_seed,
-    "episodes told in parts give the same result": _in_parts,
+    "sessions told in parts give the same result": _in_parts,
     "a saved and loaded run gives the same result": _saved,
     "errors come before anything is played": _early_errors,
 }

@@ -16,12 +16,12 @@ Shares = Callable[[History], Sequence[float]]  # the probability of each arm aft
 
 
 def likelihood(weights: Any, probabilities: Any, values: Sequence[float], history: History) -> Array:
-    """w_m * prod_t P(r_t | m, a_t), for every context m."""
+    """w_m * prod_t P(r_t | m, a_t), for every type m."""
     joint = []
-    for weight, context in zip(weights, probabilities, strict=True):
+    for weight, type_ in zip(weights, probabilities, strict=True):
         product = float(weight)
         for arm, reward in history:
-            product *= context[arm][list(values).index(reward)]
+            product *= type_[arm][list(values).index(reward)]
         joint.append(product)
     return np.array(joint)
 
@@ -88,7 +88,7 @@ def optimal_value(
 
 
 def _after(mass: Sequence[float], probabilities: Any, arm: int, z: int) -> list[float]:
-    return [float(m * context[arm][z]) for m, context in zip(mass, probabilities, strict=True)]
+    return [float(m * type_[arm][z]) for m, type_ in zip(mass, probabilities, strict=True)]
 
 
 def gaussian_grid(means: Any, scale: float, n: int = 20_001) -> Array:
@@ -123,7 +123,7 @@ def gaussian_optimum(weights: Any, means: Any, scale: float, *, repeats: bool = 
 
 
 def _joint(weights: Array, means: Array, scale: float, arm: int, grid: Array) -> Array:
-    """Weight times density of every reward of the grid, one row per context."""
+    """Weight times density of every reward of the grid, one row per type."""
     distance = (grid[None] - means[:, arm, None]) / scale
     return weights[:, None] * np.exp(-(distance**2) / 2) / (scale * math.sqrt(2 * math.pi))
 

@@ -218,7 +218,7 @@ def _changes_nothing(case: _Plans) -> None:
 
 
 def _policies(case: _Plans) -> None:
-    for name in ("two contexts, two arms", "values of both signs", "one step"):
+    for name in ("two types, two arms", "values of both signs", "one step"):
         planned = case.made[name]
         check_policy(planned.plan.policy, planned.bandit)
 

@@ -19,7 +19,7 @@ _SEED = 20221012
 
 @dataclass(frozen=True, eq=False)
 class Sessions:
-    """Sessions of one context each, with random arms; a policy watches them and may be asked after every step."""
+    """Sessions of one type each, with random arms; a policy watches them and may be asked after every step."""
 
     policy: Policy
     bandit: LatentBandit
@@ -34,9 +34,9 @@ class Sessions:
     def played(self) -> tuple[Integer[Array, "T n"], Float[Array, "T n"]]:
         """Arms and rewards of every step."""
         rng = np.random.default_rng(_SEED)
-        contexts = rng.choice(self.bandit.n_contexts, size=self.n, p=self.bandit.weights / self.bandit.weights.sum())
+        types = rng.choice(self.bandit.n_types, size=self.n, p=self.bandit.weights / self.bandit.weights.sum())
         arms = rng.integers(self.bandit.n_arms, size=(self.n_steps, self.n))
-        rewards = [self.bandit.rewards.sample(contexts, row, rng=rng) for row in arms]
+        rewards = [self.bandit.rewards.sample(types, row, rng=rng) for row in arms]
         return arms, np.stack(rewards)
 
     def history(self, session: int, steps: int) -> list[tuple[int, float]]:

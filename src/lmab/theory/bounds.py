@@ -15,13 +15,13 @@ def reconstruction_error(rank: int, off_subspace: float, noise: float) -> float:
     return off_subspace + (off_subspace + noise) * math.sqrt(2 * rank)
 
 
-def model_distance(n_contexts: int, n_values: int, core_distance: float) -> float:
-    """Largest L1 distance over arms of two contexts whose core pairs differ by `core_distance` (Corollary 3.2)."""
-    return 2 * n_values * math.sqrt(2 * n_contexts) * core_distance
+def model_distance(n_types: int, n_values: int, core_distance: float) -> float:
+    """Largest L1 distance over arms of two types whose core pairs differ by `core_distance` (Corollary 3.2)."""
+    return 2 * n_values * math.sqrt(2 * n_types) * core_distance
 
 
 def off_subspace(moment_error: float, weight: float) -> float:
-    """Distance of a context of that weight from the leading subspace of second moments with that error (Lemma 3.7)."""
+    """Distance of a type of that weight from the leading subspace of second moments with that error (Lemma 3.7)."""
     return math.sqrt(2 * moment_error / weight)
 
 
@@ -47,11 +47,11 @@ def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
     return horizon * power(n_values, horizon) * delta
 
 
-def moments_from_core(n_contexts: int, order: int, delta: float) -> float:
+def moments_from_core(n_types: int, order: int, delta: float) -> float:
     """How well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
-    return power(2 * n_contexts, order / 2) * delta
+    return power(2 * n_types, order / 2) * delta
 
 
-def distance_of_moments(n_contexts: int, core_size: int, delta: float) -> float:
+def distance_of_moments(n_types: int, core_size: int, delta: float) -> float:
     """How close parameters are when moments up to order 2M - 1 agree to delta (Lemma 3.3, exponent corrected)."""
-    return n_contexts**3 * core_size * power(delta, 1 / (2 * n_contexts - 1))
+    return n_types**3 * core_size * power(delta, 1 / (2 * n_types - 1))

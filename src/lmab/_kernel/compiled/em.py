@@ -1,7 +1,7 @@
 """The expectation step of EM in Numba: one fused pass over the steps, in the linear domain.
 
-Contexts are worked on eight at a time, in local variables that fill vector registers. A product of
-probabilities only falls, so underflow shows in its final sum: such episodes, and long ones, are done again (or at
+Types are worked on eight at a time, in local variables that fill vector registers. A product of
+probabilities only falls, so underflow shows in its final sum: such sessions, and long ones, are done again (or at
 once) with logarithms, taken only when the product has become small. Signed indices would be tested for being negative
 at every access: hence the unsigned ones.
 """
@@ -13,7 +13,7 @@ from numba import config, njit
 from numba.core import event
 
 _SMALL = 1e-100  # products below this go to the logarithms
-_LONG = 192  # steps of an episode that starts with logarithms
+_LONG = 192  # steps of a session that starts with logarithms
 _U0, _U1, _U4, _U8 = (np.uint64(i) for i in (0, 1, 4, 8))
 
 
@@ -52,8 +52,8 @@ def _block(codes, offsets, counts, table, statistics, low, high):
     share = np.empty(table.shape[1])
     merged = len(counts) > 0
     total, product = 0.0, 1.0
-    for episode in range(np.uint64(low), np.uint64(high)):
-        begin, end = np.uint64(offsets[episode]), np.uint64(offsets[episode + _U1])
+    for session in range(np.uint64(low), np.uint64(high)):
+        begin, end = np.uint64(offsets[session]), np.uint64(offsets[session + _U1])
         mass = 0.0
         if end - begin <= _LONG:
             for j in range(_U0, width, _U8):
@@ -66,7 +66,7 @@ def _block(codes, offsets, counts, table, statistics, low, high):
                 row = share[j:]
                 row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7] = p0, p1, p2, p3, p4, p5, p6, p7
                 mass += ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
-        scale = counts[episode] if merged else 1.0
+        scale = counts[session] if merged else 1.0
         if mass < _SMALL:
             mass, logarithm = _with_logarithms(codes, begin, end, table, share)
             total += scale * logarithm
@@ -75,7 +75,7 @@ def _block(codes, offsets, counts, table, statistics, low, high):
         elif merged:
             total += scale * np.log(mass)
         else:
-            product *= mass  # one logarithm for many episodes
+            product *= mass  # one logarithm for many sessions
             if product < _SMALL:
                 total += np.log(product)
                 product = 1.0
@@ -96,7 +96,7 @@ def _block(codes, offsets, counts, table, statistics, low, high):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _with_logarithms(codes, begin, end, table, share):
-    """Shares of the contexts up to a factor, their sum, and the log-likelihood; (0, -inf) for the impossible."""
+    """Shares of the types up to a factor, their sum, and the log-likelihood; (0, -inf) for the impossible."""
     for j in range(len(share)):
         share[j] = _log_product(codes, begin, end, table, np.uint64(j))
     top = share.max()
@@ -108,7 +108,7 @@ def _with_logarithms(codes, begin, end, table, share):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _log_product(codes, begin, end, table, j):
-    """log of weight times probabilities of the steps, in context j."""
+    """log of weight times probabilities of the steps, in type j."""
     total, product = 0.0, table[_U0, j]
     for t in range(begin, end):
         factor = table[np.uint64(codes[t]) + _U1, j]
@@ -145,14 +145,14 @@ def gaussian(arms, rewards, offsets, edges, tables, statistics, logs, first, las
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _gaussian_block(arms, rewards, offsets, table, statistics, low, high):
-    n_contexts, n_arms = np.flatnonzero(table[0])[-1] + 1, np.uint64(table.shape[0] - 2)  # the others are padding
-    width = np.uint64((n_contexts + 3) // 4 * 4)
+    n_types, n_arms = np.flatnonzero(table[0])[-1] + 1, np.uint64(table.shape[0] - 2)  # the others are padding
+    width = np.uint64((n_types + 3) // 4 * 4)
     deviation = table[n_arms + _U1, _U0]
     precision, weights = -0.5 / deviation**2, np.log(table[0])
     share = np.zeros(table.shape[1])
     total = 0.0
-    for episode in range(np.uint64(low), np.uint64(high)):
-        begin, end = np.uint64(offsets[episode]), np.uint64(offsets[episode + _U1])
+    for session in range(np.uint64(low), np.uint64(high)):
+        begin, end = np.uint64(offsets[session]), np.uint64(offsets[session + _U1])
         top = -np.inf
         for j in range(_U0, width, _U4):
             s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
@@ -162,14 +162,14 @@ def _gaussian_block(arms, rewards, offsets, table, statistics, low, high):
                 s0, s1, s2, s3 = s0 + d0 * d0, s1 + d1 * d1, s2 + d2 * d2, s3 + d3 * d3
             row = share[j:]
             row[0], row[1], row[2], row[3] = s0, s1, s2, s3
-        for j in range(n_contexts):
+        for j in range(n_types):
             share[j] = weights[j] + precision * share[j]
             top = max(top, share[j])
         if not top > -np.inf:
             total = -np.inf
             continue
-        share[n_contexts:] = 0.0
-        mass = _exponentials(share, n_contexts, top)
+        share[n_types:] = 0.0
+        mass = _exponentials(share, n_types, top)
         total += top + np.log(mass)
         scale = 1.0 / mass
         for j in range(_U0, width, _U4):

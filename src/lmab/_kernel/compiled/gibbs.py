@@ -15,23 +15,23 @@ _NOTHING = 1e-17  # part of an arm's mass that is left out of sums
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def categorical(codes, offsets, counts, table, uniforms, statistics):
-    n_contexts = table.shape[1]
-    share = np.empty(n_contexts)
+    n_types = table.shape[1]
+    share = np.empty(n_types)
     statistics[:] = 0.0
     merged = len(counts) > 0
     drawn = 0
-    for episode in range(len(offsets) - 1):
-        begin, end = offsets[episode], offsets[episode + 1]
-        for m in range(n_contexts):
+    for session in range(len(offsets) - 1):
+        begin, end = offsets[session], offsets[session + 1]
+        for m in range(n_types):
             share[m] = table[0, m]
         for t in range(begin, end):
             row = table[np.int64(codes[t]) + 1]
-            for m in range(n_contexts):
+            for m in range(n_types):
                 share[m] *= row[m]
             if (t - begin) % _OFTEN == _OFTEN - 1:
                 _rescale(share)
         _accumulate(share)
-        for _ in range(np.int64(counts[episode]) if merged else 1):
+        for _ in range(np.int64(counts[session]) if merged else 1):
             m = _place(share, uniforms[drawn])
             drawn += 1
             statistics[0, m] += 1.0
@@ -41,23 +41,23 @@ def categorical(codes, offsets, counts, table, uniforms, statistics):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def gaussian(arms, rewards, offsets, table, scale, uniforms, statistics):
-    n_contexts, n_arms = table.shape[1], table.shape[0] - 1
-    share = np.empty(n_contexts)
+    n_types, n_arms = table.shape[1], table.shape[0] - 1
+    share = np.empty(n_types)
     statistics[:] = 0.0
     factor = -0.5 / (scale * scale)
-    for episode in range(len(offsets) - 1):
-        begin, end = offsets[episode], offsets[episode + 1]
-        for m in range(n_contexts):
+    for session in range(len(offsets) - 1):
+        begin, end = offsets[session], offsets[session + 1]
+        for m in range(n_types):
             share[m] = np.log(table[0, m])
         for t in range(begin, end):
             row, x = table[np.int64(arms[t]) + 1], rewards[t]
-            for m in range(n_contexts):
+            for m in range(n_types):
                 share[m] += factor * (x - row[m]) * (x - row[m])
         top = share.max()
-        for m in range(n_contexts):
+        for m in range(n_types):
             share[m] = np.exp(share[m] - top)
         _accumulate(share)
-        m = _place(share, uniforms[episode])
+        m = _place(share, uniforms[session])
         statistics[0, m] += 1.0
         for t in range(begin, end):
             row = np.int64(arms[t]) + 1

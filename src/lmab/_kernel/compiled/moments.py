@@ -1,4 +1,4 @@
-"""The sums from which the moments of a core set are made, in Numba, in one pass over the episodes."""
+"""The sums from which the moments of a core set are made, in Numba, in one pass over the sessions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def core_sums(groups, observed, offsets, slots, n_slots, order, products, ways):
     table = np.zeros(n_slots * stride + 1)
     counts = np.zeros(n_groups * stride + 1)
     plays = np.zeros(n_groups, np.int64)
-    for episode in range(len(offsets) - 1):
+    for session in range(len(offsets) - 1):
         table[:] = 0.0
         table[::stride] = 1.0  # the empty products, and the cell that stands for no factor
         plays[:] = 0
-        for step in range(offsets[episode], offsets[episode + 1]):
+        for step in range(offsets[session], offsets[session + 1]):
             group = groups[step]
             if group < 0:
                 continue

@@ -29,7 +29,7 @@ def _best_continuations(x, columns, vectors, sums, best):
         first = vectors[k, 0] * x[0] if odd else 0.0
         for c in range(n_codes):
             sums[c] = first * columns[0, c]
-        for m in range(odd, len(x), 2):  # two contexts at a time: half the traffic on `sums`
+        for m in range(odd, len(x), 2):  # two types at a time: half the traffic on `sums`
             first, second = vectors[k, m] * x[m], vectors[k, m + 1] * x[m + 1]
             for c in range(n_codes):
                 sums[c] += first * columns[m, c] + second * columns[m + 1, c]

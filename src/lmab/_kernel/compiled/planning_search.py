@@ -18,12 +18,12 @@ from ..._shapes import Array, Bool, Float, Integer
 from ..reference.planning_search import CLOSED, FULL, KEEP, MORE, SHRINK, TINY
 from .planning_lookahead import FAST
 
-BLOCK = 256  # points or vectors handled at once: a block of every context's row stays in the first-level cache
+BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
 NEWS = 0.02  # a point that falls by this fraction of the tolerated error is news for nodes that knew it
 LOW = -1e300
 
 fast = njit(cache=True, fastmath=FAST, error_model="numpy")
-plain = njit(cache=True, error_model="numpy")  # short sums over contexts: vectors would only cost compile time
+plain = njit(cache=True, error_model="numpy")  # short sums over types: vectors would only cost compile time
 part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its only caller
 
 
@@ -73,12 +73,12 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
 
 
 @fast
-def _scratch(n_arms, n_values, n_contexts, horizon):
+def _scratch(n_arms, n_values, n_types, horizon):
     screen = np.empty((2, BLOCK), np.float32)
     return Scratch(
-        np.empty((n_values, n_contexts)),
+        np.empty((n_values, n_types)),
         np.empty(n_values),
-        np.empty(2 * n_contexts),
+        np.empty(2 * n_types),
         np.empty((2, BLOCK)),
         screen,
         screen.view(np.int32),
@@ -101,10 +101,10 @@ def _room(lower, upper, nodes, horizon, n_values):
 @fast
 def _open(arms, price, upper, nodes, node, steps, scratch):
     """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
-    n_codes, n_contexts, x, share = len(arms.table), len(arms.corner), nodes.beliefs[node], nodes.shares[node]
-    weights, logs = np.empty(n_contexts), np.empty(n_contexts)
+    n_codes, n_types, x, share = len(arms.table), len(arms.corner), nodes.beliefs[node], nodes.shares[node]
+    weights, logs = np.empty(n_types), np.empty(n_types)
     need = max(0.0, -_drop(arms, upper, steps, nodes.beliefs, node, scratch))
-    for m in range(n_contexts):
+    for m in range(n_types):
         weights[m] = steps * arms.spread[m] * x[m]
         logs[m] = np.log(max(x[m], TINY)) - price.log_prior[m]
     for start in range(0, n_codes, BLOCK):
@@ -245,12 +245,12 @@ def _sawtooth(spread, upper, steps, start, stop, beliefs, row, of, scratch):
 @fast
 def _screen(spread, points, drops, steps, start, stop, beliefs, row, gains):
     """How far each point pushes the bound down, in units of mass: gains[0] by the factor mass, gains[1], doubled, by
-    half of it. Two contexts at a time; unsigned places, which need no check of their sign, let the loops vectorise."""
-    n_contexts, stage, first, size = beliefs.shape[1], np.uint64(steps), np.uint64(start), np.uint64(stop - start)
-    zero, scale, odd = np.float32(0.0), 1.0 / max(_sum(beliefs, row), TINY), n_contexts % 2
+    half of it. Two types at a time; unsigned places, which need no check of their sign, let the loops vectorise."""
+    n_types, stage, first, size = beliefs.shape[1], np.uint64(steps), np.uint64(start), np.uint64(stop - start)
+    zero, scale, odd = np.float32(0.0), 1.0 / max(_sum(beliefs, row), TINY), n_types % 2
     for i in range(size):
         gains[0, i] = gains[1, i] = -drops[stage, first + i]
-    for k in range(-odd, n_contexts, 2):
+    for k in range(-odd, n_types, 2):
         left, right, weight = np.uint64(max(k, 0)), np.uint64(k + 1), np.float32(steps * spread[max(k, 0)])
         other, half = np.float32(steps * spread[k + 1]), np.float32(scale * beliefs[row, max(k, 0)])
         rest = np.float32(scale * beliefs[row, k + 1])
@@ -283,12 +283,12 @@ def _highest(bits, k, size, records, of):
 @fast
 def _best_factor(spread, points, drops, steps, point, beliefs, row, ratios):
     """min over c >= 0 of c * drop + sum_m steps * spread_m * max(0, c * point_m - x_m)."""
-    n_contexts = beliefs.shape[1]
-    for m in range(n_contexts):
+    n_types = beliefs.shape[1]
+    for m in range(n_types):
         there = max(points[steps, m, point], TINY)
         ratios[m] = beliefs[row, m] / there
-        ratios[n_contexts + m] = steps * spread[m] * there
-    return _knapsack(ratios, n_contexts, -drops[steps, point])
+        ratios[n_types + m] = steps * spread[m] * there
+    return _knapsack(ratios, n_types, -drops[steps, point])
 
 
 @fast
@@ -353,7 +353,7 @@ def _drop(arms, upper, steps, beliefs, row, scratch):
 def _from_parent(table, order, code, need, weights):
     """The sawtooth at a child with its parent's own belief x as the point: the ratios are the code's probabilities.
 
-    As `_knapsack`, by its dual: `need` is taken from the contexts with the lowest ratios, whose order is known.
+    As `_knapsack`, by its dual: `need` is taken from the types with the lowest ratios, whose order is known.
     """
     total = 0.0
     for k in range(order.shape[1]):
@@ -432,20 +432,20 @@ def _add_point(upper, steps, beliefs, row, mass, drop):
 def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, scratch):
     """Back up `arm` at the node; keep the vector if it gains. Returns the lower bound there."""
     children = scratch.children
-    n_values, n_contexts = children.shape
-    vector = np.empty((1, n_contexts))
-    for m in range(n_contexts):
+    n_values, n_types = children.shape
+    vector = np.empty((1, n_types))
+    for m in range(n_types):
         vector[0, m] = arms.means[arm, m]
     for z in range(n_values):
         code = arm * n_values + z
         _child(nodes.beliefs, node, arms.table, code, children, z)
         if steps == 2:
             best = _last_step(arms.last, children, z)
-            for m in range(n_contexts):
+            for m in range(n_types):
                 vector[0, m] += arms.table[code, m] * arms.last[best, m]
         else:
             _, best = _best_vector(lower.vectors, lower.counts, steps - 1, children, z, scratch.sums)
-            for m in range(n_contexts):
+            for m in range(n_types):
                 vector[0, m] += arms.table[code, m] * lower.vectors[steps - 1, m, best]
     scratch.spent[0] += children.size * lower.counts[steps]
     current, _ = _best_vector(lower.vectors, lower.counts, steps, nodes.beliefs, node, scratch.sums)
@@ -473,7 +473,7 @@ def _best_vector(vectors, counts, steps, beliefs, row, sums):
         begin, size = np.uint64(start), np.uint64(min(BLOCK, counts[steps] - start))
         for i in range(size):
             sums[0, i] = beliefs[row, 0] * vectors[stage, np.uint64(0), begin + i] if odd else 0.0
-        for m in range(odd, beliefs.shape[1], 2):  # two contexts at a time: half the traffic on `sums`
+        for m in range(odd, beliefs.shape[1], 2):  # two types at a time: half the traffic on `sums`
             left, right, first, second = np.uint64(m), np.uint64(m + 1), beliefs[row, m], beliefs[row, m + 1]
             for i in range(size):
                 sums[0, i] += first * vectors[stage, left, begin + i] + second * vectors[stage, right, begin + i]
@@ -503,7 +503,7 @@ def _find(nodes, key, beliefs, row):
 
 @part
 def _add_node(arms, nodes, beliefs, row, key, steps):
-    """A new node with the bounds of knowing the context from the next step on."""
+    """A new node with the bounds of knowing the type from the next step on."""
     node, corner, mask = nodes.counts[0], _plane(arms.corner, beliefs, row), len(nodes.slots) - 1
     nodes.counts[0] = node + 1
     for m in range(beliefs.shape[1]):

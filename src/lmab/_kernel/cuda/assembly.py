@@ -18,7 +18,7 @@ def _line(builder: Any, text: str, kinds: str, result: Any, *arguments: Any) -> 
 
 
 @intrinsic
-def first(context, array):
+def first(type_, array):
     """The address of the first entry of an array in shared memory."""
 
     def generate(target, builder, signature, arguments):
@@ -30,7 +30,7 @@ def first(context, array):
 
 
 @intrinsic
-def load(context, address):
+def load(type_, address):
     """The float64 at an address."""
 
     def generate(target, builder, signature, arguments):
@@ -40,7 +40,7 @@ def load(context, address):
 
 
 @intrinsic
-def add(context, address, amount):
+def add(type_, address, amount):
     """Add to the 32 bits at an address; what was there before."""
 
     def generate(target, builder, signature, arguments):
@@ -50,7 +50,7 @@ def add(context, address, amount):
 
 
 @intrinsic
-def rough_reciprocal(context, value):
+def rough_reciprocal(type_, value):
     """1 / value to about 6 digits."""
 
     def generate(target, builder, signature, arguments):

@@ -1,11 +1,11 @@
-"""The expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one context.
+"""The expectation step of EM on a GPU: a group of lanes shares a session, and each lane holds one type.
 
 Probabilities and their products are double precision. A session whose mass becomes too small, and one that is long, is
-done with logarithms. Statistics are sums of integers: a share is counted in units of its context (`scales`), and the
+done with logarithms. Statistics are sums of integers: a share is counted in units of its type (`scales`), and the
 log-likelihood of a tile of sessions is rounded to integers before it is added. So the outcome has the same bits on any
 number of blocks.
 
-Where there are more contexts than lanes, they are cut into pieces (the third dimension of the grid): one kernel finds
+Where there are more types than lanes, they are cut into pieces (the third dimension of the grid): one kernel finds
 the mass of every session in every piece, a second one adds the shares.
 """
 
@@ -29,7 +29,7 @@ _REGISTERS = 64  # of a thread: with fewer, spills cost more than further thread
 
 @device
 def _sum_pieces(masses, slot, n_pieces, lane, width):
-    """Mass of a session over all pieces of the contexts."""
+    """Mass of a session over all pieces of the types."""
     mass = float64(0.0)
     for piece in range(lane, n_pieces, width):
         mass += masses[slot * n_pieces + piece]
@@ -66,7 +66,7 @@ def _none_left(left, flags):
 
 @cache
 def masses_kernel(width: int, bits: int, pitch: int, gaussian: bool) -> Any:
-    """Writes the mass of each session of the tiles in each piece of the contexts; of long ones, its logarithm."""
+    """Writes the mass of each session of the tiles in each piece of the types; of long ones, its logarithm."""
     walk = walks(bits, pitch > 0)
     log_joint, read, product = walk.log_density if gaussian else walk.log_product, walk.read, walk.product
     per_warp = 32 // width
@@ -119,7 +119,7 @@ def fast_kernel(width: int, bits: int, pitch: int, merged: bool, sliced: bool, n
         bits: of a code.
         pitch: columns of the table and the sums in shared memory; 0: both stay in the device's memory.
         merged: whether `counts` says how many sessions each one stands for.
-        sliced: whether `masses` holds the mass of each session in each piece of the contexts.
+        sliced: whether `masses` holds the mass of each session in each piece of the types.
         n_words: of every session, where they are few and equally many; 0: any number.
         last: steps in the last of them, where the sessions are equally long; 0: any number.
     """

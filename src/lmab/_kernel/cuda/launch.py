@@ -16,11 +16,11 @@ from .em import careful_kernel, clear_kernel, fast_kernel, masses_kernel
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
 _RESIDENT = 2048  # threads that a multiprocessor holds
 _PER_PROCESSOR = 224 * 1024  # bytes of shared memory of a multiprocessor
-_MASSES = 1 << 27  # numbers kept for the sessions of one launch, where contexts are cut into pieces
+_MASSES = 1 << 27  # numbers kept for the sessions of one launch, where types are cut into pieces
 _OWN_PAGES = 1 << 20  # bytes of an array that shares no page of the host's memory with another
-_MEAN_BITS = (21, 27)  # of the share of a session in a context, on average: with more, sums overflow 32 bits more often
+_MEAN_BITS = (21, 27)  # of the share of a session in a type, on average: with more, sums overflow 32 bits more often
 _SMALL = 49 - 27  # bits of the steps of a log that may have the most; each further one costs one
-_MOST_BITS = 50  # of a whole session in a context, however rare
+_MOST_BITS = 50  # of a whole session in a type, however rare
 
 
 class Place(NamedTuple):
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     width: int  # lanes of a group
     pitch: int  # columns of table and sums in shared memory; 0: they stay in the device's memory
     threads: int  # of a block
-    blocks: int  # for one model and one piece of the contexts
+    blocks: int  # for one model and one piece of the types
     shared: int  # bytes
 
 
@@ -65,16 +65,16 @@ def free_memory() -> int:
     return 1 << 30 if SIMULATED else int(cuda.current_context().get_memory_info().free)
 
 
-def spread(n_models: int, n_contexts: int, n_rows: int, n_sums: int, gaussian: bool, blocks: int | None) -> Place:
-    """How many lanes, threads and blocks: as many contexts on lanes as shared memory allows."""
+def spread(n_models: int, n_types: int, n_rows: int, n_sums: int, gaussian: bool, blocks: int | None) -> Place:
+    """How many lanes, threads and blocks: as many types on lanes as shared memory allows."""
     cell = 4 * n_sums + (0 if gaussian else 8 * n_rows)  # bytes for one column
-    width = 8 if n_contexts <= 8 else 16 if n_contexts <= 16 else 32
+    width = 8 if n_types <= 8 else 16 if n_types <= 16 else 32
     while width > 8 and cell * width > _SHARED:
         width //= 2
     pitch = 32 if cell * 32 <= _SHARED else width if cell * width <= _SHARED else 0
     shared = cell * pitch
     threads = 32 if SIMULATED else 256 if shared * (_RESIDENT // 256) <= _PER_PROCESSOR else 512
-    pieces = -(-n_contexts // width)
+    pieces = -(-n_types // width)
     if blocks is None:
         processors = 1 if SIMULATED else cuda.get_current_device().MULTIPROCESSOR_COUNT
         blocks = max(processors * _RESIDENT // threads // (pieces if pieces > 1 else n_models), 1)
@@ -104,11 +104,11 @@ def expectation(
         top: no reward is larger than this, nor smaller than its opposite.
         blocks: of the grid; None: as many as fill the device. The outcome does not depend on it.
     """
-    n_models, n_rows, n_contexts = models.shape
-    place = spread(n_models, n_contexts, n_rows, n_sums, gaussian, blocks)
-    columns = -(-n_contexts // place.width) * place.width
+    n_models, n_rows, n_types = models.shape
+    place = spread(n_models, n_types, n_rows, n_sums, gaussian, blocks)
+    columns = -(-n_types // place.width) * place.width
     double = np.zeros((n_models, n_rows, columns))
-    double[:, :, :n_contexts] = models
+    double[:, :, :n_types] = models
     scales = _scales(double[:, 0], n_steps, weight)
     out, logs = np.zeros(n_models * n_sums * columns, np.uint64), np.zeros(n_models * N_LOGS, np.int64)
     on_device = [cuda.to_device(array) for array in (double.ravel(), scales.ravel(), out, logs)]
@@ -117,7 +117,7 @@ def expectation(
     for chunk, stream in chunks:
         this.launch(chunk, stream)
     cuda.synchronize()
-    sums = (on_device[2].copy_to_host().reshape(n_models, n_sums, columns) / scales[:, None])[:, :, :n_contexts]
+    sums = (on_device[2].copy_to_host().reshape(n_models, n_sums, columns) / scales[:, None])[:, :, :n_types]
     whole, fraction, impossible, _ = on_device[3].copy_to_host().reshape(n_models, N_LOGS).T
     if gaussian:
         n_arms = n_rows - 2
@@ -126,7 +126,7 @@ def expectation(
 
 
 def _scales(weights: Float[Array, "R C"], n_steps: int, total: int) -> Float[Array, "R C"]:
-    """What a session counts in each context: the more the rarer the context is, so that its shares keep their digits.
+    """What a session counts in each type: the more the rarer the type is, so that its shares keep their digits.
 
     Powers of two; no sum over the log exceeds 64 bits.
     """
@@ -141,7 +141,7 @@ class _Part(NamedTuple):
 
     chunk: Shelves
     stream: Any
-    masses: Any  # of each session in each piece of the contexts, where they are cut into pieces
+    masses: Any  # of each session in each piece of the types, where they are cut into pieces
     left: Any  # a bit for every round of sessions that needs care
 
 
@@ -159,7 +159,7 @@ class _Pass(NamedTuple):
     logs: Any
 
     def launch(self, chunk: Shelves, stream: Any) -> None:
-        """All models in one launch where every context has a lane, else one model after the other."""
+        """All models in one launch where every type has a lane, else one model after the other."""
         n_models, n_rows, n_sums, columns = self.sizes
         n_tiles = len(chunk.tile_shelf)
         left = cuda.device_array(4 * n_models * n_tiles, np.uint32, stream=stream)
@@ -193,7 +193,7 @@ class _Pass(NamedTuple):
         )  # fmt: skip
 
     def _add(self, part: _Part, tiles: tuple[int, int], shape: tuple[int, int]) -> None:
-        """What products can do, and then the rest with care; `shape` counts models and pieces of the contexts."""
+        """What products can do, and then the rest with care; `shape` counts models and pieces of the types."""
         place, chunk, (_, n_rows, n_sums, _) = self.place, part.chunk, self.sizes
         sliced = shape[1] > 1
         if self.longest > 0:

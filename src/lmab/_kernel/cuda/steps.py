@@ -1,7 +1,7 @@
-"""Walks over the steps of one session, for one context on one lane: what the kernels of a GPU are made of.
+"""Walks over the steps of one session, for one type on one lane: what the kernels of a GPU are made of.
 
 Codes of a session lie in words, `per` codes of `bits` bits each; its next word lies `stride` words further (see
-`shelves`). Tables and sums are flat: row `r` of a context is at `r * pitch + column`.
+`shelves`). Tables and sums are flat: row `r` of a type is at `r * pitch + column`.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def walks(bits: int, shared: bool) -> Walks:
 
     @device
     def add_large(words, at, stride, n_steps, amount, out, out_pitch, out_column):
-        """Add an `amount` of more than 32 bits to `out`: many sessions in one, or a large share of a rare context."""
+        """Add an `amount` of more than 32 bits to `out`: many sessions in one, or a large share of a rare type."""
         step = uint32(0)
         while step < n_steps:
             atomic_add(out, uint64(row_of(words, at, stride, step)) * out_pitch + out_column, amount)

@@ -1,11 +1,11 @@
 """The expectation step of EM, for many models at once (equation (log_likelihood) of the paper).
 
-Episodes come as flat columns with `offsets`; `edges` cuts them into B blocks. Task k = r * B + b is block b under
+Sessions come as flat columns with `offsets`; `edges` cuts them into B blocks. Task k = r * B + b is block b under
 model r; tasks `first` to `last` - 1 are done, each filling its own entry of `statistics` and `logs`, so that tasks may
-run in any order or on any number of threads and give the same bits. Models hold contexts in P columns, M padded with
-contexts of weight 0 to a multiple of 8.
+run in any order or on any number of threads and give the same bits. Models hold types in P columns, M padded with
+types of weight 0 to a multiple of 8.
 
-An episode that is impossible under a model makes that block's log-likelihood -inf and adds nothing to the statistics.
+A session that is impossible under a model makes that block's log-likelihood -inf and adds nothing to the statistics.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def categorical(
 ) -> None:
     """Expected counts and log-likelihood of coded steps.
 
-    Row 0 of a table holds the weights, row 1 + c the probability of code c, in every context. Row 0 of the statistics
-    receives the expected number of episodes of each context, row 1 + c that of the steps with code c. `counts` says how
-    many identical episodes each one stands for; empty: one.
+    Row 0 of a table holds the weights, row 1 + c the probability of code c, in every type. Row 0 of the statistics
+    receives the expected number of sessions of each type, row 1 + c that of the steps with code c. `counts` says how
+    many identical sessions each one stands for; empty: one.
     """
     n_blocks = len(edges) - 1
     for task in range(first, last):
@@ -62,7 +62,7 @@ def gaussian(
     """Expected counts, expected sums of rewards and log-likelihood under normal rewards.
 
     Row 0 of a table holds the weights, rows 1 to A the means of the arms, row A + 1 the scale (in every column). Row 0
-    of the statistics receives the expected number of episodes, rows 1 to A the expected plays of each arm and rows
+    of the statistics receives the expected number of sessions, rows 1 to A the expected plays of each arm and rows
     A + 1 to 2 A the expected sum of its rewards.
     """
     n_blocks, n_arms = len(edges) - 1, tables.shape[1] - 2
@@ -85,7 +85,7 @@ def gaussian(
 
 
 def _responsibilities(joint: Float[Array, "n P"], scale: Float[Array, "n"]) -> tuple[Float[Array, "n P"], float]:
-    """Posterior of each episode's context times `scale`, and the log-likelihood, from the log of the joint."""
+    """Posterior of each session's type times `scale`, and the log-likelihood, from the log of the joint."""
     top = joint.max(axis=1, keepdims=True)
     if (top == -np.inf).any():
         shares = np.zeros_like(joint)

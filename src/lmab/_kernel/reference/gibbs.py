@@ -1,4 +1,4 @@
-"""One sweep of the Gibbs sampler behind the learned prior: contexts of episodes, then what arms are like.
+"""One sweep of the Gibbs sampler behind the learned prior: types of sessions, then what arms are like.
 
 All randomness comes in as uniform numbers, so that the two implementations can be compared draw by draw.
 """
@@ -18,10 +18,10 @@ def categorical(
     uniforms: Float[Array, "N"],
     statistics: Float[Array, "D1 M"],
 ) -> None:
-    """Draw the context of every episode of coded steps, and count episodes (row 0) and codes (row 1 + c) per context.
+    """Draw the type of every session of coded steps, and count sessions (row 0) and codes (row 1 + c) per type.
 
     Row 0 of the table holds the weights, row 1 + c the probability of code c; none is zero. `counts` says how many
-    identical episodes each one stands for (empty: one); each of them has its own draw and its own uniform number.
+    identical sessions each one stands for (empty: one); each of them has its own draw and its own uniform number.
     """
     logs = np.log(table)
     rows = codes.astype(np.int64) + 1
@@ -40,7 +40,7 @@ def gaussian(
 ) -> None:
     """The same for normal rewards: row 0 of the table holds the weights, row 1 + a the means of arm a.
 
-    Rows 1 + a of the statistics count plays, rows 1 + A + a sum rewards, in each context.
+    Rows 1 + a of the statistics count plays, rows 1 + A + a sum rewards, in each type.
     """
     rows = arms.astype(np.int64) + 1
     terms = -0.5 * ((rewards[:, None] - table[rows]) / scale) ** 2
@@ -58,7 +58,7 @@ def _count(
     uniforms: Float[Array, "n"],
     statistics: Float[Array, "Q M"],
 ) -> Integer[Array, "n"]:
-    """Draw a context for each episode from the log of the joint, and add it to the statistics."""
+    """Draw a type for each session from the log of the joint, and add it to the statistics."""
     copies = counts.astype(np.int64) if len(counts) else np.ones(len(joint), np.int64)
     owner = np.repeat(np.arange(len(joint)), copies)
     cumulative = np.cumsum(np.exp(joint - joint.max(axis=1, keepdims=True)), axis=1)[owner]
@@ -82,9 +82,9 @@ def beta_evidence(
     n_spreads: int,
     evidence: Float[Array, "A J"],
 ) -> None:
-    """log-probability of what each arm paid under J beta laws of its means over contexts: beta-binomial.
+    """log-probability of what each arm paid under J beta laws of its means over types: beta-binomial.
 
-    `first` and `second` are the laws' parameters, `n_spreads` for each centre. In a context with a shift the centre is
+    `first` and `second` are the laws' parameters, `n_spreads` for each centre. In a type with a shift the centre is
     so many places further on. Entry [0, n] of the table is the log of the rising factorial
     first (first + 1) ... (first + n - 1), [1, n] and [2, n] those of second and of their sum; counts beyond the table
     are computed.

@@ -1,8 +1,8 @@
-"""The missing information: what is lost because contexts are hidden (Louis, 1982), summed over episodes.
+"""The missing information: what is lost because types are hidden (Louis, 1982), summed over sessions.
 
-With the context known, an episode's score (the gradient of its log-likelihood) has, for every context m, an entry 1 at
+With the type known, a session's score (the gradient of its log-likelihood) has, for every type m, an entry 1 at
 coordinate m (the logits of the weights) and, for every step, a score of K entries at the coordinates of the step's arm
-in context m. The context is not known: the covariance of that score under the episode's posterior is the information
+in type m. The type is not known: the covariance of that score under the session's posterior is the information
 that is missing.
 """
 
@@ -24,18 +24,18 @@ def missing(
 ) -> None:
     """Fill `result` with the missing information.
 
-    Step t played `arms[t]`, and row `rows[t]` of `scores` is its score in every context; `shares` is the posterior of
-    every episode, which stands for `counts` identical ones. The coordinates are M for the weights, then A * M * K in
-    the order (arm, context, entry).
+    Step t played `arms[t]`, and row `rows[t]` of `scores` is its score in every type; `shares` is the posterior of
+    every session, which stands for `counts` identical ones. The coordinates are M for the weights, then A * M * K in
+    the order (arm, type, entry).
     """
-    n_contexts, n_entries = scores.shape[1:]
+    n_types, n_entries = scores.shape[1:]
     result[:] = 0.0
-    for episode, share in enumerate(shares):
-        score = np.zeros((n_contexts, len(result)))
-        score[:, :n_contexts] = np.eye(n_contexts)
-        for t in range(offsets[episode], offsets[episode + 1]):
-            for context in range(n_contexts):
-                first = n_contexts + (int(arms[t]) * n_contexts + context) * n_entries
-                score[context, first : first + n_entries] += scores[rows[t], context]
+    for session, share in enumerate(shares):
+        score = np.zeros((n_types, len(result)))
+        score[:, :n_types] = np.eye(n_types)
+        for t in range(offsets[session], offsets[session + 1]):
+            for type_ in range(n_types):
+                first = n_types + (int(arms[t]) * n_types + type_) * n_entries
+                score[type_, first : first + n_entries] += scores[rows[t], type_]
         mean = share @ score
-        result += counts[episode] * ((score.T * share) @ score - np.outer(mean, mean))
+        result += counts[session] * ((score.T * share) @ score - np.outer(mean, mean))

@@ -19,16 +19,16 @@ def core_sums(
     products: Integer[Array, "R L"],
     ways: Integer[Array, "R L"],
 ) -> Float[Array, "R 5"]:
-    """Sums over episodes of x, y, x*x, x*y, y*y for every entry of the moment tensors.
+    """Sums over sessions of x, y, x*x, x*y, y*y for every entry of the moment tensors.
 
-    In an episode, y counts the ways to pick different steps that played the entry's arms, one step per factor, and x
+    In a session, y counts the ways to pick different steps that played the entry's arms, one step per factor, and x
     sums over them the products of what was observed there. Both factorise: over m different steps of one arm the
     ordered products sum to m! times the m-th elementary symmetric polynomial.
 
     Args:
         groups: core arm (0..G-1) of every step, -1 where another arm was played.
         observed: what a step says about each slot of its arm: 1 or 0 for a core pair, the reward for a core arm.
-        offsets: where episodes begin.
+        offsets: where sessions begin.
         slots: slot of each column of `observed`, by core arm; -1 where an arm has fewer.
         n_slots: number of core pairs (or core arms).
         order: L, the largest order.

@@ -1,4 +1,4 @@
-"""Heuristic search between two bounds (HSVI) for a static hidden context: the specification of one batch of trials.
+"""Heuristic search between two bounds (HSVI) for a static hidden type: the specification of one batch of trials.
 
 Everything lives on unnormalised beliefs x = w * prod P, on which optimal values are convex, piecewise linear and
 homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
@@ -32,19 +32,19 @@ MORE, CLOSED, FULL = 0, 1, 2  # why a batch ended: its work was done, the gap is
 
 
 class Arms(NamedTuple):
-    """The problem: A arms in play, K of them for the last step, D = A*Z codes, M contexts."""
+    """The problem: A arms in play, K of them for the last step, D = A*Z codes, M types."""
 
     table: Float[Array, "D M"]
     means: Float[Array, "A M"]
     names: Integer[Array, "A"]  # what each arm is called outside
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
     last_names: Integer[Array, "K"]
-    corner: Float[Array, "M"]  # the best mean of every context
+    corner: Float[Array, "M"]  # the best mean of every type
     spread: Float[Array, "M"]  # by how much it exceeds the lowest
-    flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every context
+    flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every type
     columns: Float[Array, "M D"]  # the table's
     entropies: Float[Array, "M D"]  # p log p of every p in the columns
-    order: Integer[Array, "D M"]  # the contexts by the probability of the code
+    order: Integer[Array, "D M"]  # the types by the probability of the code
     keys: Integer[Array, "D"]  # random numbers whose sums name multisets of codes
 
 
@@ -262,7 +262,7 @@ def find(nodes: Nodes, key: int, x: Float[Array, "M"]) -> int:
 
 
 def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: int) -> int:
-    """A new node with the bounds of knowing the context from the next step on."""
+    """A new node with the bounds of knowing the type from the next step on."""
     node = int(nodes.counts[0])
     nodes.counts[0] += 1
     nodes.beliefs[node] = x

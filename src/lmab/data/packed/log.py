@@ -14,7 +14,7 @@ import numpy as np
 from ..._shapes import Array, Float, Integer
 from ...checks import check_count
 from ...errors import InvalidArgument
-from ..episodes import Episodes
+from ..sessions import Sessions
 from .cutting import Cutting, Recoding
 from .manifest import MANIFEST, Manifest, check_files, read_cells, read_manifest
 from .partitions import CODES, PROPENSITIES, REWARDS, Partitions
@@ -29,7 +29,7 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A log that `lmab.pack` wrote, for logs larger than memory; it goes wherever `Episodes` goes in `estimate`.
+    """A log that `lmab.pack` wrote, for logs larger than memory; it goes wherever `Sessions` goes in `fit`.
 
     Opening it reads the manifest and checks that every file is whole and unchanged.
 
@@ -40,11 +40,11 @@ class Packed:
 
     Examples:
         >>> import os, tempfile, lmab
-        >>> log = lmab.Episodes.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]])
+        >>> log = lmab.Sessions.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]])
         >>> folder = os.path.join(tempfile.mkdtemp(), "packed")
         >>> packed = lmab.pack(log, folder)
         >>> packed
-        Packed(2 episodes, 3 steps, 3 arms, 1 partition)
+        Packed(2 sessions, 3 steps, 3 arms, 1 partition)
         >>> packed.load() == log
         True
     """
@@ -72,7 +72,7 @@ class Packed:
 
     @property
     def n_steps(self) -> int:
-        """The number of steps of all episodes together."""
+        """The number of steps of all sessions together."""
         return self.manifest.n_steps
 
     @property
@@ -126,16 +126,16 @@ class Packed:
 
     @property
     def horizon(self) -> int:
-        """The number of steps of the longest episode."""
+        """The number of steps of the longest session."""
         return self.manifest.lengths[-1][0]
 
     def share_of_length(self, least: int) -> float:
-        """The share of the episodes with at least so many steps."""
+        """The share of the sessions with at least so many steps."""
         return sum(count for length, count in self.manifest.lengths if length >= least) / len(self)
 
     @property
     def median_length(self) -> float:
-        """The median number of steps of an episode."""
+        """The median number of steps of a session."""
         lengths, counts = np.array(self.manifest.lengths).T
         middle = np.searchsorted(np.cumsum(counts), [(len(self) - 1) // 2, len(self) // 2], side="right")
         return float(lengths[middle].mean())
@@ -145,8 +145,8 @@ class Packed:
         """The reward of every step, where all are the same."""
         return None if self.values is None or len(self.values) > 1 else float(self.values[0])
 
-    def __getitem__(self, indices: Any) -> Episodes:
-        """The episodes at `indices`, in memory: an integer, a slice, or an index array."""
+    def __getitem__(self, indices: Any) -> Sessions:
+        """The sessions at `indices`, in memory: an integer, a slice, or an index array."""
         if isinstance(indices, slice):
             low, high, step = indices.indices(len(self))
             if step == 1 and high > low:
@@ -156,32 +156,32 @@ class Packed:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         rows = np.where(rows < 0, rows + len(self), rows)
         if len(rows) == 0:
-            raise InvalidArgument("indices must pick at least one episode, got none")
+            raise InvalidArgument("indices must pick at least one session, got none")
         if rows.min() < 0 or rows.max() >= len(self):
             raise InvalidArgument(f"indices must be in 0..{len(self) - 1}, got {rows.max()}")
         return self._picked(rows)
 
-    def _picked(self, rows: Integer[Array, "n"]) -> Episodes:
+    def _picked(self, rows: Integer[Array, "n"]) -> Sessions:
         wanted, back = np.unique(rows, return_inverse=True)
-        log = self._episodes(*self.partitions.pick(wanted, *self._columns))
+        log = self._sessions(*self.partitions.pick(wanted, *self._columns))
         return log if np.array_equal(back, np.arange(len(wanted))) else log[back]
 
-    def _between(self, low: int, high: int) -> Episodes:
-        return self._episodes(*self.partitions.part(low, high, *self._columns))
+    def _between(self, low: int, high: int) -> Sessions:
+        return self._sessions(*self.partitions.part(low, high, *self._columns))
 
     @property
     def _columns(self) -> tuple[str, ...]:
         return tuple(name for name in self.manifest.partitions[0].files if name != "lengths")
 
-    def _episodes(self, offsets: Integer[Array, "n1"], *columns: Array) -> Episodes:
+    def _sessions(self, offsets: Integer[Array, "n1"], *columns: Array) -> Sessions:
         found = dict(zip(self._columns, columns, strict=True))
         codes, values = found[CODES], self.values
         if values is None:
-            actions, rewards = codes, found[REWARDS]
+            arms, rewards = codes, found[REWARDS]
         else:
             arms, places = np.divmod(codes, np.array(len(values)).astype(np.int64 if codes.itemsize > 2 else np.int32))
-            actions, rewards = arms, values[places]
-        return Episodes(actions, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels)
+            rewards = values[places]
+        return Sessions(arms, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels)
 
     @property
     def some_rewards(self) -> Float[Array, "S"]:
@@ -190,20 +190,20 @@ class Packed:
             return self.values
         return reduce(np.union1d, (np.unique(chunk.rewards) for chunk in self.chunks(_SESSIONS)))
 
-    def chunks(self, n_sessions: int) -> Iterator[Episodes]:
+    def chunks(self, n_sessions: int) -> Iterator[Sessions]:
         """The log in pieces of so many sessions, each of them in memory."""
         for low in range(0, len(self), n_sessions):
             yield self[low : low + n_sessions]
 
-    def load(self) -> Episodes:
+    def load(self) -> Sessions:
         """The whole log in memory, sessions in the order of the files."""
         return self._between(0, len(self))
 
-    def with_arms(self, n_arms: int) -> Episodes:
+    def with_arms(self, n_arms: int) -> Sessions:
         """The whole log in memory, with more arms; the new arms were never played."""
         return self.load().with_arms(check_count("n_arms", n_arms))
 
     def __repr__(self) -> str:
         n = len(self.manifest.partitions)
-        sizes = f"{len(self)} episodes, {self.n_steps} steps, {self.n_arms} arms"
+        sizes = f"{len(self)} sessions, {self.n_steps} steps, {self.n_arms} arms"
         return f"Packed({sizes}, {n} partition{'s' if n > 1 else ''})"

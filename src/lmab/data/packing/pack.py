@@ -16,25 +16,25 @@ from ...errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 from .. import log_files
 from ..arm_numbers import arm_numbers, by_place
 from ..columns import Labels
-from ..episodes import Episodes
 from ..ingest import Options, missing_words, ties_words
 from ..log_files import Paths
 from ..naming import Columns
 from ..packed.log import Packed
 from ..packed.manifest import CELLS, MANIFEST, Entry, Manifest, read_manifest, tallied
 from ..rows import Change
+from ..sessions import Sessions
 from .gathering import Gatherer, Split, Stream
 from .sealing import Tables, read_unit, remove_unit, seal
-from .sources import Files, Sessions, Source
+from .sources import Files, InMemory, Source
 from .work import WORK, State, Work, replace_text, writing
 
 
 def pack(
-    paths: Paths | Episodes | Iterable[Episodes],
+    paths: Paths | Sessions | Iterable[Sessions],
     folder: str | os.PathLike[str],
     *,
-    episode: str = "episode",
-    action: str = "action",
+    session: str = "session",
+    arm: str = "arm",
     reward: str = "reward",
     step: str | None = None,
     propensity: str | None = None,
@@ -46,23 +46,23 @@ def pack(
     at_most: int | None = None,
     encoding: str = "utf-8",
 ) -> Packed:
-    """Write a log of any size into `folder`, from where `lmab.estimate` reads it in place.
+    """Write a log of any size into `folder`, from where `lmab.fit` reads it in place.
 
     A log whose rows are sorted by numbers of sessions goes through in one pass. Other logs, and sessions or steps named
     by text, are split by a hash of the session first. A run that was stopped goes on where it was, when it is started
     again.
 
     Args:
-        paths: what `Episodes.read` takes: files or folders; or sessions in memory: `Episodes`, one or several.
+        paths: what `Sessions.read` takes: files or folders; or sessions in memory: `Sessions`, one or several.
         folder: where to write; it must be new, or hold what an earlier run on the same files left there.
-        episode: column of the session's id; the same id in two files is the same session.
-        action: column of the arm.
+        session: column of the session's id; the same id in two files is the same session.
+        arm: column of the arm.
         reward: column of the reward.
         step: column that orders the steps of a session: numbers, times, or text of at most 48 bytes.
         propensity: column of the probability with which the arm was chosen.
-        person: column of the person, where sessions are made of events; with `time`, and without `episode`.
+        person: column of the person, where sessions are made of events; with `time`, and without `session`.
         time: column of the time of an event.
-        gap: the pause that ends a session of a person, as for `Episodes.from_events`.
+        gap: the pause that ends a session of a person, as for `Sessions.from_events`.
         arm_labels: the table of labels, where it is known.
         missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
         at_most: how many steps of a session are kept, from its first; None: all.
@@ -74,20 +74,20 @@ def pack(
         >>> log = pyarrow.table({"user": [7, 7, 9], "item": ["tea", "milk", "tea"], "click": [1, 0, 1]})
         >>> pyarrow.parquet.write_table(log, os.path.join(folder, "log.parquet"))
         >>> packed = lmab.pack(os.path.join(folder, "log.parquet"), os.path.join(folder, "packed"),
-        ...                    episode="user", action="item", reward="click")
+        ...                    session="user", arm="item", reward="click")
         >>> packed.arm_labels, len(packed)
         (('milk', 'tea'), 2)
     """
     if (person is None) != (time is None):
         raise InvalidArgument("person and time must be given together: sessions are made of both")
-    columns: dict[str, str | None] = {"action": action, "reward": reward, "propensity": propensity}
-    columns |= {"episode": episode, "step": step} if person is None else {"person": person, "time": time}
+    columns: dict[str, str | None] = {"arm": arm, "reward": reward, "propensity": propensity}
+    columns |= {"session": session, "step": step} if person is None else {"person": person, "time": time}
     options = Options(arm_labels, missing, at_most, None if person is None else gap, encoding)
     source: Source
-    if isinstance(paths, str | os.PathLike) or (isinstance(paths, list | tuple) and not isinstance(paths[0], Episodes)):
+    if isinstance(paths, str | os.PathLike) or (isinstance(paths, list | tuple) and not isinstance(paths[0], Sessions)):
         source = Files(log_files.listed(paths), columns, options)
     else:
-        source = Sessions([paths] if isinstance(paths, Episodes) else paths)  # type: ignore[arg-type]
+        source = InMemory([paths] if isinstance(paths, Sessions) else paths)  # type: ignore[arg-type]
     return _packed(source, Path(folder), options, columns)
 
 
@@ -132,7 +132,7 @@ def _gathered(source: Source, work: Work, state: State) -> State:
 def _tables(source: Source, state: State, options: Options, columns: Columns) -> tuple[Tables, Labels | None]:
     labels, least = source.labels()
     seen: Any = state.known.arms
-    arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["action"]), untyped=source.untyped)
+    arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["arm"]), untyped=source.untyped)
     arms = by_place(seen, arms) if state.way.small_arms else arms
     labels = source.named(labels)
     if not state.way.listed:

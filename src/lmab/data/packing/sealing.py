@@ -13,11 +13,11 @@ import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer, Shaped
 from ..fingerprint import word_sums
+from ..gaps import breaks, unit_of
 from ..ingest import Options, dropped, step_numbers
 from ..packed.manifest import Entry
 from ..packed.partitions import CODES, LENGTHS, PROPENSITIES, REWARDS
 from ..rows import MISSING
-from ..sessions import breaks, unit_of
 from .gathering import bucket
 from .work import WORK, State
 

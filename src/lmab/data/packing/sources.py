@@ -14,15 +14,15 @@ import numpy as np
 from ...errors import InvalidArgument
 from .. import log_files
 from ..columns import Labels
-from ..episodes import Episodes
 from ..ingest import Options, known_labels, notes_of
 from ..naming import Columns
 from ..rows import Rows, read_rows
+from ..sessions import Sessions
 from . import gathering
 from .work import State
 
 _TEXT_ROW = 16  # bytes of a row of text, about
-_STEPS = 1 << 20  # of `Episodes`, handled together
+_STEPS = 1 << 20  # of `Sessions`, handled together
 
 
 class Files:
@@ -69,15 +69,15 @@ class Files:
         return known_labels(self.notes, self.options)
 
 
-class Sessions:
+class InMemory:
     """A log in memory, or one that is made bit by bit; the sessions keep their order."""
 
     untyped = by_events = False
     n_rows = 0
 
-    def __init__(self, logs: Iterable[Episodes]) -> None:
+    def __init__(self, logs: Iterable[Sessions]) -> None:
         self.logs = logs
-        self._first: Episodes | None = None
+        self._first: Sessions | None = None
 
     @property
     def signature(self) -> str:
@@ -91,13 +91,13 @@ class Sessions:
             for low, high in log_spans(log):
                 steps = slice(int(log.offsets[low]), int(log.offsets[high]))
                 ids = session + np.repeat(np.arange(high - low), np.diff(log.offsets[low : high + 1]))
-                arms = state.known.arm_places(log.actions[steps], None, small=state.way.small_arms)
+                arms = state.known.arm_places(log.arms[steps], None, small=state.way.small_arms)
                 places = state.known.value_places(log.rewards[steps]) if state.way.listed else log.rewards[steps]
                 own = None if log.propensities is None else log.propensities[steps]
                 yield Rows(row, ids, None, arms, places, own)
                 session, row = session + high - low, row + len(arms)
 
-    def _require_alike(self, log: Episodes) -> None:
+    def _require_alike(self, log: Sessions) -> None:
         first = self._first
         assert first is not None
         if (log.n_arms, log.arm_labels) != (first.n_arms, first.arm_labels):
@@ -122,7 +122,7 @@ class Sessions:
         return None if self._first is None else self._first.arm_labels
 
 
-def log_spans(log: Episodes) -> Iterator[tuple[int, int]]:
+def log_spans(log: Sessions) -> Iterator[tuple[int, int]]:
     """Ranges of sessions with a bounded number of steps."""
     low = 0
     while low < len(log):
@@ -131,4 +131,4 @@ def log_spans(log: Episodes) -> Iterator[tuple[int, int]]:
         low = max(high, low + 1)
 
 
-Source = Files | Sessions
+Source = Files | InMemory

@@ -24,7 +24,7 @@ _SOFT = 0.01  # of equal probabilities is mixed into the start, which may call n
 class CategoricalChain(Chain):
     def __init__(self, log: CategoricalLog, bandit: LatentBandit) -> None:
         self._log, self._arms = log, CategoricalArms(log.n_arms, log.values)
-        self._table = np.ascontiguousarray(CategoricalModels(log).pack(bandit)[0, :, : bandit.n_contexts])
+        self._table = np.ascontiguousarray(CategoricalModels(log).pack(bandit)[0, :, : bandit.n_types])
         self._table[0] = np.maximum(self._table[0], _LEAST)
         self._table[1:] = (1 - _SOFT) * self._table[1:] + _SOFT / len(log.values)
         self._statistics = np.empty_like(self._table)
@@ -39,7 +39,7 @@ class CategoricalChain(Chain):
             yield steps.window(low, min(low + _SESSIONS, steps.n_all))
 
     def _n_drawn(self, window: Window) -> int:
-        return len(self._log.episodes) if not self._log.steps.travels else window.high
+        return len(self._log.sessions) if not self._log.steps.travels else window.high
 
     @property
     def weights(self) -> Float[Array, "M"]:

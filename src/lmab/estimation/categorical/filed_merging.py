@@ -1,4 +1,4 @@
-"""Merging of a log in files: the same distinct episodes as in memory, found partition by partition."""
+"""Merging of a log in files: the same distinct sessions as in memory, found partition by partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SESSIONS = 1 << 20  # hashed together
 
 
 def merged(steps: FiledSteps, n_codes: int) -> Steps:
-    """Distinct episodes in memory with their counts, where that pays; else the steps as they are.
+    """Distinct sessions in memory with their counts, where that pays; else the steps as they are.
 
     The rules are those of `merge`: the same log gives the same arrays wherever it lies.
     """

@@ -20,7 +20,7 @@ from .log import CategoricalLog
 
 @dataclass(frozen=True, eq=False)
 class CategoricalCoordinates(Coordinates):
-    """Logits of the weights, then of the rewards in the order (arm, context, Z - 1)."""
+    """Logits of the weights, then of the rewards in the order (arm, type, Z - 1)."""
 
     weights: Float[Array, "M"]
     rewards: Categorical
@@ -45,14 +45,14 @@ class CategoricalCoordinates(Coordinates):
         return csr_array(block_diag([csr_array(block) for block in blocks]))
 
     def means_along(self, directions: Float[Array, "P F"]) -> Float[Array, "M A F"]:
-        n_contexts, n_arms, n_values = self.rewards.probabilities.shape
+        n_types, n_arms, n_values = self.rewards.probabilities.shape
         slopes = (covariances(self.rewards.probabilities) @ self.rewards.values) @ contrasts(n_values)
-        own = directions[n_contexts - 1 :].reshape(n_arms, n_contexts, n_values - 1, directions.shape[1])
+        own = directions[n_types - 1 :].reshape(n_arms, n_types, n_values - 1, directions.shape[1])
         return np.einsum("mak,amkf->maf", slopes, own)
 
     def moved(self, moves: Float[Array, "B P"]) -> list[Any]:
-        n_contexts, n_arms, n_values = self.rewards.probabilities.shape
-        own = moves[:, n_contexts - 1 :].reshape(len(moves), n_arms, n_contexts, n_values - 1)
+        n_types, n_arms, n_values = self.rewards.probabilities.shape
+        own = moves[:, n_types - 1 :].reshape(len(moves), n_arms, n_types, n_values - 1)
         drawn = moved_distributions(self.rewards.probabilities, own.swapaxes(1, 2))
         return [Categorical(probabilities, self.rewards.values) for probabilities in drawn]
 
@@ -62,9 +62,9 @@ class _Steps:
     """What every code of the log says in the terms of a bandit, which may know more values than the log shows."""
 
     arms: Integer[Array, "D"]
-    logs: Float[Array, "D M"]  # log-probability in every context
-    scores: Float[Array, "D M K"]  # gradient of that in the coordinates of the arm and context
-    seen: Float[Array, "A M K K"]  # information of one play of an arm in a context that is known
+    logs: Float[Array, "D M"]  # log-probability in every type
+    scores: Float[Array, "D M K"]  # gradient of that in the coordinates of the arm and type
+    seen: Float[Array, "A M K K"]  # information of one play of an arm in a type that is known
 
     @classmethod
     def of(cls, log: CategoricalLog, rewards: Categorical) -> _Steps:
@@ -87,20 +87,20 @@ def categorical_information(
     steps = _Steps.of(log, rewards)
     matrix = summed(partial(_part, log, weights, steps), log.steps, size, passes)
     _add_seen(matrix, np.repeat(prior.strength[:, None], len(weights), axis=1), steps.seen)
-    matrix = with_weights(matrix, weights, float(len(log.episodes)))
+    matrix = with_weights(matrix, weights, float(len(log.sessions)))
     return Information(matrix, CategoricalCoordinates(weights, rewards, log.played))
 
 
 def _part(log: CategoricalLog, weights: Float[Array, "M"], steps: _Steps, low: int, high: int) -> Float[Array, "Q Q"]:
-    """What some episodes tell about the rewards, less what is missing because their contexts are not seen."""
-    n_arms, n_contexts, n_entries = steps.seen.shape[:3]
+    """What some sessions tell about the rewards, less what is missing because their types are not seen."""
+    n_arms, n_types, n_entries = steps.seen.shape[:3]
     window = log.steps.window(low, high).own
     offsets, codes = window.offsets, window.codes.astype(np.int64)
     counts, arms = window.counts if len(window.counts) else np.ones(high - low), steps.arms[codes]
     with np.errstate(divide="ignore"):
         joint = np.log(weights) + np.add.reduceat(steps.logs[codes], offsets[:-1], axis=0)
     shares = normalised(joint, weights)
-    size = n_contexts * (1 + n_arms * n_entries)
+    size = n_types * (1 + n_arms * n_entries)
     result = np.empty((size, size))
     kernel("information").missing(arms, codes, offsets, counts, shares, steps.scores, result)
     np.negative(result, out=result)
@@ -111,9 +111,9 @@ def _part(log: CategoricalLog, weights: Float[Array, "M"], steps: _Steps, low: i
 
 
 def _add_seen(matrix: Float[Array, "Q Q"], plays: Float[Array, "A M"], seen: Float[Array, "A M K K"]) -> None:
-    """Add the information of plays in known contexts to the blocks of the arms and contexts."""
-    n_contexts, n_entries = seen.shape[1:3]
-    starts = n_contexts + np.arange(plays.size) * n_entries
+    """Add the information of plays in known types to the blocks of the arms and types."""
+    n_types, n_entries = seen.shape[1:3]
+    starts = n_types + np.arange(plays.size) * n_entries
     rows = starts[:, None] + np.arange(n_entries)
     blocks = plays[:, :, None, None] * seen
     matrix[rows[:, :, None], rows[:, None, :]] += blocks.reshape(plays.size, n_entries, n_entries)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer, Shaped
-from ...data import Episodes, Packed
+from ...data import Packed, Sessions
 from ...model import index_among
 from ..arrays import frozen, tally
 from ..merging import merge
@@ -24,28 +24,28 @@ _CHUNK = 1 << 18  # steps encoded at once
 
 @dataclass(frozen=True, eq=False)
 class CategoricalLog:
-    """A log as codes a * Z + z, identical episodes merged where that pays."""
+    """A log as codes a * Z + z, identical sessions merged where that pays."""
 
-    episodes: Episodes | Packed  # as they were given
+    sessions: Sessions | Packed  # as they were given
     values: Float[Array, "Z"]
     steps: Steps
     edges: Float[Array, "E"] | None = None  # where continuous rewards were cut into the values
 
     @classmethod
     def encode(
-        cls, episodes: Episodes | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+        cls, sessions: Sessions | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
     ) -> CategoricalLog:
         """The log in codes of the given reward values."""
-        if isinstance(episodes, Packed):
-            return cls(episodes, values, merged(_filed(episodes, values), episodes.n_arms * len(values)), edges)
-        n_codes = episodes.n_arms * len(values)
-        codes = np.empty(episodes.n_steps, np.min_scalar_type(n_codes - 1))
-        for start in range(0, episodes.n_steps, _CHUNK):
+        if isinstance(sessions, Packed):
+            return cls(sessions, values, merged(_filed(sessions, values), sessions.n_arms * len(values)), edges)
+        n_codes = sessions.n_arms * len(values)
+        codes = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
+        for start in range(0, sessions.n_steps, _CHUNK):
             chunk = slice(start, start + _CHUNK)
-            place = index_among(values, episodes.rewards[chunk], first_step=start)
-            codes[chunk] = episodes.actions[chunk] * np.int64(len(values)) + place
-        codes, offsets, counts = map(frozen, merge(codes, episodes.offsets, n_codes))
-        return cls(episodes, values, HeldSteps(offsets, codes, counts), edges)
+            place = index_among(values, sessions.rewards[chunk], first_step=start)
+            codes[chunk] = sessions.arms[chunk] * np.int64(len(values)) + place
+        codes, offsets, counts = map(frozen, merge(codes, sessions.offsets, n_codes))
+        return cls(sessions, values, HeldSteps(offsets, codes, counts), edges)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: nothing that is computed again as easily."""
@@ -81,12 +81,12 @@ class CategoricalLog:
 
     @property
     def counts(self) -> Float[Array, "C"]:
-        """Episodes that each distinct one stands for; empty: one."""
+        """Sessions that each distinct one stands for; empty: one."""
         return self.held.counts
 
     @property
     def n_arms(self) -> int:
-        return self.episodes.n_arms
+        return self.sessions.n_arms
 
     @property
     def n_codes(self) -> int:
@@ -114,14 +114,14 @@ class CategoricalLog:
 
     @cached_property
     def multiplicity(self) -> Float[Array, "n"]:
-        """How many episodes each distinct one stands for."""
+        """How many sessions each distinct one stands for."""
         return self.counts if len(self.counts) else np.ones(self.n_distinct)
 
     @cached_property
     def cells(self) -> Float[Array, "A Z"]:
         """How often each arm paid each value."""
-        if isinstance(self.episodes, Packed):
-            return _cells(self.episodes, self.values)
+        if isinstance(self.sessions, Packed):
+            return _cells(self.sessions, self.values)
         if len(self.counts):
             steps = np.repeat(self.counts, np.diff(self.offsets))
             cells = np.bincount(self.codes, steps, minlength=self.n_codes)
@@ -135,7 +135,7 @@ class CategoricalLog:
 
     @cached_property
     def marginals(self) -> Float[Array, "A Z"]:
-        """Distribution of the rewards of each arm over all contexts; an arm never played gets that of all arms."""
+        """Distribution of the rewards of each arm over all types; an arm never played gets that of all arms."""
         plays = self.cells.sum(axis=1, keepdims=True)
         overall = self.cells.sum(axis=0) / self.cells.sum()
         return np.where(plays > 0, self.cells / np.maximum(plays, 1), overall)

@@ -22,17 +22,17 @@ class CategoricalModels(Models):
 
     def pack(self, bandit: LatentBandit) -> Float[Array, "1 K P"]:
         table = categorical(bandit).probabilities[:, :, categorical(bandit).encode(self.log.values)]
-        model = np.zeros((1, 1 + self.log.n_codes, padded(bandit.n_contexts)))
-        model[0, 0, : bandit.n_contexts] = bandit.weights
-        model[0, 1:, : bandit.n_contexts] = table.reshape(bandit.n_contexts, -1).T
+        model = np.zeros((1, 1 + self.log.n_codes, padded(bandit.n_types)))
+        model[0, 0, : bandit.n_types] = bandit.weights
+        model[0, 1:, : bandit.n_types] = table.reshape(bandit.n_types, -1).T
         return model
 
-    def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
-        probabilities = np.moveaxis(self.log.by_arm(model[None])[0, ..., :n_contexts], 2, 0)
+    def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
+        probabilities = np.moveaxis(self.log.by_arm(model[None])[0, ..., :n_types], 2, 0)
         probabilities = probabilities / probabilities.sum(axis=2, keepdims=True)
-        weights = model[0, :n_contexts] / model[0, :n_contexts].sum()
+        weights = model[0, :n_types] / model[0, :n_types].sum()
         rewards = Categorical(probabilities, self.log.values, self.log.edges)
-        return LatentBandit(weights, rewards, self.log.episodes.arm_labels)
+        return LatentBandit(weights, rewards, self.log.sessions.arm_labels)
 
     def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
         """Probabilities are clipped and normalised over the values, and kept off 0."""
@@ -42,7 +42,7 @@ class CategoricalModels(Models):
         cells = np.where(known, cells / np.maximum(total, LEAST), self.log.marginals)
         cells = np.maximum(cells, LEAST)
         rewards = Categorical(cells / cells.sum(axis=2, keepdims=True), self.log.values, self.log.edges)
-        return LatentBandit(weights, rewards, self.log.episodes.arm_labels)
+        return LatentBandit(weights, rewards, self.log.sessions.arm_labels)
 
 
 def categorical(bandit: LatentBandit) -> Categorical:

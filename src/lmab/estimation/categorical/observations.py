@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._shapes import Array, Float, Integer
-from ...data import Episodes, Packed
+from ...data import Packed, Sessions
 from ...model import Bins, Categorical, LatentBandit
 from ..held_out import log_likelihoods
 from ..information import Information
@@ -33,14 +33,14 @@ class CategoricalObservations(Observations):
 
     @classmethod
     def encode(
-        cls, episodes: Episodes | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
+        cls, sessions: Sessions | Packed, values: Float[Array, "Z"], edges: Float[Array, "E"] | None = None
     ) -> CategoricalObservations:
         """The log in codes of the given reward values, and the edges between them where rewards were cut."""
-        return cls(CategoricalLog.encode(episodes, values, edges))
+        return cls(CategoricalLog.encode(sessions, values, edges))
 
     @property
-    def episodes(self) -> Episodes | Packed:  # type: ignore[override]
-        return self.log.episodes
+    def sessions(self) -> Sessions | Packed:  # type: ignore[override]
+        return self.log.sessions
 
     @property
     def values(self) -> Float[Array, "Z"]:
@@ -62,12 +62,12 @@ class CategoricalObservations(Observations):
     def n_features(self) -> int:
         return self.log.n_codes
 
-    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
         free = np.maximum((self.log.cells > 0).sum(axis=1) - 1, 0)
-        return count_parameters(n_contexts, int(free.sum()), rank)
+        return count_parameters(n_types, int(free.sum()), rank)
 
     def subset(self, rows: Integer[Array, "n"]) -> CategoricalObservations:
-        return CategoricalObservations.encode(self.episodes[rows], self.values, self.log.edges)
+        return CategoricalObservations.encode(self.sessions[rows], self.values, self.log.edges)
 
     def level(self, every: int) -> CategoricalObservations | None:
         log = self.log.level(every)
@@ -91,8 +91,8 @@ class CategoricalObservations(Observations):
     def em_map(self, prior: Prior) -> CategoricalMap:
         return CategoricalMap(self.log, prior)
 
-    def confinement(self, prior: Prior, n_contexts: int, rank: int) -> CategoricalConfinement:
-        return CategoricalConfinement(self.log, prior, n_contexts, rank)
+    def confinement(self, prior: Prior, n_types: int, rank: int) -> CategoricalConfinement:
+        return CategoricalConfinement(self.log, prior, n_types, rank)
 
     def chain(self, bandit: LatentBandit) -> CategoricalChain:
         return CategoricalChain(self.log, bandit)
@@ -101,7 +101,7 @@ class CategoricalObservations(Observations):
         return categorical_information(self.log, bandit.weights, categorical(bandit), prior, passes)
 
     def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
-        return log_likelihoods(self._excluding_nothing(bandit), self.episodes, passes)
+        return log_likelihoods(self._excluding_nothing(bandit), self.sessions, passes)
 
     def _excluding_nothing(self, bandit: LatentBandit) -> LatentBandit:
         """The bandit on the values of this log, with each reward of any kind with a small probability."""

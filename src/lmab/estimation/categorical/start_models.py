@@ -23,18 +23,18 @@ _LEAST_WEIGHT = 0.02  # of a cluster
 class CategoricalStartModels(StartModels):
     log: CategoricalLog
 
-    def random(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+    def random(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
         marginals = self.log.marginals
-        models = equal_weights(n_models, 1 + marginals.size, n_contexts)
-        shapes = np.broadcast_to(marginals[:, :, None], (n_models, *marginals.shape, n_contexts))
+        models = equal_weights(n_models, 1 + marginals.size, n_types)
+        shapes = np.broadcast_to(marginals[:, :, None], (n_models, *marginals.shape, n_types))
         draws = rng.gamma(marginals.shape[1] * shapes) + 1e-3 * shapes
         played = self.log.played[:, None, None]
-        self.log.by_arm(models)[..., :n_contexts] = np.where(played, draws / draws.sum(axis=2, keepdims=True), shapes)
+        self.log.by_arm(models)[..., :n_types] = np.where(played, draws / draws.sum(axis=2, keepdims=True), shapes)
         return models
 
-    def clustered(self, labels: Integer[Array, "n"], n_contexts: int) -> Float[Array, "1 K P"]:
+    def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
         log = self.log
-        empty = equal_weights(1, 1 + log.n_codes, n_contexts)
+        empty = equal_weights(1, 1 + log.n_codes, n_types)
         statistics = np.zeros_like(empty)
         scale = log.multiplicity[: len(labels)]
         np.add.at(statistics[0, 0], labels, scale)
@@ -42,7 +42,7 @@ class CategoricalStartModels(StartModels):
         lengths = np.diff(log.offsets[: len(labels) + 1])
         np.add.at(statistics[0, 1:], (steps, np.repeat(labels, lengths)), np.repeat(scale, lengths))
         model = CategoricalMap(log, Prior.equal(log.marginals, _SMOOTHING)).maximise(statistics, empty)
-        model[:, 0, :n_contexts] = normalised_weights(model[:, 0, :n_contexts], _LEAST_WEIGHT)
+        model[:, 0, :n_types] = normalised_weights(model[:, 0, :n_types], _LEAST_WEIGHT)
         return model
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:

@@ -21,7 +21,7 @@ class Window(NamedTuple):
 
     codes: Shaped[Array, "T"]  # unsigned, of the smallest size
     offsets: Integer[Array, "K1"]
-    counts: Float[Array, "C"]  # episodes that each distinct one stands for; empty: one
+    counts: Float[Array, "C"]  # sessions that each distinct one stands for; empty: one
     low: int
     high: int
 

@@ -129,11 +129,11 @@ class CategoricalSurface(Surface):
         information[:, q:, q:] = (spread @ squares).reshape(len(spread), d, d)
 
     def scores(
-        self, actions: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
     ) -> Float[Array, "S p K"]:
         chances = _softmax(self._logits(arms.parameters, points))
         seen = np.eye(len(self._places))[index_among(self.log.values, rewards)]
-        rest = seen[:, :, None] - chances[actions]
+        rest = seen[:, :, None] - chances[played]
         along = np.einsum("z,szk->sk", self._places, rest)
         return np.concatenate([rest[:, 1:], along[:, None] * points.places.T], axis=1)
 
@@ -158,7 +158,7 @@ class CategoricalSurface(Surface):
             logits = np.moveaxis(self._logits(arms.parameters[some], points), 1, 2)  # (a, K, Z)
             chances[:, some] = np.moveaxis(_average(logits, self._roots(arms.covariance[some], points)), 1, 0)
         rewards = Categorical(chances, self.log.values, self.log.edges)
-        return LatentBandit(points.weights, rewards, self.log.episodes.arm_labels)
+        return LatentBandit(points.weights, rewards, self.log.sessions.arm_labels)
 
     def _roots(self, covariance: Float[Array, "a p p"], points: Points) -> Float[Array, "a K q q"]:
         """Roots of the covariance of the logits of the larger values at every point."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..._shapes import Array, Float
-from ...data import Episodes, Packed
+from ...data import Packed, Sessions
 from ...model import LatentBandit, belief
 
 _STEPS = 100_000  # of a larger log are looked at, in whole sessions
@@ -14,18 +14,18 @@ _NOISE = 1.63  # over the root of the number of rewards: what the distance reach
 _DISTANCE = 0.08  # between the two distributions of rewards, above which promises were seen to be wrong
 
 
-def misfit(bandit: LatentBandit, episodes: Episodes | Packed) -> list[str]:
-    """Why the normal rewards of `bandit` do not describe `episodes`; nothing where they do.
+def misfit(bandit: LatentBandit, sessions: Sessions | Packed) -> list[str]:
+    """Why the normal rewards of `bandit` do not describe `sessions`; nothing where they do.
 
     Examples:
         >>> import numpy as np, lmab
         >>> rewards = np.zeros((50, 4))
         >>> rewards[:, 0] = np.arange(1, 51)
-        >>> log = lmab.Episodes.from_arrays(np.zeros((50, 4), int), rewards)
+        >>> log = lmab.Sessions.from_arrays(np.zeros((50, 4), int), rewards)
         >>> misfit(lmab.LatentBandit.gaussian([1.0], [[1.0]], scale=8.0), log)[0][:41]
         'normal rewards do not fit: 75% of the rew'
     """
-    some = episodes[:: max(1, -(-episodes.n_steps // _STEPS))]
+    some = sessions[:: max(1, -(-sessions.n_steps // _STEPS))]
     rewards = some.rewards
     values, counts = np.unique(rewards, return_counts=True)
     if len(values) == 1:
@@ -44,16 +44,16 @@ def misfit(bandit: LatentBandit, episodes: Episodes | Packed) -> list[str]:
     return []
 
 
-def _below(bandit: LatentBandit, episodes: Episodes) -> Float[Array, "S"]:
+def _below(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "S"]:
     """Probability of a lower reward, given the session before it: uniform where the model is right.
 
     So arms may have been chosen by a policy that looks at rewards.
     """
     from scipy.special import ndtr
 
-    shares = np.empty(episodes.n_steps)
-    for places, beliefs in belief.before_steps(bandit, episodes):
-        distances = episodes.rewards[places][:, None] - bandit.means.T[episodes.actions[places]]
+    shares = np.empty(sessions.n_steps)
+    for places, beliefs in belief.before_steps(bandit, sessions):
+        distances = sessions.rewards[places][:, None] - bandit.means.T[sessions.arms[places]]
         shares[places] = np.einsum("nm,nm->n", ndtr(distances / bandit.rewards.spread), beliefs)
     return shares
 

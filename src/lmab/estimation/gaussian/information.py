@@ -23,7 +23,7 @@ from .log import GaussianLog
 
 @dataclass(frozen=True, eq=False)
 class GaussianCoordinates(Coordinates):
-    """Logits of the weights, the means in the order (arm, context), and the scale's logarithm unless it is known."""
+    """Logits of the weights, the means in the order (arm, type), and the scale's logarithm unless it is known."""
 
     weights: Float[Array, "M"]
     rewards: Gaussian
@@ -77,15 +77,15 @@ def gaussian_information(
 
 
 def _part(log: GaussianLog, weights: Float[Array, "M"], rewards: Gaussian, low: int, high: int) -> Float[Array, "Q Q"]:
-    """What some episodes tell about means and scale, less what is missing because their contexts are not seen."""
-    n_contexts, n_arms = rewards.means.shape
+    """What some sessions tell about means and scale, less what is missing because their types are not seen."""
+    n_types, n_arms = rewards.means.shape
     window = log.steps.window(low, high).own
     offsets, arms = window.offsets, window.arms.astype(np.int64)
     deviations = (window.residuals[:, None] - (rewards.means - log.centres).T[arms]) / rewards.scale  # (S, M)
     with np.errstate(divide="ignore"):
         joint = np.log(weights) + np.add.reduceat(-0.5 * deviations**2, offsets[:-1], axis=0)
     shares = normalised(joint, weights)
-    size = n_contexts * (1 + n_arms)
+    size = n_types * (1 + n_arms)
     result = np.zeros((size + 1, size + 1))
     missing, rows = np.empty((size, size)), np.arange(len(arms))
     kernel("information").missing(arms, rows, offsets, np.ones(len(shares)), shares, deviations[:, :, None], missing)
@@ -109,7 +109,7 @@ def _part(log: GaussianLog, weights: Float[Array, "M"], rewards: Gaussian, low: 
 def _add_seen(
     matrix: Float[Array, "Q Q"], plays: Float[Array, "A M"], sums: Float[Array, "A M"], squares: Float[Array, "A M"]
 ) -> None:
-    """Add the information of plays in known contexts, given the sums of their deviations in units of the scale."""
+    """Add the information of plays in known types, given the sums of their deviations in units of the scale."""
     index = np.arange(plays.shape[1], plays.shape[1] + plays.size)
     matrix[index, index] += plays.ravel()
     matrix[index, -1] += 2 * sums.ravel()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer, Shaped
-from ...data import Episodes, Packed
+from ...data import Packed, Sessions
 from ..passes import Arrays
 from ..steps import Steps
 from .steps import HeldSteps, centred
@@ -23,18 +23,18 @@ _SESSIONS = 1 << 16  # added up together, in memory too, so that a packed log ha
 class GaussianLog:
     """A log with rewards centred arm by arm."""
 
-    episodes: Episodes | Packed  # as they were given
+    sessions: Sessions | Packed  # as they were given
     known_scale: float | None  # None: estimated
     centres: Float[Array, "A"]  # mean reward of each arm; an arm never played gets that of all arms
     steps: Steps
 
     @classmethod
     def encode(
-        cls, episodes: Episodes | Packed, known_scale: float | None, centres: Float[Array, "A"] | None = None
+        cls, sessions: Sessions | Packed, known_scale: float | None, centres: Float[Array, "A"] | None = None
     ) -> GaussianLog:
         """The log, centred at each arm's mean where no other centres are given."""
-        centres = _means(episodes) if centres is None else centres
-        return cls(episodes, known_scale, centres, centred(episodes, centres))
+        centres = _means(sessions) if centres is None else centres
+        return cls(sessions, known_scale, centres, centred(sessions, centres))
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle holds: nothing that is computed again as easily."""
@@ -65,7 +65,7 @@ class GaussianLog:
 
     @property
     def n_arms(self) -> int:
-        return self.episodes.n_arms
+        return self.sessions.n_arms
 
     @property
     def n_sums(self) -> int:
@@ -85,7 +85,7 @@ class GaussianLog:
 
     @cached_property
     def plays(self) -> Integer[Array, "A"]:
-        return self.episodes.plays
+        return self.sessions.plays
 
     @property
     def played(self) -> Bool[Array, "A"]:
@@ -112,10 +112,10 @@ class GaussianLog:
         return _LEAST_SCALE * max(self.spread, np.finfo(float).tiny ** 0.25)
 
 
-def _means(episodes: Episodes | Packed) -> Float[Array, "A"]:
+def _means(sessions: Sessions | Packed) -> Float[Array, "A"]:
     """The mean reward of each arm, that of all arms for an arm that was never played."""
-    plays, sums = np.zeros(episodes.n_arms), np.zeros(episodes.n_arms)
-    for chunk in episodes.chunks(_SESSIONS):
-        plays += np.bincount(chunk.actions, minlength=episodes.n_arms)
-        sums += np.bincount(chunk.actions, chunk.rewards, minlength=episodes.n_arms)
+    plays, sums = np.zeros(sessions.n_arms), np.zeros(sessions.n_arms)
+    for chunk in sessions.chunks(_SESSIONS):
+        plays += np.bincount(chunk.arms, minlength=sessions.n_arms)
+        sums += np.bincount(chunk.arms, chunk.rewards, minlength=sessions.n_arms)
     return np.where(plays > 0, sums / np.maximum(plays, 1), sums.sum() / plays.sum())

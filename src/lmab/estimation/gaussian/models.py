@@ -20,25 +20,25 @@ class GaussianModels(Models):
 
     def pack(self, bandit: LatentBandit) -> Float[Array, "1 K P"]:
         rewards = gaussian(bandit)
-        model = np.zeros((1, self.log.n_arms + 2, padded(bandit.n_contexts)))
-        model[0, 0, : bandit.n_contexts] = bandit.weights
-        model[0, 1:-1, : bandit.n_contexts] = (rewards.means - self.log.centres).T
+        model = np.zeros((1, self.log.n_arms + 2, padded(bandit.n_types)))
+        model[0, 0, : bandit.n_types] = bandit.weights
+        model[0, 1:-1, : bandit.n_types] = (rewards.means - self.log.centres).T
         model[0, -1] = rewards.scale
         return model
 
-    def bandit(self, model: Float[Array, "K P"], n_contexts: int) -> LatentBandit:
-        weights = model[0, :n_contexts] / model[0, :n_contexts].sum()
-        means = model[1:-1, :n_contexts].T + self.log.centres
-        return LatentBandit(weights, Gaussian(means, float(model[-1, 0])), self.log.episodes.arm_labels)
+    def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
+        weights = model[0, :n_types] / model[0, :n_types].sum()
+        means = model[1:-1, :n_types].T + self.log.centres
+        return LatentBandit(weights, Gaussian(means, float(model[-1, 0])), self.log.sessions.arm_labels)
 
     def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
         """Means are taken as they are."""
         means = np.where(self.log.played, vectors, self.log.centres)
         rewards = Gaussian(means, self._scale(weights, means))
-        return LatentBandit(weights, rewards, self.log.episodes.arm_labels)
+        return LatentBandit(weights, rewards, self.log.sessions.arm_labels)
 
     def _scale(self, weights: Float[Array, "M"], means: Float[Array, "M A"]) -> float:
-        """What is left of the rewards' variance once the contexts have explained their part."""
+        """What is left of the rewards' variance once the types have explained their part."""
         log = self.log
         if log.known_scale is not None:
             return log.known_scale

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._shapes import Array, Float, Integer
-from ...data import Episodes, Packed
+from ...data import Packed, Sessions
 from ...errors import InvalidArgument
 from ...model import Gaussian, LatentBandit
 from ..held_out import log_likelihoods
@@ -31,9 +31,9 @@ class GaussianObservations(Observations):
     family = Gaussian.family
 
     @classmethod
-    def encode(cls, episodes: Episodes | Packed, known_scale: float | None) -> GaussianObservations:
+    def encode(cls, sessions: Sessions | Packed, known_scale: float | None) -> GaussianObservations:
         """The log with rewards centred at each arm's mean; a scale that is not known must be there to be estimated."""
-        log = GaussianLog.encode(episodes, known_scale)
+        log = GaussianLog.encode(sessions, known_scale)
         if known_scale is None and log.spread == 0:
             raise InvalidArgument(
                 "scale must be given where no arm's rewards ever differ: there is none to estimate, got None"
@@ -45,8 +45,8 @@ class GaussianObservations(Observations):
         return self.log.known_scale
 
     @property
-    def episodes(self) -> Episodes | Packed:  # type: ignore[override]
-        return self.log.episodes
+    def sessions(self) -> Sessions | Packed:  # type: ignore[override]
+        return self.log.sessions
 
     @property
     def values(self) -> None:
@@ -64,13 +64,13 @@ class GaussianObservations(Observations):
     def n_features(self) -> int:
         return self.log.n_arms
 
-    def n_parameters(self, n_contexts: int, rank: int | None = None) -> int:
+    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
         scale = int(self.log.known_scale is None)
-        return count_parameters(n_contexts, int(self.log.played.sum()), rank) + scale
+        return count_parameters(n_types, int(self.log.played.sum()), rank) + scale
 
     def subset(self, rows: Integer[Array, "n"]) -> GaussianObservations:
         """With the centres of the whole log, so that models of one fit the other."""
-        part = GaussianLog.encode(self.episodes[rows], self.log.known_scale, self.log.centres)
+        part = GaussianLog.encode(self.sessions[rows], self.log.known_scale, self.log.centres)
         return GaussianObservations(part)
 
     def prior(self, strength: float) -> Prior:
@@ -91,8 +91,8 @@ class GaussianObservations(Observations):
     def em_map(self, prior: Prior) -> GaussianMap:
         return GaussianMap(self.log, prior)
 
-    def confinement(self, prior: Prior, n_contexts: int, rank: int) -> GaussianConfinement:
-        return GaussianConfinement(self.em_map(prior), n_contexts, rank)
+    def confinement(self, prior: Prior, n_types: int, rank: int) -> GaussianConfinement:
+        return GaussianConfinement(self.em_map(prior), n_types, rank)
 
     def chain(self, bandit: LatentBandit) -> GaussianChain:
         return GaussianChain(self.log, bandit)
@@ -101,4 +101,4 @@ class GaussianObservations(Observations):
         return gaussian_information(self.log, bandit.weights, gaussian(bandit), prior, passes)
 
     def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
-        return log_likelihoods(bandit, self.episodes, passes)
+        return log_likelihoods(bandit, self.sessions, passes)

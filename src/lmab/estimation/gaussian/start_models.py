@@ -23,15 +23,15 @@ _LEAST_WEIGHT = 0.02  # of a cluster
 class GaussianStartModels(StartModels):
     log: GaussianLog
 
-    def random(self, n_models: int, n_contexts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
-        models = self._empty(n_models, n_contexts)
-        shape = (n_models, self.log.n_arms, n_contexts)
+    def random(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+        models = self._empty(n_models, n_types)
+        shape = (n_models, self.log.n_arms, n_types)
         draws = _DEVIATION * self.log.spread * rng.standard_normal(shape)
-        models[:, 1:-1, :n_contexts] = np.where(self.log.played[:, None], draws, 0.0)
+        models[:, 1:-1, :n_types] = np.where(self.log.played[:, None], draws, 0.0)
         return models
 
-    def clustered(self, labels: Integer[Array, "n"], n_contexts: int) -> Float[Array, "1 K P"]:
-        log, n_arms, empty = self.log, self.log.n_arms, self._empty(1, n_contexts)
+    def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
+        log, n_arms, empty = self.log, self.log.n_arms, self._empty(1, n_types)
         statistics = np.zeros((1, 1 + 2 * n_arms, empty.shape[2]))
         np.add.at(statistics[0, 0], labels, 1.0)
         end = log.offsets[len(labels)]
@@ -40,7 +40,7 @@ class GaussianStartModels(StartModels):
         np.add.at(statistics[0, 1 + n_arms :], (arms, owners), log.residuals[:end])
         model = GaussianMap(log, Prior.equal(log.centres, _SMOOTHING)).maximise(statistics, empty)
         model[:, -1] = empty[:, -1]
-        model[:, 0, :n_contexts] = normalised_weights(model[:, 0, :n_contexts], _LEAST_WEIGHT)
+        model[:, 0, :n_types] = normalised_weights(model[:, 0, :n_types], _LEAST_WEIGHT)
         return model
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
@@ -57,7 +57,7 @@ class GaussianStartModels(StartModels):
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
         return features  # rewards are centred already
 
-    def _empty(self, n_models: int, n_contexts: int) -> Float[Array, "R K P"]:
-        log, models = self.log, equal_weights(n_models, self.log.n_arms + 2, n_contexts)
+    def _empty(self, n_models: int, n_types: int) -> Float[Array, "R K P"]:
+        log, models = self.log, equal_weights(n_models, self.log.n_arms + 2, n_types)
         models[:, -1] = max(log.spread, log.least_scale) if log.known_scale is None else log.known_scale
         return models

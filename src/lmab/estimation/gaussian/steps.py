@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._shapes import Array, Float, Integer, Shaped
-from ...data import Episodes, Packed
+from ...data import Packed, Sessions
 from ..arrays import frozen
 from ..passes import Arrays
 from ..steps import InFiles, InMemory, Steps
@@ -80,14 +80,14 @@ class FiledSteps(InFiles):
         return Window(frozen(arms), frozen(residuals), frozen(offsets), 0, high - low)
 
 
-def centred(episodes: Episodes | Packed, centres: Float[Array, "A"]) -> Steps:
+def centred(sessions: Sessions | Packed, centres: Float[Array, "A"]) -> Steps:
     """The steps of a log, with the rewards of each arm less its centre."""
-    smallest = np.min_scalar_type(episodes.n_arms - 1)
-    if isinstance(episodes, Episodes):
-        residuals = episodes.rewards - centres[episodes.actions]
-        return HeldSteps(frozen(episodes.offsets), frozen(episodes.actions.astype(smallest)), frozen(residuals))
-    if episodes.values is None:
-        return FiledSteps(episodes.partitions, centres, None, None)
-    arms = np.repeat(np.arange(episodes.n_arms), len(episodes.values)).astype(smallest)
-    residuals = (episodes.values - centres[:, None]).ravel()
-    return FiledSteps(episodes.partitions, centres, arms, residuals)
+    smallest = np.min_scalar_type(sessions.n_arms - 1)
+    if isinstance(sessions, Sessions):
+        residuals = sessions.rewards - centres[sessions.arms]
+        return HeldSteps(frozen(sessions.offsets), frozen(sessions.arms.astype(smallest)), frozen(residuals))
+    if sessions.values is None:
+        return FiledSteps(sessions.partitions, centres, None, None)
+    arms = np.repeat(np.arange(sessions.n_arms), len(sessions.values)).astype(smallest)
+    residuals = (sessions.values - centres[:, None]).ravel()
+    return FiledSteps(sessions.partitions, centres, arms, residuals)

@@ -88,9 +88,9 @@ class GaussianSurface(Surface):
         return gradient / scale**2, information / scale**2
 
     def scores(
-        self, actions: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
     ) -> Float[Array, "S p K"]:
-        rest = (rewards - self.log.centres[actions])[:, None] - self._means(arms.parameters, points)[actions]
+        rest = (rewards - self.log.centres[played])[:, None] - self._means(arms.parameters, points)[played]
         rows = np.column_stack([np.ones(len(points)), points.places])
         return rest[:, None] * rows.T / arms.scale**2
 
