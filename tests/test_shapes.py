@@ -32,6 +32,9 @@ def double(rows: Float[Array, "n"]) -> Float[Array, "n"]:
 def either(rows: Float[Array, "n"] | None = None) -> tuple[Float[Array, "n"], int]:
     return (np.zeros(2) if rows is None else rows[1:]), 1
 
+def give(value: Float[Array, "n"] | tuple[Float[Array, "n"], Float[Array, "n"]]) -> Float[Array, "n"]:
+    return np.zeros(2)
+
 def join(pieces: list[Float[Array, "n"]]) -> Float[Array, "m"]:
     return np.concatenate(pieces)
 
@@ -99,6 +102,36 @@ def test_a_right_shape_is_none(module):
     assert len(module.join([TWO, THREE])) == 5  # items of a list may differ
     assert module.Table([[1, 2]], np.zeros(1)).rows.shape == (1, 2)  # fields are checked once made
     assert module.Pair(TWO, TWO).left is TWO
+
+
+@pytest.mark.parametrize(
+    ("call", "right", "wrong"),
+    [
+        (lambda m, x: m.add(x, TWO), TWO, THREE),
+        (lambda m, x: m.add(TWO, second=x), TWO, np.zeros(2, int)),
+        (lambda m, x: m.either(x), None, TWO),
+        (lambda m, x: m.give(x), TWO, (TWO, THREE)),
+        (lambda m, x: m.Table(x, TWO), np.zeros((2, 3)), np.zeros((3, 2))),
+        (lambda m, x: m.Table.of(x), np.zeros((2, 3)), TWO),
+        (lambda m, x: m.Pair(TWO, x), TWO, THREE),
+    ],
+)
+def test_a_wrong_combination_after_a_right_one_is_still_an_error(module, call, right, wrong):
+    call(module, right)
+    for _ in range(2):  # a wrong one is not remembered as seen
+        with pytest.raises(jaxtyping.TypeCheckError):
+            call(module, wrong)
+    call(module, right)
+
+
+def test_a_combination_is_looked_at_once(module, monkeypatch):
+    looks = []
+    monkeypatch.setattr(shapes.beartype.door, "is_bearable", lambda *_: looks.append(1) or True)
+    four = np.zeros(4)
+    module.add(four, four)
+    assert len(looks) == 5  # two arguments, and both again beside the result
+    module.add(four + 1, four)
+    assert len(looks) == 5
 
 
 def test_the_package_and_its_specification_are_watched():
