@@ -60,6 +60,9 @@ class _Loader(SourceFileLoader):
                 setattr(module, name, _checked(member))
 
 
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 def _check_class(cls: type) -> None:
     for name, member in list(vars(cls).items()):
         if isinstance(member, functools.cached_property):
@@ -86,7 +89,8 @@ def _checked(member: Any) -> Any:
 def _watched(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[..., Any]:
     """The function, after a look at its arguments and before one at its arguments and result together."""
     shapes = _Shapes(f"{function.__module__}.{function.__qualname__}", hints)
-    places = [(i, name) for i, name in enumerate(inspect.signature(function).parameters) if name in hints]
+    named = inspect.signature(function).parameters
+    places = [(i, name) for i, (name, one) in enumerate(named.items()) if name in hints and one.kind in _BY_PLACE]
     returns = "return" in hints
 
     @functools.wraps(function)

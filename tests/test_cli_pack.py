@@ -19,7 +19,7 @@ import lmab
 from lmab.cli import fit as command
 from lmab.cli.app import app
 from lmab.cli.columns import Columns, Missing
-from lmab.data.packing import gathering
+from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidData
 from lmab.estimation import backends
 
@@ -35,7 +35,7 @@ def run(*arguments):
 
 @pytest.fixture
 def log(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(gathering, "PARTITION", 1000)
+    monkeypatch.setattr(sealing, "PARTITION", 1000)
     monkeypatch.setattr("lmab.data.log_files.BATCH", 300)
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
     made = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=900, horizon=4, rng=rng)

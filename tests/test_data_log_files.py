@@ -15,8 +15,8 @@ import pyarrow.parquet
 import pytest
 
 from lmab import Sessions
-from lmab.data import log_files, require_log, text_files
-from lmab.data.naming import suggestion
+from lmab.data import log_files, require_log
+from lmab.data.columns import suggestion
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
 COLUMNS: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r", "step": "t"}
@@ -133,7 +133,7 @@ def test_rows_are_counted_as_lines_of_the_file(tmp_path, ending, line):
 
 
 def test_json_lines_are_read_in_blocks(tmp_path, monkeypatch, rng):
-    monkeypatch.setattr(text_files, "CSV_BLOCK", 300)
+    monkeypatch.setattr(log_files, "CSV_BLOCK", 300)
     n = 500
     data = {"e": rng.integers(50, size=n), "a": rng.integers(5, size=n), "r": rng.integers(2, size=n)}
     rows: list[dict[str, float]] = [{name: int(column[k]) for name, column in data.items()} for k in range(n)]

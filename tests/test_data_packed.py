@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.data.packed.cutting import Cutting
-from lmab.data.packing import gathering
+from lmab.data import sealing
+from lmab.data.packed import Cutting
 from lmab.errors import InvalidArgument, InvalidFile
 
 
@@ -23,8 +23,8 @@ def log(rng):
 
 @pytest.fixture
 def packed(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(gathering, "PARTITION", 100)
-    monkeypatch.setattr("lmab.data.packing.sources._STEPS", 30)
+    monkeypatch.setattr(sealing, "PARTITION", 100)
+    monkeypatch.setattr("lmab.data.packing._STEPS", 30)
     return lmab.pack(log, tmp_path / "packed")
 
 

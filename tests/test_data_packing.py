@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from strategies import logs
 
 import lmab
-from lmab.data import Fingerprint, ingest
-from lmab.data.packing import gathering, sources, work
+from lmab.data import Fingerprint, ingest, packing, sealing
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
 
@@ -72,9 +71,9 @@ def sessions(log):
 @pytest.fixture
 def small(monkeypatch):
     """Partitions and buckets of a few steps."""
-    monkeypatch.setattr(gathering, "PARTITION", 50)
-    monkeypatch.setattr(gathering, "_SPILL", 40)
-    monkeypatch.setattr(gathering, "_BUCKET", 30)
+    monkeypatch.setattr(sealing, "PARTITION", 50)
+    monkeypatch.setattr(sealing, "_SPILL", 40)
+    monkeypatch.setattr(sealing, "_BUCKET", 30)
     monkeypatch.setattr("lmab.data.log_files.BATCH", 17)
 
 
@@ -350,10 +349,10 @@ def test_a_folder_that_holds_something_else(tmp_path, rng):
 KILLED = """
 import os, signal, sys
 import lmab
-from lmab.data.packing import gathering, work
-gathering.PARTITION, gathering._SPILL, gathering._BUCKET = 50, 40, 30
+from lmab.data import sealing
+sealing.PARTITION, sealing._SPILL, sealing._BUCKET = 50, 40, 30
 lmab.data.log_files.BATCH = 17
-save, left = work.Work.save, int(sys.argv[3])
+save, left = sealing.Work.save, int(sys.argv[3])
 
 def killing(self, state):
     global left
@@ -362,7 +361,7 @@ def killing(self, state):
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-work.Work.save = killing
+sealing.Work.save = killing
 lmab.pack(sys.argv[1], sys.argv[2], step="step")
 """
 
@@ -396,13 +395,13 @@ def test_a_run_that_goes_on_reads_no_row_twice(small, tmp_path, rng, monkeypatch
     done = json.loads((tmp_path / "packed" / ".packing" / "state.json").read_text())["row"]
     assert 0 < done < len(columns["arm"])
     seen = []
-    original = gathering.Stream.add
+    original = sealing.Stream.add
 
     def noted(self, rows):
         seen.append(rows.first)
         original(self, rows)
 
-    monkeypatch.setattr(gathering.Stream, "add", noted)
+    monkeypatch.setattr(sealing.Stream, "add", noted)
     lmab.pack(path, tmp_path / "packed", step="step")
     assert min(seen) == done
 
@@ -430,7 +429,7 @@ def test_what_a_run_left_half_done_is_done_again(small, tmp_path, rng, monkeypat
     columns = rows(rng, n_sessions=120)
     path = written(tmp_path / "log.parquet", columns if order == "sorted" else shuffled(columns, rng))
     expected = lmab.pack(path, tmp_path / "expected", step="step")
-    saves, save = [], work.Work.save
+    saves, save = [], sealing.Work.save
 
     def failing(self, state):
         """The fifth state is lost, after the files that it speaks of were written."""
@@ -439,10 +438,10 @@ def test_what_a_run_left_half_done_is_done_again(small, tmp_path, rng, monkeypat
             raise Stopped
         save(self, state)
 
-    monkeypatch.setattr(work.Work, "save", failing)
+    monkeypatch.setattr(sealing.Work, "save", failing)
     with pytest.raises(Stopped):
         lmab.pack(path, tmp_path / "packed", step="step")
-    monkeypatch.setattr(work.Work, "save", save)
+    monkeypatch.setattr(sealing.Work, "save", save)
     assert saves[-1] > saves[-2] > 0
     assert lmab.pack(path, tmp_path / "packed", step="step").manifest == expected.manifest
 
@@ -458,7 +457,7 @@ def test_a_changed_log_begins_again(small, tmp_path, rng):
 FULL = """
 import resource, signal, sys
 import lmab
-from lmab.data.packing import gathering
+
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
 try:
@@ -487,8 +486,8 @@ def test_a_disk_that_is_full_leaves_nothing_that_is_read(tmp_path, rng, limit, o
 @given(logs(), st.integers(1, 12))
 def test_spans_of_sessions_are_as_long_as_the_limit_allows(log, limit):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "_STEPS", limit)
-        spans = list(sources.log_spans(log))
+        patch.setattr(packing, "_STEPS", limit)
+        spans = list(packing.log_spans(log))
     assert [low for low, _ in spans] == [0, *(high for _, high in spans[:-1])]
     assert spans[-1][1] == len(log)
     for low, high in spans:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strategies import logs
 
 from lmab import Sessions
-from lmab.data import columns, text_files
+from lmab.data import columns, log_files, sample_rows, sessions
 from lmab.data import log_files as logfiles
 from lmab.errors import InvalidData, InvalidFile
 
@@ -292,7 +292,7 @@ def test_files_are_read_in_batches(tmp_path, monkeypatch, rng, suffix, names):
     path = tmp_path / f"log{suffix}"
     (pyarrow.csv.write_csv if suffix == ".csv" else pyarrow.parquet.write_table)(table, path)
     monkeypatch.setattr(logfiles, "BATCH", 64)
-    monkeypatch.setattr(text_files, "CSV_BLOCK", 1000)
+    monkeypatch.setattr(log_files, "CSV_BLOCK", 1000)
     monkeypatch.setattr(columns, "_TEXTS", 100)
     assert Sessions.read(path, **COLUMNS) == Sessions.from_frame(table, **COLUMNS)
     bad = table.set_column(3, "r", pa.array(np.where(np.arange(n) == 2500, np.inf, 0.0)))
@@ -303,7 +303,7 @@ def test_files_are_read_in_batches(tmp_path, monkeypatch, rng, suffix, names):
 
 
 def test_a_csv_column_that_changes_its_mind(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "CSV_BLOCK", 200)
+    monkeypatch.setattr(log_files, "CSV_BLOCK", 200)
     path = tmp_path / "log.csv"
     rows = [f"{k},{k % 3},{k % 2}" for k in range(200)]
     path.write_text("\n".join(["e,a,r", *rows, "x7,tea,0.5"]))
@@ -477,3 +477,23 @@ print(len(sessions), status.split("VmHWM:")[1].split()[0])
     size, kilobytes = map(int, out.split())
     assert size == n // 20
     assert kilobytes < 600_000  # about 370 MB; a table of the file alone takes 900
+
+
+@pytest.mark.parametrize("shuffled", [20, 19])  # 20 sessions are shuffled, or drawn without a shuffle
+@pytest.mark.parametrize("size", [1, 7, 20, 50])
+def test_sessions_are_drawn_without_repeats(monkeypatch, shuffled, size):
+    monkeypatch.setattr(sessions, "_SHUFFLED", shuffled)
+    rng = np.random.default_rng(3)
+    drawn = [sample_rows(20, size, rng) for _ in range(200)]
+    assert all(len(rows) == min(size, 20) == len(set(rows.tolist())) for rows in drawn)
+    counts = np.bincount(np.concatenate(drawn), minlength=20)
+    expected = 200 * min(size, 20) / 20
+    assert np.abs(counts - expected).max() <= 5 * np.sqrt(expected)  # all are drawn equally often
+    assert len({tuple(rows.tolist()) for rows in drawn}) > 15  # and in random order
+
+
+def test_as_many_as_are_shuffled_are_the_first_of_a_shuffle(monkeypatch):
+    monkeypatch.setattr(sessions, "_SHUFFLED", 20)
+    assert (
+        sample_rows(20, 5, np.random.default_rng(1)).tolist() == np.random.default_rng(1).permutation(20)[:5].tolist()
+    )

@@ -14,7 +14,7 @@ import pytest
 from clusters import cluster
 
 import lmab
-from lmab.data.packing import gathering
+from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
 from lmab.estimation import backends
 from lmab.estimation.backends import Pool, opened, travels
@@ -28,8 +28,8 @@ def log(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.passes._PART", 128)
     monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
-    monkeypatch.setattr(gathering, "PARTITION", 3000)
-    monkeypatch.setattr("lmab.data.packing.sources._STEPS", 500)
+    monkeypatch.setattr(sealing, "PARTITION", 3000)
+    monkeypatch.setattr("lmab.data.packing._STEPS", 500)
     monkeypatch.setattr(backends, "_FAR", 0)
     bandit = lmab.random_bandit(3, 10, rng=rng)
     return lmab.simulate(bandit, lmab.Uniform(10), n_sessions=3000, horizon=5, rng=rng)

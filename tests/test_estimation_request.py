@@ -9,9 +9,9 @@ import pytest
 from seeds import generator
 
 import lmab
+from lmab.errors import Status
 from lmab.estimation import Estimate, Estimator, Request, Starts, observe
 from lmab.estimation.request import Progress, StopOnce
-from lmab.status import Status
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 
 import lmab
 from lmab import diagnostics
+from lmab.data import sealing
 from lmab.data.packed import Partitions
-from lmab.data.packing import gathering
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import observe
 from lmab.estimation.categorical.steps import FiledSteps, HeldSteps
@@ -29,8 +29,8 @@ def small(monkeypatch):
     monkeypatch.setattr("lmab.estimation.merging.SAMPLE", 64)
     monkeypatch.setattr("lmab.estimation.categorical.filed_merging._SESSIONS", 100)
     monkeypatch.setattr("lmab.estimation.categorical.chain._SESSIONS", 300)
-    monkeypatch.setattr("lmab.data.packing.sources._STEPS", 70)
-    monkeypatch.setattr(gathering, "PARTITION", 500)
+    monkeypatch.setattr("lmab.data.packing._STEPS", 70)
+    monkeypatch.setattr(sealing, "PARTITION", 500)
 
 
 def made(rng, distinct, n=1500):
@@ -157,7 +157,7 @@ def only_parts(monkeypatch):
     monkeypatch.setattr(lmab.Packed, "load", never)
     monkeypatch.setattr(Partitions, "part", watched)
     for name in (
-        "data.packed.log",
+        "data.packed",
         "data.fingerprint",
         "model.bins",
         "estimation.encoding",

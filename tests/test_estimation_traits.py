@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.errors import InvalidArgument, LmabWarning
+from lmab.errors import InvalidArgument, LmabWarning, Status
 from lmab.estimation import Factors, observe, traits
-from lmab.status import Status
 
 # Counts of the answers 00000, 00001, ... 11111 of 1,000 people to five questions (Bock and Lieberman, 1970).
 LSAT6 = [3, 6, 2, 11, 1, 1, 3, 4, 1, 8, 0, 16, 0, 3, 2, 15,

@@ -16,8 +16,7 @@ from seeds import generator
 
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead
-from lmab.errors import InvalidArgument, TooLarge
-from lmab.status import Status
+from lmab.errors import InvalidArgument, Status, TooLarge
 from lmab.testing import check_planner
 
 

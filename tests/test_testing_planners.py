@@ -15,7 +15,7 @@ import lmab
 from lmab.errors import InvalidArgument
 from lmab.planning import Bounds, Clock, Plan, Problem
 from lmab.testing import BrokenLaw, check_planner, small_bandit
-from lmab.testing.bandits import discrete_cases
+from lmab.testing.oracle import discrete_cases
 from lmab.testing.planners import LAWS
 
 FAST = {"n_random": 2}

@@ -16,12 +16,11 @@ from .._words import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
 from ..data import Packed, Sessions
-from ..errors import ClusterLost, InvalidArgument, InvalidData
+from ..errors import ClusterLost, InvalidArgument, InvalidData, Status
 from ..estimation import EM, FAMILIES, Curve, Estimate, Estimator, Factors, Progress, Traits, connected
 from ..evaluation import Check, Identifiability, certify, diagnostics
 from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
-from ..status import Status
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_types
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table

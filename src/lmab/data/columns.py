@@ -1,15 +1,67 @@
-"""One column of a log, read batch by batch: its values are checked, and text is turned into codes at once."""
+"""The columns of a log: by which names they are found, how their values are read, and how arms get numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 from ..errors import InvalidData
+
+#: role (session, or person and time; arm, reward, step, propensity) -> name of its column; None: there is none
+Columns = Mapping[str, str | None]
+
+#: Words that names of columns contain, the most telling first.
+_WORDS = {
+    "session": ("session", "sess", "session", "visit", "trip", "basket", "sid", "user", "person", "student"),
+    "person": ("person", "user", "visitor", "customer", "student", "member", "client", "uid", "id"),
+    "time": ("timestamp", "time", "when", "date", "ts", "at"),
+    "arm": ("arm", "arm", "item", "product", "movie", "article", "page", "skill", "problem", "choice", "offer"),
+    "reward": ("reward", "click", "rating", "correct", "score", "revenue", "amount", "liked", "like", "value", "paid"),
+    "step": ("step", "position", "rank", "order", "time", "index"),
+    "propensity": ("propensity", "pscore", "probability", "prob"),
+}  # fmt: skip
+
+
+def require_columns(found: list[str], columns: Columns) -> list[str]:
+    """The names of the columns to read; where one is missing, the error lists the columns and says which to name."""
+    names = [name for name in columns.values() if name is not None]
+    missing = [role for role, name in columns.items() if name is not None and name not in found]
+    if missing:
+        role = missing[0]
+        listed = ", ".join(map(repr, found))
+        guess = suggestion(role, str(columns[role]), [name for name in found if name not in names])
+        remedy = f"pass {role}={guess!r}" if guess else f"pass {role}=... with the name of the column"
+        raise InvalidData(f"the log has no column {columns[role]!r}; its columns are {listed}; {remedy}")
+    twice = [name for name in names if found.count(name) > 1]
+    if twice:
+        raise InvalidData(f"the log must have one column {twice[0]!r}, got {found.count(twice[0])}")
+    return list(dict.fromkeys(names))
+
+
+def suggestion(role: str, asked: str, free: Iterable[str]) -> str | None:
+    """The column that was probably meant: one spelled alike, or one whose name says what it holds.
+
+    Examples:
+        >>> suggestion("session", "session", ["item", "sess", "click"])
+        'sess'
+        >>> suggestion("reward", "Click", ["item", "sess", "click"])
+        'click'
+    """
+    plain = {name.casefold().replace("_", "").replace(" ", ""): name for name in free}
+    close = get_close_matches(asked.casefold().replace("_", "").replace(" ", ""), plain, n=1, cutoff=0.8)
+    if close:
+        return plain[close[0]]
+    for word in _WORDS[role]:
+        for text, name in plain.items():
+            if word in text:
+                return name
+    return None
+
 
 Labels = tuple[str | int, ...]
 Where = Callable[[int], str]  # what a row is called in messages: "row 3", "line 5 of b.csv"
@@ -228,3 +280,53 @@ def _is_text(kind: Any) -> bool:
 
 def some(labels: Labels) -> str:
     return ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
+
+
+def arm_numbers(
+    seen: Sequence[str | int], labels: Labels | None, least: int, name: str, *, untyped: bool
+) -> tuple[Integer[Array, "a"], int, Labels | None]:
+    """The number of each arm, how many arms there are, and their labels; None: arms are 0, 1, 2, ...
+
+    Args:
+        seen: arms as the log names them.
+        labels: the table of labels, where it is known.
+        least: arms there are at least.
+        name: the column, for messages.
+        untyped: text may stand for integers, where all of it does.
+
+    Examples:
+        >>> arm_numbers(["tea", "milk"], None, 0, "item", untyped=False)
+        (array([1, 0]), 2, ('milk', 'tea'))
+        >>> arm_numbers([1, 0], None, 3, "item", untyped=False)
+        (array([1, 0]), 3, None)
+    """
+    found = list(seen)
+    if untyped and isinstance(found[0], str) and (labels is None or isinstance(labels[0], int)):
+        found = _as_integers(found)
+    numbers = np.array(found) if isinstance(found[0], int) else None
+    if labels is None and numbers is not None and is_plain(numbers, least):
+        return numbers.astype(np.int64), max(least, int(numbers.max()) + 1), None
+    known = tuple(sorted(set(found))) if labels is None else labels
+    place = {label: arm for arm, label in enumerate(known)}
+    unknown = [label for label in found if label not in place]
+    if unknown:
+        raise InvalidData(
+            f"column {name!r} names an unknown arm, {unknown[0]!r}; {len(known)} are known: {some(known)}"
+        )
+    return np.array([place[label] for label in found]), len(known), known
+
+
+def by_place(seen: Sequence[int], numbers: Integer[Array, "a"]) -> Integer[Array, "b"]:
+    """The number of each arm, where arms that are small integers stand at their own places."""
+    table = np.zeros(max(seen) + 1, np.int64)
+    table[np.asarray(seen)] = numbers
+    return table
+
+
+def _as_integers(texts: list[str | int]) -> list[str | int]:
+    import pyarrow as pa
+
+    try:
+        return pa.array(texts).cast(pa.int64()).to_pylist()
+    except pa.ArrowInvalid:
+        return texts

@@ -8,8 +8,8 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 from .ingest import step_numbers
-from .mixing import mixed
 from .packed import Packed
+from .rows import mixed
 from .sessions import Sessions
 
 _SESSIONS = 1 << 16  # looked at together

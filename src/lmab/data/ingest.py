@@ -2,12 +2,13 @@
 
 Every input (pandas, polars, pyarrow, Parquet, CSV, JSON lines) is a stream of pyarrow record batches. Each batch is
 turned into numbers at once: arms and ids given as text become codes of a growing dictionary, so that no text is kept
-twice.
+twice. Events without sessions become sessions where a person pauses.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +20,9 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import COUNT, OneOf, check_fields, optional
 from ..errors import InvalidArgument, InvalidData, LmabWarning
-from . import log_files as logfiles
-from .columns import Column, Labels, Where
-from .gaps import Gap, breaks, gap_of, unit_of
+from . import log_files
+from .columns import Column, Columns, Labels, Where, require_columns
 from .log_files import Paths
-from .naming import Columns, require_columns
 
 MISSING = ("error", "drop", "zero")
 
@@ -90,20 +89,20 @@ def read(paths: Paths, columns: Columns, options: Options) -> list[Log]:
     In other files the same id is the same session, which may begin in one file and end in another; our own files
     number their sessions from 0.
     """
-    files = logfiles.listed(paths)
+    files = log_files.listed(paths)
     notes = notes_of(files, columns, options)
     if notes is None:
         return [_read(files, columns, options, None)]
     return [_read([path], columns, options, note) for path, note in zip(files, notes, strict=True)]
 
 
-def notes_of(files: Sequence[Path], columns: Columns, options: Options) -> list[logfiles.Note] | None:
+def notes_of(files: Sequence[Path], columns: Columns, options: Options) -> list[log_files.Note] | None:
     """The notes of our own files; None where not all files are."""
-    notes = [None if options.gap is not None else logfiles.note_of(path, columns) for path in files]
+    notes = [None if options.gap is not None else log_files.note_of(path, columns) for path in files]
     return None if any(note is None for note in notes) else [note for note in notes if note is not None]
 
 
-def known_labels(notes: Sequence[logfiles.Note] | None, options: Options) -> tuple[Labels | None, int]:
+def known_labels(notes: Sequence[log_files.Note] | None, options: Options) -> tuple[Labels | None, int]:
     """The table of labels that is known before a log is read, and the least number of arms."""
     if notes is None:
         return options.arm_labels, 0
@@ -114,16 +113,16 @@ def known_labels(notes: Sequence[logfiles.Note] | None, options: Options) -> tup
     return options.arm_labels or labels, least
 
 
-def _read(files: list[Path], columns: Columns, options: Options, note: logfiles.Note | None) -> Log:
+def _read(files: list[Path], columns: Columns, options: Options, note: log_files.Note | None) -> Log:
     n_arms = None
     if note is not None:
         columns = {**columns, **note.columns}
         options = replace(options, arm_labels=options.arm_labels or note.arm_labels)
         n_arms = note.n_arms
-    untyped = any(logfiles.is_text(path) for path in files)
-    places = logfiles.Places()
-    with logfiles.reading(files[0]):
-        found = logfiles.batches(files, columns, options.encoding, places)
+    untyped = any(log_files.is_text(path) for path in files)
+    places = log_files.Places()
+    with log_files.reading(files[0]):
+        found = log_files.batches(files, columns, options.encoding, places)
         return parse(found, columns, options, n_arms=n_arms, untyped=untyped, where=places)
 
 
@@ -294,7 +293,7 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
         data["propensity"] = log.propensities
     roles = {"step": "step"} | ({"propensity": "propensity"} if log.propensities is not None else {})
     labels = None if log.arm_labels is None else list(log.arm_labels)
-    logfiles.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
+    log_files.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
 
 
 def step_numbers(offsets: Integer[Array, "N1"]) -> Integer[Array, "S"]:
@@ -330,3 +329,54 @@ def _above(numbers: Integer[Array, "S"], low: int) -> Integer[Array, "S"]:
     """numbers - low: the difference fits into 64 bits even where the numbers do not."""
     wide = numbers if numbers.dtype.itemsize == 8 else numbers.astype(np.int64)
     return (wide - low).astype(np.int64)
+
+
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_EPOCHS = ((1e17, 1e-9, "nanoseconds"), (1e14, 1e-6, "microseconds"), (1e11, 1e-3, "milliseconds"))
+
+
+class Gap(NamedTuple):
+    """The pause that ends a session."""
+
+    size: float
+    in_seconds: bool  # else in the units of a column of numbers
+
+
+def gap_of(gap: str | float) -> Gap:
+    """The pause that `gap` describes: `30m`, `90s`, `2h`, `1d`, or a number in the units of the column.
+
+    Examples:
+        >>> gap_of("30m")
+        Gap(size=1800.0, in_seconds=True)
+        >>> gap_of(50)
+        Gap(size=50.0, in_seconds=False)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([smhd]?)\s*", str(gap))
+    size = 0.0 if match is None or isinstance(gap, bool) else float(match[1]) * _SECONDS.get(match[2], 1.0)
+    if match is None or not 0 < size < np.inf:
+        raise InvalidArgument(
+            f"gap must be a time such as '30m', '90s', '2h' or '1d', or a positive number, got {gap!r}"
+        )
+    return Gap(size, bool(match[2]))
+
+
+def unit_of(times: Shaped[Array, "S"], gap: Gap) -> tuple[float, str | None]:
+    """Seconds per unit of a column of numbers; the unit's name where it was guessed from the size of the numbers."""
+    if gap.in_seconds and len(times):
+        top = float(np.abs(times.astype(np.float64)).max())
+        for least, seconds, name in _EPOCHS:
+            if top > least:
+                return seconds, name
+    return 1.0, None
+
+
+def breaks(persons: Shaped[Array, "S"], times: Shaped[Array, "S"], gap: Gap, seconds: float) -> Bool[Array, "S"]:
+    """Whether each event, in the order of persons and times, begins a session.
+
+    Examples:
+        >>> import numpy as np
+        >>> breaks(np.array([1, 1, 1, 2]), np.array([0, 10, 40, 41]), Gap(30.0, True), 1.0)
+        array([ True, False,  True,  True])
+    """
+    pauses = np.diff(times).astype(np.float64) * seconds
+    return np.concatenate([[True], (persons[1:] != persons[:-1]) | (pauses >= gap.size)])

@@ -1,10 +1,13 @@
-"""Rows of a log, batch by batch: ids, arms and rewards of a batch as numbers of dictionaries that grow."""
+"""Rows of a log, batch by batch: ids, arms and rewards of a batch as numbers of dictionaries that grow.
+
+Logs that are sorted by session are read in one pass into arrays that grow in place (`read_logs`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +15,19 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..errors import InvalidData, LmabError
-from . import log_files
-from .columns import Column
-from .ingest import Options
-from .mixing import mixed
-from .naming import Columns
+from . import ingest, log_files
+from .columns import Column, Columns, arm_numbers, by_place
+from .ingest import Log, Options
+from .log_files import Paths
+
+
+def mixed(words: Shaped[Array, "*n"]) -> Shaped[Array, "*n"]:
+    """Each word of 64 bits, mixed so that every bit depends on all bits (the mixer of SplitMix64)."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
 
 MISSING = 0xFFFF  # the place of a reward that is missing
 MAX_VALUES = 4096  # distinct rewards that are still listed; more are kept as numbers
@@ -272,3 +283,86 @@ def _ids(numbers: Shaped[Array, "n"], texts: Any, way: Way, untyped: bool, file:
         return np.stack([first, mixed(first ^ words.view(np.uint64))], axis=1)
     digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts.to_pylist()]
     return np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)[numbers]
+
+
+_ROWS = 1 << 20  # rows for which arrays grow at least
+
+
+class _Growing:
+    """An array that grows in place, so that it is in memory once."""
+
+    def __init__(self, dtype: type, n_rows: int) -> None:
+        self._array: Array = np.empty(n_rows, dtype)
+        self._size = 0
+
+    def add(self, values: Shaped[Array, "n"]) -> None:
+        end = self._size + len(values)
+        if end > len(self._array):
+            self._array.resize(max(end, len(self._array) + max(len(self._array) // 8, _ROWS)), refcheck=False)
+        self._array[self._size : end] = values
+        self._size = end
+
+    def end(self) -> Shaped[Array, "s"]:
+        self._array.resize(self._size, refcheck=False)
+        return self._array
+
+
+def read_logs(paths: Paths, columns: Columns, options: Options) -> list[Log]:
+    """What `ingest.read` gives, with less memory where the log allows it.
+
+    Whatever is unusual about a log, errors included, is left to `ingest.read`.
+    """
+    files = log_files.listed(paths)
+    way = Way(listed=False)
+    for _ in range(2):
+        try:
+            return [_sorted(files, columns, options, way)]
+        except Change as change:
+            if change.changes != {"small_arms": False}:
+                break
+            way = replace(way, small_arms=False)
+        except LmabError:
+            break
+    return ingest.read(paths, columns, options)
+
+
+def _sorted(files: Sequence[Path], columns: Columns, options: Options, way: Way) -> Log:
+    notes = ingest.notes_of(files, columns, options)
+    untyped = any(log_files.is_text(path) for path in files)
+    expected = 0 if untyped else sum(log_files.rows_of(path) for path in files if log_files.kind_of(path) == "Parquet")
+    labels, least = ingest.known_labels(notes, options)
+    known, ties = Dictionaries(), 0
+    last: Last | None = None
+    arms, rewards, starts = _Growing(np.int32, expected), _Growing(np.float64, expected), _Growing(np.int64, 0)
+    own = _Growing(np.float64, 0)
+    has_own = False
+    for rows in read_rows(files, notes, columns, options, way, known, 0):
+        fresh, tied, last = beginnings(rows, last)
+        ties += int(tied.sum())
+        arms.add(rows.arms)
+        rewards.add(rows.rewards)
+        starts.add(rows.first + np.flatnonzero(fresh))
+        has_own = rows.propensities is not None
+        if rows.propensities is not None:
+            own.add(rows.propensities)
+    if last is None:
+        raise Change(split=True)  # no rows: said elsewhere
+    numbers, n_arms, labels = arm_numbers(known.arms, labels, least, str(columns["arm"]), untyped=untyped)
+    found = _renumbered(arms.end(), known, numbers, way)
+    starts.add(np.array([len(found)]))
+    step = notes[0].columns.get("step") if notes else columns.get("step")
+    ingest.tell_ties(ties, step)
+    log = Log(found, rewards.end(), starts.end(), n_arms, own.end() if has_own else None, labels)
+    return ingest.finished(log, columns, options)
+
+
+def _renumbered(
+    places: Shaped[Array, "s"], known: Dictionaries, numbers: Shaped[Array, "a"], way: Way
+) -> Shaped[Array, "s"]:
+    """Arms by their numbers, in place."""
+    table = by_place(known.arms, numbers) if way.small_arms else numbers  # type: ignore[arg-type]
+    if not np.array_equal(table, np.arange(len(table))):
+        for start in range(0, len(places), _ROWS):
+            chunk = places[start : start + _ROWS]
+            chunk[:] = table[chunk]
+    return places

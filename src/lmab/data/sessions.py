@@ -13,13 +13,12 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
-from ..errors import InvalidArgument
-from . import ingest, streaming
+from ..errors import InvalidArgument, InvalidData
+from . import ingest, rows
 from .ingest import Options, step_numbers
 from .log_files import Paths
-from .sound import frozen, require_sound
 
-_CHUNK = 1 << 20  # steps counted at once
+_CHUNK = 1 << 20  # steps looked at once: a mask of all steps would be seen in the memory of large logs
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +191,7 @@ class Sessions:
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
         options = Options(arm_labels, missing, at_most, None, encoding)
-        return _joined([cls(*log) for log in streaming.read(path, columns, options)])
+        return _joined([cls(*log) for log in rows.read_logs(path, columns, options)])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write to a Parquet or CSV file with the columns session, step, arm, reward (and propensity)."""
@@ -384,3 +383,83 @@ def _merge_labels(first: Sessions, second: Sessions) -> tuple[tuple[str | int, .
         return None, np.arange(second.n_arms, dtype=np.int32)
     place = {label: arm for arm, label in enumerate(labels)}
     return labels, np.array([place[label] for label in second.arm_labels], np.int32)
+
+
+_SHUFFLED = 1 << 24  # sessions up to which all of them are shuffled; of more, only those that are drawn take memory
+
+
+def sample_rows(n_sessions: int, size: int, rng: np.random.Generator) -> Integer[Array, "n"]:
+    """At most `size` of the sessions, in random order.
+
+    Examples:
+        >>> import numpy as np
+        >>> sorted(sample_rows(3, 10, np.random.default_rng(0)).tolist())
+        [0, 1, 2]
+    """
+    if n_sessions <= _SHUFFLED:
+        return rng.permutation(n_sessions)[:size]
+    return rng.choice(n_sessions, min(size, n_sessions), replace=False)
+
+
+def require_log(name: str, value: Any) -> None:
+    """Raise, with the call that makes a log of it, where `value` is a data frame, a path or something else.
+
+    Examples:
+        >>> require_log("sessions", "x.csv")
+        Traceback (most recent call last):
+        lmab.errors.InvalidArgument: sessions must be a log: read it by lmab.Sessions.read('x.csv', ...), got a str
+    """
+    if hasattr(value, "n_arms") and hasattr(value, "arm_labels") and hasattr(value, "__len__"):
+        return
+    kind = type(value).__name__
+    if isinstance(value, str | os.PathLike):
+        how = f"read it by lmab.Sessions.read({os.fspath(value)!r}, ...)"
+    elif hasattr(value, "columns"):
+        how = "make it by lmab.Sessions.from_frame(frame, session=..., arm=..., reward=...)"
+    else:
+        how = "make it by lmab.Sessions.read, from_frame, from_events or from_arrays"
+    raise InvalidArgument(f"{name} must be a log: {how}, got a {kind}")
+
+
+def require_sound(
+    arms: Integer[Array, "S"], rewards: Float[Array, "R"], offsets: Integer[Array, "N1"], n_arms: int,
+    propensities: Float[Array, "P"] | None, arm_labels: tuple[str | int, ...] | None,
+) -> None:  # fmt: skip
+    """Raise an error that says what is wrong with the columns, and at which step, where something is."""
+    n_steps = len(arms)
+    if len(offsets) < 2:
+        raise InvalidArgument("sessions must hold at least one session, got none")
+    if offsets[0] != 0 or offsets[-1] != n_steps or (offsets[1:] <= offsets[:-1]).any():
+        raise InvalidArgument(f"offsets must rise from 0 to the number of steps ({n_steps}), by at least 1 each")
+    if len(rewards) != n_steps or (propensities is not None and len(propensities) != n_steps):
+        raise InvalidArgument(f"arms, rewards and propensities must have the same length, got {n_steps} arms")
+    if arms.min() < 0 or arms.max() >= n_arms:
+        where = int(np.flatnonzero((arms < 0) | (arms >= n_arms))[0])
+        raise InvalidArgument(f"arms must be in 0..{n_arms - 1}, got {arms[where]} at step {where}")
+    _require_finite("rewards", rewards)
+    if propensities is not None:
+        _require_probability("propensities", propensities)
+    if arm_labels is not None and len(set(arm_labels)) != n_arms:
+        raise InvalidArgument(f"arm_labels must be {n_arms} distinct labels, got {len(arm_labels)}")
+
+
+def frozen(column: Any, dtype: Any) -> Array:
+    """The column as an array of that type that cannot be written to; the caller's own array stays as it is."""
+    view = np.ascontiguousarray(column, dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+def _require_finite(name: str, column: Float[Array, "S"]) -> None:
+    for start in range(0, len(column), _CHUNK):
+        good = np.isfinite(column[start : start + _CHUNK])
+        if not good.all():
+            row = start + int(good.argmin())
+            raise InvalidData(f"{name} must be finite, got {column[row]} at step {row}")
+
+
+def _require_probability(name: str, column: Float[Array, "S"]) -> None:
+    bad = ~((column > 0) & (column <= 1))
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidData(f"{name} must be in (0, 1], got {column[row]} at step {row}")

@@ -10,9 +10,8 @@ import numpy as np
 
 from ..checks import Rng, check_count, check_rng
 from ..data import Packed, Sessions, require_log
-from ..errors import InvalidArgument, LmabWarning
+from ..errors import InvalidArgument, LmabWarning, Status
 from ..model import LatentBandit
-from ..status import Status
 from .backends import require_backend
 from .em import EM
 from .encoding import observe

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import Status
 from ..model import LatentBandit
-from ..status import Status
 from .observations import Observations
 from .result import Estimate, Starts
 

@@ -11,10 +11,9 @@ from .. import theory
 from .._shapes import Array, Float
 from ..checks import COUNT, FRACTION, POSITIVE, Constraint, Count, OneOf, Or, check_fields, optional
 from ..data import Packed, Sessions
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..model import Bins, Categorical, Gaussian, LatentBandit
 from ..moments import CoreMoments, Design, core_moments, design, subspace
-from ..status import Status
 from .categorical import LEAST
 from .encoding import observe
 from .from_moments import finish

@@ -6,7 +6,7 @@ import numpy as np
 
 from .._shapes import Array, Float
 from .._words import listing
-from ..status import Status
+from ..errors import Status
 from .objective import Likelihood
 from .observations import Observations
 from .prior import LEARNED

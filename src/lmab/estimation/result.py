@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _moved, files, records
+from .. import _moved, files
 from .._notebook import card, percent
 from .._shapes import Array, Float
 from ..checks import check_same_length
 from ..data import Fingerprint, Packed, Sessions
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..model import Bins, LatentBandit, belief
-from ..status import Status
 from .backends import opened
 from .check import Calibration, Check, Gain, Replay
 from .encoding import observe
@@ -198,13 +197,13 @@ class Estimate:
 
     def record(self) -> files.Record:
         known = self.known_scale if self.observations is None else self.observations.known_scale is not None
-        return records.encode(
+        return files.encode(
             replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
         )
 
     @classmethod
     def from_record(cls, record: files.Record) -> Estimate:
-        return records.decode(record, cls, _PARTS, observations=None)
+        return files.decode(record, cls, _PARTS, observations=None)
 
     @property
     def arm_prior(self) -> Prior:
@@ -271,7 +270,7 @@ class Estimate:
             return _moved.forward(self, "bandit", name)
 
 
-_PARTS: records.Makers = {
+_PARTS: files.Makers = {
     "bandit": LatentBandit.from_record,
     **{
         part.__name__: part

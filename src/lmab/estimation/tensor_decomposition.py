@@ -11,10 +11,9 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, OneOf, check_fields
 from ..data import Packed, Sessions
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..model import index_among
 from ..moments import Moments, second_moments
-from ..status import Status
 from .from_moments import finish
 from .passes import SERIAL, Passes, session_edges, spans
 from .request import Estimator, Progress, Request

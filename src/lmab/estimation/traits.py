@@ -9,9 +9,8 @@ import numpy as np
 from .._words import listing
 from ..checks import COUNT, NOT_NEGATIVE, OneOf, check_fields, optional
 from ..data import sample_rows
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..model import LatentBandit
-from ..status import Status
 from .factors import Factors
 from .observations import Observations
 from .passes import Threads

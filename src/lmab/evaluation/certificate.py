@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .. import files, records
+from .. import files
 from .._notebook import card, percent
 from .._shapes import Array, Float
 from .._words import count
@@ -165,13 +165,13 @@ class Certificate:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        return records.encode(self, "certificate")
+        return files.encode(self, "certificate")
 
     @classmethod
     def from_record(cls, record: files.Record) -> Certificate:
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
-        return records.decode(record, cls, {part.__name__: part for part in (Check, Gain, Replay, Calibration)})
+        return files.decode(record, cls, {part.__name__: part for part in (Check, Gain, Replay, Calibration)})
 
     def __str__(self) -> str:
         return self.sentence

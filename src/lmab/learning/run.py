@@ -13,8 +13,8 @@ from .. import files
 from ..checks import Rng, check_rng
 from ..data import Sessions
 from ..errors import InvalidArgument
+from ..files import encode
 from ..planning import Planner
-from ..records import encode
 from ..simulation import Environment
 from .exploration import Exploration
 from .learner import CERTIFIED, Learner, Task

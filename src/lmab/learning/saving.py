@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..estimation import EM, TensorDecomposition, Traits
-from ..files import Record
+from ..files import Makers, Record, decode_any
 from ..model import LatentBandit
 from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
-from ..records import Makers, decode_any
 from .direct_mle import DirectMLE
 from .ed_mle import EDMLE
 from .ed_moments import EDMoments

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields
-from ..status import Status
+from ..errors import Status
 from .backups import fixed_arms
 from .clock import Clock
 from .no_repeats_certified import plan_certified_without_repeats

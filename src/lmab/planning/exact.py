@@ -12,9 +12,8 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
-from ..errors import TooLarge
+from ..errors import Status, TooLarge
 from ..policies import State, best_allowed
-from ..status import Status
 from .clock import Clock
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
 from .no_repeats_exact import plan_exactly_without_repeats

@@ -11,9 +11,8 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..policies import State, best_allowed
-from ..status import Status
 from .clock import Clock, OutOfTime
 from .information_price import information_price
 from .no_repeats import plan_without_repeats

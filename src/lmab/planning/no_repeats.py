@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..policies import State, best_allowed, unplayed
-from ..status import Status
 from .clock import Clock, OutOfTime
 from .planned_policy import DepthPolicy, OncePolicy
 from .problem import Problem

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..status import Status
+from ..errors import Status
 from .arm_prices import ArmPrices, arm_prices, priced
 from .clock import Clock
 from .no_repeats import WITHOUT_BINS, upper_without_bins

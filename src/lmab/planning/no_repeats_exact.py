@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
-from ..errors import TooLarge
+from ..errors import Status, TooLarge
 from ..policies import State, best_allowed, unplayed
-from ..status import Status
 from .clock import Clock
 from .no_repeats import WITHOUT_BINS, no_repeat_values, plan_without_repeats, upper_without_bins
 from .problem import Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._shapes import Array, Bool, Float
-from ..status import Status
+from ..errors import Status
 from .clock import Clock
 from .no_repeats import WITHOUT_BINS, upper_without_bins
 from .no_repeats_backups import OnceRounds, UsedPlans

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..checks import COUNT, POSITIVE, Count, check_fields, optional
-from ..status import Status
+from ..errors import Status
 from .backups import Rounds, VectorSet, fixed_arms, join
 from .clock import Clock
 from .lookahead import heuristic_plan, root_bounds, tightened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..status import Status
+from ..errors import Status
 from .clock import Clock
 from .lookahead import LookaheadPolicy, root_bounds, tightened
 from .no_repeats import plan_without_repeats

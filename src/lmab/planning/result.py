@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _moved, files, records
+from .. import _moved, files
 from .._notebook import card, percent
 from ..checks import check_count
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..estimation import Estimate
 from ..policies import Policy, restore_policy
-from ..status import Status
 from .clock import Bounds
 
 
@@ -62,7 +61,7 @@ class Plan:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        plain = records.encode(self, "plan", without=("policy", "trace", "estimate"))
+        plain = files.encode(self, "plan", without=("policy", "trace", "estimate"))
         nested = {"policy": self.policy.record()}
         if self.estimate is not None:
             nested["estimate"] = self.estimate.record()
@@ -72,7 +71,7 @@ class Plan:
     def from_record(cls, record: files.Record) -> Plan:
         check_count("horizon", record.fields["horizon"])
         found = record.records.get("estimate")
-        return records.decode(
+        return files.decode(
             record,
             cls,
             policy=restore_policy(record.records["policy"]),

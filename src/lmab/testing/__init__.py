@@ -6,8 +6,8 @@ framework is needed.
 """
 
 from . import oracle as oracle
-from .bandits import small_bandit as small_bandit
 from .learners import check_learner as check_learner
+from .oracle import small_bandit as small_bandit
 from .planners import check_planner as check_planner
 from .policies import check_policy as check_policy
 from .report import BrokenLaw as BrokenLaw

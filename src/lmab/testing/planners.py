@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import LmabError, first_line
+from ..errors import LmabError, Status, first_line
 from ..model import Categorical, LatentBandit, random_bandit
 from ..planning import Bounds, Clock, Plan, Planner, Problem, plan
 from ..policies import Policy
 from ..simulation import check_fits
-from ..status import Status
 from . import oracle
-from .bandits import Case, discrete_cases, normal_bandit
+from .oracle import Case, discrete_cases, normal_bandit
 from .policies import check_policy, same_record
 from .report import Broken, Law, Report, expect, keep
 

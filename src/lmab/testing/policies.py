@@ -2,19 +2,198 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._shapes import Array, Float, Integer
 from ..files import Record
 from ..loading import load
 from ..model import LatentBandit
-from ..policies import Policy
+from ..policies import Policy, State
 from .report import Law, Report, expect, expect_refusal, keep, refusal
-from .sessions import Sessions, decide, decide_all
-from .states import STATE_LAWS
+
+N_SESSIONS = 12
+_MAX_STEPS = 6  # of the sessions; the law of the horizon goes to the end
+_SEED = 20221012
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Trials of one type each, with random arms; a policy watches them and may be asked after every step."""
+
+    policy: Policy
+    bandit: LatentBandit
+    n: int = N_SESSIONS
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps are decided; the last one is not watched."""
+        return min(self.policy.horizon or _MAX_STEPS, _MAX_STEPS)
+
+    @cached_property
+    def played(self) -> tuple[Integer[Array, "T n"], Float[Array, "T n"]]:
+        """Arms and rewards of every step."""
+        rng = np.random.default_rng(_SEED)
+        types = rng.choice(self.bandit.n_types, size=self.n, p=self.bandit.weights / self.bandit.weights.sum())
+        arms = rng.integers(self.bandit.n_arms, size=(self.n_steps, self.n))
+        rewards = [self.bandit.rewards.sample(types, row, rng=rng) for row in arms]
+        return arms, np.stack(rewards)
+
+    def history(self, session: int, steps: int) -> list[tuple[int, float]]:
+        """The first steps of one session."""
+        arms, rewards = self.played
+        return list(zip(arms[:steps, session].tolist(), rewards[:steps, session].tolist(), strict=True))
+
+    def states(self, policy: Policy | None = None) -> list[State]:
+        """The state of all sessions before every step."""
+        policy = policy or self.policy
+        arms, rewards = self.played
+        found = [policy.start(self.n)]
+        for step in range(self.n_steps - 1):
+            found.append(policy.observe(found[-1], arms[step], rewards[step]))
+        return found
+
+    def states_of(self, session: int) -> list[State]:
+        """The state of one session alone before every step."""
+        found = [self.policy.start()]
+        for arm, reward in self.history(session, self.n_steps - 1):
+            found.append(self.policy.observe(found[-1], arm, reward))
+        return found
+
+
+def decide(policy: Policy, state: State, *, allowed: Any = None, seed: int = 0) -> Any:
+    """What the policy plays; a policy that says it is deterministic is given no generator."""
+    return policy.act(state, allowed=allowed, rng=None if policy.deterministic else np.random.default_rng(seed))
+
+
+def decide_all(policy: Policy, state: State, *, allowed: Any = None, seed: int = 0) -> Integer[Array, "n"]:
+    """The arms of n sessions."""
+    return np.asarray(decide(policy, state, allowed=allowed, seed=seed))
+
+
+def _chances(case: Trials) -> str | None:
+    n_arms, rng = case.bandit.n_arms, np.random.default_rng(6)
+    unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
+    if unknown is not None:
+        return unknown
+    for step, state in enumerate(case.states()):
+        rows = rng.random((case.n, n_arms)) < 0.5
+        rows[np.arange(case.n), rng.integers(n_arms, size=case.n)] = True
+        unknown = refusal(lambda state=state, rows=rows: case.policy.probabilities(state, allowed=rows))  # type: ignore[misc]
+        if unknown is not None:
+            return unknown
+        found = case.policy.probabilities(state, allowed=rows)
+        fine = found.shape == rows.shape and np.allclose(found.sum(axis=1), 1, atol=1e-9) and (found >= 0).all()
+        expect(fine, f"at step {step} probabilities must be {rows.shape}, >= 0, with sum 1, got {found.tolist()}")
+        expect(not found[~rows].any(), f"at step {step} an arm that is not allowed has a probability above 0")
+        free = case.policy.probabilities(state, allowed=np.ones(n_arms, bool))
+        same = np.allclose(free, case.policy.distribution(state, n_arms=n_arms), atol=1e-12)
+        expect(same, f"at step {step} probabilities with every arm allowed are not those of distribution")
+    alone = case.policy.probabilities(case.policy.start(), allowed=np.ones(n_arms, bool))
+    expect(alone.shape == (n_arms,), f"probabilities of one session must be {(n_arms,)}, got {alone.shape}")
+    return None
+
+
+def _late(case: Trials) -> None:
+    if not case.policy.order_free:
+        return  # it says that the order matters, so a late reward may be refused
+    arms, rewards = case.played
+    for step in range(1, case.n_steps):
+        state = in_time = case.policy.start(case.n)
+        for past in range(step):
+            before = state.memory.copy()
+            state = case.policy.observe(state, arms[past], None)
+            in_time = case.policy.observe(in_time, arms[past], rewards[past])
+            fine = state.step == past + 1
+            expect(fine, f"a step without a reward must count: the state after step {past} is at step {state.step}")
+        expect(before.shape == state.memory.shape, f"a step without a reward gave a memory of {state.memory.shape}")
+        for past in reversed(range(step)):
+            state = case.policy.tell(state, arms[past], rewards[past])
+        expect(state.step == step, f"tell must count no step, got step {state.step} instead of {step}")
+        late, timely = decide_all(case.policy, state), decide_all(case.policy, in_time)
+        off = np.flatnonzero(late != timely)
+        if len(off):
+            history = case.history(off[0], step)
+            expect(False, f"after {history} told late it plays arm {late[off[0]]}, told in time {timely[off[0]]}")
+
+
+def _unknown_rewards(case: Trials) -> None:
+    if not case.policy.order_free:
+        return  # it may need every reward
+    arms, _ = case.played
+    state = case.policy.start(case.n)
+    for step in range(case.n_steps):  # arms that were added after the fit
+        decide_all(case.policy, state)
+        state = case.policy.skip(state)
+        expect(state.step == step + 1, f"a step with an unknown arm must count, got step {state.step}")
+    state, (n_arms, again) = case.policy.start(case.n), (case.bandit.n_arms, case.policy.start(case.n))
+    for step in range(case.n_steps):
+        chosen = decide_all(case.policy, state)
+        expect(bool((chosen < n_arms).all()), f"at step {step}, without rewards, it plays {chosen.tolist()}")
+        kept = state.memory.copy()
+        state, before = case.policy.observe(state, arms[step], None), state
+        expect(np.array_equal(kept, before.memory, equal_nan=True), f"observe at step {step} changed the state")
+        if not refusal(lambda: case.policy.belief(again)):
+            same = np.allclose(case.policy.belief(state), case.policy.belief(again), atol=1e-12)
+            expect(same, f"the belief changed at step {step}, though no reward was known")
+
+
+def _returning(case: Trials) -> None:
+    if not case.policy.order_free:
+        return  # it may refuse a history
+    for session in range(3):
+        history = case.history(session, case.n_steps - 1)
+        state, told = case.policy.start(history=[*history, (0, None)]), case.policy.start()
+        for arm, reward in history:
+            told = case.policy.tell(told, arm, reward)
+        expect(state.step == 0, f"start(history={history}) must be at step 0, got {state.step}")
+        mine, theirs = decide(case.policy, state), decide(case.policy, told)
+        expect(mine == theirs, f"start(history={history}) plays arm {mine}, telling the same plays arm {theirs}")
+
+
+def _as_json(case: Trials) -> None:
+    for step, state in enumerate(case.states()):
+        text = case.policy.to_json(state)
+        json.loads(text, parse_constant=lambda name: expect(False, f"{name} is not JSON"))
+        again = case.policy.from_json(text)
+        same = np.array_equal(again.memory, state.memory, equal_nan=True)
+        alike = same and (again.step, again.single) == (state.step, state.single)
+        expect(alike, f"the state at step {step} is another after to_json and from_json")
+
+
+def _compact(case: Trials) -> None:
+    if not case.policy.deterministic:
+        return  # it has no compact form
+    compact, n_arms = case.policy.compact(), case.bandit.n_arms
+    mask = np.arange(n_arms) % 2 == 0
+    for session in range(4):
+        states, mine = case.states_of(session), compact.start()
+        for step, (state, played) in enumerate(
+            zip(states, [*case.history(session, len(states) - 1), None], strict=True)
+        ):
+            for allowed in (None, mask):
+                one, whole = compact.act(mine, allowed), decide(case.policy, state, allowed=allowed)
+                seen = f"after {case.history(session, step)} compact() plays arm {one}, the policy arm {whole}"
+                expect(one == whole, seen)
+            if played is not None:
+                mine = compact.observe(mine, *played)
+
+
+STATE_LAWS: dict[str, Law[Trials]] = {
+    "probabilities respect masks": _chances,
+    "a step without a reward counts and tells nothing": _unknown_rewards,
+    "a late reward tells the same": _late,
+    "a history informs the first step": _returning,
+    "a state survives JSON": _as_json,
+    "the compact form decides the same": _compact,
+}
+
 
 _LONG = 200  # characters that a repr may have
 _MANY = 4000  # sessions whose arms are counted
@@ -45,10 +224,10 @@ def check_policy(policy: Policy, bandit: LatentBandit) -> Report:
         >>> check_policy(lmab.Greedy(bandit), bandit)
         Report(Greedy keeps 26 laws)
     """
-    return keep(type(policy).__name__, LAWS, Sessions(policy, bandit))
+    return keep(type(policy).__name__, LAWS, Trials(policy, bandit))
 
 
-def _arms_are_numbers(case: Sessions) -> None:
+def _arms_are_numbers(case: Trials) -> None:
     for step, state in enumerate(case.states()):
         arms = decide(case.policy, state)
         fine = isinstance(arms, np.ndarray) and arms.shape == (case.n,) and np.issubdtype(arms.dtype, np.integer)
@@ -60,7 +239,7 @@ def _arms_are_numbers(case: Sessions) -> None:
     expect(type(arm) is int, f"act on one session must return an int, got {arm!r}, a {type(arm).__name__}")
 
 
-def _one_and_many(case: Sessions) -> None:
+def _one_and_many(case: Trials) -> None:
     together = case.states()
     for session in range(4):
         for step, alone in enumerate(case.states_of(session)):
@@ -74,7 +253,7 @@ def _one_and_many(case: Sessions) -> None:
                 expect(same, f"{after} one session remembers something else than the same session among {case.n}")
 
 
-def _act_on_is_stepping(case: Sessions) -> None:
+def _act_on_is_stepping(case: Trials) -> None:
     rng = [None if case.policy.deterministic else np.random.default_rng(5) for _ in range(2)]
     for session in range(4):
         for step, state in enumerate(case.states_of(session)):
@@ -83,7 +262,7 @@ def _act_on_is_stepping(case: Sessions) -> None:
             expect(mine == theirs, f"act_on({history}) is arm {mine}, stepping there plays arm {theirs}")
 
 
-def _repeats_itself(case: Sessions) -> None:
+def _repeats_itself(case: Trials) -> None:
     for step, state in enumerate(case.states()):
         first = decide_all(case.policy, state)
         for _ in range(3):
@@ -93,13 +272,13 @@ def _repeats_itself(case: Sessions) -> None:
             expect(np.array_equal(first, again), seen)
 
 
-def _asks_for_rng(case: Sessions) -> None:
+def _asks_for_rng(case: Trials) -> None:
     if case.policy.deterministic:
         return  # it says that it is deterministic
     expect_refusal(lambda: case.policy.act(case.policy.start()), "acting without rng", "rng")
 
 
-def _probabilities(case: Sessions) -> str | None:
+def _probabilities(case: Trials) -> str | None:
     n_arms = case.bandit.n_arms
     if not case.policy.deterministic:
         unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
@@ -114,7 +293,7 @@ def _probabilities(case: Sessions) -> str | None:
     return None
 
 
-def _plays_as_often(case: Sessions) -> str | None:
+def _plays_as_often(case: Trials) -> str | None:
     n_arms = case.bandit.n_arms
     if not case.policy.deterministic:
         unknown = refusal(lambda: case.policy.distribution(case.policy.start(), n_arms=n_arms))
@@ -133,7 +312,7 @@ def _plays_as_often(case: Sessions) -> str | None:
     return None
 
 
-def _masks(case: Sessions) -> None:
+def _masks(case: Trials) -> None:
     rng, n_arms = np.random.default_rng(3), case.bandit.n_arms
     for step, state in enumerate(case.states()):
         rows = rng.random((case.n, n_arms)) < 0.4
@@ -149,7 +328,7 @@ def _masks(case: Sessions) -> None:
         expect(chosen == arm, f"with only arm {arm} allowed it plays arm {chosen}")
 
 
-def _all_allowed(case: Sessions) -> None:
+def _all_allowed(case: Trials) -> None:
     if not case.policy.deterministic:
         return  # it plays at random
     for step, state in enumerate(case.states()):
@@ -158,7 +337,7 @@ def _all_allowed(case: Sessions) -> None:
         expect(np.array_equal(free, masked), seen)
 
 
-def _bad_masks(case: Sessions) -> None:
+def _bad_masks(case: Trials) -> None:
     n_arms = case.bandit.n_arms
     one_row = np.ones((case.n, n_arms), bool)
     one_row[2] = False
@@ -170,7 +349,7 @@ def _bad_masks(case: Sessions) -> None:
         expect_refusal(lambda state=state, mask=mask: decide(case.policy, state, allowed=mask), what, "allowed")  # type: ignore[misc]
 
 
-def _observing(case: Sessions) -> None:
+def _observing(case: Trials) -> None:
     arms, rewards = case.played
     for step, state in enumerate(case.states()):
         memory, single = state.memory.copy(), state.single
@@ -187,7 +366,7 @@ def _observing(case: Sessions) -> None:
         expect(fine, f"the state after step {step} must be at step {step + 1}, got {first.step}")
 
 
-def _order_free(case: Sessions) -> None:
+def _order_free(case: Trials) -> None:
     if not case.policy.order_free:
         return  # it says that the order matters
     rng = np.random.default_rng(4)
@@ -207,7 +386,7 @@ def _order_free(case: Sessions) -> None:
                 expect(False, f"it plays arm {plays[0]} after {history} and arm {plays[1]} after {shuffled}")
 
 
-def _adaptive(case: Sessions) -> None:
+def _adaptive(case: Trials) -> None:
     if case.policy.adaptive:
         return  # it says that it looks at rewards
     arms, rewards = case.played
@@ -220,7 +399,7 @@ def _adaptive(case: Sessions) -> None:
         expect(np.array_equal(mine, theirs), seen)
 
 
-def _size(case: Sessions) -> None:
+def _size(case: Trials) -> None:
     n_arms = case.policy.n_arms
     if n_arms is not None:
         expect(n_arms == case.bandit.n_arms, f"n_arms is {n_arms}, the bandit has {case.bandit.n_arms} arms")
@@ -231,7 +410,7 @@ def _size(case: Sessions) -> None:
     expect(fine, f"arm_labels must be None or {case.bandit.n_arms} labels, got {labels!r}")
 
 
-def _repeats(case: Sessions) -> None:
+def _repeats(case: Trials) -> None:
     if case.policy.repeats:
         return  # it says that it may play an arm twice
     _, rewards = case.played
@@ -245,7 +424,7 @@ def _repeats(case: Sessions) -> None:
         state = case.policy.observe(state, chosen, rewards[step])
 
 
-def _horizon(case: Sessions) -> None:
+def _horizon(case: Trials) -> None:
     horizon = case.policy.horizon
     state = case.policy.start()
     arm, reward = case.history(0, 1)[0]
@@ -259,7 +438,7 @@ def _horizon(case: Sessions) -> None:
         expect_refusal(lambda: decide(case.policy, state), f"acting at step {horizon}, past the horizon", "horizon")
 
 
-def _bad_observations(case: Sessions) -> None:
+def _bad_observations(case: Trials) -> None:
     policy, reward = case.policy, float(case.played[1][0, 0])
     one, two = policy.start(), policy.start(2)
     expect_refusal(lambda: policy.observe(one, -1, reward), "observing arm -1", "arm")
@@ -269,7 +448,7 @@ def _bad_observations(case: Sessions) -> None:
     expect_refusal(lambda: policy.start(0), "starting 0 sessions", "n must be", "sessions")
 
 
-def _saved(case: Sessions) -> None:
+def _saved(case: Trials) -> None:
     policy = case.policy
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "policy.lmab"
@@ -287,14 +466,14 @@ def _saved(case: Sessions) -> None:
             expect(False, f"after {history} it plays arm {mine[off[0]]}, the loaded one arm {theirs[off[0]]}")
 
 
-def _never_changes(case: Sessions) -> None:
+def _never_changes(case: Trials) -> None:
     before = case.policy.record()
     for state in case.states():
         decide(case.policy, state)
     expect(same_record(before, case.policy.record()), "record() was another before some sessions were played")
 
 
-def _short(case: Sessions) -> None:
+def _short(case: Trials) -> None:
     text = repr(case.policy)
     short = len(text) <= _LONG and "\n" not in text
     expect(short, f"repr must be one line of at most {_LONG} characters, got {text!r}")
@@ -314,7 +493,7 @@ def _same_array(first: Any, second: Any) -> bool:
     return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
 
 
-LAWS: dict[str, Law[Sessions]] = {
+LAWS: dict[str, Law[Trials]] = {
     "n_arms says the truth": _size,
     "an arm is a number": _arms_are_numbers,
     "observing changes no state": _observing,

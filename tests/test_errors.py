@@ -7,8 +7,7 @@ import pickle
 
 import pytest
 
-from lmab.errors import InvalidArgument
-from lmab.status import Status
+from lmab.errors import InvalidArgument, Status
 
 FIRST = {"converged", "iteration limit", "optimal", "certified", "time limit", "heuristic", "interrupted"}
 NAMES = FIRST | {"memory limit", "unmatched"}

@@ -12,14 +12,15 @@ import pytest
 from test_data_packing import in_memory, rows, shuffled, written
 
 import lmab
-from lmab.data import ingest, streaming
+from lmab.data import ingest
+from lmab.data import rows as reading
 from lmab.errors import InvalidData, LmabWarning
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr("lmab.data.log_files.BATCH", 17)
-    monkeypatch.setattr(streaming, "_ROWS", 20)
+    monkeypatch.setattr(reading, "_ROWS", 20)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def either_way(request, monkeypatch):
         def closed(*arguments):
             raise InvalidData("not in one pass")
 
-        monkeypatch.setattr(streaming, "_sorted", closed)
+        monkeypatch.setattr(reading, "_sorted", closed)
     else:
         request.getfixturevalue("in_one_pass")
 

@@ -1,3 +1,0 @@
-"""Packing: turn the rows of a log into a packed log, batch by batch."""
-
-from .pack import pack as pack
