@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.evaluation.laplace import laplace
+from lmab.evaluation.replanning import laplace
 from lmab.evaluation.replanning import Replanner
 
 from . import rows as stored

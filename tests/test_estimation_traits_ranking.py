@@ -12,7 +12,7 @@ from lmab.estimation import observe
 from lmab.estimation.points import Points
 from lmab.estimation.surface import Arms
 from lmab.estimation.traits_ranking import _variance_of_difference, apart, ranked
-from lmab.evaluation.masked_replay import popularity_of
+from lmab.evaluation.diagnostics import popularity_of
 
 SMALL = lmab.Traits(n_factors=2, n_points=25)
 N_ARMS = 20

@@ -1,3 +1,5 @@
+"""Masked replay: a policy replayed among the arms that each session logged."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +10,7 @@ import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument
 from lmab.evaluation import diagnostics
-from lmab.evaluation import unrelated_arms as independent_arms
+from lmab.evaluation.diagnostics import masked_gains, popularity_of
 from lmab.model import belief
 
 
@@ -61,7 +63,7 @@ def test_independent_arms_score_against_the_formula(rng):
     """Beta-binomial with a fixed precision, by the product of predictive probabilities."""
     counts = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0]])
     marginal = np.array([[0.4, 0.6], [0.5, 0.5], [0.9, 0.1]])
-    got = independent_arms._dirichlet(counts, marginal, np.array([2.0]))
+    got = diagnostics._dirichlet(counts, marginal, np.array([2.0]))
     for row, (n, p) in enumerate(zip(counts, marginal, strict=True)):
         sequence = [0] * int(n[0]) + [1] * int(n[1])
         expected, seen = 1.0, np.zeros(2)
@@ -76,7 +78,7 @@ def test_normal_arms_score_against_the_density(rng):
 
     log = Sessions.from_arrays([[0, 1, 0], [1, 1, -1]], rng.standard_normal((2, 3)))
     means, variance, ratio = np.array([0.3, -0.2]), 0.7, 0.5
-    got = independent_arms._normal(log, means, variance, ratio)
+    got = diagnostics._normal(log, means, variance, ratio)
     for k, session in enumerate(log):
         same = session.arms[:, None] == session.arms[None]
         covariance = variance * (np.eye(len(session.arms)) + ratio * same)
@@ -206,7 +208,7 @@ def test_unrelated_arms_take_the_best_precision_for_each_arm(rng):
     chances = np.where(arms == 0, rng.beta(0.5, 0.5, size=(n, 1)), 0.5)
     log = Sessions.from_arrays(arms, (rng.random((n, h)) < chances).astype(float))
     train, test = log[:2000], log[2000:]
-    scores = independent_arms.categorical_scores(train, test, np.array([0.0, 1.0]))
+    scores = diagnostics.categorical_scores(train, test, np.array([0.0, 1.0]))
     assert scores.shape == (1000,)
     from scipy.special import betaln
 
@@ -222,8 +224,8 @@ def test_normal_arms_take_the_best_ratio(rng):
     means = np.array([1.0, -2.0]) + rng.normal(size=(n, 2)) * 0.8
     log = Sessions.from_arrays(arms, np.take_along_axis(means, arms, axis=1) + 0.5 * rng.normal(size=(n, h)))
     train, test = log[:1500], log[1500:]
-    scores = independent_arms.gaussian_scores(train, test)
-    truth = independent_arms._normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
+    scores = diagnostics.gaussian_scores(train, test)
+    truth = diagnostics._normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
     assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
 
 
@@ -287,3 +289,54 @@ def test_the_note_on_traits_speaks_of_no_rare_types(rng):
     assert "1 arm of fewer than 30 plays" in text
     assert "rarest type" not in text
     assert "steps that identify" not in text
+
+
+def by_hand(bandit: lmab.LatentBandit, popularity: np.ndarray, session: list[tuple[int, float]]) -> float | None:
+    """One session by its definition."""
+    paid: dict[int, float] = {}
+    for arm, reward in session:
+        paid.setdefault(arm, reward)
+    steps, history, total = len(paid) // 2, [], 0.0
+    if not steps:
+        return None
+    for _ in range(steps):
+        weights = bandit.weights.copy()
+        for arm, reward in history:
+            weights = weights * (bandit.means[:, arm] if reward else 1 - bandit.means[:, arm])
+        left = [arm for arm in sorted(paid) if arm not in dict(history)]
+        best = max(left, key=lambda arm: weights @ bandit.means[:, arm])
+        history.append((best, paid[best]))
+        total += paid[best]
+    popular = sorted(paid, key=lambda arm: -popularity[arm])[:steps]
+    return total - sum(paid[arm] for arm in popular)
+
+
+@pytest.mark.parametrize("cells", [1 << 22, 20])
+def test_gains_are_those_of_the_definition(rng, monkeypatch, cells):
+    monkeypatch.setattr(diagnostics, "_CELLS", cells)  # in one part, or in many
+    bandit = lmab.random_bandit(3, 6, rng=rng)
+    log = lmab.Sessions.from_arrays(rng.integers(6, size=(80, 7)), rng.integers(2, size=(80, 7)) * 1.0, n_arms=6)
+    log += lmab.Sessions.from_arrays([[2, 2, 2]], [[1.0, 0.0, 1.0]], n_arms=6)  # one arm leaves no choice
+    log += lmab.Sessions.from_arrays(rng.integers(6, size=(40, 3)), rng.integers(2, size=(40, 3)) * 1.0, n_arms=6)
+    popularity = popularity_of(log)
+    expected = []
+    for i in range(len(log)):
+        steps = slice(log.offsets[i], log.offsets[i + 1])
+        session = list(zip(log.arms[steps].tolist(), log.rewards[steps].tolist(), strict=True))
+        expected.append(by_hand(bandit, popularity, session))
+    np.testing.assert_allclose(masked_gains(bandit, popularity, log), [gain for gain in expected if gain is not None])
+    assert expected[80] is None
+
+
+def test_popularity_has_one_pseudo_play_of_the_average_arm():
+    log = lmab.Sessions.from_arrays([[0, 0, 1]], [[1.0, 0.0, 1.0]], n_arms=3)
+    np.testing.assert_allclose(popularity_of(log), [(1 + 2 / 3) / 3, (1 + 2 / 3) / 2, 2 / 3])
+
+
+def test_a_session_earns_more_where_types_differ(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.1, 0.2], [0.1, 0.1, 0.9, 0.9]])
+    arms = np.array([rng.permutation(4) for _ in range(2000)])
+    type_ = rng.integers(2, size=(2000, 1))
+    log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < bandit.means[type_, arms]) * 1.0)
+    gains = masked_gains(bandit, popularity_of(log), log)
+    assert gains.mean() > 5 * gains.std() / np.sqrt(len(gains))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from seeds import generator
+from test_estimation_information import categorical_case, gaussian_case
 
 import lmab
-from lmab.evaluation.replanning import Replanner
+from lmab.errors import InvalidArgument
+from lmab.estimation import hidden_size, observe
+from lmab.evaluation import replanning
+from lmab.evaluation.replanning import Crowd, Laplace, Replanner, laplace, rewards_of
+from lmab.model import Categorical
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.4], [0.7, 0.2, 0.5, 0.4]])
 PLAYED = np.array([False, True, True, True])
+METHOD = lmab.Traits(n_factors=2, n_points=36)
 
 
 def replanned(bandit, model, horizon, played, repeats=True):
@@ -57,3 +64,201 @@ def test_of_many_arms_the_best_of_every_type_and_those_that_tell_most_are_planne
     few = lmab.LatentBandit.bernoulli([0.3, 0.7], bandit.means[:, :200])
     fewer = Replanner(few, lmab.plan(few, horizon=3, method=lmab.Lookahead(0)), np.ones(200, bool))
     assert len(fewer._useful(few.weights, few.means)) == 200  # not many yet
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_the_crowd_earns_what_the_policy_is_worth(rng, monkeypatch, repeats):
+    monkeypatch.setattr(replanning, "_CROWD", 30_000)
+    bandit = lmab.random_bandit(3, 5, rng=rng)
+    plan = lmab.plan(bandit, horizon=4, repeats=repeats)
+    found = Crowd.of(3, 4, rng).play(plan.policy, bandit, repeats=repeats)
+    exact = lmab.evaluate(plan.policy, bandit, horizon=4).mean
+    assert found.value == pytest.approx(exact, abs=0.01)
+    assert found.plays.sum() == pytest.approx(4)
+    assert repeats or found.plays.max() <= 1 + 1e-9
+
+
+def test_a_fixed_choice_has_no_noise_at_all(rng):
+    drawn = lmab.random_bandit(7, 5, rng=rng)
+    bandit = lmab.LatentBandit(rng.dirichlet(np.ones(7)), drawn.rewards)
+    found = Crowd.of(7, 3, rng).play(lmab.FixedSequence([4, 0, 2]), bandit, repeats=False)
+    average = bandit.weights @ bandit.means
+    np.testing.assert_allclose(found.by_arm, average * [1, 0, 1, 0, 1], atol=1e-12)
+
+
+def test_an_arm_is_left_out_after_it_was_played(rng):
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.5, 0.1]])
+    found = Crowd.of(1, 2, rng).play(lmab.Greedy(bandit), bandit, repeats=False)
+    np.testing.assert_allclose(found.plays, [1, 1, 0])
+    again = Crowd.of(1, 2, rng).play(lmab.Greedy(bandit), bandit, repeats=True)
+    np.testing.assert_allclose(again.plays, [2, 0, 0])
+
+
+def test_rewards_are_quantiles():
+    bandit = lmab.LatentBandit.categorical([1.0], [[[0.2, 0.3, 0.5]]], [0.0, 1.0, 5.0])
+    nothing = np.zeros(4, int)
+    found = rewards_of(bandit, nothing, nothing, np.array([0.1, 0.3, 0.6, 0.9999]))
+    assert found.tolist() == [0.0, 1.0, 5.0, 5.0]
+    normal = lmab.LatentBandit.gaussian([1.0], [[3.0]], scale=2.0)
+    np.testing.assert_allclose(
+        rewards_of(normal, nothing[:2], nothing[:2], np.array([0.5, 0.8413447])), [3.0, 5.0], atol=1e-5
+    )
+
+
+def test_every_type_comes_equally_often_and_luck_is_reversed(rng, monkeypatch):
+    monkeypatch.setattr(replanning, "_CROWD", 12)
+    people = Crowd.of(4, 3, rng)
+    assert np.bincount(people.types).tolist() == [3, 3, 3, 3]
+    luck = people.luck.reshape(3, 4, 3)
+    np.testing.assert_allclose(luck[0] + luck[1], 1)
+    assert not np.allclose(luck[0] + luck[2], 1)
+    assert len(Crowd.of(50, 3, rng).types) == 50
+
+
+@pytest.fixture(scope="module")
+def log():
+    rng = generator(21)
+    arms = np.array([rng.permutation(8)[:6] for _ in range(3000)])
+    loadings = np.array([2.0, 1.5, 1.0, 0.5, -0.5, -1.0, -1.5, -2.0])
+    logits = loadings[arms] * rng.normal(size=(3000, 1))
+    return lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=8)
+
+
+@pytest.fixture(scope="module")
+def estimate(log):
+    return lmab.fit(log, method=METHOD, rng=0)
+
+
+@pytest.fixture(scope="module")
+def certificate(log, estimate):
+    plan = lmab.plan(estimate, horizon=4, repeats=False, method=lmab.QMDP())
+    return lmab.certify(estimate, plan, log, n_draws=30, rng=0)
+
+
+def test_the_certificate_holds_what_the_truth_is_worth(certificate, estimate):
+    low, high = certificate.value
+    assert low < high
+    assert certificate.gain[0] > 0  # one strong factor: probing pays
+    assert low <= lmab.evaluate(lmab.Greedy(estimate.bandit, horizon=4), estimate.bandit, horizon=4).mean + 1
+    assert certificate.optimum[1] >= certificate.value[0]
+    assert certificate.regret[0] == 0.0
+    assert certificate.n_factors == estimate.factors.n_alive == 1
+    assert certificate.n_parameters == 16
+    assert certificate.draws.shape == (60, 4)
+    assert not certificate.too_few
+    assert "sessions differ by degrees in no more than 1 factor in truth" in certificate.note
+    assert not certificate.thin
+
+
+def test_a_file_keeps_the_certificate(certificate, tmp_path):
+    certificate.save(tmp_path / "certificate.lmab")
+    assert lmab.load(tmp_path / "certificate.lmab").n_factors == 1
+
+
+def test_maximum_likelihood_has_no_certificate(log):
+    fit = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15, prior=None), rng=0)
+    with pytest.raises(InvalidArgument, match="must be a maximum a posteriori one"):
+        lmab.certify(fit, lmab.plan(fit, horizon=2), log, rng=0)
+
+
+def test_more_sessions_hide_smaller_factors(log, estimate):
+    data = estimate.observations
+    small, large = (hidden_size(each, 1.0) for each in (data.subset(np.arange(300)), data))
+    assert small == pytest.approx(large * 10**0.25, rel=0.05)
+
+
+def test_a_factor_near_the_noise_may_be_smaller_in_truth(estimate):
+    coordinates = estimate.information().coordinates
+    moves = np.zeros((2, coordinates.size))
+    shrunk = coordinates.shrunk(moves, np.array([[1.0], [0.25]]))
+    np.testing.assert_allclose(shrunk[0], 0)
+    parameters = coordinates.arms.parameters + shrunk[1].reshape(coordinates.arms.parameters.shape)
+    np.testing.assert_allclose(parameters[:, 0], coordinates.arms.parameters[:, 0])
+    np.testing.assert_allclose(parameters[:, 1], 0.25 * coordinates.arms.parameters[:, 1])
+
+
+def test_one_more_factor_moves_types_apart(estimate):
+    coordinates = estimate.information().coordinates
+    moves, none = np.zeros((1, coordinates.size)), np.zeros((1, 8))
+    places = estimate.factors.points[:, 1]
+    (same,) = coordinates.with_one_more(moves, none, places)
+    np.testing.assert_allclose(same.means, coordinates.moved(moves)[0].means, atol=1e-9)
+    (wider,) = coordinates.with_one_more(moves, none + 1.0, places)
+    assert ((wider.means > same.means) == (places > 0)[:, None]).all()
+
+
+def test_a_thin_log_is_called_thin(estimate, log, monkeypatch):
+    monkeypatch.setattr(replanning, "_CROWD", 100)
+    few = log[np.arange(60)]
+    fit = lmab.fit(few, method=METHOD, rng=0)
+    plan = lmab.plan(fit, horizon=3, repeats=False, method=lmab.QMDP())
+    found = lmab.certify(fit, plan, few, n_draws=20, rng=0)
+    assert found.n_parameters == 8 * (1 + fit.factors.n_alive)
+    assert found.value[1] - found.value[0] > 0.2
+
+
+def approximation(bandit, sessions, strength=1.0, **family):
+    data = observe(sessions, **family)
+    return laplace(data.information(bandit, data.prior(strength)))
+
+
+def test_relabelling_types_arms_or_values_changes_no_eigenvalue(rng):
+    bandit, sessions, _ = categorical_case(3, 4, 3, 50, rng)
+    arms = [2, 0, 3, 1]
+    other = bandit.relabel(types=[1, 2, 0], arms=arms)
+    values = Categorical(other.rewards.probabilities[:, :, [1, 0, 2]], np.array([1.0, 0.0, 2.0]))
+    moved = lmab.Sessions(np.argsort(arms)[sessions.arms], sessions.rewards, sessions.offsets, 4)
+    before = approximation(bandit, sessions).eigenvalues
+    after = approximation(lmab.LatentBandit(other.weights, values), moved).eigenvalues
+    np.testing.assert_allclose(after, before, atol=1e-9)
+
+
+def test_draws_have_the_covariance_of_the_information(rng):
+    bandit, sessions, _ = categorical_case(1, 2, 2, 400, rng)
+    found = approximation(bandit, sessions)
+    assert found.n_floored == 0
+    weights, families = found.draw(4000, rng)
+    assert (weights == 1).all()
+    means = np.array([family.means[0] for family in families])
+    logits = np.log(means / (1 - means))
+    plays = np.bincount(sessions.arms)
+    expected = 1 / ((plays + 1) * bandit.means[0] * (1 - bandit.means[0]))
+    np.testing.assert_allclose(logits.var(axis=0), expected, rtol=0.1)
+    np.testing.assert_allclose(logits.mean(axis=0), np.log(bandit.means[0] / (1 - bandit.means[0])), atol=0.02)
+
+
+def test_gaussian_draws_have_the_covariance_of_the_information(rng):
+    truth, sessions, _ = gaussian_case(1, 2, 400, rng)
+    bandit = lmab.fit(sessions, n_types=1, rewards="gaussian", rng=rng).bandit
+    found = approximation(bandit, sessions, 0.0, rewards="gaussian")
+    _, families = found.draw(4000, rng)
+    means, scales = np.array([family.means[0] for family in families]), np.array([family.scale for family in families])
+    expected = bandit.rewards.scale / np.sqrt(np.bincount(sessions.arms))
+    np.testing.assert_allclose(means.std(axis=0), expected, rtol=0.1)
+    np.testing.assert_allclose(np.log(scales).std(), 1 / np.sqrt(2 * sessions.n_steps), rtol=0.1)
+    assert truth.n_types == 1
+
+
+def test_what_the_log_says_nothing_about_is_floored_and_the_impossible_stays_impossible(rng):
+    bandit = lmab.LatentBandit.categorical([1.0, 0.0], [[[0.5, 0.5, 0.0]] * 2, [[0.2, 0.8, 0.0]] * 2], [0, 1, 2])
+    sessions = lmab.Sessions.from_arrays([[0, 0]] * 50, [[0.0, 1.0]] * 50, n_arms=2)
+    found = approximation(bandit, sessions, values=[0, 1, 2])
+    # All but the played arm's logit of value 0 against 1 in the type that is left: 9 coordinates less 1.
+    assert (found.n_parameters, found.n_floored) == (9, 8)
+    weights, families = found.draw(400, rng)
+    assert weights[:, 1].max() < 1e-9
+    unplayed = np.array([family.probabilities[0, 1] for family in families])
+    assert np.log(unplayed[:, 1] / unplayed[:, 0]).std() == pytest.approx(1, rel=0.15)
+    assert max(family.probabilities[:, :, 2].max() for family in families) < 1e-9
+
+
+def test_draws_spread_along_the_eigenvectors(rng):
+    """Two logits of one type, known well along one diagonal and badly along the other."""
+    bandit = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
+    log = lmab.Sessions.from_arrays([[0, 1]] * 2, [[0.0, 1.0], [1.0, 0.0]])
+    data = observe(log)
+    turned = np.array([[0.8, -0.6], [0.6, 0.8]])
+    found = Laplace(data.information(bandit, data.prior(1.0)), np.array([2.0, 50.0]), turned)
+    means = np.array([one.means[0] for one in found.draw(20_000, rng)[1]])
+    expected = turned @ np.diag([1 / 2, 1 / 50]) @ turned.T
+    np.testing.assert_allclose(np.cov(np.log(means / (1 - means)).T), expected, atol=0.02)

@@ -1,10 +1,11 @@
 """Evaluation: what a policy earns on a model, from a log, and in truth."""
 
-from ..estimation import Calibration as Calibration
-from ..estimation import Check as Check
+from ..estimation.check import Calibration as Calibration
+from ..estimation.check import Check as Check
 from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
-from .certifying import certify as certify
+from .certificate import Verdict as Verdict
+from .certify import certify as certify
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .diagnostics import Identifiability as Identifiability
@@ -13,11 +14,10 @@ from .off_policy import ENOUGH as ENOUGH
 from .off_policy import METHODS as METHODS
 from .off_policy import LogEvidence as LogEvidence
 from .off_policy import LogValue as LogValue
-from .propensities import fit_propensities as fit_propensities
-from .propensities import with_propensities as with_propensities
+from .off_policy import fit_propensities as fit_propensities
+from .off_policy import with_propensities as with_propensities
 from .value import SESSIONS as SESSIONS
 from .value import Evaluation as Evaluation
 from .value import evaluate as evaluate
 from .value import value_of as value_of
 from .value import weigh as weigh
-from .verdict import Verdict as Verdict

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import FRACTION, Rng, check, check_count
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..model import LatentBandit
-from ..policies import Policy
-from .importance import WEIGHT, Sums
-from .intervals import Interval, Range, Tails, estimates, jackknife, student_reach, without_each
+from ..model.bandit import LatentBandit
+from ..policies.policy import Policy
+from .importance import WEIGHT, Interval, Range, Sums, Tails, estimates, jackknife, student_reach, without_each
 from .off_policy import LEAST, METHODS, check_log
 from .value import outlook
 

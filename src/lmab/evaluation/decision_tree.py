@@ -1,16 +1,36 @@
-"""A policy as a tree of decisions, and what every branch earns in any type of any model."""
+"""A policy as a tree of decisions, what every branch earns on any model, and the plan improved for another model.
+
+A plan is improved by one step of policy iteration: at every step the arm is played that is best if afterwards a branch
+of the plan is followed, or a fixed choice (one arm, or without repeats the best list of the arms left). Normal rewards
+are cut into a few outcomes, so that the tree can be written out. Seeing a rounded reward instead of the reward is a
+garbling: what is written out is the policy for rounded rewards. The means stay exact.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
-from ..model import Categorical, LatentBandit
-from ..policies import NONE, Decisions, walk
+from .._kernel import kernel
+from .._shapes import Array, Bool, Float, Integer
+from ..model import belief
+from ..model.bandit import LatentBandit
+from ..model.rewards import Categorical, Gaussian
+from ..planning.no_repeats import NoRepeatsPolicy
+from ..planning.no_repeats_backups import UsedPlans, at_children
+from ..planning.problem import Problem
+from ..policies.choosing import best_allowed
+from ..policies.histories import NONE, Decisions, walk
+from ..policies.state import State
 
 NODE_LIMIT = 200_000  # decisions of one step
+_BRANCHES = 64  # branches of the plan, the likeliest of each step, that a model may continue with
+_POOL = 32  # arms with the best means at a belief, and as many that tell most, that are tried without repeats
+_CHUNK = 1 << 21  # numbers computed at once
+_HISTORIES = 5_000  # of one step, about, that outcomes are few enough for
+_OUTCOMES = (3, 9)  # fewest and most
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,3 +86,188 @@ def unroll(policy: Decisions, bandit: LatentBandit, horizon: int) -> Tree:
     """The tree of a policy: all histories that can happen under `bandit`, whose rewards take finitely many values."""
     levels = walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy="plan for a shorter horizon")
     return Tree(tuple(Level(level.arms, level.children, level.mass.sum(axis=1)) for level in levels))
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """The likeliest branches of a plan: for each number of steps to go from 2 on, their nodes and arms."""
+
+    arms: Integer[Array, "A"]  # of all branches
+    rows: tuple[Integer[Array, "_"], ...]  # of the tree's levels
+    used: tuple[Bool[Array, "_ A"], ...]  # which of `arms` each branch may use
+
+    @classmethod
+    def of(cls, tree: Tree) -> Branches:
+        arms = np.unique(np.concatenate([level.arms for level in tree.levels]))
+        rows, used, below = [], [], np.empty((0, len(arms)), bool)
+        for depth in range(len(tree.levels) - 1, 0, -1):
+            level = tree.levels[depth]
+            own = np.zeros((len(level.arms), len(arms)), bool)
+            own[np.arange(len(own)), np.searchsorted(arms, level.arms)] = True
+            for child in level.children.T:
+                there = np.flatnonzero(child != NONE)
+                own[there] |= below[child[there]]
+            likely = np.argsort(-level.probabilities, kind="stable")[:_BRANCHES]
+            below = own
+            rows.append(likely)
+            used.append(own[likely])
+        return cls(arms, tuple(rows), tuple(used))
+
+    def worth(self, values: list[Float[Array, "_ M"]], steps: int) -> Float[Array, "K M"]:
+        """What the branches with `steps` to go earn, of what every node of every level earns."""
+        return values[len(values) - steps][self.rows[steps - 1]]
+
+
+def improved(
+    model: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int, *, repeats: bool
+) -> Decisions:
+    """The improved plan; `values` are what every node of the plan's tree earns on the model."""
+    if repeats:
+        return Improved(model, branches, values, horizon)
+    return ImprovedOnce(model, branches, values, horizon)
+
+
+class Improved:
+    """With repeats."""
+
+    adaptive = True
+    order_free = True
+
+    def __init__(
+        self, bandit: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int
+    ) -> None:
+        self._problem = Problem.of(bandit, horizon, bins=2)
+        last = self._problem.means[self._problem.last_arms]
+        types = self._problem.types
+        self._later = [last]  # what may follow, with 1 step to go, 2, ...
+        for steps in range(2, horizon):
+            self._later.append(np.concatenate([branches.worth(values, steps)[:, types], steps * last]))
+
+    def start(self, n: int) -> State:
+        return State(0, belief.prior(self._problem.bandit, n), single=False)
+
+    def act(self, state: State) -> Integer[Array, "n"]:
+        problem, remaining = self._problem, self._problem.horizon - state.step
+        beliefs = problem.beliefs(state.memory)
+        if remaining == 1:
+            return best_allowed(beliefs @ problem.means.T, None)
+        one_step = kernel("planning_lookahead").one_step_values
+        return best_allowed(one_step(beliefs, problem.table, problem.means, self._later[remaining - 2]), None)
+
+    def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
+        return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)
+
+
+class ImprovedOnce:
+    """Without repeats: a branch may follow where none of its arms was played."""
+
+    adaptive = True
+    order_free = True
+
+    def __init__(
+        self, bandit: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int
+    ) -> None:
+        self._problem = Problem.of(bandit, horizon, bins=2)
+        self._memory = NoRepeatsPolicy(bandit, horizon=horizon, bins=2)
+        self._later = [UsedPlans.none(self._problem)]  # with 1 step to go the best arm left follows
+        for steps in range(2, horizon):
+            worth = branches.worth(values, steps)[:, self._problem.types]
+            used = np.zeros((len(worth), bandit.n_arms), bool)
+            used[:, branches.arms] = branches.used[steps - 1]
+            self._later.append(UsedPlans(worth, np.zeros(len(worth), np.int64), used))
+
+    def start(self, n: int) -> State:
+        return self._memory.start(n)
+
+    def act(self, state: State) -> Integer[Array, "n"]:
+        problem, remaining = self._problem, self._problem.horizon - state.step
+        beliefs = problem.beliefs(state.memory)
+        played = state.memory[:, problem.bandit.n_types :] > 0
+        values = np.where(played, -np.inf, beliefs @ problem.means.T)
+        if remaining > 1:
+            rows, arms = np.nonzero(self._candidates(beliefs, values))
+            block = max(1, _CHUNK // problem.n_arms)
+            worth = np.full(values.shape, -np.inf)
+            for first in range(0, len(rows), block):
+                row, arm = rows[first : first + block], arms[first : first + block]
+                after = at_children(problem, self._later[remaining - 2], beliefs, played, row, arm, remaining - 1)
+                worth[row, arm] = values[row, arm] + sum(each.values for each in after)
+            values = worth
+        return np.asarray(values.argmax(axis=1))
+
+    def _candidates(self, beliefs: Float[Array, "n M"], values: Float[Array, "n A"]) -> Bool[Array, "n A"]:
+        """Arms worth trying: all that are left, or of many those with the best means and those that tell most."""
+        left = np.isfinite(values)
+        if values.shape[1] <= 2 * _POOL:
+            return left
+        mean = np.where(left, values, 0.0)
+        total = beliefs.sum(axis=1, keepdims=True)
+        telling = np.where(left, beliefs @ self._problem.means.T**2 - mean**2 / total, -np.inf)
+        chosen = np.zeros(values.shape, bool)
+        for score in (values, telling):
+            best = np.argpartition(-score, _POOL, axis=1)[:, :_POOL]
+            np.put_along_axis(chosen, best, values=True, axis=1)
+        return chosen & left
+
+    def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
+        return self._memory.observe(state, arm, reward)
+
+
+@dataclass(frozen=True, eq=False)
+class CutRewards(Categorical):
+    """Outcomes with their probabilities, and the exact means."""
+
+    exact: Float[Array, "M A"] | None = None
+
+    @property
+    def means(self) -> Float[Array, "M A"]:
+        assert self.exact is not None
+        return self.exact
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Where rewards are cut, for all arms alike."""
+
+    edges: Float[Array, "E"]
+    values: Float[Array, "Z"]  # that stand for the outcomes
+
+    @classmethod
+    def of(cls, bandit: LatentBandit, horizon: int) -> Cut | None:
+        """Cuts at quantiles of all rewards of the bandit; None where rewards take finitely many values anyway."""
+        if bandit.rewards.discrete:
+            return None
+        most = _HISTORIES ** (1 / max(horizon - 1, 1))
+        n_outcomes = int(np.clip(most, *_OUTCOMES))
+        spread = np.sqrt(bandit.means.var() + bandit.rewards.spread**2)
+        normal = _normal_quantiles(np.arange(1, 2 * n_outcomes) / (2 * n_outcomes))
+        points = bandit.means.mean() + spread * normal
+        return cls(points[1::2], points[::2])
+
+    def rewards(self, family: Gaussian) -> CutRewards:
+        """The family as outcomes."""
+        from scipy.special import ndtr
+
+        below = ndtr((self.edges - family.means[:, :, None]) / family.scale)
+        ends = np.zeros((*family.means.shape, 1)), np.ones((*family.means.shape, 1))
+        probabilities = np.diff(np.concatenate([ends[0], below, ends[1]], axis=2), axis=2)
+        return CutRewards(probabilities, self.values, exact=family.means)
+
+
+def discrete(rewards: Any, cut: Cut | None) -> Categorical:
+    """Rewards on finitely many values: themselves, or cut."""
+    return rewards if cut is None else cut.rewards(rewards)
+
+
+def only(rewards: Categorical, arms: Integer[Array, "k"]) -> Categorical:
+    """The rewards of some arms."""
+    probabilities = rewards.probabilities[:, arms]
+    if isinstance(rewards, CutRewards):
+        return CutRewards(probabilities, rewards.values, exact=rewards.means[:, arms])
+    return Categorical(probabilities, rewards.values)
+
+
+def _normal_quantiles(shares: Float[Array, "n"]) -> Float[Array, "n"]:
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(shares))

@@ -7,28 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._notebook import percent
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Bool, Float, Integer
 from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data import Packed, Sessions, require_log, sample_rows
+from ..data.given import require_log
+from ..data.packed.log import Packed
+from ..data.sampling import sample_rows
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabError
-from ..estimation import (
-    EM,
-    GENEROSITY,
-    Calibration,
-    Check,
-    Estimate,
-    Estimator,
-    Gain,
-    Observations,
-    Replay,
-    Traits,
-    observe,
-)
-from ..model import LatentBandit, arm_label, belief
-from ..moments import design, subspace
-from .masked_replay import masked_gains, popularity_of
-from .unrelated_arms import categorical_scores, gaussian_scores
+from ..estimation.check import Calibration, Check, Gain, Replay
+from ..estimation.em import EM
+from ..estimation.encoding import observe
+from ..estimation.observations import Observations
+from ..estimation.request import Estimator
+from ..estimation.result import Estimate
+from ..estimation.traits import GENEROSITY, Traits
+from ..model import belief
+from ..model.bandit import LatentBandit, arm_label
+from ..model.rewards import index_among
+from ..moments.core_set import design
+from ..moments.second import subspace
+from ..policies.choosing import best_allowed
 
 _SESSIONS = 100_000  # of a larger log are looked at
 _HELD_OUT = 0.2
@@ -37,6 +36,9 @@ _ENOUGH = 100_000  # sessions over which folds are held out in turn
 _METHOD = EM(restarts=8, tolerance=1e-6, prior="learned")
 _TRAITS = Traits(n_points=128)  # that types are compared with
 _PLAYS = 30  # of an arm, in the rarest type, below which it is hardly known there
+_CELLS = 1 << 22  # pairs of session and arm that are replayed at once
+_PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # pseudo-counts; the last: no variation at all
+_RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 100, 25)])  # variance between sessions over that within
 
 
 def check(
@@ -288,3 +290,141 @@ def _core(sessions: Sessions | Packed, family: str, rng: np.random.Generator) ->
 def _sample(n_sessions: int, rng: np.random.Generator) -> Integer[Array, "n"] | None:
     """Some of the sessions of a large log; None: all."""
     return None if n_sessions <= _SESSIONS else np.sort(sample_rows(n_sessions, _SESSIONS, rng))
+
+
+def masked_gains(bandit: LatentBandit, popularity: Float[Array, "A"], held: Sessions) -> Float[Array, "n"]:
+    """What half of each session's arms earn more if they are chosen greedily instead of by popularity.
+
+    Each arm that a session logged may be played once, and pays what it paid there first. Sessions with fewer than two
+    arms leave no choice and are left out.
+    """
+    size = max(_CELLS // max(held.n_arms, bandit.n_types), 1)
+    parts = [held[slice(start, start + size)] for start in range(0, len(held), size)]
+    return np.concatenate([_replay_gains(bandit, popularity, part) for part in parts])
+
+
+def popularity_of(sessions: Sessions) -> Float[Array, "A"]:
+    """The mean reward of each arm, with one pseudo-play of the average arm."""
+    plays = np.bincount(sessions.arms, minlength=sessions.n_arms)
+    sums = np.bincount(sessions.arms, sessions.rewards, minlength=sessions.n_arms)
+    return (sums + sessions.rewards.mean()) / (plays + 1)
+
+
+def _replay_gains(bandit: LatentBandit, popularity: Float[Array, "A"], held: Sessions) -> Float[Array, "n"]:
+    rewards, left = _first_rewards(held)
+    steps = left.sum(axis=1) // 2
+    popular = np.argsort(-np.where(left, popularity, -np.inf), axis=1, kind="stable")
+    gains, rows = np.zeros(len(held)), np.arange(len(held))
+    beliefs = belief.prior(bandit, len(held))
+    for step in range(int(steps.max(initial=0))):
+        live = steps[rows] > step
+        rows, beliefs = rows[live], beliefs[live]
+        arms = best_allowed(belief.normalise(beliefs) @ bandit.means, left[rows])
+        paid = rewards[rows, arms]
+        gains[rows] += paid - rewards[rows, popular[rows, step]]
+        left[rows, arms] = False
+        beliefs = belief.update(bandit, beliefs, arms, paid)
+    return gains[steps > 0]
+
+
+def _first_rewards(sessions: Sessions) -> tuple[Float[Array, "n A"], Bool[Array, "n A"]]:
+    """What each session's arms paid first, and which arms it logged."""
+    owner = np.repeat(np.arange(len(sessions)), sessions.lengths)
+    rewards = np.zeros((len(sessions), sessions.n_arms))
+    logged = np.zeros(rewards.shape, bool)
+    backwards: Integer[Array, "S"] = np.arange(sessions.n_steps)[::-1]  # so that the first of several stays
+    rewards[owner[backwards], sessions.arms[backwards]] = sessions.rewards[backwards]
+    logged[owner, sessions.arms] = True
+    return rewards, logged
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Plays of one arm in one session, together."""
+
+    arm: Integer[Array, "G"]
+    session: Integer[Array, "G"]
+    of_step: Integer[Array, "S"]  # the group of each step
+
+    @classmethod
+    def of(cls, sessions: Sessions) -> _Groups:
+        owner = np.repeat(np.arange(len(sessions)), sessions.lengths)
+        keys, inverse = np.unique(owner * sessions.n_arms + sessions.arms, return_inverse=True)
+        return cls(keys % sessions.n_arms, keys // sessions.n_arms, inverse)
+
+    def sums(self, weights: Float[Array, "S"] | None = None) -> Float[Array, "G"]:
+        return np.bincount(self.of_step, weights, minlength=len(self.arm)).astype(np.float64)
+
+
+def categorical_scores(train: Sessions, test: Sessions, values: Float[Array, "Z"]) -> Float[Array, "N"]:
+    """log-likelihood of each test session where each arm's probabilities are Dirichlet, anew in every session."""
+    groups, counts = _counted(train, values)
+    total = counts.sum(axis=0) / counts.sum()
+    plays = np.zeros((train.n_arms, len(values)))
+    np.add.at(plays, groups.arm, counts)
+    marginal = (plays + total) / (plays.sum(axis=1, keepdims=True) + 1)
+    fits = np.stack(
+        [
+            np.bincount(groups.arm, _dirichlet(counts, marginal[groups.arm], np.array([precision])), train.n_arms)
+            for precision in _PRECISIONS
+        ]
+    )
+    precision = _PRECISIONS[fits.argmax(axis=0)]
+    groups, counts = _counted(test, values)
+    scores = _dirichlet(counts, marginal[groups.arm], precision[groups.arm])
+    return np.bincount(groups.session, scores, len(test))
+
+
+def _counted(sessions: Sessions, values: Float[Array, "Z"]) -> tuple[_Groups, Float[Array, "G Z"]]:
+    groups = _Groups.of(sessions)
+    place = index_among(values, sessions.rewards)
+    return groups, np.stack([groups.sums((place == z).astype(np.float64)) for z in range(len(values))], axis=1)
+
+
+def _dirichlet(
+    counts: Float[Array, "G Z"], marginal: Float[Array, "G Z"], precision: Float[Array, "K"]
+) -> Float[Array, "G"]:
+    """log-probability of sequences with these counts, for one precision or one per group."""
+    from scipy.special import gammaln
+
+    alpha = np.maximum(marginal * precision[:, None], 1e-300)
+    terms = np.where(counts > 0, gammaln(alpha + counts) - gammaln(alpha), 0.0)
+    size = counts.sum(axis=1)
+    return terms.sum(axis=1) + gammaln(precision) - gammaln(precision + size)
+
+
+def gaussian_scores(train: Sessions, test: Sessions) -> Float[Array, "N"]:
+    """log-likelihood of each test session where each arm's mean is normal, anew in every session."""
+    plays = np.bincount(train.arms, minlength=train.n_arms)
+    centre = train.rewards.mean()
+    means = (np.bincount(train.arms, train.rewards, train.n_arms) + centre) / (plays + 1)
+    fits = []
+    for ratio in _RATIOS:
+        variance = _profile_variance(train, means, ratio)
+        fits.append((_normal(train, means, variance, ratio).sum(), variance, ratio))
+    _, variance, ratio = max(fits)
+    return _normal(test, means, variance, ratio)
+
+
+def _profile_variance(sessions: Sessions, means: Float[Array, "A"], ratio: float) -> float:
+    """The variance within sessions that fits best, given the ratio of that between them."""
+    _, size, within, between = _spread(sessions, means)
+    return float((within + size * between**2 / (1 + size * ratio)).sum() / sessions.n_steps)
+
+
+def _normal(sessions: Sessions, means: Float[Array, "A"], variance: float, ratio: float) -> Float[Array, "N"]:
+    groups, size, within, between = _spread(sessions, means)
+    quadratic = within + size * between**2 / (1 + size * ratio)
+    scores = -0.5 * (size * np.log(2 * np.pi * variance) + np.log1p(size * ratio) + quadratic / variance)
+    return np.bincount(groups.session, scores, len(sessions))
+
+
+def _spread(
+    sessions: Sessions, means: Float[Array, "A"]
+) -> tuple[_Groups, Float[Array, "G"], Float[Array, "G"], Float[Array, "G"]]:
+    """Per group: its size, squared deviations from its own mean, and that mean's deviation from the arm's."""
+    groups = _Groups.of(sessions)
+    deviation = sessions.rewards - means[sessions.arms]
+    size = groups.sums()
+    between = groups.sums(deviation) / size
+    return groups, size, np.maximum(groups.sums(deviation**2) - size * between**2, 0.0), between

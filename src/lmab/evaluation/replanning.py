@@ -1,4 +1,13 @@
-"""What a plan is worth on models that a log could have come from, and what replanning for each of them would earn."""
+"""Models that a log could have come from, what a plan is worth on them, and what replanning for each would earn.
+
+Models around the estimate come from its Laplace approximation. With few histories the plan is written out once, and
+each model improves it by one step of policy iteration. A traits model has hundreds of types and too many histories: one
+simulated crowd plays the plan, and the best known for a drawn model is the greedy policy made for it, the plan, or the
+best fixed choice. The crowd is the same for every model and policy, so that differences have little noise. Every drawn
+traits model has one more factor, of a size that the log would not have shown, because a fit drops factors that hide in
+the noise; and in half of the models the factors that live are smaller, because the size of a factor near the noise is
+partly noise.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +18,22 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
-from ..model import Categorical, LatentBandit
-from ..planning import Plan
-from .cutting import Cut, discrete, only
-from .decision_tree import Tree, unroll
-from .improving import Branches, improved
+from ..estimation.factors import Factors
+from ..estimation.information import Information
+from ..estimation.result import Estimate
+from ..estimation.traits_information import TraitCoordinates, hidden_size
+from ..model.bandit import LatentBandit
+from ..model.rewards import Categorical
+from ..planning.result import Plan
+from ..policies.policy import Policy
+from ..policies.small import Greedy
+from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll
 
 _POOL = 24  # of many arms: the best of every type and on average, and as many that tell most, are planned with
 _MANY = 200  # arms
+_CROWD = 1024  # about, and at least one of each type
+FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
+LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,3 +115,165 @@ def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> 
     if played.all() or (not plan.repeats and len(average) < plan.horizon):
         return fixed, fixed
     return fixed, float(plan.horizon * average[0] if plan.repeats else average[: plan.horizon].sum())
+
+
+class TraitsReplanner:
+    """A plan for a traits estimate, with the crowd that plays it."""
+
+    def __init__(self, estimate: Estimate, plan: Plan, played: Bool[Array, "A"], rng: np.random.Generator) -> None:
+        self._estimate, self._plan, self._played = estimate, plan, played
+        self._crowd = Crowd.of(estimate.n_types, plan.horizon, rng)
+        found = self._crowd.play(plan.policy, estimate.bandit, repeats=plan.repeats)
+        self.own, self.plays = found.value, found.plays
+
+    def replan(self, n_draws: int, rng: np.random.Generator, backend: Any = None) -> tuple[list[Replanned], int]:
+        """Two sets of models around the estimate, and how many directions the log says next to nothing about."""
+        information, data = self._estimate.information(backend=backend), self._estimate.require_log()
+        posterior, coordinates = laplace(information, LEARNED_FLOOR), information.coordinates
+        assert isinstance(coordinates, TraitCoordinates)
+        hidden = hidden_size(data, coordinates.arms.scale)
+        moves = posterior.moves(n_draws, rng)
+        sets = [moves, coordinates.shrunk(moves, self._shares(hidden, n_draws, rng))]
+        return [self._replanned(self._widened(coordinates, each, hidden, rng)) for each in sets], posterior.n_floored
+
+    def _shares(self, hidden: float, n_draws: int, rng: np.random.Generator) -> Float[Array, "B d"]:
+        """How much of each live factor is there in truth: the size of one near the noise is mostly noise."""
+        size = self._factors.size[self._factors.alive] * self._estimate.require_log().surface.unit
+        return np.sqrt(np.maximum(1 - 2 * rng.random((n_draws, 1)) * (hidden / size) ** 2, 0.0))
+
+    def _widened(
+        self, coordinates: TraitCoordinates, moves: Float[Array, "B P"], hidden: float, rng: np.random.Generator
+    ) -> list[Any]:
+        """The drawn rewards, with one more factor of any size that the log would not have shown."""
+        if self._factors.alive.all():
+            return coordinates.moved(moves)
+        sizes = hidden * rng.random((len(moves), 1))
+        loadings = sizes * rng.standard_normal((len(moves), len(self._played)))
+        return coordinates.with_one_more(moves, loadings, self._factors.points[:, self._factors.n_alive])
+
+    @property
+    def _factors(self) -> Factors:
+        assert self._estimate.factors is not None
+        return self._estimate.factors
+
+    def _replanned(self, families: list[Any]) -> Replanned:
+        rows = [self._one(LatentBandit(self._estimate.bandit.weights, family)) for family in families]
+        return Replanned(*np.array(rows).reshape(-1, 6).T)
+
+    def _one(self, model: LatentBandit) -> tuple[float, ...]:
+        repeats = self._plan.repeats
+        value = self._crowd.play(self._plan.policy, model, repeats=repeats)
+        greedy = Greedy(model, horizon=self._plan.horizon)
+        own = self._crowd.play(greedy, model, repeats=repeats)
+        transferred = self._crowd.play(greedy, self._estimate.bandit, repeats=repeats).value
+        fixed, among_played = fixed_choices(model, self._plan, self._played)
+        best = own if own.value > value.value else value
+        unplayed = float(best.by_arm[~self._played].sum() / best.value) if best.value > 0 else 0.0
+        return max(own.value, value.value, fixed), value.value, transferred, fixed, among_played, unplayed
+
+
+@dataclass(frozen=True, eq=False)
+class Earned:
+    """Of one session on average."""
+
+    by_arm: Float[Array, "A"]  # what each arm earned
+    plays: Float[Array, "A"]
+
+    @property
+    def value(self) -> float:
+        return float(self.by_arm.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """n sessions of H steps."""
+
+    types: Integer[Array, "n"]
+    luck: Float[Array, "n H"]
+
+    @classmethod
+    def of(cls, n_types: int, horizon: int, rng: np.random.Generator) -> Crowd:
+        """As many sessions of each type as make about `_CROWD` in all, every second with the luck reversed."""
+        each = max(round(_CROWD / n_types), 1)
+        luck = rng.random((each, n_types, horizon))
+        luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
+        return cls(np.tile(np.arange(n_types), each), luck.reshape(-1, horizon))
+
+    def play(self, policy: Policy, model: LatentBandit, *, repeats: bool) -> Earned:
+        """What a session earns under the policy where the model is true."""
+        n, horizon = self.luck.shape
+        state, everyone, n_arms = policy.start(n), np.arange(n), model.n_arms
+        left: Bool[Array, "n A"] = np.ones((n, n_arms), bool)
+        shares = model.weights[self.types] * (model.n_types / n)
+        paid, plays = np.zeros(n_arms), np.zeros(n_arms)
+        for step in range(horizon):
+            arms = np.asarray(policy.act(state) if repeats else policy.act(state, allowed=left))
+            left[everyone, arms] = False
+            paid += np.bincount(arms, shares * model.means[self.types, arms], minlength=n_arms)
+            plays += np.bincount(arms, shares, minlength=n_arms)
+            if step < horizon - 1:
+                state = policy.observe(state, arms, rewards_of(model, self.types, arms, self.luck[:, step]))
+        return Earned(paid, plays)
+
+
+def rewards_of(
+    model: LatentBandit, types: Integer[Array, "n"], arms: Integer[Array, "n"], luck: Float[Array, "n"]
+) -> Float[Array, "n"]:
+    """The reward at the quantile `luck` of what the arm pays in the type."""
+    rewards = model.rewards
+    if isinstance(rewards, Categorical):
+        below = rewards.probabilities[types, arms].cumsum(axis=1) <= luck[:, None]
+        return rewards.values[np.minimum(below.sum(axis=1), rewards.n_values - 1)]
+    from scipy.special import ndtri
+
+    return np.asarray(rewards.means[types, arms] + rewards.scale * ndtri(luck))
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace:
+    """A normal distribution over the coordinates of a bandit."""
+
+    information: Information
+    eigenvalues: Float[Array, "P"]  # of the information, before any is raised to the floor
+    eigenvectors: Float[Array, "P P"]
+    floor: float = FLOOR
+
+    @property
+    def n_parameters(self) -> int:
+        return len(self.eigenvalues)
+
+    @property
+    def n_floored(self) -> int:
+        """Directions that the log says next to nothing about."""
+        return int((self.eigenvalues < self.floor).sum())
+
+    def moves(self, n_draws: int, rng: np.random.Generator) -> Float[Array, "B P"]:
+        """Coordinates of models that the log could have come from."""
+        noise = rng.standard_normal((n_draws, self.n_parameters))
+        return noise / np.sqrt(np.maximum(self.eigenvalues, self.floor)) @ self.eigenvectors.T
+
+    def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[Float[Array, "B M"], list[Any]]:
+        """Weights and rewards (of the bandit's family) of models that the log could have come from."""
+        moves, coordinates = self.moves(n_draws, rng), self.information.coordinates
+        return coordinates.moved_weights(moves), coordinates.moved(moves)
+
+
+def laplace(information: Information, floor: float = FLOOR) -> Laplace:
+    """The Laplace approximation around the bandit that the information is about."""
+    return Laplace(information, *np.linalg.eigh(information.matrix), floor)
+
+
+def recentred(drawn: list[Any], rewards: Any) -> list[Any]:
+    """Draws of rewards on finitely many values, with no arm's mean above that of `rewards` on average.
+
+    Moves in logits that are as likely up as down raise small probabilities on average, which the log does not ask
+    for: rare rewards would seem worth twice what they are.
+    """
+    if not rewards.discrete:
+        return drawn
+    average = np.mean([each.probabilities for each in drawn], axis=0)
+    raised = average @ rewards.values > rewards.means
+    ratio = np.clip(average / np.maximum(rewards.probabilities, 1e-12), 1e-3, 1e3)
+    factor = np.where(raised[:, :, None], 1 / ratio, 1.0)
+    lowered = [each.probabilities * factor for each in drawn]
+    return [Categorical(each / each.sum(axis=2, keepdims=True), rewards.values) for each in lowered]

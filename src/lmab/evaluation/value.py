@@ -9,14 +9,15 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import Rng, check_count, check_rng
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
-from ..estimation import Estimate
-from ..model import LatentBandit
-from ..planning import Plan, policy_of
-from ..policies import Policy, walk
+from ..estimation.result import Estimate
+from ..model.bandit import LatentBandit
+from ..planning.result import Plan, policy_of
+from ..policies.histories import walk
+from ..policies.policy import Policy
 from ..simulation import check_fits, draw_types, interact
-from . import off_policy, propensities
+from . import off_policy
 
 SESSIONS = 100_000  # simulated where no exact value exists and the caller gives no number
 NODE_LIMIT = 2_000_000  # histories held at once by an exact evaluation
@@ -135,7 +136,7 @@ def weigh(
     """Every estimate of the value of `policy` that a log allows, with effective samples and warnings."""
     notes: tuple[str, ...] = ()
     if fit_propensities:
-        sessions, notes = propensities.fit_propensities(sessions)
+        sessions, notes = off_policy.fit_propensities(sessions)
     evidence = off_policy.weigh(
         policy,
         sessions,

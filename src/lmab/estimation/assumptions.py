@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data import Packed, Sessions
+from ..data.packed.log import Packed
+from ..data.sessions import Sessions
 
 _REACTS = 5.0  # standard deviations from which a log is said to react
 _SESSIONS = 20_000  # of a larger log are looked at

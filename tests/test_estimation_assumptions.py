@@ -7,8 +7,8 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.evaluation import reaction as module
-from lmab.evaluation.reaction import reaction, reacts
+from lmab.estimation import assumptions as module
+from lmab.estimation.assumptions import reaction, reacts
 
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2], [0.1, 0.4, 0.8]])
 

@@ -10,24 +10,31 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data import Packed, Sessions, require_log
+from ..data.given import require_log
+from ..data.packed.log import Packed
+from ..data.sampling import sample_rows
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..estimation import EM, Estimate, Schedule, draw_models
-from ..model import LatentBandit
-from ..planning import Plan
+from ..estimation.assumptions import reaction, reacts
+from ..estimation.em import EM
+from ..estimation.gibbs import Schedule, draw_models
+from ..estimation.observations import Observations
+from ..estimation.result import Estimate
+from ..model.bandit import LatentBandit
+from ..planning.result import Plan
 from ..simulation import check_fits
 from .certificate import THIN, Certificate, Interval, too_few
-from .laplace import FLOOR, LEARNED_FLOOR, laplace, recentred
-from .more_types import one_more
-from .reaction import reaction, reacts
-from .replanning import Replanned, Replanner
-from .replanning_traits import TraitsReplanner
+from .replanning import FLOOR, LEARNED_FLOOR, Replanned, Replanner, TraitsReplanner, laplace, recentred
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
 _ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _ROUNDING = 1e-9
+_ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
+_LOOKED_AT = 20_000  # of a larger log are looked at
+_FOLDS = 2
+_STEPS = 60_000  # of a log above which one fold is enough
 
 
 def certify(
@@ -254,3 +261,22 @@ def _check_bounds(plan: Plan, value: float) -> None:
             f"plan must be a plan for estimate.bandit: it promises {plan.lower:.6g} to {plan.upper:.6g}, but its "
             f"policy earns {value:.6g} there"
         )
+
+
+def one_more(observations: Observations, n_types: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Held-out log-likelihood of a session with one more type, over that with `n_types`; and its standard error."""
+    rows = sample_rows(len(observations.sessions), _LOOKED_AT, rng)
+    if len(rows) < 2 * (n_types + 1):
+        return 0.0, 0.0
+    folds = np.array_split(rows, 5)[: 1 if observations.sessions.n_steps > _STEPS else _FOLDS]
+    gains = np.concatenate([_one_more_gains(observations, rows, fold, n_types, rng) for fold in folds])
+    return float(gains.mean()), float(gains.std() / np.sqrt(len(gains)))
+
+
+def _one_more_gains(
+    observations: Observations, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int,
+    rng: np.random.Generator,
+) -> Float[Array, "h"]:  # fmt: skip
+    train, test = observations.subset(np.setdiff1d(rows, fold)), observations.subset(np.sort(fold))
+    fewer, more = (_ONE_MORE_METHOD.fit(train, n_types=n, rng=rng).bandit for n in (n_types, n_types + 1))
+    return test.heldout(more) - test.heldout(fewer)

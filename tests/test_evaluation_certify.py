@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.evaluation import certifying
+from lmab.estimation import observe
 from lmab.evaluation.decision_tree import unroll
-from lmab.evaluation.laplace import FLOOR, LEARNED_FLOOR, laplace
-from lmab.evaluation.replanning import Replanned
+from lmab.evaluation.replanning import FLOOR, LEARNED_FLOOR, Replanned, laplace
+
+certifying = importlib.import_module("lmab.evaluation.certify")
 
 
 def drawn(rng, unplayed: float) -> Replanned:
@@ -122,3 +124,48 @@ def test_thin_arms_are_counted_per_type_and_directions_by_the_floor_of_the_prior
     assert found.is_about(plan)
     assert not found.is_about(replace(plan, lower=plan.lower - 0.1))
     assert not found.is_about(lmab.plan(estimate.bandit, horizon=2))
+
+
+@pytest.fixture
+def log(rng):
+    arms = rng.integers(3, size=(50, 2))
+    return observe(lmab.Sessions.from_arrays(arms, rng.integers(2, size=arms.shape).astype(float), n_arms=3))
+
+
+def test_mean_and_standard_error_over_two_of_five_folds(log, rng, monkeypatch):
+    seen = []
+
+    def gains(observations, rows, fold, n_types, rng):
+        seen.append((sorted(rows.tolist()), fold.tolist(), n_types))
+        return np.arange(len(fold), dtype=float) + 100 * len(seen)
+
+    monkeypatch.setattr(certifying, "_one_more_gains", gains)
+    mean, error = certifying.one_more(log, 2, rng)
+    every = np.concatenate([100 + np.arange(10.0), 200 + np.arange(10.0)])
+    assert (mean, error) == (pytest.approx(every.mean()), pytest.approx(every.std() / np.sqrt(20)))
+    assert [len(fold) for _, fold, _ in seen] == [10, 10]
+    assert not set(seen[0][1]) & set(seen[1][1])
+    assert all(rows == list(range(50)) and n == 2 for rows, _, n in seen)
+    seen.clear()
+    monkeypatch.setattr(certifying, "_STEPS", 99)  # of a long log one fold is enough
+    certifying.one_more(log, 2, rng)
+    assert len(seen) == 1
+    monkeypatch.setattr(certifying, "_LOOKED_AT", 20)
+    seen.clear()
+    certifying.one_more(log, 2, rng)
+    assert (len(seen[0][0]), len(seen[0][1])) == (20, 4)
+
+
+def test_too_few_sessions_say_nothing(log, rng, monkeypatch):
+    monkeypatch.setattr(certifying, "_one_more_gains", lambda *_: np.ones(3))
+    assert certifying.one_more(log.subset(np.arange(5)), 2, rng) == (0.0, 0.0)
+    assert certifying.one_more(log.subset(np.arange(6)), 2, rng)[0] == 1.0
+
+
+def test_a_gain_is_that_of_sessions_which_no_fit_has_seen(rng):
+    truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.9, 0.9], [0.05, 0.1, 0.1]])
+    log = observe(lmab.simulate(truth, lmab.Uniform(3), n_sessions=300, horizon=5, rng=rng))
+    fold, rows = np.arange(0, 300, 5), np.arange(300)
+    gains = certifying._one_more_gains(log, rows, fold, 1, rng)
+    assert gains.shape == (60,)
+    assert gains.mean() > 0.5  # two types predict far better than one
