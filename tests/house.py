@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -17,13 +18,20 @@ PAGE = ROOT / "docs" / "design.md"
 MAP = re.compile(r"(?<=<!-- map -->\n).*?(?=<!-- end of map -->)", re.S)
 
 
-def modules() -> dict[str, ast.Module]:
+@cache
+def modules() -> Mapping[str, ast.Module]:
     """Every module by its dotted name below the package; a package goes by its own name, and the whole by ''."""
-    found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text())
-    return found
+    return {name_of(path): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a source file."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_package(name: str) -> bool:
+    return (SOURCE / name.replace(".", "/")).is_dir()
 
 
 def sentence(module: ast.Module) -> str:
@@ -50,33 +58,25 @@ def chart() -> str:
     return "\n".join([*lines, "", ""])
 
 
-def past_the_door() -> Iterator[str]:
-    """Imports of a name that the package it belongs to does not show."""
-    known = modules()
-    packages = {name.rpartition(".")[0] for name in known}
-    for name, module in known.items():
-        package = name if name in packages else name.rpartition(".")[0]
-        for node in ast.walk(module):
-            for target, names in _targets(node, package):
-                room, _, inside = target.partition(".")
-                if room == name.partition(".")[0] or room not in packages:
-                    continue
-                hidden = names if inside else [one for one in names if one not in _shown(known[room])]
-                if hidden:
-                    yield f"{name or 'lmab'}: from {target} import {', '.join(hidden)}"
+def imports(tree: ast.Module, package: str = "") -> Iterator[tuple[str, str | None]]:
+    """What a file of this package imports of ours: a module, and a name of that module (None: the module itself)."""
+    for node in _statements(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if re.match(r"lmab(\.|$)", alias.name):
+                    yield alias.name.removeprefix("lmab").removeprefix("."), None
+        elif isinstance(node, ast.ImportFrom) and (base := _base(node, package)) is not None:
+            for alias in node.names:
+                inside = f"{base}.{alias.name}".strip(".")
+                yield (inside, None) if inside in modules() else (base, alias.name)
 
 
-def _targets(node: ast.AST, package: str) -> Iterator[tuple[str, list[str]]]:
-    """Modules of ours that a statement imports, below the whole, and the names it takes from each."""
-    if isinstance(node, ast.Import):
-        yield from ((alias.name.removeprefix("lmab."), ["*"]) for alias in node.names if alias.name.startswith("lmab."))
-    elif isinstance(node, ast.ImportFrom):
-        base = _base(node, package)
-        names = [alias.name for alias in node.names]
-        if base:
-            yield base, names
-        elif base == "":  # `from . import files`, at the top
-            yield from ((name, []) for name in names)
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a file, also those inside others; not what stands inside expressions."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, name, ()):
+            yield inner
+            yield from _statements(inner)
 
 
 def _base(node: ast.ImportFrom, package: str) -> str | None:
@@ -89,17 +89,28 @@ def _base(node: ast.ImportFrom, package: str) -> str | None:
     return ".".join([*above, *([node.module] if node.module else [])])
 
 
-def _shown(door: ast.Module) -> set[str]:
-    """The names that a package's `__init__` binds."""
-    found: set[str] = set()
-    for node in door.body:
-        if isinstance(node, ast.ImportFrom):
-            found |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return found
+@cache
+def imports_of(name: str) -> tuple[tuple[str, str | None], ...]:
+    """What a module of ours imports of ours."""
+    return tuple(imports(modules()[name], name if is_package(name) else name.rpartition(".")[0]))
+
+
+def definer(module: str, name: str) -> str:
+    """The module that defines what goes by this name here: front doors and others may only hand it on."""
+    for source, taken in imports_of(module):
+        if taken == name and source != module:
+            return definer(source, name)
+    return module
+
+
+def through_a_door(name: str) -> Iterator[str]:
+    """Imports of this module that take a name from the front door of another package instead of its own module."""
+    room = name.partition(".")[0]
+    for source, taken in imports_of(name):
+        if taken is not None and is_package(source) and source.partition(".")[0] != room:
+            home = definer(source, taken)
+            if home != source:
+                yield f"{name}: {taken} comes from {source or 'lmab'}, and is defined in {home}"
 
 
 if __name__ == "__main__":
