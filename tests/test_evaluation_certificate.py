@@ -67,7 +67,7 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
         replanned = unroll(policy, model, 5)
         value = replanned.value(model.weights, model.rewards)
         assert value >= tree.value(model.weights, model.rewards) - 1e-12
-        assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead(), repeats=repeats).lower - 1e-12
+        assert value >= lmab.plan(model, horizon=5, method=lmab.planning.Lookahead(), repeats=repeats).lower - 1e-12
         if not repeats:
             assert _most_plays(replanned) == 1
 

@@ -25,7 +25,7 @@ def test_the_crowd_earns_what_the_policy_is_worth(rng, monkeypatch, repeats):
 def test_a_fixed_choice_has_no_noise_at_all(rng):
     drawn = lmab.random_bandit(7, 5, rng=rng)
     bandit = lmab.LatentBandit(rng.dirichlet(np.ones(7)), drawn.rewards)
-    found = Crowd.of(7, 3, rng).play(lmab.FixedSequence([4, 0, 2]), bandit, repeats=False)
+    found = Crowd.of(7, 3, rng).play(lmab.policies.FixedSequence([4, 0, 2]), bandit, repeats=False)
     average = bandit.weights @ bandit.means
     np.testing.assert_allclose(found.by_arm, average * [1, 0, 1, 0, 1], atol=1e-12)
 

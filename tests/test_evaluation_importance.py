@@ -48,7 +48,7 @@ def by_hand(policy, session: Sessions, horizon: int, outlook: np.ndarray) -> np.
     return part
 
 
-POLICIES = [lmab.Greedy(MODEL), lmab.Thompson(MODEL), lmab.Uniform(2), lmab.FixedSequence([1, 0, 1, 0])]
+POLICIES = [lmab.Greedy(MODEL), lmab.Thompson(MODEL), lmab.Uniform(2), lmab.policies.FixedSequence([1, 0, 1, 0])]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._notebook import percent
+from .._html import count, percent
 from .._shapes import Array, Float, Integer
-from .._words import count
 from ..checks import Rng, check_count, check_rng
 from ..data import Packed, Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
