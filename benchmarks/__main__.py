@@ -18,7 +18,7 @@ def main() -> None:
                        if module.name.startswith("bench_"))  # fmt: skip
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(available)}; all without")
-    parser.add_argument("--store", arm="store_true", help="keep the rows in docs/benchmarks/rows.json")
+    parser.add_argument("--store", action="store_true", help="keep the rows in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(available))
     if unknown:

@@ -15,10 +15,10 @@ from .timing import fastest
 
 def main() -> Rows:
     rng, rows = np.random.default_rng(0), {}
-    lmab.design(rng.standard_normal((100, 3)))  # imports
+    lmab.moments.design(rng.standard_normal((100, 3)))  # imports
     for n_rows in (10**4, 10**5, 10**6):
         features = rng.standard_normal((n_rows, 10))
-        design, _, seconds = fastest(partial(lmab.design, features), repeats=3)
+        design, _, seconds = fastest(partial(lmab.moments.design, features), repeats=3)
         print(f"{n_rows:>9,} x 10, g <= 2k: {seconds:6.3f} s, {seconds / n_rows * 1e6:.2f} us per row, {design}")
         rows[f"{n_rows}/seconds"] = seconds
     return rows | _against_cvxpy(rng)
@@ -26,7 +26,7 @@ def main() -> Rows:
 
 def _against_cvxpy(rng: np.random.Generator) -> Rows:
     features = rng.standard_normal((2000, 6))
-    design, _, ours = fastest(partial(lmab.design, features, tolerance=1e-6), repeats=3)
+    design, _, ours = fastest(partial(lmab.moments.design, features, tolerance=1e-6), repeats=3)
     try:
         import cvxpy
     except ImportError:

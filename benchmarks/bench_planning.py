@@ -50,7 +50,7 @@ N_BANDITS, N_SEEDS = 5, 100
 
 def main() -> Rows:
     rows = _compilation()
-    for method in (lmab.Certified(), lmab.Exact(), lmab.QMDP(), lmab.Lookahead()):
+    for method in (lmab.Certified(), lmab.Exact(), lmab.QMDP(), lmab.planning.Lookahead()):
         lmab.plan(Case("hard", 2, 5, 4).bandit(), horizon=4, method=method)  # kernels loaded
     rows |= _certified() | _seeds() | _worth() | _peer()
     print(table(rows), table_of_worth(rows), sep="\n\n")
@@ -104,7 +104,8 @@ def _shares(case: Case, seed: int) -> list[float]:
     bandit = case.bandit(seed)
     best = lmab.plan(bandit, horizon=case.horizon)
     policies = [
-        lmab.plan(bandit, horizon=case.horizon, method=method).policy for method in (lmab.QMDP(), lmab.Lookahead())
+        lmab.plan(bandit, horizon=case.horizon, method=method).policy
+        for method in (lmab.QMDP(), lmab.planning.Lookahead())
     ]
     values = [lmab.evaluate(policy, bandit, horizon=case.horizon).mean for policy in (*policies, best.policy)]
     return [value / best.upper for value in (bandit.best_fixed(case.horizon), *values)]

@@ -194,7 +194,7 @@ def peers() -> dict[str, float]:
     """Microseconds of one decision in one process, without a server or a store; those that are installed."""
     found: dict[str, float] = {}
     bandit = lmab.random_bandit(7, N_ARMS, kind="hard", rng=0)
-    compact = lmab.plan(bandit, horizon=HORIZON, method=lmab.PointBased()).policy.compact()
+    compact = lmab.plan(bandit, horizon=HORIZON, method=lmab.planning.PointBased()).policy.compact()
     state = compact.start()
 
     def lmab_decision() -> None:
@@ -230,7 +230,7 @@ def _microseconds(function: Any, n: int = 2000) -> float:
 def write_policy(path: Path) -> None:
     """The policy that decides: 7 types, 50 arms, 7 steps."""
     bandit = lmab.random_bandit(7, N_ARMS, kind="hard", rng=0)
-    lmab.plan(bandit, horizon=HORIZON, method=lmab.PointBased()).policy.save(path)
+    lmab.plan(bandit, horizon=HORIZON, method=lmab.planning.PointBased()).policy.save(path)
 
 
 def flooded(folder: Path, seconds: float, connections: int, rounds: int) -> tuple[dict[str, float], dict[str, float]]:

@@ -37,10 +37,10 @@ class Case(NamedTuple):
         return f"{self.planner} on {self.kind} {size}{'' if self.repeats else ' without repeats'}"
 
 
-PLANNERS: dict[str, lmab.Planner] = {
+PLANNERS: dict[str, lmab.planning.Planner] = {
     "Certified": lmab.Certified(gap=1e-9),
-    "PointBased": lmab.PointBased(gap=1e-9),
-    "Lookahead": lmab.Lookahead(depth=2),
+    "PointBased": lmab.planning.PointBased(gap=1e-9),
+    "Lookahead": lmab.planning.Lookahead(depth=2),
     "QMDP": lmab.QMDP(),
     "Exact": lmab.Exact(),
 }

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmab._charts import Frame, line
-from lmab._markup import Markup, element, join
+from lmab._html import Frame, Markup, element, join, line
 
 from .rows import Measured
 

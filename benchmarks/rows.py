@@ -128,7 +128,7 @@ def seeded(
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(f"--{many}", dest="many", type=int, default=default, help=f"{many} per case")
     parser.add_argument("--rows", type=Path, default=path, help="where the rows are kept")
-    parser.add_argument("--store", arm="store_true", help="keep the tables in docs/benchmarks/rows.json")
+    parser.add_argument("--store", action="store_true", help="keep the tables in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     wanted = {(*case_of(asdict(case)), seed): (case, seed) for seed in range(arguments.many) for case in cases}
     rows = resumed(arguments.rows, wanted, lambda row: (*case_of(row), row["seed"]), run)

@@ -29,7 +29,7 @@ def write_policy(path: Path, seed: int = 0, floor: float = 0.2) -> None:
     made = lmab.random_bandit(4, len(LABELS), kind="hard", rng=seed)
     bandit = lmab.LatentBandit(made.weights, made.rewards, LABELS)
     policy = lmab.plan(bandit, horizon=HORIZON, time_limit=5.0).policy
-    lmab.Exploring(policy, floor).save(path)
+    lmab.policies.Exploring(policy, floor).save(path)
 
 
 class Served:

@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the packed logs are written")
     parser.add_argument("sessions", type=float, nargs="*", default=list(SESSIONS))
-    parser.add_argument("--store", arm="store_true", help="keep the rows in docs/benchmarks/rows.json")
+    parser.add_argument("--store", action="store_true", help="keep the rows in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     found: stored.Rows = {}

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.evaluation.replanning import laplace
-from lmab.evaluation.replanning import Replanner
+from lmab.evaluation.replanning import Replanner, laplace
 
 from . import rows as stored
 
@@ -305,7 +304,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=int, default=60, help="logs per cell")
     parser.add_argument("--rows", type=Path, default=ROWS, help="where the rows are kept")
-    parser.add_argument("--table", arm="store_true", help="make the table of the rows and stop")
+    parser.add_argument("--table", action="store_true", help="make the table of the rows and stop")
     parser.add_argument("cells", nargs="*", help="cells to do; by default, all")
     arguments = parser.parse_args()
     pairs = [

@@ -23,8 +23,8 @@ _GAIN = "types, greedy"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", help="the ratings, as the example takes them")
-    parser.add_argument("--store", arm="store_true", help="keep the table in docs/benchmarks/rows.json")
-    parser.add_argument("--splits", arm="store_true", help="five splits of the people, and types alone")
+    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
+    parser.add_argument("--splits", action="store_true", help="five splits of the people, and types alone")
     arguments = parser.parse_args()
     name, command = "study_jester", "python -m benchmarks.study_jester PATH"
     if arguments.splits:

@@ -18,14 +18,16 @@ from . import rows as stored
 
 COMMAND = "python -m benchmarks.study_learning"
 NUMBERS = range(20)  # of the instances
-LEARNERS: dict[str, Callable[[int], lmab.Learner]] = {
+LEARNERS: dict[str, Callable[[int], lmab.learning.Learner]] = {
     "DirectMLE": lambda n_types: lmab.DirectMLE(n_types, thompson_rounds=0),  # uniform play, as EDMLE begins
-    "EDMLE": lmab.EDMLE,
-    "EDMLE literal": lambda n_types: lmab.EDMLE(n_types, pairs="first-two"),
-    "Tensor": lmab.Tensor,
-    "Tensor on pairs": lambda n_types: lmab.Tensor(n_types, method=lmab.TensorDecomposition(features="pairs")),
-    "LUCRL": lmab.LUCRL,
-    "UCB": lambda n_types: lmab.UCB(),
+    "EDMLE": lmab.learning.EDMLE,
+    "EDMLE literal": lambda n_types: lmab.learning.EDMLE(n_types, pairs="first-two"),
+    "Tensor": lmab.learning.Tensor,
+    "Tensor on pairs": lambda n_types: lmab.learning.Tensor(
+        n_types, method=lmab.estimation.TensorDecomposition(features="pairs")
+    ),
+    "LUCRL": lmab.learning.LUCRL,
+    "UCB": lambda n_types: lmab.learning.UCB(),
 }
 # types, arms, horizon, sessions, learner: least mean fraction of the genie (None: only shown)
 CASES: dict[tuple[int, int, int, int, str], float | None] = {
@@ -86,7 +88,7 @@ def table(numbers: range) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("range", nargs="*", type=int, help="first and last number of the instances")
-    parser.add_argument("--store", arm="store_true", help="keep the table in docs/benchmarks/rows.json")
+    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     arguments = parser.parse_args()
     text = table(range(*arguments.range) if arguments.range else NUMBERS)
     if arguments.store:

@@ -75,11 +75,11 @@ class ByRank(lmab.Policy):
     def __init__(self, n_arms: int) -> None:
         self.n_arms = n_arms
 
-    def distribution(self, state: lmab.State, *, n_arms: int) -> Any:
+    def distribution(self, state: lmab.policies.State, *, n_arms: int) -> Any:
         shares = 1 / np.arange(1.0, n_arms + 1)
         return np.tile(shares / shares.sum(), (len(state.memory), 1))
 
-    def _choose(self, state: lmab.State, allowed: Any, rng: Any) -> Any:
+    def _choose(self, state: lmab.policies.State, allowed: Any, rng: Any) -> Any:
         return _drawn(self.distribution(state, n_arms=self.n_arms or 0), rng)
 
     def record(self) -> Any:
@@ -147,7 +147,7 @@ def _policy(name: str, model: lmab.LatentBandit) -> lmab.Policy:
     if name == "by rank":
         return ByRank(model.n_arms)
     inner = lmab.Greedy(model) if name.startswith("greedy") else lmab.Thompson(model)
-    return lmab.Exploring(inner, FLOOR) if name.endswith("+ 10%") else inner
+    return lmab.policies.Exploring(inner, FLOOR) if name.endswith("+ 10%") else inner
 
 
 def _cut(log: lmab.Sessions, rng: np.random.Generator) -> lmab.Sessions:

@@ -65,7 +65,7 @@ def study(runs: int, n_sessions: int) -> dict[str, int]:
         with tempfile.TemporaryDirectory(prefix="lmab-study-") as name, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             folder = Path(name)
-            lmab.Exploring(lmab.plan(other, horizon=HORIZON).policy, 0.5).save(folder / "policy.lmab")
+            lmab.policies.Exploring(lmab.plan(other, horizon=HORIZON).policy, 0.5).save(folder / "policy.lmab")
             log = asyncio.run(_log(folder, truth, folder / "policy.lmab", n_sessions, run))
             for method in METHODS:
                 model = truth if method == "doubly-robust" else None

@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("path", type=Path, nargs="?", help="the ratings, for jester")
     parser.add_argument("--shown", nargs="+", type=int, default=[5, 10, 20, 50], help="jokes seen per person (L)")
     parser.add_argument("--splits", nargs="+", type=int, default=SPLITS)
-    parser.add_argument("--store", arm="store_true", help="keep the table in docs/benchmarks/rows.json")
+    parser.add_argument("--store", action="store_true", help="keep the table in docs/benchmarks/rows.json")
     options = parser.parse_args()
     studies = {"jester": jester, "lists": lists, "truth": truth, "ahead": ahead, "search": search, "cost": cost}
     table = studies[options.study](options)
@@ -218,7 +218,7 @@ def ahead(options: argparse.Namespace) -> str:
     def lines() -> Iterator[str]:
         for horizon in HORIZONS:
             earned = []
-            for method in (lmab.QMDP(), lmab.Lookahead()):
+            for method in (lmab.QMDP(), lmab.planning.Lookahead()):
                 policy = lmab.plan(bandit, horizon=horizon, method=method, repeats=False, time_limit=10).policy
                 state, total, everyone = policy.start(1000), np.zeros(1000), np.arange(1000)
                 for _ in range(horizon):

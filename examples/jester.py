@@ -284,7 +284,7 @@ def study(kind: str, feedback: Feedback, liked: np.ndarray, horizons: list[int],
         base = liked[:, popular[:horizon]].sum(axis=1)
         greedy, ahead, low_rank = (
             lmab.plan(model, horizon=horizon, method=method, repeats=False).policy
-            for model, method in ((bandit, lmab.QMDP()), (bandit, lmab.Lookahead()), (surface, lmab.QMDP()))
+            for model, method in ((bandit, lmab.QMDP()), (bandit, lmab.planning.Lookahead()), (surface, lmab.QMDP()))
         )
         earned = [
             replay(greedy, liked, horizon),

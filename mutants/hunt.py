@@ -195,7 +195,7 @@ def _is(mutant: Mutant, name: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="ids, files or modules of the library; none: all")
-    parser.add_argument("--list", arm="store_true", help="print the faults and run nothing")
+    parser.add_argument("--list", action="store_true", help="print the faults and run nothing")
     parser.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which tests count as failed")
     arguments = parser.parse_args()

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent / "golden"
 BATCHES = (1, 2, 4)
 
 
-class CountingClock(lmab.Clock):
+class CountingClock(lmab.planning.Clock):
     """A clock that expires after so many batches of trials, however long they take.
 
     The search notes its bounds once at the start, once after the warm start, and after every batch.
@@ -36,7 +36,7 @@ def solve(configuration: dict[str, Any]) -> dict[str, Any]:
     """What the plan of a configuration proves and plays."""
     kind, *arguments = configuration["bandit"].values()
     bandit = getattr(lmab.LatentBandit, kind)(*arguments)
-    problem = lmab.Problem.of(bandit, configuration["horizon"], configuration["bins"])
+    problem = lmab.planning.Problem.of(bandit, configuration["horizon"], configuration["bins"])
     clock = CountingClock(max(BATCHES))
     plan = lmab.Certified(**configuration["certified"]).solve(problem, clock)
     proved = clock.trace[1:]  # after the warm start, then after every batch until the gap was proved

@@ -21,10 +21,10 @@ EXAMPLES: dict[str, Example] = {
     "Certified": Example(lmab.Certified(gap=1e-4)),
     "Certified by default": Example(lmab.Certified()),
     "Exact": Example(lmab.Exact()),
-    "PointBased": Example(lmab.PointBased()),
-    "Lookahead": Example(lmab.Lookahead()),
-    "Lookahead(0)": Example(lmab.Lookahead(0)),
-    "Lookahead(2)": Example(lmab.Lookahead(2)),
+    "PointBased": Example(lmab.planning.PointBased()),
+    "Lookahead": Example(lmab.planning.Lookahead()),
+    "Lookahead(0)": Example(lmab.planning.Lookahead(0)),
+    "Lookahead(2)": Example(lmab.planning.Lookahead(2)),
     "QMDP": Example(lmab.QMDP()),
 }
 

@@ -37,25 +37,28 @@ def _history_policy(bandit: LatentBandit, horizon: int) -> Policy:
 EXAMPLES: dict[str, Example] = {
     "Uniform": Example(lambda bandit, horizon: lmab.Uniform(bandit.n_arms), frozenset({"random", "blind"})),
     "FixedSequence": Example(
-        lambda bandit, horizon: lmab.FixedSequence([t % bandit.n_arms for t in range(horizon)]), frozenset({"blind"})
+        lambda bandit, horizon: lmab.policies.FixedSequence([t % bandit.n_arms for t in range(horizon)]),
+        frozenset({"blind"}),
     ),
-    "Stationary": Example(lambda bandit, horizon: lmab.Stationary(1), frozenset({"blind"})),
+    "Stationary": Example(lambda bandit, horizon: lmab.policies.Stationary(1), frozenset({"blind"})),
     "Greedy": Example(lambda bandit, horizon: lmab.Greedy(bandit)),
     "Thompson": Example(lambda bandit, horizon: lmab.Thompson(bandit), frozenset({"random"})),
-    "MUCB": Example(lambda bandit, horizon: lmab.MUCB(bandit), frozenset({"ordered"})),
-    "Exploring": Example(lambda bandit, horizon: lmab.Exploring(_planned(bandit, horizon), 0.3), frozenset({"random"})),
+    "MUCB": Example(lambda bandit, horizon: lmab.policies.MUCB(bandit), frozenset({"ordered"})),
+    "Exploring": Example(
+        lambda bandit, horizon: lmab.policies.Exploring(_planned(bandit, horizon), 0.3), frozenset({"random"})
+    ),
     "Relabelled": Example(
         lambda bandit, horizon: Relabelled(_planned(bandit, horizon), [3, 4, *range(10, 8 + bandit.n_arms)])
     ),
     "VectorPolicy": Example(_planned),
-    "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2))),
+    "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.Lookahead(2))),
     "ExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Exact())),
     "PolicyGraph": Example(lambda bandit, horizon: _planned(bandit, horizon).graph()),
     "NoRepeatsPolicy": Example(
-        lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Lookahead(2), repeats=False)
+        lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.Lookahead(2), repeats=False)
     ),
     "NoRepeatsVectorPolicy": Example(
-        lambda bandit, horizon: _planned(bandit, horizon, method=lmab.PointBased(n_beliefs=20), repeats=False)
+        lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.PointBased(n_beliefs=20), repeats=False)
     ),
     "ExactNoRepeatsPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
     "OptimisticPolicy": Example(lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means)),

@@ -43,7 +43,7 @@ def policy_bytes(floor: float | None = None, seed: int = 0, horizon: int = HORIZ
     method = lmab.Exact() if exact else lmab.Certified()
     policy: lmab.Policy = lmab.plan(bandit, horizon=horizon, method=method).policy
     if floor is not None:
-        policy = lmab.Exploring(policy, floor)
+        policy = lmab.policies.Exploring(policy, floor)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.lmab"
         policy.save(path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab import report
+from lmab import reporting
 
 CHROMIUM, REASON = browser.find()
 pytestmark = [
@@ -48,14 +48,14 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     plan = lmab.plan(estimate.bandit, horizon=5)
     certificate = lmab.certify(estimate, plan, log, n_draws=20, rng=rng)
     held = lmab.simulate(small, lmab.Uniform(20), n_sessions=1000, horizon=7, rng=rng)
-    everything = report.gather(estimate.bandit, plan, sessions=held, certificate=certificate, curve=estimate.curve)
-    report.write(everything, folder / "small.html")
-    report.write(report.gather(large, horizon=7, time_limit=2.0), folder / "large.html")
+    everything = reporting.gather(estimate, plan, sessions=held, certificate=certificate)
+    reporting.write(everything, folder / "small.html")
+    reporting.write(reporting.gather(large, horizon=7, time_limit=2.0), folder / "large.html")
     for name, n_types in (("two", 2), ("fifteen", 15)):
         bandit = lmab.random_bandit(n_types, 40, rng=rng)
         labels = tuple(f"{LONG[k % 3]} ({1950 + k})" for k in range(40))
         named = lmab.LatentBandit(bandit.weights, bandit.rewards, labels)
-        report.write(report.gather(named, horizon=5, time_limit=2.0), folder / f"{name}.html")
+        reporting.write(reporting.gather(named, horizon=5, time_limit=2.0), folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in NAMES}
 
 

@@ -335,7 +335,7 @@ def test_the_report_quotes_the_bounds_of_the_plan_where_they_hold(folder, tmp_pa
     assert "held-out check of the fit" in page.read_text()
     plan.policy.save(tmp_path / "policy.lmab")
     again = run("report", folder / "model.lmab", tmp_path / "policy.lmab", "-o", page)  # a policy alone has no bounds
-    monkeypatch.setattr("lmab.report.contents.plan", lambda *_, **__: pytest.fail("planned again"))
+    monkeypatch.setattr("lmab.reporting.contents.plan", lambda *_, **__: pytest.fail("planned again"))
     answer = run("report", folder / "model.lmab", folder / "policy.lmab", "-o", page)
     assert answer["upper"] == plan.upper <= again["upper"]
     assert lmab.load(folder / "model.lmab").check.verdict in html.unescape(page.read_text())

@@ -14,6 +14,7 @@ from lmab.cli import budget, evaluate, fit, inputs
 from lmab.cli import plan as planning
 from lmab.cli.columns import Columns
 from lmab.errors import InvalidArgument, InvalidData
+from lmab.evaluation.diagnostics import Identifiability
 
 
 def test_numbers_of_types():
@@ -67,10 +68,10 @@ def test_logs_without_types_are_refused_before_the_fit():
 
 
 def test_the_horizon_is_the_one_asked_for_or_the_policys():
-    assert evaluate._horizon(lmab.Stationary(0, horizon=5), None) == 5
-    assert evaluate._horizon(lmab.Stationary(0, horizon=5), 3) == 3
+    assert evaluate._horizon(lmab.policies.Stationary(0, horizon=5), None) == 5
+    assert evaluate._horizon(lmab.policies.Stationary(0, horizon=5), 3) == 3
     with pytest.raises(InvalidArgument, match="--horizon must be given"):
-        evaluate._horizon(lmab.Stationary(0), None)
+        evaluate._horizon(lmab.policies.Stationary(0), None)
 
 
 def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
@@ -78,7 +79,7 @@ def test_a_log_is_read_in_the_arms_of_the_policy(tmp_path):
     columns = Columns()
     assert columns.read(tmp_path / "log.csv").arm_labels == (0, 2)
     assert columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(5)).n_arms == 5
-    numbered = columns.read(tmp_path / "log.csv", arms_of=lmab.Stationary(0))
+    numbered = columns.read(tmp_path / "log.csv", arms_of=lmab.policies.Stationary(0))
     assert (numbered.n_arms, numbered.arm_labels, numbered.arms.tolist()) == (3, None, [0, 2])
     with pytest.raises(InvalidData, match="unknown arm, 2"):
         columns.read(tmp_path / "log.csv", arms_of=lmab.Uniform(2))
@@ -98,3 +99,27 @@ def test_numbers_of_a_budget():
     assert budget._text(12_345) == "12,345"
     assert budget._text(12_345.678) == "1.23e+04"
     assert budget._text(math.inf) == "more than 1e308"
+
+
+def identified(**changes):
+    given = {
+        "n_types": 1, "horizon": 5, "long_enough": 1.0, "rank": 1, "starts": "all agreed", "rare_arms": (0,),
+        "core_arms": (), "arm_labels": None, "rarest": 0.1,
+    }  # fmt: skip
+    return Identifiability(**{**given, **changes})
+
+
+def test_one_is_not_said_in_the_plural():
+    assert "The types differ in 1 direction (numerical rank)." in identified().sentences
+    assert "The types differ in 3 directions (numerical rank)." in identified(rank=3).sentences
+    assert any(line.startswith("1 arm was") for line in identified().sentences)
+    assert any(line.startswith("2 arms were") for line in identified(rare_arms=(0, 1)).sentences)
+
+
+def test_arms_that_are_known_too_little_are_named_with_the_threshold():
+    """Plays are counted in the rarest type: an arm with 190 plays is rare where a type has 2% of the sessions."""
+    line = next(line for line in identified(rarest=0.02).sentences if line.startswith("1 arm"))
+    assert line == (
+        "1 arm was played fewer than 30 times in the rarest type (2.0% of the sessions, so below 1,500 plays in all): "
+        "arm 0."
+    )

@@ -18,7 +18,7 @@ def worth(n_types: int, n_sessions: int, method: lmab.EM, n_instances: int) -> f
         log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=n_sessions, horizon=7, rng=rng)
         fit = lmab.fit(log, n_types=n_types, method=method, rng=rng)
         learned, genie = (
-            lmab.evaluate(lmab.plan(model, horizon=7, method=lmab.Lookahead()).policy, bandit, horizon=7).mean
+            lmab.evaluate(lmab.plan(model, horizon=7, method=lmab.planning.Lookahead()).policy, bandit, horizon=7).mean
             for model in (fit.bandit, bandit)
         )
         ratios.append(learned / genie)
@@ -45,12 +45,12 @@ def test_planning_on_a_small_fit_beats_the_best_arm(rng):
     bandit = lmab.random_bandit(3, 12, rank=3, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=3000, horizon=6, rng=rng)
     fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=1.0), rng=rng)
-    best = lmab.Stationary(int((bandit.weights @ bandit.means).argmax()))
+    best = lmab.policies.Stationary(int((bandit.weights @ bandit.means).argmax()))
     learned, genie, alone = (
         lmab.evaluate(policy, bandit, horizon=6).mean
         for policy in (
-            lmab.plan(fit.bandit, horizon=6, method=lmab.Lookahead()).policy,
-            lmab.plan(bandit, horizon=6, method=lmab.Lookahead()).policy,
+            lmab.plan(fit.bandit, horizon=6, method=lmab.planning.Lookahead()).policy,
+            lmab.plan(bandit, horizon=6, method=lmab.planning.Lookahead()).policy,
             best,
         )
     )

@@ -77,7 +77,7 @@ def test_a_packed_log_reacts_as_the_same_log_in_memory(tmp_path):
 
 def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
     certificates = []
-    for policy in (lmab.Exploring(lmab.Greedy(TRUTH), 0.3), lmab.Uniform(3)):
+    for policy in (lmab.policies.Exploring(lmab.Greedy(TRUTH), 0.3), lmab.Uniform(3)):
         log, rng = logged(policy, 400), generator(3)
         estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
         certificates.append(lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng))

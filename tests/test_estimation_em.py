@@ -55,7 +55,7 @@ def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
     shares = joints / joints.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(total[0], np.log(joints.sum(axis=1)).sum(), rtol=1e-10)
     np.testing.assert_allclose(statistics[0, 0, :2], shares.sum(axis=0), rtol=1e-10)
-    np.testing.assert_allclose(lmab.belief.posterior(bandit, log), shares, rtol=1e-10)
+    np.testing.assert_allclose(lmab.model.belief.posterior(bandit, log), shares, rtol=1e-10)
 
 
 def test_the_statistics_are_the_gradient(rng):
@@ -470,10 +470,10 @@ def test_one_map_is_the_textbook_map(family):
     bandit = data.models.bandit(start[0], n_types)
     objective, ahead = likelihood(data, n_types, prior).map(start)
     after = data.models.bandit(ahead[0], n_types)
-    shares = lmab.belief.posterior(bandit, log)
+    shares = lmab.model.belief.posterior(bandit, log)
     np.testing.assert_allclose(after.weights, shares.mean(axis=0), rtol=1e-9)
     by_step = np.repeat(shares, log.lengths, axis=0)
-    total = np.logaddexp.reduce(lmab.belief.log_joint(bandit, log), axis=1).sum()
+    total = np.logaddexp.reduce(lmab.model.belief.log_joint(bandit, log), axis=1).sum()
     if family == "categorical":
         for arm, (z, value) in itertools.product(range(log.n_arms), enumerate(bandit.rewards.values)):
             here = log.arms == arm

@@ -43,7 +43,7 @@ def test_a_status_may_be_given_as_text(sessions):
 
 def test_log_likelihood_is_that_of_the_returned_bandit(sessions):
     estimate = fit(sessions, method=lmab.EM(prior=2.0))
-    joint = lmab.belief.log_joint(estimate.bandit, sessions)
+    joint = lmab.model.belief.log_joint(estimate.bandit, sessions)
     assert estimate.log_likelihood == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-12)
     assert estimate.prior == 2.0
 
@@ -58,7 +58,7 @@ def test_posterior_is_bayes(sessions):
     estimate = fit(sessions)
     posterior = estimate.posterior(sessions[:50])
     assert posterior.shape == (50, 2)
-    np.testing.assert_allclose(posterior, lmab.belief.posterior(estimate.bandit, sessions[:50]))
+    np.testing.assert_allclose(posterior, lmab.model.belief.posterior(estimate.bandit, sessions[:50]))
     np.testing.assert_allclose(estimate.posterior().mean(axis=0), estimate.bandit.weights, atol=1e-4)
 
 
@@ -111,7 +111,7 @@ def test_gaussian_recovers_means_and_scale(rng):
     assert estimate.converged
     assert estimate.bandit.distance(truth) < 0.1
     assert estimate.n_parameters == 1 + 4 + 1
-    joint = lmab.belief.log_joint(estimate.bandit, sessions)
+    joint = lmab.model.belief.log_joint(estimate.bandit, sessions)
     assert estimate.log_likelihood == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-10)
     known = fit(sessions, rewards="gaussian", scale=0.7)
     assert known.bandit.rewards.scale == 0.7

@@ -60,7 +60,7 @@ def test_normal_means_stay_and_the_scale_is_what_is_left():
 
 def test_reconstruction_clips_too():
     """A core set of all pairs: what is rebuilt is what was found, clipped."""
-    core = lmab.design(Subspace(np.eye(6), np.ones(6), 3, np.array([0.0, 1.0])))
+    core = lmab.moments.design(Subspace(np.eye(6), np.ones(6), 3, np.array([0.0, 1.0])))
     np.testing.assert_allclose(core.reconstruction, np.eye(6), atol=1e-9)
     found = reconstruct(np.array([1.0]), np.array([[0.5, 1.5, -1.0, 0.5, 0.3, 0.7]]).T, core, LOG)
     np.testing.assert_allclose(found.rewards.probabilities[0, 0], floored(1 / 3, 2 / 3), rtol=1e-6)
@@ -68,7 +68,7 @@ def test_reconstruction_clips_too():
 
 
 def test_values_that_only_the_core_plays_paid_join_with_the_least_probability():
-    core = lmab.design(Subspace(np.eye(4), np.ones(4), 2, np.array([0.0, 1.0])))
+    core = lmab.moments.design(Subspace(np.eye(4), np.ones(4), 2, np.array([0.0, 1.0])))
     log = lmab.Sessions.from_arrays([[0, 1], [1, 0]], [[0.0, 2.0], [1.0, 0.0]])
     found = reconstruct(np.array([1.0]), np.array([[0.4, 0.6, 0.5, 0.5]]).T, core, log).rewards
     assert found.values.tolist() == [0.0, 1.0, 2.0]

@@ -74,7 +74,7 @@ def test_a_cluster_has_no_gpu_of_ours(monkeypatch, tmp_path, capsys):
 def test_moments_have_no_backend(sessions, monkeypatch):
     monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: None)
     with pytest.raises(InvalidArgument, match="backend must be None for the method MomentMatching, got 'gpu'"):
-        lmab.fit(sessions, n_types=2, method=lmab.MomentMatching(), backend="gpu", rng=0)
+        lmab.fit(sessions, n_types=2, method=lmab.estimation.MomentMatching(), backend="gpu", rng=0)
 
 
 def test_without_a_name_passes_run_on_threads():

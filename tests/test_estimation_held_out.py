@@ -27,7 +27,7 @@ def test_normal_rewards_need_no_softening(rng):
     bandit = lmab.LatentBandit.gaussian([0.3, 0.7], [[0.0, 1.0], [2.0, -1.0]], scale=0.5)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20, horizon=3, rng=rng)
     scores = observe(log, rewards="gaussian").heldout(bandit)
-    expected = np.logaddexp.reduce(lmab.belief.log_joint(bandit, log), axis=1)
+    expected = np.logaddexp.reduce(lmab.model.belief.log_joint(bandit, log), axis=1)
     np.testing.assert_allclose(scores, expected, rtol=1e-12)
 
 

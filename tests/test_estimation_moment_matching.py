@@ -25,7 +25,7 @@ def phases(n_types, n_arms, horizon, n_sessions, seed):
     means = lmab.random_bandit(n_types, n_arms, rng=rng).means
     bandit = lmab.LatentBandit.bernoulli(rng.dirichlet(np.full(n_types, 5.0)), means)
     environment = lmab.Simulator(bandit, horizon=horizon, rng=rng)
-    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(n_arms), n_sessions), rank=n_types))
+    core = lmab.moments.design(lmab.moments.subspace(environment.run(lmab.Uniform(n_arms), n_sessions), rank=n_types))
     pairs = np.array([arm for arm, _ in core.pairs])
     log = environment.play(pairs[rng.integers(len(pairs), size=(n_sessions, horizon))])
     return bandit, core, log, rng
@@ -33,7 +33,7 @@ def phases(n_types, n_arms, horizon, n_sessions, seed):
 
 def gap_and_distance(n_types, n_arms, horizon, n_sessions, seed):
     bandit, core, log, rng = phases(n_types, n_arms, horizon, n_sessions, seed)
-    fit = lmab.fit(log, n_types=n_types, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    fit = lmab.fit(log, n_types=n_types, method=lmab.estimation.MomentMatching(design=core), rng=rng).bandit
     best = lmab.plan(bandit, horizon=horizon, method=lmab.Exact()).lower
     policy = lmab.plan(fit, horizon=horizon, method=lmab.Exact()).policy
     return best - lmab.evaluate(policy, bandit, horizon=horizon).mean, bandit.distance(fit)
@@ -79,7 +79,7 @@ def test_short_sessions_give_the_value_not_the_parameters():
 
 def test_the_message_tells_regime_and_residual(rng):
     _, core, log, _ = phases(2, 5, 2, 2000, seed=3)
-    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=core, restarts=3), rng=rng)
     assert "largest residual" in fit.message
     assert "delta_tsr" in fit.message
     assert "do not identify parameters" in fit.message
@@ -90,7 +90,7 @@ def test_values_that_only_the_core_plays_pay_are_allowed_for(rng):
     rewards = log.rewards.copy()
     rewards[0] = 7.0
     odd = replace(log, rewards=rewards)
-    fit = lmab.fit(odd, n_types=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    fit = lmab.fit(odd, n_types=2, method=lmab.estimation.MomentMatching(design=core, restarts=2), rng=rng)
     assert fit.bandit.rewards.values.tolist() == [0, 1, 7]
     assert np.isfinite(fit.log_likelihood)
 
@@ -100,15 +100,15 @@ def test_arm_events_serve_as_well_as_pairs():
     rng = generator(5)
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.full(3, 0.5), size=(2, 6)), [0, 0.5, 1])
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
+    core = lmab.moments.design(lmab.moments.subspace(environment.run(lmab.Uniform(6), 50_000), rank=2), events="events")
     log = environment.play(rng.choice(core.arms, size=(50_000, 3)))
-    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core), rng=rng).bandit
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=core), rng=rng).bandit
     assert fit.distance(bandit) < 0.15
 
 
 def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
     _, core, log, _ = phases(2, 5, 3, 500, seed=4)
-    method = lmab.MomentMatching(design=core, restarts=5)
+    method = lmab.estimation.MomentMatching(design=core, restarts=5)
     assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "converged"
     stopped = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: True)
     assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
@@ -119,22 +119,22 @@ def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
 
 def test_weights_keep_their_least_value(rng):
     _, core, log, _ = phases(2, 5, 3, 2000, seed=4)
-    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, w_min=0.4), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=core, w_min=0.4), rng=rng)
     assert fit.bandit.weights.min() >= 0.4 - 1e-9
     with pytest.raises(ValueError, match=r"w_min must be at most 1/2, got 0\.6"):
-        lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, w_min=0.6), rng=rng)
+        lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=core, w_min=0.6), rng=rng)
 
 
 def test_a_core_set_is_found_from_the_log(rng):
     bandit = lmab.random_bandit(2, 6, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(6), n_sessions=50_000, horizon=3, rng=rng)
-    assert lmab.fit(log, n_types=2, method=lmab.MomentMatching(), rng=rng).bandit.distance(bandit) < 0.3
+    assert lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(), rng=rng).bandit.distance(bandit) < 0.3
 
 
 def test_short_sessions_with_normal_rewards_are_cut(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, -1.0, 0.5], [-1.0, 1.0, 0.0]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=5000, horizon=2, rng=rng)
-    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     assert fit.bins is not None
     assert fit.bandit.rewards.n_values == 17  # the cube root of 5000
     np.testing.assert_allclose(fit.bandit.weights @ fit.bandit.means, bandit.weights @ bandit.means, atol=0.15)
@@ -144,7 +144,7 @@ def test_short_sessions_with_normal_rewards_give_a_policy_that_earns(rng, tmp_pa
     """Appendix B.2 end to end: the policy plans on bins, and plays the real thing."""
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[2.0, -2.0, 0.3], [-2.0, 2.0, 0.3]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=20_000, horizon=2, rng=rng)
-    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(restarts=4), rewards="gaussian", rng=rng)
     policy = lmab.plan(fit.bandit, horizon=2, method=lmab.Exact()).policy
     policy.save(tmp_path / "policy.lmab")
     loaded = lmab.load(tmp_path / "policy.lmab")
@@ -159,7 +159,7 @@ def test_short_sessions_with_normal_rewards_give_a_policy_that_earns(rng, tmp_pa
 def test_the_fine_grid_of_the_appendix(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.8, -0.8], [-0.8, 0.8]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=2, rng=rng)
-    method = lmab.MomentMatching(restarts=2, bins=None, epsilon=0.6)
+    method = lmab.estimation.MomentMatching(restarts=2, bins=None, epsilon=0.6)
     fit = lmab.fit(log, n_types=2, method=method, rewards="gaussian", rng=rng)
     family: Any = fit.bandit.rewards
     assert len(family.edges) == family.n_values - 1 > 20
@@ -230,10 +230,12 @@ def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
         rng = generator(seed)
         bandit = lmab.LatentBandit.gaussian(rng.dirichlet([5, 5, 5]), rng.uniform(-1, 1, (3, 20)))
         environment = lmab.Simulator(bandit, horizon=5, rng=rng)
-        core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian"))
+        core = lmab.moments.design(
+            lmab.moments.subspace(environment.run(lmab.Uniform(20), 15_000), rank=3, rewards="gaussian")
+        )
         plays = environment.play(rng.choice(core.arms, size=(15_000, 5)))
         logs: dict[Any, lmab.Sessions] = {
-            lmab.MomentMatching(design=core): plays,
+            lmab.estimation.MomentMatching(design=core): plays,
             lmab.EM(): environment.run(lmab.Uniform(20), 30_000),
         }
         fits = [
@@ -251,17 +253,17 @@ def test_smaller_least_weights_are_tried_while_they_help():
     rng = np.random.default_rng(0)
     bandit = lmab.LatentBandit.bernoulli([0.9, 0.1], [[0.9, 0.2, 0.6], [0.1, 0.8, 0.3]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=40_000, horizon=4, rng=rng)
-    free = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4), rng=1)
+    free = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(restarts=4), rng=1)
     assert free.bandit.weights.min() == pytest.approx(0.1, abs=0.03)
     with pytest.warns(LmabWarning, match="does not match the moments"):
-        tied = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=4, w_min=0.5), rng=1)
+        tied = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(restarts=4, w_min=0.5), rng=1)
     np.testing.assert_allclose(tied.bandit.weights, 0.5)
 
 
 @pytest.mark.parametrize(("horizon", "order"), [(2, 2), (3, 3), (5, 3)])
 def test_moments_up_to_order_2m_minus_1_are_matched(horizon, order, rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=800, horizon=horizon, rng=rng)
-    fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(restarts=1), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(restarts=1), rng=rng)
     assert f"moments up to order {order} over" in fit.message
     assert ("do not identify" in fit.message) == (horizon < 3)
 
@@ -281,7 +283,7 @@ def test_weights_are_a_softmax_above_the_least_one(rng):
 
 def test_leaving_the_probabilities_is_penalised_beyond_the_slack_of_the_type():
     """Equation (valid_param_2): the slack of a type is slack / sqrt(weight), Z times that for sums."""
-    core = lmab.design(lmab.moments.Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    core = lmab.moments.design(lmab.moments.Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
     log = lmab.Sessions.from_arrays(np.zeros((20, 2), int), np.tile([0.0, 1.0], (20, 1)))
     weights = np.array([0.25, 0.75])
     for slack in (0.0, 0.02):
@@ -299,7 +301,7 @@ def uneven(seed, n_sessions=20_000):
     rng = generator(seed, 31)
     bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], lmab.random_bandit(2, 8, rng=rng).means)
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-    core = lmab.design(lmab.subspace(environment.run(lmab.Uniform(8), n_sessions), rank=2))
+    core = lmab.moments.design(lmab.moments.subspace(environment.run(lmab.Uniform(8), n_sessions), rank=2))
     log = environment.play(
         np.array([arm for arm, _ in core.pairs])[rng.integers(len(core.pairs), size=(n_sessions, 3))]
     )
@@ -321,12 +323,12 @@ def test_uneven_weights_are_matched():
     matched, tied = [], []
     for seed in range(4):
         bandit, core, log, rng = uneven(seed, 50_000)
-        fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, restarts=3), rng=rng)
+        fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=core, restarts=3), rng=rng)
         assert fit.status == "converged"
         matched.append(fit.bandit.distance(bandit))
         same = replace(core, error=1e-4)  # nearly no leeway
         with pytest.warns(LmabWarning, match="does not match the moments"):
-            tight = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=same, restarts=3), rng=rng)
+            tight = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=same, restarts=3), rng=rng)
         assert (tight.status, tight.converged) == ("unmatched", False)
         tied.append(tight.bandit.distance(bandit))
     assert np.mean(matched) < np.mean(tied) - 0.03
@@ -336,11 +338,11 @@ def test_moments_of_more_types_than_allowed_are_not_matched(rng):
     """Two types cannot have the moments of three: the status says so, and a warning says by how much."""
     bandit = lmab.LatentBandit.bernoulli([0.4, 0.3, 0.3], [[0.9, 0.1, 0.1], [0.1, 0.9, 0.1], [0.1, 0.1, 0.9]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=20_000, horizon=3, rng=rng)
-    core = lmab.design(lmab.subspace(log, rank=3))
+    core = lmab.moments.design(lmab.moments.subspace(log, rank=3))
     with pytest.warns(LmabWarning, match=r"does not match the moments.*more than .* standard errors"):
-        fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+        fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(design=core, restarts=2), rng=rng)
     assert fit.status == "unmatched"
-    few = lmab.fit(log, n_types=3, method=lmab.MomentMatching(design=core, restarts=2), rng=rng)
+    few = lmab.fit(log, n_types=3, method=lmab.estimation.MomentMatching(design=core, restarts=2), rng=rng)
     assert few.status == "converged"
 
 
@@ -357,5 +359,5 @@ def test_the_error_of_a_subspace_is_measured_and_saved(tmp_path):
     assert core.error is not None
     core.save(tmp_path / "core.lmab")
     assert lmab.load(tmp_path / "core.lmab").leeway == core.leeway
-    by_hand = lmab.design(np.eye(3))
+    by_hand = lmab.moments.design(np.eye(3))
     assert by_hand.leeway is None

@@ -58,6 +58,6 @@ def test_whoever_stops_stays_stopped():
 
 
 def test_all_methods_share_the_signature():
-    for method in (lmab.EM, lmab.MomentMatching, lmab.TensorDecomposition):
+    for method in (lmab.EM, lmab.estimation.MomentMatching, lmab.estimation.TensorDecomposition):
         assert issubclass(method, Estimator)
         assert "fit" not in vars(method)

@@ -34,8 +34,10 @@ CASES = {
     "unseen value": lambda: fit(a_log(), values=[0.0, 0.5, 1.0]),
     "normal": lambda: fit(a_log(GAUSSIAN), rewards="gaussian"),
     "known scale": lambda: fit(a_log(GAUSSIAN), rewards="gaussian", scale=0.5),
-    "moments": lambda: fit(a_log(n_sessions=4000), method=lmab.MomentMatching(restarts=2)),
-    "cut": lambda: fit(a_log(GAUSSIAN, 2, n_sessions=4000), rewards="gaussian", method=lmab.MomentMatching(restarts=2)),
+    "moments": lambda: fit(a_log(n_sessions=4000), method=lmab.estimation.MomentMatching(restarts=2)),
+    "cut": lambda: fit(
+        a_log(GAUSSIAN, 2, n_sessions=4000), rewards="gaussian", method=lmab.estimation.MomentMatching(restarts=2)
+    ),
     "interrupted": lambda: fit(a_log(), progress=lambda news: True),
 }
 
@@ -170,14 +172,6 @@ def test_files_of_0_1_noted_less(tmp_path):
         with pytest.raises(InvalidArgument, match=r"fitted to \(400 sessions\)"):
             old.with_log(other)
     assert str(old.starts) == "the file does not say how many starts there were"
-
-
-def test_an_estimate_stands_in_for_its_bandit_for_one_version():
-    estimate = fit(a_log())
-    with pytest.warns(DeprecationWarning, match=r"use Estimate\.bandit\.means"):
-        assert estimate.means is estimate.bandit.means
-    with pytest.raises(AttributeError, match="'Estimate' object has no attribute 'nonsense'"):
-        _ = estimate.nonsense
 
 
 def test_the_check_may_use_the_encoded_log():

@@ -73,7 +73,7 @@ def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
     assert _curve([behind(best, 1.5), best, behind(best, 1.2)], forgiving=False).chosen == 2
     assert lmab.EM(prior="learned").forgiving
     assert not lmab.EM(prior=1.0).forgiving
-    assert not lmab.MomentMatching().forgiving
+    assert not lmab.estimation.MomentMatching().forgiving
 
 
 def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab import diagnostics
 from lmab.data import sealing
 from lmab.data.packed import Partitions
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import observe
 from lmab.estimation.categorical.steps import FiledSteps, HeldSteps
 from lmab.estimation.passes import Threads
+from lmab.evaluation import diagnostics
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_more_values_than_were_seen(pair):
 
 
 @pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
-@pytest.mark.parametrize("method", [lmab.TensorDecomposition(), lmab.MomentMatching(restarts=2)])
+@pytest.mark.parametrize("method", [lmab.estimation.TensorDecomposition(), lmab.estimation.MomentMatching(restarts=2)])
 def test_methods_of_moments(pair, method):
     log, packed, distinct = pair
     if not distinct:
@@ -235,7 +235,7 @@ def test_normal_rewards(amounts, only_parts, prior, scale):
 
 
 @pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
-@pytest.mark.parametrize("method", [lmab.TensorDecomposition(), lmab.MomentMatching(restarts=2)])
+@pytest.mark.parametrize("method", [lmab.estimation.TensorDecomposition(), lmab.estimation.MomentMatching(restarts=2)])
 def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monkeypatch):
     monkeypatch.setattr("lmab.moments.second._CHUNK", 100)
     monkeypatch.setattr("lmab.moments.high_orders._CHUNK", 100)

@@ -142,7 +142,7 @@ def test_the_best_scale_is_that_of_the_residuals():
     shares = data.em_map(data.prior(0.0)).expectation(data.surface.model(parameters, scale, POINTS), SERIAL)[0]
     np.testing.assert_array_equal(shares[0], statistics)
     bandit = data.models.bandit(data.surface.model(parameters, scale, POINTS)[0], len(POINTS))
-    posterior = lmab.belief.posterior(bandit, data.sessions)
+    posterior = lmab.model.belief.posterior(bandit, data.sessions)
     steps = np.repeat(posterior, data.sessions.lengths, axis=0)
     squares = (data.sessions.rewards[:, None] - bandit.means.T[data.sessions.arms]) ** 2
     expected = np.sqrt((steps * squares).sum() / data.sessions.n_steps)

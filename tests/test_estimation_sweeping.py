@@ -21,9 +21,9 @@ def log(rng):
 def test_one_sweep_is_bayes_and_counting(log):
     """Against responsibilities and smoothed frequencies written out."""
     found, likelihood = sweep(START, log, sweeps=1, prior=2.0)
-    shares = lmab.belief.posterior(START, log)
+    shares = lmab.model.belief.posterior(START, log)
     np.testing.assert_allclose(found.weights, shares.mean(axis=0), rtol=1e-10)
-    assert likelihood == pytest.approx(np.logaddexp.reduce(lmab.belief.log_joint(START, log), axis=1).sum())
+    assert likelihood == pytest.approx(np.logaddexp.reduce(lmab.model.belief.log_joint(START, log), axis=1).sum())
     owner = np.repeat(np.arange(len(log)), log.lengths)
     for arm in range(3):
         steps = log.arms == arm

@@ -70,7 +70,7 @@ def test_error_falls_with_the_log():
         rng = generator(3)
         bandit = lmab.LatentBandit.bernoulli([0.5, 0.3, 0.2], rng.uniform(0.05, 0.95, (3, 6)))
         log = lmab.simulate(bandit, lmab.Uniform(6), n_sessions=n, horizon=4, rng=rng)
-        fit = lmab.fit(log, n_types=3, method=lmab.TensorDecomposition(), rng=rng)
+        fit = lmab.fit(log, n_types=3, method=lmab.estimation.TensorDecomposition(), rng=rng)
         distances.append(fit.bandit.distance(bandit))
     assert distances[1] < 0.1 < distances[0]
 
@@ -80,7 +80,7 @@ def test_values_and_unequal_plays(rng):
     bandit = lmab.LatentBandit.categorical([0.55, 0.45], probabilities, [-1, 0, 2])
     arms = rng.choice(5, p=[0.4, 0.3, 0.1, 0.1, 0.1], size=(200_000, 4))
     log = lmab.simulate(bandit, arms, rng=rng)
-    fit = lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(), rng=rng)
     assert fit.bandit.distance(bandit) < 0.12
     assert fit.bandit.rewards.values.tolist() == [-1, 0, 2]
 
@@ -90,7 +90,7 @@ def test_features_that_determine_the_rest(rng):
     bandit = lmab.LatentBandit.categorical([0.55, 0.45], probabilities, [-1, 0, 2])
     log = lmab.simulate(bandit, lmab.Uniform(5), n_sessions=200_000, horizon=4, rng=rng)
     pairs, free = (
-        lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(features=features), rng=rng).bandit
+        lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(features=features), rng=rng).bandit
         for features in ("pairs", "free")
     )
     assert free.distance(bandit) < 0.2
@@ -100,7 +100,7 @@ def test_features_that_determine_the_rest(rng):
 def test_normal_rewards(rng):
     bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1, 0, -1, 0.5], [-0.5, 1, 0.5, 0]], scale=0.7)
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=100_000, horizon=4, rng=rng)
-    fit = lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(), rewards="gaussian", rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(), rewards="gaussian", rng=rng)
     assert fit.bandit.distance(bandit) < 0.15
     assert fit.bandit.rewards.scale == pytest.approx(0.7, abs=0.02)
 
@@ -108,7 +108,7 @@ def test_normal_rewards(rng):
 def test_more_types_than_directions_still_give_a_valid_bandit(rng):
     bandit = lmab.random_bandit(6, 10, rank=3, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=5000, horizon=5, rng=rng)
-    fit = lmab.fit(log, n_types=6, method=lmab.TensorDecomposition(), rng=rng)
+    fit = lmab.fit(log, n_types=6, method=lmab.estimation.TensorDecomposition(), rng=rng)
     assert fit.n_types == 6
     assert np.isfinite(fit.log_likelihood)
 
@@ -128,7 +128,7 @@ def test_the_floor_limits_how_much_whitening_blows_up(floor, rng, monkeypatch):
     monkeypatch.setattr(tensor_decomposition, "third_moments", spy)
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.3, 0.5], [0.4, 0.6, 0.5]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=4000, horizon=4, rng=rng)
-    lmab.fit(log, n_types=3, method=lmab.TensorDecomposition(floor=floor), rng=rng)
+    lmab.fit(log, n_types=3, method=lmab.estimation.TensorDecomposition(floor=floor), rng=rng)
     values = np.linalg.eigvalsh(second_moments(log).second)[::-1][:3]
     raised = np.maximum(values, floor * values[0])
     assert (raised != values).any()
@@ -139,14 +139,14 @@ def test_directions_without_any_signal_do_no_harm(rng):
     """As many types as features: the last eigenvalues of the second moments are below zero."""
     log = lmab.simulate(lmab.random_bandit(1, 2, rng=rng), lmab.Uniform(2), n_sessions=400, horizon=4, rng=rng)
     assert np.linalg.eigvalsh(lmab.moments.second_moments(log).second)[0] < 0
-    fit = lmab.fit(log, n_types=4, method=lmab.TensorDecomposition(), rng=rng)
+    fit = lmab.fit(log, n_types=4, method=lmab.estimation.TensorDecomposition(), rng=rng)
     assert np.isfinite(fit.log_likelihood)
 
 
 def test_two_steps_are_too_few(rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=50, horizon=2, rng=rng)
     with pytest.raises(ValueError, match="sessions of at least 3 steps: third moments need three, got 2"):
-        lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(), rng=rng)
+        lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(), rng=rng)
 
 
 @pytest.mark.parametrize(
@@ -160,29 +160,29 @@ def test_two_steps_are_too_few(rng):
 )
 def test_bad_options(arguments, message):
     with pytest.raises(ValueError, match=message):
-        lmab.TensorDecomposition(**arguments)
+        lmab.estimation.TensorDecomposition(**arguments)
 
 
 def test_weights_are_one_over_the_squared_strengths(rng):
     """Components of a whitened third moment have strength 1 / sqrt(weight)."""
     bandit = lmab.LatentBandit.bernoulli([0.8, 0.2], [[0.9, 0.1, 0.8, 0.3], [0.1, 0.9, 0.2, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=60_000, horizon=4, rng=rng)
-    fit = lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(), rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(), rng=rng)
     np.testing.assert_allclose(np.sort(fit.bandit.weights), [0.2, 0.8], atol=0.03)
     assert fit.bandit.distance(bandit) < 0.12
-    free = lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(features="free"), rng=rng)
+    free = lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(features="free"), rng=rng)
     assert free.bandit.distance(bandit) < 0.12
     with pytest.raises(ValueError, match="n_types must be at most the 4 features, got 5"):
-        lmab.fit(log, n_types=5, method=lmab.TensorDecomposition(features="free"), rng=rng)
+        lmab.fit(log, n_types=5, method=lmab.estimation.TensorDecomposition(features="free"), rng=rng)
 
 
 def test_a_power_iteration_that_is_cut_short_says_so(rng):
     log = lmab.simulate(lmab.random_bandit(3, 6, rng=rng), lmab.Uniform(6), n_sessions=500, horizon=4, rng=rng)
     with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
-        cut = lmab.fit(log, n_types=3, method=lmab.TensorDecomposition(max_iterations=1), rng=rng)
+        cut = lmab.fit(log, n_types=3, method=lmab.estimation.TensorDecomposition(max_iterations=1), rng=rng)
     assert cut.status == "iteration limit"
     assert "stopped by max_iterations" in cut.message
-    assert lmab.fit(log, n_types=3, method=lmab.TensorDecomposition(), rng=rng).status == "converged"
+    assert lmab.fit(log, n_types=3, method=lmab.estimation.TensorDecomposition(), rng=rng).status == "converged"
 
 
 def test_deflation_takes_a_component_out_once():

@@ -34,7 +34,7 @@ def posterior(estimate: lmab.Estimate, coordinates, move: np.ndarray) -> float:
     """log-likelihood plus log density of the law of arms, after a move."""
     family = coordinates.moved(move[None])[0]
     model = lmab.LatentBandit(estimate.bandit.weights, family)
-    logs = np.logaddexp.reduce(lmab.belief.log_joint(model, estimate.sessions), axis=1).sum()
+    logs = np.logaddexp.reduce(lmab.model.belief.log_joint(model, estimate.sessions), axis=1).sum()
     deviations = coordinates.arms.parameters + move.reshape(coordinates.arms.parameters.shape) - estimate.factors.centre
     return float(logs - 0.5 * np.einsum("ai,ij,aj->", deviations, np.linalg.inv(estimate.factors.spread), deviations))
 

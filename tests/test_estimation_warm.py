@@ -93,7 +93,7 @@ def test_a_start_must_fit_the_log():
     with pytest.raises(InvalidArgument, match="start must know every reward of the log"):
         lmab.fit(log, n_types=1, start=values, rng=0)
     with pytest.raises(InvalidArgument, match="start must be None for the method MomentMatching"):
-        lmab.fit(log, n_types=2, method=lmab.MomentMatching(), start=TRUTH, rng=0)
+        lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(), start=TRUTH, rng=0)
     chosen = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0), start=TRUTH, rng=0)
     assert chosen.n_types == chosen.curve.chosen  # whatever the start has
 

@@ -13,11 +13,10 @@ from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
-from lmab import diagnostics, report
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument
 from lmab.estimation import Calibration, Check, Gain
-from lmab.evaluation import Verdict
+from lmab.evaluation import Verdict, diagnostics
 from lmab.evaluation.decision_tree import Branches, improved, unroll
 from lmab.evaluation.replanning import Replanner, laplace, recentred
 
@@ -74,7 +73,7 @@ def test_replanning_is_no_worse_than_the_plan_nor_than_what_a_lookahead_promises
         replanned = unroll(policy, model, 5)
         value = replanned.value(model.weights, model.rewards)
         assert value >= tree.value(model.weights, model.rewards) - 1e-12
-        assert value >= lmab.plan(model, horizon=5, method=lmab.Lookahead(), repeats=repeats).lower - 1e-12
+        assert value >= lmab.plan(model, horizon=5, method=lmab.planning.Lookahead(), repeats=repeats).lower - 1e-12
         if not repeats:
             assert _most_plays(replanned) == 1
 
@@ -507,14 +506,16 @@ def test_the_report_is_green_and_calls_types_real_only_where_all_agree(road):
     real, estimate, plan, certificate, _ = road
     held = typed(generator(4)) if real else sticky(generator(4))
     for known in (certificate, None):
-        page = report.render(report.gather(estimate.bandit, plan, sessions=held, certificate=known))
+        page = reporting.render(reporting.gather(estimate.bandit, plan, sessions=held, certificate=known))
         green = real and known is not None
         assert ('class="good"' in page) is green
         assert ("more)" in page) is green
         assert ("The types are real" in page) is green
         assert "session so far helps to predict" in page  # in both cases: memory alone does not show types
         assert estimate.check.verdict.split(":")[0] in page
-    assert ("Count on a gain" in report.render(report.gather(estimate.bandit, plan, certificate=certificate))) is real
+    assert (
+        "Count on a gain" in reporting.render(reporting.gather(estimate.bandit, plan, certificate=certificate))
+    ) is real
 
 
 def test_the_commands_repeat_the_check(road, tmp_path):

@@ -27,7 +27,7 @@ def test_a_policy_earns_no_more_than_itself():
 
 
 def test_the_other_way_round_is_the_same_with_the_other_sign():
-    log, one, other = logged(2_000, 1), lmab.Greedy(BANDIT), lmab.Stationary(1)
+    log, one, other = logged(2_000, 1), lmab.Greedy(BANDIT), lmab.policies.Stationary(1)
     there, back = (compare(*pair, log, horizon=3, model=BANDIT, rng=0) for pair in ((one, other), (other, one)))
     assert there.difference == pytest.approx(-back.difference)
     assert there.interval is not None
@@ -40,7 +40,7 @@ def test_one_step_by_hand():
     log = lmab.Sessions.from_arrays(
         [[0], [0], [0], [1], [1]], [[1.0], [1.0], [0.0], [0.0], [1.0]], propensities=np.full((5, 1), 0.5)
     )
-    found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)
+    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1)
     assert (found.method, found.n_sessions) == ("self-normalised", 5)
     assert (found.value, found.other) == pytest.approx((2 / 3, 1 / 2))
     assert (found.effective, found.interval) == (pytest.approx(2), None)
@@ -50,7 +50,7 @@ def test_no_value_leaves_what_is_possible():
     """Doubly robust by hand: 0.5 + (1 - 0.5) / 0.1 is 5.5, and 0.5 - 0.5 / 0.1 is -4.5."""
     log = lmab.Sessions.from_arrays([[0], [1]] * 3, [[1.0], [0.0]] * 3, propensities=np.full((6, 1), 0.1))
     model = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
-    found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1, model=model)
+    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1, model=model)
     assert (found.value, found.other) == (1.0, 0.0)
 
 
@@ -61,10 +61,10 @@ def test_below_thirty_effective_sessions_there_is_no_interval():
         return lmab.Sessions.from_arrays(arms, rewards, propensities=np.full(arms.shape, 0.5))
 
     for counts in ((100, 29), (29, 100)):
-        found = compare(lmab.Stationary(0), lmab.Stationary(1), log(*counts), horizon=1)
+        found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log(*counts), horizon=1)
         assert (found.interval, found.effective) == (None, pytest.approx(29))
         assert np.isnan(found.stderr)
-    found = compare(lmab.Stationary(0), lmab.Stationary(1), log(100, 30), horizon=1)
+    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log(100, 30), horizon=1)
     assert found.interval is not None
     assert found.effective == pytest.approx(30)
 
@@ -74,7 +74,7 @@ def test_the_interval_by_hand():
     arms = np.repeat([[0], [1]], 40, axis=0)
     rewards = np.concatenate([np.repeat([1.0, 0.0], [30, 10]), np.repeat([1.0, 0.0], [16, 24])])[:, None]
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, 1), 0.5))
-    found = compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1, confidence=0.9)
+    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1, confidence=0.9)
 
     def end(extra_first, extra_second):
         first, second = np.append(rewards[:40, 0], extra_first), np.append(rewards[40:, 0], extra_second)
@@ -93,12 +93,12 @@ def test_the_interval_by_hand():
 def test_the_interval_holds_in_small_logs_of_rare_rewards():
     """Both arms pay in 3 of 100 plays, and one of them is explored only: a normal interval holds in 2 of 3 logs."""
     bandit = lmab.LatentBandit.bernoulli([1.0], [[0.03, 0.03]])
-    logging = lmab.Exploring(lmab.Greedy(lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.1]])), 0.3)
+    logging = lmab.policies.Exploring(lmab.Greedy(lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.1]])), 0.3)
     held = normal = judged = 0
     for seed in range(150):
         log = lmab.simulate(bandit, logging, n_sessions=250, horizon=1, rng=generator(seed))
         log = with_propensities(log, logging)
-        found = compare(lmab.Stationary(1), lmab.Stationary(0), log, horizon=1, confidence=0.9)
+        found = compare(lmab.policies.Stationary(1), lmab.policies.Stationary(0), log, horizon=1, confidence=0.9)
         if found.interval is None:
             continue
         judged += 1
@@ -116,7 +116,8 @@ def test_intervals_stay_within_what_is_possible_at_both_ends(horizon):
     rewards = np.where(arms == 0, 3.0, 0.0)
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, horizon), 0.5))
     there, back = (
-        compare(lmab.Stationary(a), lmab.Stationary(1 - a), log, horizon=horizon, confidence=0.999) for a in (0, 1)
+        compare(lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a), log, horizon=horizon, confidence=0.999)
+        for a in (0, 1)
     )
     assert there.interval is not None
     assert back.interval is not None
@@ -130,7 +131,8 @@ def test_a_wide_interval_ends_at_what_is_possible():
     rewards = np.where((arms == 0) ^ (np.arange(120)[:, None] % 3 == 0), 3.0, 0.0)
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((120, 1), 0.5))
     there, back = (
-        compare(lmab.Stationary(a), lmab.Stationary(1 - a), log, horizon=1, confidence=1 - 1e-12) for a in (0, 1)
+        compare(lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a), log, horizon=1, confidence=1 - 1e-12)
+        for a in (0, 1)
     )
     assert there.interval is not None
     assert back.interval is not None
@@ -139,13 +141,13 @@ def test_a_wide_interval_ends_at_what_is_possible():
 
 
 def test_the_confidence_is_95_percent_unless_it_is_said():
-    log, pair = logged(500, 3), (lmab.Greedy(BANDIT), lmab.Stationary(0))
+    log, pair = logged(500, 3), (lmab.Greedy(BANDIT), lmab.policies.Stationary(0))
     assert compare(*pair, log, horizon=3).interval == compare(*pair, log, horizon=3, confidence=0.95).interval
 
 
 @pytest.mark.parametrize("model", [None, BANDIT])
 def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
-    one, other = lmab.Greedy(BANDIT), lmab.Stationary(0)
+    one, other = lmab.Greedy(BANDIT), lmab.policies.Stationary(0)
     truth = lmab.evaluate(one, BANDIT, horizon=3).mean - lmab.evaluate(other, BANDIT, horizon=3).mean
     held = 0
     for seed in range(12):
@@ -162,4 +164,4 @@ def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
 def test_refuses_a_log_that_agrees_with_neither():
     log = lmab.Sessions.from_arrays([[0]] * 5, [[1.0]] * 5, propensities=np.full((5, 1), 0.5), n_arms=2)
     with pytest.raises(InvalidArgument, match="sessions must hold sessions that agree with both policies"):
-        compare(lmab.Stationary(0), lmab.Stationary(1), log, horizon=1)
+        compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1)

@@ -54,7 +54,7 @@ def test_a_model_that_turns_the_arms_round_is_replanned_for():
 
 def test_of_many_arms_the_best_of_every_type_and_those_that_tell_most_are_planned_with(rng):
     bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], rng.uniform(0.05, 0.95, (2, 250)))
-    plan = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(0))
+    plan = lmab.plan(bandit, horizon=3, method=lmab.planning.Lookahead(0))
     replanner = Replanner(bandit, plan, np.ones(250, bool))
     found = set(replanner._useful(bandit.weights, bandit.means).tolist())
     average = bandit.weights @ bandit.means
@@ -62,7 +62,7 @@ def test_of_many_arms_the_best_of_every_type_and_those_that_tell_most_are_planne
     best = {int(arm) for score in (*bandit.means, average, telling) for arm in np.argsort(-score)[: 24 + 3]}
     assert found == best | set(replanner._branches.arms.tolist())
     few = lmab.LatentBandit.bernoulli([0.3, 0.7], bandit.means[:, :200])
-    fewer = Replanner(few, lmab.plan(few, horizon=3, method=lmab.Lookahead(0)), np.ones(200, bool))
+    fewer = Replanner(few, lmab.plan(few, horizon=3, method=lmab.planning.Lookahead(0)), np.ones(200, bool))
     assert len(fewer._useful(few.weights, few.means)) == 200  # not many yet
 
 
@@ -81,7 +81,7 @@ def test_the_crowd_earns_what_the_policy_is_worth(rng, monkeypatch, repeats):
 def test_a_fixed_choice_has_no_noise_at_all(rng):
     drawn = lmab.random_bandit(7, 5, rng=rng)
     bandit = lmab.LatentBandit(rng.dirichlet(np.ones(7)), drawn.rewards)
-    found = Crowd.of(7, 3, rng).play(lmab.FixedSequence([4, 0, 2]), bandit, repeats=False)
+    found = Crowd.of(7, 3, rng).play(lmab.policies.FixedSequence([4, 0, 2]), bandit, repeats=False)
     average = bandit.weights @ bandit.means
     np.testing.assert_allclose(found.by_arm, average * [1, 0, 1, 0, 1], atol=1e-12)
 

@@ -71,7 +71,7 @@ def test_one_type_is_the_popular_sequence(jester):
     feedback = jester.show(liked, 10, rng)
     bandit = jester.fit(feedback, 1, jester.FREE[0][1], rng)
     popular = np.argsort(-feedback.popularity, kind="stable")[:5]
-    for method in (jester.lmab.QMDP(), jester.lmab.Lookahead()):
+    for method in (jester.lmab.QMDP(), jester.lmab.planning.Lookahead()):
         policy = jester.lmab.plan(bandit, horizon=5, method=method, repeats=False).policy
         assert np.array_equal(jester.replay(policy, liked, 5), liked[:, popular].sum(axis=1))
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from strategies import bandits
 
 import lmab
-from lmab import LatentBandit, files, report
+from lmab import LatentBandit, files, reporting
 from lmab.errors import InvalidFile
 from lmab.files import Record, decode, decode_any, encode
 
@@ -162,14 +162,14 @@ def specials(folder: Path) -> list[Path]:
 
 def test_devices_and_pipes_are_never_replaced(tmp_path, bandit, monkeypatch):
     log = lmab.Sessions.from_arrays([[0, 0]], [[1.0, 0.0]])
-    contents = report.gather(bandit, horizon=2)
+    contents = reporting.gather(bandit, horizon=2)
     plan = lmab.plan(bandit, horizon=2)  # before: a kernel compiled here would be written to its cache
     monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("something was replaced"))
     for number, path in enumerate(specials(tmp_path)):
         before = os.lstat(path)
         log_path = tmp_path / f"log-{number}.csv"
         log_path.symlink_to(path)
-        for write in (bandit.save, plan.save, partial(report.write, contents)):
+        for write in (bandit.save, plan.save, partial(reporting.write, contents)):
             with pytest.raises(InvalidFile, match=f"{path.name}: cannot write here: this is a device or a pipe"):
                 write(path)
         with pytest.raises(InvalidFile, match="this is a device or a pipe"):

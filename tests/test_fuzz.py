@@ -127,13 +127,13 @@ def models(folder: Path) -> list[Path]:
         "bandit": bandit,
         "gaussian": lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 2.0], [0.0, 1.0]]),
         "greedy": lmab.Greedy(bandit, horizon=3),
-        "mucb": lmab.MUCB(bandit),
-        "sequence": lmab.FixedSequence([0, 1]),
-        "planned": lmab.plan(bandit, horizon=3, method=lmab.PointBased()).policy,
+        "mucb": lmab.policies.MUCB(bandit),
+        "sequence": lmab.policies.FixedSequence([0, 1]),
+        "planned": lmab.plan(bandit, horizon=3, method=lmab.planning.PointBased()).policy,
         "exact": lmab.plan(bandit, horizon=3, method=lmab.Exact()).policy,
         "once": lmab.plan(bandit, horizon=3, repeats=False).policy,
         "graph": lmab.plan(bandit, horizon=3, method=lmab.Exact()).policy.graph(),
-        "design": lmab.design(rng.standard_normal((6, 2))),
+        "design": lmab.moments.design(rng.standard_normal((6, 2))),
         **results(bandit, rng),
     }
     for name, value in values.items():
@@ -191,7 +191,7 @@ def test_models_whose_contents_lie(tmp_path):
         path.write_bytes(buffer.getvalue())
         if survives(lmab.load, path):
             value = lmab.load(path)
-            assert isinstance(value, lmab.LatentBandit | lmab.Policy | lmab.Design | RESULTS)
+            assert isinstance(value, lmab.LatentBandit | lmab.Policy | lmab.moments.Design | RESULTS)
             if isinstance(value, RESULTS):
                 speaks(value)
             if isinstance(value, lmab.Policy | lmab.Plan):

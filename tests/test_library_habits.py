@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 import lmab
-from lmab import diagnostics, report
+from lmab import reporting
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+from lmab.evaluation import diagnostics
 
 MEANS = [[0.9, 0.1, 0.4], [0.2, 0.7, 0.4]]
 BANDIT = lmab.LatentBandit.bernoulli([0.3, 0.7], MEANS)
@@ -123,7 +124,7 @@ def test_wrong_labels():
 
 def test_a_tree_is_a_picture_in_a_notebook():
     tree = lmab.plan(NAMED, horizon=4).policy.tree(3)
-    assert tree._repr_svg_() == report.tree_svg(tree)
+    assert tree._repr_svg_() == reporting.tree_svg(tree)
     assert tree._repr_svg_().startswith("<svg")
     assert "type 1" in tree._repr_svg_()
 
@@ -147,16 +148,16 @@ def test_a_policy_has_a_card():
 
 def test_the_model_comes_first_and_the_old_order_still_works(plan):
     pytest.importorskip("matplotlib").use("Agg")
-    first, second = (report.plot_worth(*pair) for pair in ((BANDIT, plan), (plan, BANDIT)))
+    first, second = (reporting.plot_worth(*pair) for pair in ((BANDIT, plan), (plan, BANDIT)))
     widths = [[bar.get_width() for bar in ax.patches] for ax in (first, second)]
     assert widths[0] == widths[1]
     with pytest.raises(InvalidArgument, match="plot_worth must get a LatentBandit and a Plan, got a LatentBandit and"):
-        report.plot_worth(BANDIT, BANDIT)
+        reporting.plot_worth(BANDIT, BANDIT)
 
 
 def test_types_are_numbered_by_size_in_plots_too():
     pytest.importorskip("matplotlib").use("Agg")
-    ax = report.plot_means(BANDIT)
+    ax = reporting.plot_means(BANDIT)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["type 1 (70%)", "type 2 (30%)"]
     assert ax.images[0].get_array()[0].max() == 0.7  # of the larger type
 

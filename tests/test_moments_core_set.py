@@ -34,7 +34,7 @@ def feature_matrices(draw):
 
 @given(feature_matrices())
 def test_theorem_2_4_g_is_at_most_2k_on_a_small_support(features):
-    design = lmab.design(features)
+    design = lmab.moments.design(features)
     k = np.linalg.matrix_rank(features)
     assert design.rank == k
     assert design.g <= 2 * k + 1e-9
@@ -56,7 +56,7 @@ def test_many_shapes_keep_the_limits(seed):
         features[rng.integers(d, size=d // 3)] = features[0]
         if not features.any():
             continue
-        design = lmab.design(features)
+        design = lmab.moments.design(features)
         assert design.g <= 2 * design.rank + 1e-9
         assert len(design.support) <= support_limit(design.rank)
 
@@ -76,7 +76,7 @@ def test_no_row_of_the_support_can_be_spared(seed):
     """What the optimal weights on the other rows reach is above 2k, whichever row of the support is left out."""
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((400, 10)) * rng.exponential(size=(400, 1))
-    support = lmab.design(features).support
+    support = lmab.moments.design(features).support
     for row in support:
         others = np.setdiff1d(support, row)
         if np.linalg.matrix_rank(features[others]) == 10:
@@ -87,8 +87,8 @@ def test_twins_are_not_both_kept():
     """Neighbours on a fine grid say nearly the same: at a tight target one of them is enough for each root."""
     grid = np.linspace(-1, 1, 1000)  # the roots of the cubic lie between points of this grid
     features = np.vander(grid, 4, increasing=True)
-    assert len(lmab.design(features, tolerance=1e-3).support) == 4
-    assert len(lmab.design(np.repeat(np.eye(3), 5, axis=0)).support) == 3
+    assert len(lmab.moments.design(features, tolerance=1e-3).support) == 4
+    assert len(lmab.moments.design(np.repeat(np.eye(3), 5, axis=0)).support) == 3
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_polynomial_regression_has_its_published_design(degree, determinant):
     """Support on the roots of (1 - x^2) P_d'(x), equal weights, g = d + 1 (Guest 1958, Hoel 1958)."""
     grid = np.linspace(-1, 1, 2001)
     features = np.vander(grid, degree + 1, increasing=True)
-    design = lmab.design(features, tolerance=1e-6)
+    design = lmab.moments.design(features, tolerance=1e-6)
     inner = np.polynomial.legendre.Legendre.basis(degree).deriv().roots()
     roots = np.sort(np.concatenate([[-1, 1], inner.real]))
     nearest = np.abs(grid[design.support][:, None] - roots).argmin(axis=1)
@@ -112,7 +112,7 @@ def test_polynomial_regression_has_its_published_design(degree, determinant):
 
 @given(feature_matrices(), st.integers(0, 1000))
 def test_lemma_3_1_reconstruction_is_exact_on_the_span_and_stable(features, seed):
-    design = lmab.design(features)
+    design = lmab.moments.design(features)
     transform = design.reconstruction
     assert np.abs(transform).sum(axis=1).max() <= np.sqrt(2 * design.rank) + 1e-9
     rng = np.random.default_rng(seed)
@@ -132,7 +132,7 @@ def test_corollary_3_2_core_pairs_bound_the_distance_of_whole_models(n_types, n_
     rng = np.random.default_rng(seed)
     probabilities = rng.dirichlet(np.ones(n_values), size=(n_types, n_arms)).reshape(n_types, -1)
     basis = np.linalg.qr(probabilities.T)[0]
-    design = lmab.design(Subspace(basis, np.ones(n_types), n_arms, np.arange(float(n_values))))
+    design = lmab.moments.design(Subspace(basis, np.ones(n_types), n_arms, np.arange(float(n_values))))
     other = rng.dirichlet(np.ones(n_types)) @ probabilities  # another element of the span
     difference = (probabilities[0] - other).reshape(n_arms, n_values)
     left = np.abs(difference).sum(axis=1).max()
@@ -144,10 +144,10 @@ def test_pairs_name_arms_and_values(rng):
     bandit = lmab.LatentBandit.categorical([0.5, 0.5], rng.dirichlet(np.ones(3), size=(2, 6)), [-1, 0, 2])
     basis = np.linalg.qr(bandit.rewards.table)[0]
     space = Subspace(basis, np.ones(2), 6, bandit.rewards.values)
-    design = lmab.design(space)
+    design = lmab.moments.design(space)
     assert design.pairs == [(row // 3, [-1, 0, 2][row % 3]) for row in design.support.tolist()]
     assert design.arms == sorted({arm for arm, _ in design.pairs})
-    arms = lmab.design(space, events="arms")
+    arms = lmab.moments.design(space, events="arms")
     assert len(arms.pairs) == 3 * len(arms.arms)
     np.testing.assert_allclose(
         arms.reconstruction @ bandit.rewards.table[arms.support], bandit.rewards.table, atol=1e-9
@@ -158,7 +158,7 @@ def test_remark_a_1_events_bound_the_l1_distance(rng):
     probabilities = rng.dirichlet(np.ones(3), size=(2, 8))
     basis = np.linalg.qr(probabilities.reshape(2, -1).T)[0]
     space = Subspace(basis, np.ones(2), 8, np.arange(3.0))
-    design = lmab.design(space, events="events")
+    design = lmab.moments.design(space, events="events")
     assert len(design.coordinates) == 8 * 7
     difference = probabilities[0] - probabilities[1]
     core = max(abs(sum(difference[arm, int(v)] for v in event)) for arm, event in design.pairs)
@@ -166,20 +166,22 @@ def test_remark_a_1_events_bound_the_l1_distance(rng):
 
 
 def test_rows_of_gaussian_subspaces_are_arms(rng):
-    design = lmab.design(Subspace(np.linalg.qr(rng.standard_normal((30, 3)))[0], np.ones(3), 30, None))
+    design = lmab.moments.design(Subspace(np.linalg.qr(rng.standard_normal((30, 3)))[0], np.ones(3), 30, None))
     assert design.pairs == [(arm, None) for arm in design.arms]
 
 
 def test_the_basis_does_not_matter(rng):
     features = rng.standard_normal((200, 4))
-    first = lmab.design(features, tolerance=1e-6)
-    second = lmab.design(features @ rng.standard_normal((4, 4)) * 1e5, tolerance=1e-6)
+    first = lmab.moments.design(features, tolerance=1e-6)
+    second = lmab.moments.design(features @ rng.standard_normal((4, 4)) * 1e5, tolerance=1e-6)
     np.testing.assert_array_equal(first.support, second.support)
     np.testing.assert_allclose(first.rho, second.rho, atol=1e-6)
 
 
 def test_round_trip_through_a_file(rng, tmp_path):
-    design = lmab.design(Subspace(np.linalg.qr(rng.standard_normal((20, 3)))[0], np.ones(3), 10, np.array([0.0, 1.0])))
+    design = lmab.moments.design(
+        Subspace(np.linalg.qr(rng.standard_normal((20, 3)))[0], np.ones(3), 10, np.array([0.0, 1.0]))
+    )
     design.save(tmp_path / "core.lmab")
     again = lmab.load(tmp_path / "core.lmab")
     assert (again.g, again.pairs) == (design.g, design.pairs)
@@ -189,14 +191,20 @@ def test_round_trip_through_a_file(rng, tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: lmab.design(np.zeros((5, 2))), "a row that is not zero"),
-        (lambda: lmab.design(np.ones((5, 2)), tolerance=0), "tolerance must be a positive number, got 0"),
-        (lambda: lmab.design(np.ones((5, 2)), events="all"), "events must be 'pairs', 'events' or 'arms', got 'all'"),
-        (lambda: lmab.design(np.ones((5, 2)), events="arms"), "events must be 'pairs' for a raw feature matrix"),
-        (lambda: lmab.design(np.array([[1.0, np.nan]])), "subspace must be finite"),
-        (lambda: lmab.design(np.ones((5, 2))).pairs, "pairs are known for the design of a Subspace"),
+        (lambda: lmab.moments.design(np.zeros((5, 2))), "a row that is not zero"),
+        (lambda: lmab.moments.design(np.ones((5, 2)), tolerance=0), "tolerance must be a positive number, got 0"),
         (
-            lambda: lmab.design(Subspace(np.ones((26, 1)), np.ones(1), 2, np.arange(13.0)), events="events"),
+            lambda: lmab.moments.design(np.ones((5, 2)), events="all"),
+            "events must be 'pairs', 'events' or 'arms', got 'all'",
+        ),
+        (
+            lambda: lmab.moments.design(np.ones((5, 2)), events="arms"),
+            "events must be 'pairs' for a raw feature matrix",
+        ),
+        (lambda: lmab.moments.design(np.array([[1.0, np.nan]])), "subspace must be finite"),
+        (lambda: lmab.moments.design(np.ones((5, 2))).pairs, "pairs are known for the design of a Subspace"),
+        (
+            lambda: lmab.moments.design(Subspace(np.ones((26, 1)), np.ones(1), 2, np.arange(13.0)), events="events"),
             "events must be 'pairs' for more than 12 values",
         ),
     ],
@@ -208,14 +216,14 @@ def test_bad_input(call, message):
 
 def test_the_default_tolerance_is_the_papers_factor_two(rng):
     features = rng.standard_normal((300, 5))
-    assert lmab.design(features).g == lmab.design(features, tolerance=1.0).g
-    assert 5 <= lmab.design(features, tolerance=0.01).g <= 5.05
-    assert lmab.design(features).g > 5.05
+    assert lmab.moments.design(features).g == lmab.moments.design(features, tolerance=1.0).g
+    assert 5 <= lmab.moments.design(features, tolerance=0.01).g <= 5.05
+    assert lmab.moments.design(features).g > 5.05
 
 
 def test_all_pairs_of_the_core_arms_keep_the_weights(rng):
     space = Subspace(np.linalg.qr(rng.standard_normal((20, 3)))[0], np.ones(3), 10, np.array([0.0, 1.0]))
-    pairs, arms = lmab.design(space), lmab.design(space, events="arms")
+    pairs, arms = lmab.moments.design(space), lmab.moments.design(space, events="arms")
     kept = dict(zip(arms.support.tolist(), arms.rho.tolist(), strict=True))
     assert sorted(kept) == sorted({2 * (row // 2) + z for row in pairs.support.tolist() for z in (0, 1)})
     for row, weight in kept.items():
@@ -227,14 +235,14 @@ def test_all_pairs_of_the_core_arms_keep_the_weights(rng):
 def test_a_design_of_rows_that_do_not_exist_is_refused(rng):
     from dataclasses import replace
 
-    record = lmab.design(rng.standard_normal((20, 3))).record()
+    record = lmab.moments.design(rng.standard_normal((20, 3))).record()
     for row in (-1, 20):
         support = np.array([0, 1, row])
         with pytest.raises(ValueError, match="names rows that do not exist"):
-            lmab.Design.from_record(replace(record, arrays={**record.arrays, "support": support}))
+            lmab.moments.Design.from_record(replace(record, arrays={**record.arrays, "support": support}))
 
 
 def test_columns_that_nearly_depend_on_each_other_are_told_from_those_that_do(rng):
     features = rng.standard_normal((50, 3))
-    assert lmab.design(np.column_stack([features, features @ [1.0, 2.0, 3.0]])).rank == 3
-    assert lmab.design(np.column_stack([features, features[:, 0] + 1e-5 * rng.standard_normal(50)])).rank == 4
+    assert lmab.moments.design(np.column_stack([features, features @ [1.0, 2.0, 3.0]])).rank == 3
+    assert lmab.moments.design(np.column_stack([features, features[:, 0] + 1e-5 * rng.standard_normal(50)])).rank == 4

@@ -20,7 +20,7 @@ def exact(bandit, design, indices):
 @pytest.mark.parametrize("logging", ["uniform", "core"])
 def test_moments_converge_to_the_truth(rng, logging):
     bandit = lmab.LatentBandit.categorical([0.3, 0.7], rng.dirichlet(np.ones(3), size=(2, 3)), [0, 1, 2])
-    design = lmab.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 3, bandit.rewards.values),
+    design = lmab.moments.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 3, bandit.rewards.values),
                          events="arms")  # fmt: skip
     arms = rng.integers(3, size=(200_000, 4)) if logging == "uniform" else rng.choice(design.arms, size=(200_000, 4))
     log = lmab.simulate(bandit, arms, rng=rng)
@@ -35,7 +35,7 @@ def test_moments_converge_to_the_truth(rng, logging):
 
 def test_counts_agree_with_loops(rng):
     bandit = lmab.random_bandit(2, 3, rng=rng)
-    design = lmab.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 3, bandit.rewards.values),
+    design = lmab.moments.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 3, bandit.rewards.values),
                          events="arms")  # fmt: skip
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=30, horizon=4, rng=rng)
     tensor = core_moments(log, design, 2)[1]
@@ -59,8 +59,8 @@ def test_all_orders_agree_with_loops_on_sessions_of_any_length(rng):
     for row, length in zip(played, lengths, strict=True):
         row[:length] = rng.integers(n_arms, size=length)
     log = lmab.Sessions.from_arrays(played, rng.integers(0, 2, played.shape) * 1.0, n_arms=n_arms)
-    pairs = lmab.design(Subspace(np.linalg.qr(rng.random((6, 2)))[0], np.ones(2), 3, np.array([0.0, 1.0])))
-    arms = lmab.design(Subspace(np.linalg.qr(rng.random((3, 2)))[0], np.ones(2), 3, None))
+    pairs = lmab.moments.design(Subspace(np.linalg.qr(rng.random((6, 2)))[0], np.ones(2), 3, np.array([0.0, 1.0])))
+    arms = lmab.moments.design(Subspace(np.linalg.qr(rng.random((3, 2)))[0], np.ones(2), 3, None))
     for design in (pairs, arms):
         for tensor in core_moments(log, design, 3):
             for index, entry, plays in zip(tensor.indices, tensor.entries, tensor.plays, strict=True):
@@ -88,7 +88,7 @@ def event_case(rng):
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [0, 1, 2])
     space = Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 2, bandit.rewards.values)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=100_000, horizon=3, rng=rng)
-    return bandit, lmab.design(space, events="events"), log
+    return bandit, lmab.moments.design(space, events="events"), log
 
 
 def test_remark_a_1_types_are_rebuilt_from_events(event_case):
@@ -113,7 +113,7 @@ def test_events_of_one_arm_that_overlap_are_not_joined(event_case):
 def test_standard_errors_are_those_of_repeated_logs(rng):
     """Steps of a session share their type, so that long sessions say less than as many independent steps."""
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.1, 0.7]])
-    design = lmab.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 2, bandit.rewards.values))
+    design = lmab.moments.design(Subspace(np.linalg.qr(bandit.rewards.table)[0], np.ones(2), 2, bandit.rewards.values))
     found = []
     for _ in range(200):
         log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=300, horizon=8, rng=rng)
@@ -137,7 +137,7 @@ def test_kernels_agree(rng):
 
 def test_products_of_normal_rewards(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], rng.uniform(-1, 1, (2, 4)))
-    design = lmab.design(Subspace(np.linalg.qr(bandit.means.T)[0], np.ones(2), 4, None))
+    design = lmab.moments.design(Subspace(np.linalg.qr(bandit.means.T)[0], np.ones(2), 4, None))
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=100_000, horizon=4, rng=rng)
     for tensor in core_moments(log, design, 3):
         errors = np.abs(tensor.entries - exact(bandit, design, tensor.indices))
@@ -148,12 +148,12 @@ def test_too_many_moments_are_refused(rng):
     space = Subspace(np.linalg.qr(rng.standard_normal((40, 12)))[0], np.ones(12), 20, np.array([0.0, 1.0]))
     log = lmab.simulate(lmab.random_bandit(2, 20, rng=rng), lmab.Uniform(20), n_sessions=10, horizon=9, rng=rng)
     with pytest.raises(ValueError, match="order must be smaller for a core set"):
-        core_moments(log, lmab.design(space), 9)
+        core_moments(log, lmab.moments.design(space), 9)
 
 
 def test_orders_that_were_never_measured_are_left_out(rng):
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], rng.uniform(-1, 1, (2, 4)))
-    design = lmab.design(Subspace(np.linalg.qr(bandit.means.T)[0], np.ones(2), 4, None))
+    design = lmab.moments.design(Subspace(np.linalg.qr(bandit.means.T)[0], np.ones(2), 4, None))
     other = next(arm for arm in range(4) if arm not in design.arms)
     arms = np.array([[design.arms[0], design.arms[1], other]] * 9)
     assert [tensor.order for tensor in core_moments(lmab.simulate(bandit, arms, rng=rng), design, 3)] == [1, 2]
@@ -163,7 +163,7 @@ def test_orders_that_were_never_measured_are_left_out(rng):
 
 def test_an_entry_seen_never_or_always_is_not_known_without_error():
     """The variance of a share is at least half an observation's, so no weight is infinite."""
-    core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    core = lmab.moments.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
     log = lmab.Sessions.from_arrays(np.zeros((10, 2), int), np.ones((10, 2)))
     first, second = core_moments(log, core, 2)
     assert first.entries.tolist() == [0.0, 1.0]
@@ -173,7 +173,7 @@ def test_an_entry_seen_never_or_always_is_not_known_without_error():
 
 
 def test_products_of_fewer_than_five_sessions_are_left_out(rng):
-    design = lmab.design(Subspace(np.eye(2), np.ones(2), 2, None))
+    design = lmab.moments.design(Subspace(np.eye(2), np.ones(2), 2, None))
     arms = np.array([[0, 0]] * 6 + [[1, 1]] * 4)
     log = lmab.Sessions.from_arrays(arms, rng.normal(size=(10, 2)))
     first, second = core_moments(log, design, 2)
@@ -185,7 +185,7 @@ def test_products_of_fewer_than_five_sessions_are_left_out(rng):
 
 def test_a_reward_that_is_no_value_of_the_core_set_is_a_miss():
     """Core plays may pay what exploration never saw: that is none of the pairs."""
-    core = lmab.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
+    core = lmab.moments.design(Subspace(np.eye(2), np.ones(2), 1, np.array([0.0, 1.0])))
     log = lmab.Sessions.from_arrays(np.zeros((4, 2), int), [[0.0, 7.0], [1.0, 7.0], [7.0, 7.0], [1.0, 0.0]])
     first, second = core_moments(log, core, 2)
     assert first.entries.tolist() == [2 / 8, 2 / 8]

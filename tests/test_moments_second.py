@@ -83,7 +83,7 @@ def test_the_rank_is_found(rng, n_types):
     bandit = lmab.random_bandit(n_types, 20, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(20), n_sessions=50_000, horizon=7, rng=rng)
     values = np.linalg.eigvalsh((bandit.rewards.table * bandit.weights) @ bandit.rewards.table.T)
-    space = lmab.subspace(log)
+    space = lmab.moments.subspace(log)
     # Eigenvalues are off by about the noise: what is twice as large is seen, and what is not there never is.
     assert space.noise is not None
     assert (values > 2 * space.noise).sum() <= space.rank <= (values > 1e-9).sum() == min(n_types, 4)
@@ -101,7 +101,9 @@ def test_all_pairs_beat_the_first_two_steps():
         rng = generator(seed)
         bandit = lmab.random_bandit(5, 50, rng=rng)
         log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=10_000, horizon=7, rng=rng)
-        distances.append([sup_distance(bandit, lmab.subspace(log, rank=4, pairs=p)) for p in ("all", "first-two")])
+        distances.append(
+            [sup_distance(bandit, lmab.moments.subspace(log, rank=4, pairs=p)) for p in ("all", "first-two")]
+        )
     for every, first in distances:
         assert every < first
     assert np.mean(distances, axis=0)[0] < 0.25
@@ -109,18 +111,18 @@ def test_all_pairs_beat_the_first_two_steps():
 
 def test_basis_is_orthonormal_and_eigenvalues_fall(rng):
     log = lmab.simulate(lmab.random_bandit(3, 6, rng=rng), lmab.Uniform(6), n_sessions=500, horizon=4, rng=rng)
-    space = lmab.subspace(log, rank=3)
+    space = lmab.moments.subspace(log, rank=3)
     np.testing.assert_allclose(space.basis.T @ space.basis, np.eye(3), atol=1e-12)
     assert (np.diff(space.eigenvalues) <= 1e-12).all()
 
 
 def test_large_matrices_take_the_leading_eigenvectors_only(rng, monkeypatch):
     log = lmab.simulate(lmab.random_bandit(3, 30, rng=rng), lmab.Uniform(30), n_sessions=5000, horizon=5, rng=rng)
-    dense = lmab.subspace(log, rank=3)
+    dense = lmab.moments.subspace(log, rank=3)
     monkeypatch.setattr("lmab.moments.second._DENSE", 10)
-    lean = lmab.subspace(log, rank=3)
+    lean = lmab.moments.subspace(log, rank=3)
     np.testing.assert_allclose(lean.basis @ lean.basis.T, dense.basis @ dense.basis.T, atol=1e-8)
-    assert lmab.subspace(log).rank == 3
+    assert lmab.moments.subspace(log).rank == 3
 
 
 @pytest.mark.parametrize(
@@ -135,18 +137,18 @@ def test_large_matrices_take_the_leading_eigenvectors_only(rng, monkeypatch):
 def test_bad_input(arguments, message, rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=50, horizon=3, rng=rng)
     with pytest.raises(ValueError, match=message):
-        lmab.subspace(log, **arguments)
+        lmab.moments.subspace(log, **arguments)
 
 
 def test_one_step_sessions_have_no_correlations():
     with pytest.raises(ValueError, match="at least 2 steps"):
-        lmab.subspace(lmab.Sessions.from_arrays([[0], [1]], [[0.0], [1.0]]))
+        lmab.moments.subspace(lmab.Sessions.from_arrays([[0], [1]], [[0.0], [1.0]]))
 
 
 def test_many_distinct_rewards_ask_for_a_family(rng):
     log = lmab.Sessions.from_arrays(rng.integers(3, size=(50, 2)), rng.random((50, 2)))
     with pytest.raises(ValueError, match="rewards must be named"):
-        lmab.subspace(log)
+        lmab.moments.subspace(log)
 
 
 def test_pairs_are_counted_in_chunks(rng, monkeypatch):
@@ -166,30 +168,32 @@ def test_the_first_two_steps_are_the_first_two(rng):
 def test_the_rank_counts_what_stands_out_of_half_the_difference_of_halves(rng):
     bandit = lmab.random_bandit(3, 6, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(6), n_sessions=3000, horizon=5, rng=rng)
-    space = lmab.subspace(log)
+    space = lmab.moments.subspace(log)
     halves = [second_moments(log[start::2]).second for start in (0, 1)]
     assert space.noise == pytest.approx(np.abs(np.linalg.eigvalsh((halves[0] - halves[1]) / 2)).max())
     values = np.linalg.eigvalsh(second_moments(log).second)[::-1]
     np.testing.assert_allclose(space.eigenvalues, values, atol=1e-12)
     assert space.rank == (values > space.noise).sum()
     np.testing.assert_allclose(second_moments(log).second @ space.basis, space.basis * values[: space.rank], atol=1e-10)
-    assert lmab.subspace(log, rank=12).rank == 12  # as many as rows there are
-    assert lmab.subspace(log, rank=2).noise == space.noise  # the rank is given, the noise is measured all the same
+    assert lmab.moments.subspace(log, rank=12).rank == 12  # as many as rows there are
+    assert (
+        lmab.moments.subspace(log, rank=2).noise == space.noise
+    )  # the rank is given, the noise is measured all the same
 
 
 def test_pure_noise_still_has_one_direction():
     """Five sessions: nothing stands out, and a subspace has at least one direction."""
     rng = np.random.default_rng(0)
     log = lmab.Sessions.from_arrays(rng.integers(6, size=(5, 2)), rng.integers(2, size=(5, 2)).astype(float), n_arms=6)
-    assert lmab.subspace(log, rewards="gaussian").rank >= 1
+    assert lmab.moments.subspace(log, rewards="gaussian").rank >= 1
     with pytest.raises(ValueError, match="rank must be given for a log of fewer than 4 sessions"):
-        lmab.subspace(log[:3])
+        lmab.moments.subspace(log[:3])
 
 
 def test_a_value_that_one_half_never_saw_is_noise_too():
     log = lmab.Sessions.from_arrays([[0, 1]] * 6, [[0.0, 1.0]] * 5 + [[2.0, 1.0]])
     halves = [second_moments(log[start::2], values=np.array([0.0, 1.0, 2.0])).second for start in (0, 1)]
-    assert lmab.subspace(log).noise == pytest.approx(np.linalg.norm((halves[0] - halves[1]) / 2, 2))
+    assert lmab.moments.subspace(log).noise == pytest.approx(np.linalg.norm((halves[0] - halves[1]) / 2, 2))
 
 
 def test_lemma_3_7_types_are_as_far_off_the_subspace_as_was_measured(rng):
@@ -198,17 +202,17 @@ def test_lemma_3_7_types_are_as_far_off_the_subspace_as_was_measured(rng):
     for _ in range(10):
         bandit = lmab.LatentBandit.bernoulli([0.1, 0.3, 0.6], lmab.random_bandit(3, 10, rng=rng).means)
         log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=20_000, horizon=4, rng=rng)
-        space = lmab.subspace(log, rank=3)
+        space = lmab.moments.subspace(log, rank=3)
         table = bandit.rewards.table
         off = np.abs(table - space.basis @ (space.basis.T @ table)).max(axis=0)
         shares.append(off / [space.off_by(weight) for weight in bandit.weights])
     assert np.max(shares) <= 1
     assert np.mean(shares, axis=0)[0] > 0.05
     with pytest.raises(ValueError, match="log of at least 4 sessions"):
-        lmab.subspace(log[:3], rank=1).off_by(0.5)
+        lmab.moments.subspace(log[:3], rank=1).off_by(0.5)
 
 
 def test_four_sessions_are_enough_for_two_halves():
     log = lmab.Sessions.from_arrays([[0, 1]] * 4, [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    assert lmab.subspace(log).noise is not None
-    assert lmab.subspace(log[:3], rank=1).noise is None
+    assert lmab.moments.subspace(log).noise is not None
+    assert lmab.moments.subspace(log[:3], rank=1).noise is None

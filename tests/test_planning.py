@@ -15,8 +15,9 @@ from planning_cases import TWO_UNIFORM_ARMS, interrupted, small_bandit, two_unif
 from seeds import generator
 
 import lmab
-from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead
+from lmab import QMDP, Certified, Exact, LatentBandit
 from lmab.errors import InvalidArgument, Status, TooLarge
+from lmab.planning.lookahead import Lookahead
 from lmab.testing import check_planner
 
 
@@ -298,7 +299,9 @@ class OwnPlanner:
         clock.record(1.0, problem.full_information)
         arm = problem.bandit.best_fixed_arms(problem.horizon)[0]
         bounds = problem.bandit.best_fixed(problem.horizon), problem.full_information
-        return lmab.Plan(lmab.Stationary(arm), problem.horizon, *bounds, self.status, "mine", tuple(clock.trace))
+        return lmab.Plan(
+            lmab.policies.Stationary(arm), problem.horizon, *bounds, self.status, "mine", tuple(clock.trace)
+        )
 
 
 def test_a_planner_of_your_own_solves_once_and_says_its_status_as_text():
@@ -321,9 +324,9 @@ def test_statuses_are_members_that_equal_their_text():
 
 def test_point_based_planning_that_is_stopped_says_so_and_its_bounds_hold():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-    problem = lmab.Problem.of(bandit, 5)
-    stopped = lmab.PointBased().solve(problem, lmab.Clock(0.0))
-    done = lmab.PointBased().solve(problem, lmab.Clock(60.0))
+    problem = lmab.planning.Problem.of(bandit, 5)
+    stopped = lmab.planning.PointBased().solve(problem, lmab.planning.Clock(0.0))
+    done = lmab.planning.PointBased().solve(problem, lmab.planning.Clock(60.0))
     assert (stopped.status, done.status) == (Status.TIME_LIMIT, Status.HEURISTIC)
     assert stopped.lower >= bandit.best_fixed(5)
     assert stopped.lower <= lmab.evaluate(stopped, bandit, horizon=5).mean <= stopped.upper
@@ -332,20 +335,22 @@ def test_point_based_planning_that_is_stopped_says_so_and_its_bounds_hold():
 def test_point_based_meets_the_gap_that_is_asked_for_or_says_that_it_does_not():
     """Definition 2.3: an oracle within epsilon. On an easy bandit few beliefs leave a gap, and more close it."""
     bandit = lmab.random_bandit(4, 12, rng=3)
-    few = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=2))
+    few = lmab.plan(bandit, horizon=6, method=lmab.planning.PointBased(n_beliefs=2))
     wanted = lmab.plan(bandit, horizon=6, method=lmab.Certified(gap=1e-4))
     gap = (few.upper - wanted.lower) / wanted.lower * 1.001 + 1e-4  # what its upper bound leaves room for
     assert few.status == "heuristic"
     assert few.upper - few.lower > gap * few.lower
-    met = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=2, gap=gap))
+    met = lmab.plan(bandit, horizon=6, method=lmab.planning.PointBased(n_beliefs=2, gap=gap))
     assert met.status == "certified"
     assert met.gap <= gap < few.gap
     assert met.lower <= wanted.upper + 1e-9
-    never = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=2, gap=1e-9))
+    never = lmab.plan(bandit, horizon=6, method=lmab.planning.PointBased(n_beliefs=2, gap=1e-9))
     assert never.status == "heuristic"
     assert never.lower >= met.lower - 1e-9
-    assert lmab.plan(bandit, horizon=6, method=lmab.PointBased(gap=1e-9), time_limit=1e-3).status == "time limit"
-    apart = lmab.plan(bandit, horizon=3, method=lmab.PointBased(gap=5.0), repeats=False)
+    assert (
+        lmab.plan(bandit, horizon=6, method=lmab.planning.PointBased(gap=1e-9), time_limit=1e-3).status == "time limit"
+    )
+    apart = lmab.plan(bandit, horizon=3, method=lmab.planning.PointBased(gap=5.0), repeats=False)
     assert apart.status == "certified"
     with pytest.raises(ValueError, match="gap must be"):
-        lmab.PointBased(gap=0.0)
+        lmab.planning.PointBased(gap=0.0)

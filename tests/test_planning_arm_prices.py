@@ -7,8 +7,8 @@ import oracle
 import pytest
 
 import lmab
-from lmab import Certified, LatentBandit, Problem
-from lmab.planning import no_repeats_exact
+from lmab import Certified, LatentBandit
+from lmab.planning import Problem, no_repeats_exact
 from lmab.planning.arm_prices import arm_prices, priced
 from lmab.planning.clock import Clock
 from lmab.planning.information_price import information_price
@@ -71,13 +71,16 @@ def test_the_search_without_repeats_brackets_the_optimum(seed, monkeypatch):
     monkeypatch.setattr(no_repeats_exact, "MAX_STATES", 0)
     bandit, horizon = draw(seed)
     best = optimum(bandit, horizon)
-    for method in (Certified(n_beliefs=20), lmab.PointBased(n_beliefs=20)):
+    for method in (Certified(n_beliefs=20), lmab.planning.PointBased(n_beliefs=20)):
         plan = lmab.plan(bandit, horizon=horizon, method=method, repeats=False)
         assert plan.policy.kind == "once-vectors"
         value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
         assert plan.lower - 1e-9 <= value <= best + 1e-9
         assert best <= plan.upper + 1e-9
-        assert plan.lower >= lmab.plan(bandit, horizon=horizon, method=lmab.Lookahead(1), repeats=False).lower - 1e-9
+        assert (
+            plan.lower
+            >= lmab.plan(bandit, horizon=horizon, method=lmab.planning.Lookahead(1), repeats=False).lower - 1e-9
+        )
         if plan.status == "certified":
             assert plan.gap <= 0.01
 
@@ -98,7 +101,7 @@ def test_large_plans_say_what_was_not_reached():
 def test_sessions_that_start_greedily_earn_what_is_promised():
     """Here 3 steps of a tree of greedy steps promise more than the plans alone."""
     bandit = lmab.random_bandit(8, 14, kind="spherical", rng=5)
-    plan = lmab.plan(bandit, horizon=6, method=lmab.PointBased(n_beliefs=1), repeats=False)
+    plan = lmab.plan(bandit, horizon=6, method=lmab.planning.PointBased(n_beliefs=1), repeats=False)
     assert plan.policy.greedy_steps > 0
     assert plan.lower <= lmab.evaluate(plan.policy, bandit, horizon=6).mean + 1e-9
 
@@ -114,7 +117,7 @@ def test_what_a_masked_policy_earns(seed, repeats, monkeypatch):
     best = oracle.optimal_value(
         bandit.weights, rewards.probabilities[:, kept], rewards.values, horizon, repeats=repeats
     )
-    methods = [Certified(gap=1e-6), lmab.Exact(), lmab.Lookahead(1), lmab.PointBased(n_beliefs=20)]
+    methods = [Certified(gap=1e-6), lmab.Exact(), lmab.planning.Lookahead(1), lmab.planning.PointBased(n_beliefs=20)]
     for method in methods:
         policy = lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats).policy
 

@@ -9,7 +9,8 @@ import pytest
 from planning_cases import small_bandit
 from seeds import generator
 
-from lmab import LatentBandit, Problem, random_bandit
+from lmab import LatentBandit, random_bandit
+from lmab.planning import Problem
 from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe
 from lmab.planning.lookahead import lookahead_values
 

@@ -13,7 +13,7 @@ from lmab.errors import InvalidArgument
 
 def test_the_same_arm_in_a_hundred_thousand_random_decisions():
     bandit = lmab.random_bandit(7, 50, kind="hard", rng=0)
-    policy, rng = lmab.plan(bandit, horizon=10, method=lmab.PointBased()).policy, np.random.default_rng(1)
+    policy, rng = lmab.plan(bandit, horizon=10, method=lmab.planning.PointBased()).policy, np.random.default_rng(1)
     compact, n = policy.compact(), 10_000
     arms, rewards = rng.integers(50, size=(10, n)), rng.integers(2, size=(10, n)).astype(float)
     state, alone = policy.start(n), [compact.start()] * n

@@ -46,7 +46,9 @@ def test_codes_find_the_bin(bandit):
 
 
 @pytest.mark.parametrize(
-    "method", [lmab.Certified(), lmab.Exact(), lmab.Lookahead(1), lmab.PointBased(), lmab.QMDP()], ids=repr
+    "method",
+    [lmab.Certified(), lmab.Exact(), lmab.planning.Lookahead(1), lmab.planning.PointBased(), lmab.QMDP()],
+    ids=repr,
 )
 def test_lower_holds_for_the_gaussian_problem_and_upper_is_full_information(bandit, method):
     plan = lmab.plan(bandit, horizon=4, method=method, bins=6)
@@ -82,7 +84,9 @@ def test_files_and_masks(bandit, tmp_path):
     assert again.act_on(history, allowed=[False, False, True]) == 2
 
 
-@pytest.mark.parametrize("method", [lmab.Certified(), lmab.Exact(), lmab.Lookahead(1), lmab.Lookahead(2)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [lmab.Certified(), lmab.Exact(), lmab.planning.Lookahead(1), lmab.planning.Lookahead(2)], ids=repr
+)
 @pytest.mark.parametrize("repeats", [True, False])
 def test_a_bound_proved_in_coarse_bins_is_not_printed_as_one_for_the_rewards(method, repeats):
     """With finer bins a policy earns more than the search in two bins calls possible: that bound is none."""
@@ -107,7 +111,7 @@ def test_looking_ahead_in_coarse_bins_proves_nothing_about_the_rewards():
     good = np.kron(np.eye(4), np.ones(3))  # three arms that pay 1, in every type others
     means = np.column_stack([[-0.3, -0.1, 0.1, 0.3], good])
     bandit = LatentBandit.gaussian(np.full(4, 0.25), means, scale=0.02)
-    sure = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(1), bins=16, repeats=False).lower
+    sure = lmab.plan(bandit, horizon=3, method=lmab.planning.Lookahead(1), bins=16, repeats=False).lower
     assert sure > 1.99
     for depth in (1, 2):
-        assert lmab.plan(bandit, horizon=3, method=lmab.Lookahead(depth), bins=2, repeats=False).upper >= sure
+        assert lmab.plan(bandit, horizon=3, method=lmab.planning.Lookahead(depth), bins=2, repeats=False).upper >= sure

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from planning_cases import small_bandit
 
-from lmab import LatentBandit, Problem
+from lmab import LatentBandit
+from lmab.planning import Problem
 from lmab.planning.lookahead import OutOfTime, lookahead_values, root_bounds
 
 

@@ -8,8 +8,9 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab import QMDP, Certified, Exact, LatentBandit, Lookahead, PointBased
+from lmab import QMDP, Certified, Exact, LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.planning import Lookahead, PointBased
 
 
 def draw(seed: int) -> tuple[LatentBandit, int]:

@@ -8,8 +8,9 @@ from planning_cases import small_bandit
 from seeds import generator
 
 import lmab
-from lmab import Certified, Exact, Lookahead
+from lmab import Certified, Exact
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.planning import Lookahead
 from lmab.policies import walk
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab import Clock, LatentBandit, Plan, Problem
+from lmab import LatentBandit, Plan
+from lmab.planning import Clock, Problem
 
 
 def test_types_without_weight_are_left_out():
@@ -73,7 +74,7 @@ def test_the_bounds_on_a_clock_only_improve():
 
 def test_the_gap_of_a_plan():
     def gap(lower: float, upper: float) -> float:
-        return Plan(lmab.Stationary(0), 1, lower, upper, "heuristic", "").gap
+        return Plan(lmab.policies.Stationary(0), 1, lower, upper, "heuristic", "").gap
 
     assert gap(2.0, 3.0) == pytest.approx(0.5)
     assert gap(-2.0, -1.0) == pytest.approx(0.5)

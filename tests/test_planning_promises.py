@@ -7,8 +7,9 @@ import pytest
 from planning_cases import interrupted
 
 import lmab
-from lmab import QMDP, Certified, Clock, Exact, LatentBandit, Lookahead, PointBased, Problem
+from lmab import QMDP, Certified, Exact, LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.planning import Clock, Lookahead, PointBased, Problem
 from lmab.planning.information_price import Guess, certify
 from lmab.planning.search import Search
 

@@ -83,14 +83,6 @@ def test_evaluate_takes_a_plan_and_an_estimate(estimate):
     assert value == lmab.evaluate(plan.policy, estimate.bandit, horizon=3).mean
 
 
-def test_a_plan_stands_in_for_its_policy_for_one_version():
-    plan = lmab.plan(BANDIT, horizon=3)
-    with pytest.warns(DeprecationWarning, match=r"use Plan\.policy\.act_on"):
-        assert plan.act_on([]) == plan.policy.act_on([])
-    with pytest.raises(AttributeError, match="'Plan' object has no attribute 'nonsense'"):
-        _ = plan.nonsense
-
-
 @pytest.mark.parametrize(
     "change", [{"status": "sure"}, {"lower": "4"}, {"horizon": 0}, {"repeats": None}, {"surprise": 1}]
 )

@@ -39,7 +39,7 @@ def test_values_of_greedy_and_lookahead(truth):
     bandit = lmab.LatentBandit.bernoulli(truth["w"], truth["mu"])
     if truth["H"] > 10:
         pytest.skip("too many histories to walk quickly")
-    for name, method in (("qmdp", lmab.QMDP()), ("look1", lmab.Lookahead(1))):
+    for name, method in (("qmdp", lmab.QMDP()), ("look1", lmab.planning.Lookahead(1))):
         policy = lmab.plan(bandit, horizon=truth["H"], method=method).policy
         value = lmab.evaluate(policy, bandit, horizon=truth["H"]).mean
         assert value == pytest.approx(truth["policy_values_exact"][name], rel=1e-9)

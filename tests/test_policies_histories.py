@@ -43,7 +43,7 @@ def followed(levels, bandit, length):
     return found
 
 
-@given(bandits(), st.integers(1, 4), st.sampled_from([lmab.Greedy, lmab.MUCB]), st.booleans())
+@given(bandits(), st.integers(1, 4), st.sampled_from([lmab.Greedy, lmab.policies.MUCB]), st.booleans())
 def test_rows_are_the_histories_that_can_happen_and_their_masses_add_up(bandit, horizon, kind, merge):
     policy = kind(bandit)
     levels = list(walk(policy, bandit, horizon, merge=merge, **ANYTHING))
@@ -64,11 +64,11 @@ def test_rows_are_the_histories_that_can_happen_and_their_masses_add_up(bandit, 
 
 def test_a_policy_that_looks_at_no_reward_has_one_history_a_step_and_exact_masses():
     bandit = LatentBandit.gaussian([0.3, 0.7], [[1.0, 0.0], [0.0, 2.0]])
-    levels = list(walk(lmab.FixedSequence([1, 0, 1]), bandit, 3, **ANYTHING))
+    levels = list(walk(lmab.policies.FixedSequence([1, 0, 1]), bandit, 3, **ANYTHING))
     assert [level.arms.tolist() for level in levels] == [[1], [0], [1]]
     for level in levels:
         np.testing.assert_array_equal(level.mass, [[0.3, 0.7]])
-    unmerged = list(walk(lmab.FixedSequence([1, 0, 1]), bandit, 3, merge=False, bins=3, **ANYTHING))
+    unmerged = list(walk(lmab.policies.FixedSequence([1, 0, 1]), bandit, 3, merge=False, bins=3, **ANYTHING))
     assert [len(level.arms) for level in unmerged] == [1, 3, 9]
     np.testing.assert_allclose(unmerged[2].mass.sum(axis=0), [0.3, 0.7])
 
@@ -105,4 +105,4 @@ def test_the_limit_is_on_the_histories_of_one_step_and_the_error_says_what_to_do
 @pytest.mark.parametrize("arm", [4, 17])
 def test_arms_that_do_not_exist(arm, rng):
     with pytest.raises(InvalidArgument, match=rf"policy must name arms in 0\.\.3, got {arm}"):
-        list(walk(lmab.Stationary(arm), lmab.random_bandit(2, 4, rng=rng), 2, **ANYTHING))
+        list(walk(lmab.policies.Stationary(arm), lmab.random_bandit(2, 4, rng=rng), 2, **ANYTHING))

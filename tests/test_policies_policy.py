@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import policies
 import pytest
@@ -79,7 +76,7 @@ def test_errors_name_the_argument(bandit):
 def test_relabelling_types_changes_no_decision_and_arms_are_permuted(bandit, rng):
     types, arms = rng.permutation(bandit.n_types), rng.permutation(bandit.n_arms)
     played, rewards = _history(bandit, rng, 30, 3)
-    for make in (lmab.Greedy, lmab.MUCB):
+    for make in (lmab.Greedy, lmab.policies.MUCB):
         first = make(bandit)
         second, third = make(bandit.relabel(types=types)), make(bandit.relabel(arms=arms))
         states = [p.start(30) for p in (first, second, third)]
@@ -94,24 +91,7 @@ def test_relabelling_types_changes_no_decision_and_arms_are_permuted(bandit, rng
         np.testing.assert_array_equal(arms[third.act(states[2])], chosen)
 
 
-SAVED = Path(__file__).parent / "saved_by_0_1"
-SAYS = json.loads((SAVED / "decisions.json").read_text())
-
-
-@pytest.mark.parametrize("kind", SAYS["arms"])
-def test_policies_that_version_0_1_saved_decide_as_they_did_then(kind):
-    policy = lmab.load(SAVED / f"{kind}.lmab")
-    assert policy.kind == kind
-    decisions = [policy.act_on(history, rng=np.random.default_rng(7)) for history in SAYS["histories"]]
-    assert decisions == SAYS["arms"][kind]
-
-
-def test_every_policy_has_a_file_of_version_0_1():
-    assert {cls.kind for cls in policies.concrete().values()} >= set(SAYS["arms"])
-    assert len(SAYS["arms"]) == 14
-
-
-class Stubborn(lmab.BeliefPolicy):
+class Stubborn(lmab.policies.BeliefPolicy):
     """A user's own: the best arm of the likeliest type."""
 
     kind = "stubborn"
@@ -146,9 +126,9 @@ def test_a_class_that_was_not_imported_is_named(tmp_path, bandit):
 
 def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
     with pytest.raises(InvalidArgument, match="kind must be a new name, got 'greedy', which is the kind of Greedy"):
-        type("Mine", (lmab.BeliefPolicy,), {"kind": "greedy"})
+        type("Mine", (lmab.policies.BeliefPolicy,), {"kind": "greedy"})
     first, second = (
-        type("Draft", (lmab.BeliefPolicy,), {"kind": "draft", "_choose": Stubborn._choose}) for _ in range(2)
+        type("Draft", (lmab.policies.BeliefPolicy,), {"kind": "draft", "_choose": Stubborn._choose}) for _ in range(2)
     )
     assert type(restore_policy(first(bandit).record())) is second
     inherited = type("Louder", (lmab.Greedy,), {})  # without a kind of its own, files know it as its parent

@@ -41,7 +41,7 @@ def test_new_arms_tell_nothing_and_missing_arms_are_not_played():
     check_policy(policy, lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]]))
 
 
-@pytest.mark.parametrize("method", [lmab.Exact(), lmab.Certified(), lmab.Lookahead(1)])
+@pytest.mark.parametrize("method", [lmab.Exact(), lmab.Certified(), lmab.planning.Lookahead(1)])
 @pytest.mark.parametrize("repeats", [True, False])
 def test_every_planned_policy_goes_on_after_an_unknown_arm(method, repeats):
     inner = lmab.plan(BANDIT, horizon=3, method=method, repeats=repeats).policy

@@ -36,28 +36,28 @@ def test_uniform_is_uniform_over_the_allowed_arms(rng):
 
 def test_mucb_starts_optimistic_and_drops_types_that_broke_their_promise():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-    policy = lmab.MUCB(bandit)
+    policy = lmab.policies.MUCB(bandit)
     assert policy.act_on([]) == 0
     assert policy.act_on([(0, 0.0)] * 6) == 1
     assert policy.act_on([(0, 1.0)] * 6) == 0
 
 
 def test_blind_policies_fall_back_to_allowed_arms():
-    assert lmab.FixedSequence([2, 1]).act_on([], allowed=[True, True, False]) == 1
-    assert lmab.Stationary(2).act_on([], allowed=[False, True, False]) == 1
+    assert lmab.policies.FixedSequence([2, 1]).act_on([], allowed=[True, True, False]) == 1
+    assert lmab.policies.Stationary(2).act_on([], allowed=[False, True, False]) == 1
     with pytest.raises(ValueError, match="allowed must cover arm 2"):
-        lmab.Stationary(2).act_on([], allowed=[True, True])
+        lmab.policies.Stationary(2).act_on([], allowed=[True, True])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: lmab.Uniform(0), "n_arms must be an integer of at least 1, got 0"),
-        (lambda: lmab.FixedSequence([]), "the number of arms must be an integer of at least 1"),
-        (lambda: lmab.FixedSequence([0, -1]), r"arms\[1\] must be an integer of at least 0, got -1"),
-        (lambda: lmab.Stationary(True), "arm must be an integer"),
+        (lambda: lmab.policies.FixedSequence([]), "the number of arms must be an integer of at least 1"),
+        (lambda: lmab.policies.FixedSequence([0, -1]), r"arms\[1\] must be an integer of at least 0, got -1"),
+        (lambda: lmab.policies.Stationary(True), "arm must be an integer"),
         (lambda: lmab.Greedy(LatentBandit.bernoulli([1.0], [[0.5]]), horizon=0), "horizon must be an integer"),
-        (lambda: lmab.MUCB(LatentBandit.bernoulli([1.0], [[0.5]]), width=np.nan), "width must be finite"),
+        (lambda: lmab.policies.MUCB(LatentBandit.bernoulli([1.0], [[0.5]]), width=np.nan), "width must be finite"),
     ],
 )
 def test_bad_input(make, message):
@@ -75,7 +75,7 @@ def test_equal_scores_take_the_first_allowed_arm():
 
 
 def test_a_sequence_falls_back_to_what_it_would_play_later():
-    policy = lmab.FixedSequence([3, 0, 2])
+    policy = lmab.policies.FixedSequence([3, 0, 2])
     assert policy.act_on([], allowed=[True, True, True, False]) == 0
     assert policy.act_on([(3, 1.0)], allowed=[False, True, True, True]) == 2
     assert policy.act_on([(3, 1.0), (0, 1.0)], allowed=[False, True, False, True]) == 1
@@ -118,10 +118,10 @@ def test_mucb_is_the_published_rule(rng):
         mask = draw.random(4) < 0.6
         mask[draw.integers(4)] = True
         for width in (0.05, 0.25, 1.0):
-            policy = lmab.MUCB(bandit, width=width)
+            policy = lmab.policies.MUCB(bandit, width=width)
             assert policy.act_on(history) == mucb_by_hand(bandit, history, width)
             assert policy.act_on(history, allowed=mask) == mucb_by_hand(bandit, history, width, mask)
-    assert lmab.MUCB(bandit).width == 0.25
+    assert lmab.policies.MUCB(bandit).width == 0.25
 
 
 def test_greedy_and_thompson_with_masks_act_on_the_belief(rng):

@@ -49,7 +49,7 @@ def test_the_belief_by_hand():
     assert GREEDY.belief(GREEDY.start(3)).shape == (3, 2)
     graph = lmab.plan(BANDIT, horizon=3).policy.graph()
     np.testing.assert_allclose(graph.belief(graph.observe(graph.start(), 0, 1.0)), [0.9, 0.1])
-    for without in (lmab.Uniform(3), lmab.MUCB(BANDIT)):
+    for without in (lmab.Uniform(3), lmab.policies.MUCB(BANDIT)):
         with pytest.raises(InvalidArgument, match="policy must keep a belief over types"):
             without.belief(without.start())
 
@@ -74,7 +74,9 @@ def test_tables_that_miss_a_reward_decide_by_a_lookahead_and_return_to_the_table
     if name != "PolicyGraph":  # which stays with its source once it was left
         np.testing.assert_allclose(late.memory, timely.memory)
     long = policy.start(history=[(0, 1.0), (0, 0.0)] * 2000)  # far below the numeric range, were it not scaled
-    np.testing.assert_allclose(policy.belief(long), lmab.belief.normalise(np.array([0.09, 0.09]) ** 20), atol=1e-9)
+    np.testing.assert_allclose(
+        policy.belief(long), lmab.model.belief.normalise(np.array([0.09, 0.09]) ** 20), atol=1e-9
+    )
 
 
 def test_an_unrewarded_step_of_a_table_without_repeats_counts_its_arm_as_played():
@@ -97,8 +99,8 @@ def test_a_policy_by_whole_sequences_refuses_late_rewards():
 
 def test_probabilities_need_the_number_of_arms():
     with pytest.raises(InvalidArgument, match="allowed must be given, because Stationary"):
-        lmab.Stationary(1).probabilities(lmab.Stationary(1).start())
-    row = lmab.Stationary(1).probabilities(lmab.Stationary(1).start(), allowed=[True, False, True])
+        lmab.policies.Stationary(1).probabilities(lmab.policies.Stationary(1).start())
+    row = lmab.policies.Stationary(1).probabilities(lmab.policies.Stationary(1).start(), allowed=[True, False, True])
     assert row.tolist() == [1, 0, 0]
 
 
@@ -127,7 +129,7 @@ def test_compact_forms_tell_and_mask_as_the_policy_does(name, rng):
 
 def test_what_a_compact_form_remembers_is_bounded(monkeypatch):
     monkeypatch.setattr("lmab.policies.compact.MANY", 3)
-    compact = lmab.plan(BANDIT, horizon=6, method=lmab.Lookahead(1)).policy.compact()
+    compact = lmab.plan(BANDIT, horizon=6, method=lmab.planning.Lookahead(1)).policy.compact()
     policy, state = compact.policy, compact.start()
     for reward in (1.0, 0.0, 1.0, 0.0):
         assert compact.act(state) == policy.act(compact._whole(state))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 import inspect
 import re
 import subprocess
@@ -18,84 +17,36 @@ import lmab
 
 ROOT = Path(__file__).parent.parent
 
+#: The flow, in its order: read, model, fit, plan, evaluate, report, learn.
 PUBLIC = [
-    "BeliefPolicy",
-    "Bounds",
-    "Certificate",
-    "Certified",
-    "Clock",
-    "Course",
-    "Design",
-    "DirectMLE",
-    "EDMLE",
-    "EDMoments",
-    "EM",
-    "Environment",
-    "Sessions",
-    "Estimate",
-    "Evaluation",
-    "Exact",
-    "Exploration",
-    "Exploring",
-    "FixedSequence",
-    "Genie",
-    "Greedy",
-    "HistoryUCBVI",
-    "LUCRL",
-    "LatentBandit",
-    "Learned",
-    "Learner",
-    "Lookahead",
-    "MUCB",
-    "MomentMatching",
-    "Packed",
-    "Plan",
-    "Planner",
-    "PointBased",
-    "Policy",
-    "Problem",
-    "QMDP",
-    "Run",
-    "Simulator",
-    "State",
-    "Stationary",
-    "Subspace",
-    "Task",
-    "Tensor",
-    "TensorDecomposition",
-    "Thompson",
-    "Traits",
-    "UCB",
-    "Uniform",
-    "certify",
-    "design",
-    "estimate",
-    "evaluate",
-    "learn",
-    "load",
-    "pack",
-    "plan",
-    "random_bandit",
-    "simulate",
-    "subspace",
-]
+    "Sessions", "pack", "Packed", "LatentBandit", "random_bandit", "simulate", "Simulator",
+    "fit", "Estimate", "EM", "Traits", "plan", "Plan", "Certified", "Exact", "QMDP",
+    "Policy", "Uniform", "Greedy", "Thompson", "evaluate", "certify", "Certificate", "compare",
+    "report", "learn", "DirectMLE", "load",
+]  # fmt: skip
 
-WITHOUT_EXAMPLE = {
-    "Design",
-    "Subspace",
-    "Evaluation",
-    "Environment",
-}  # results and protocols: shown in the examples of what makes them
+WITHOUT_EXAMPLE: set[str] = set()
 
 
-def names() -> list[str]:
-    return sorted(
-        name for name, value in vars(lmab).items() if not name.startswith("_") and not inspect.ismodule(value)
-    )
+def test_public_names_are_the_flow_in_its_order():
+    assert lmab.__all__ == PUBLIC
+    assert len(PUBLIC) <= 32
 
 
-def test_public_names_are_the_contract():
-    assert names() == sorted(PUBLIC)
+def test_dir_shows_the_flow_and_the_rooms_and_nothing_else():
+    shown = dir(lmab)
+    assert set(PUBLIC) <= set(shown)
+    assert [name for name in shown if name.startswith("_")] == []
+    assert set(shown) - set(PUBLIC) == set(lmab._ROOMS)
+    for room in lmab._ROOMS:
+        assert inspect.ismodule(getattr(lmab, room)), room
+
+
+def test_a_name_from_one_level_down_is_found_there():
+    with pytest.raises(AttributeError, match=r"no attribute 'EDMLE'; it is lmab\.learning\.EDMLE$"):
+        _ = lmab.EDMLE
+    with pytest.raises(AttributeError, match=r"no attribute 'estimate'$"):
+        _ = lmab.estimate
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -138,6 +89,8 @@ def test_import_is_light():
     program = """
 import sys
 import lmab
+assert not {"numpy", "scipy"} & set(sys.modules)
+lmab.fit, lmab.plan, lmab.evaluate, lmab.certify, lmab.simulate, lmab.learn, lmab.report, lmab.load
 heavy = {"numba", "pandas", "polars", "matplotlib", "typer", "rich", "pyarrow", "jaxtyping", "dask"} & set(sys.modules)
 print(sorted(heavy))
 """
@@ -161,17 +114,3 @@ def test_version_comes_from_one_place():
     from importlib.metadata import version
 
     assert version("lmab") == lmab.__version__
-
-
-@pytest.mark.parametrize(
-    ("module", "names"),
-    [
-        ("lmab.policy", "State Policy BeliefPolicy best_allowed check_horizon"),
-        ("lmab.rewards", "Rewards Categorical Gaussian MAX_VALUES distinct_values restore permutation"),
-    ],
-)
-def test_names_of_0_1_can_still_be_imported(module, names):
-    sys.modules.pop(module, None)
-    with pytest.warns(DeprecationWarning, match=f"{module} has moved to lmab"):
-        found = importlib.import_module(module)
-    assert [name for name in names.split() if not hasattr(found, name)] == []

@@ -201,7 +201,7 @@ def test_policies_that_cannot_be_served_are_refused_by_name(store):
             for value, reason in (
                 (lmab.Thompson(bandit, horizon=3), "must be deterministic"),
                 (lmab.Greedy(bandit), "must know its horizon"),
-                (lmab.Stationary(1, horizon=3), "must know how many arms"),
+                (lmab.policies.Stationary(1, horizon=3), "must know how many arms"),
                 (bandit, "must hold a policy, got a LatentBandit"),
             ):
                 path = f"{store}.lmab"

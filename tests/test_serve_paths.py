@@ -10,8 +10,8 @@ from lmab.serve.paths import Paths
 
 BANDIT = lmab.random_bandit(3, 6, kind="hard", rng=0)
 POLICIES = {
-    "vectors": lmab.plan(BANDIT, horizon=6, method=lmab.PointBased()).policy,
-    "any other": lmab.plan(BANDIT, horizon=6, method=lmab.Lookahead()).policy,
+    "vectors": lmab.plan(BANDIT, horizon=6, method=lmab.planning.PointBased()).policy,
+    "any other": lmab.plan(BANDIT, horizon=6, method=lmab.planning.Lookahead()).policy,
 }
 
 

@@ -42,7 +42,7 @@ def test_a_session_plays_what_its_policy_plays(event_store):
 def test_propensities_are_those_of_exploring_and_arms_come_as_often(event_store):
     async def scenario():
         inner = lmab.plan(BANDIT, horizon=HORIZON).policy
-        policy = lmab.Exploring(inner, 0.3)
+        policy = lmab.policies.Exploring(inner, 0.3)
         expected = policy.probabilities(policy.start())
         async with served(event_store, policy_bytes(floor=0.3)) as client:
             answers = await asyncio.gather(*(client.told(f"s{i}", 0) for i in range(1500)))
@@ -60,7 +60,7 @@ def test_propensities_are_those_of_exploring_and_arms_come_as_often(event_store)
 
 def test_floors_by_arm_and_new_arms(event_store):
     async def scenario():
-        policy = lmab.Exploring(lmab.plan(BANDIT, horizon=HORIZON).policy, [0.1, 0.0, 0.2])
+        policy = lmab.policies.Exploring(lmab.plan(BANDIT, horizon=HORIZON).policy, [0.1, 0.0, 0.2])
         expected = policy.probabilities(policy.start())
         async with served(event_store, policy_bytes(floor=(0.1, 0.0, 0.2))) as client:
             for i in range(40):

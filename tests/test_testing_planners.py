@@ -52,7 +52,7 @@ class ForOneStep(Right):
 
 class PolicyTooShort(Right):
     def solve(self, problem, clock):
-        return replace(super().solve(problem, clock), policy=lmab.FixedSequence([0]))
+        return replace(super().solve(problem, clock), policy=lmab.policies.FixedSequence([0]))
 
 
 class Infinite(Right):
@@ -271,7 +271,7 @@ def test_a_good_planner_passes():
 def test_a_planner_may_need_arguments_and_refuse():
     @dataclass(frozen=True)
     class Wrapped:
-        inner: lmab.PointBased  # no default
+        inner: lmab.planning.PointBased  # no default
 
         def solve(self, problem: Problem, clock: Clock) -> Plan:
             if problem.binned:
@@ -281,7 +281,7 @@ def test_a_planner_may_need_arguments_and_refuse():
         def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
             raise InvalidArgument("repeats must be True")
 
-    report = check_planner(Wrapped(lmab.PointBased()), **FAST)
+    report = check_planner(Wrapped(lmab.planning.PointBased()), **FAST)
     assert len(report.not_checked) == 2
     assert "finitely many values" in repr(report)
 

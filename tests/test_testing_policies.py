@@ -279,7 +279,7 @@ class OtherCompact(Plain):
     kind = "toy-other-compact"
 
     def compact(self):
-        return lmab.Stationary(1).compact()
+        return lmab.policies.Stationary(1).compact()
 
 
 BROKEN: dict[str, list[tuple[Policy, str]]] = {

@@ -223,7 +223,7 @@ def test_lemma_3_7_is_reached(n_types, weight):
     assert bound == pytest.approx(math.sqrt(0.02 / weight))
 
 
-def hand_made(rows, support) -> lmab.Design:
+def hand_made(rows, support) -> lmab.moments.Design:
     """The design of equal weights on some rows, its certificate worked out from the definition."""
     from lmab.moments import Design
 
@@ -270,7 +270,7 @@ def test_lemma_c_2_is_nearly_reached():
 def test_lemma_3_5_and_proposition_3_4_are_reached_in_one_step():
     """Rewards of -1 and 1, and 0.1 of the probability moved from one to the other."""
     one, two = (lmab.LatentBandit.categorical([1.0], [[[1 - p, p]]], [-1.0, 1.0]) for p in (0.5, 0.6))
-    values = [lmab.evaluate(lmab.Stationary(0), bandit, horizon=1).mean for bandit in (one, two)]
+    values = [lmab.evaluate(lmab.policies.Stationary(0), bandit, horizon=1).mean for bandit in (one, two)]
     assert values[1] - values[0] == pytest.approx(theory.value_gap_of_moments(1, 2, 0.1))
     assert values[1] - values[0] == pytest.approx(theory.value_gap(1, one.distance(two)))
     assert theory.value_gap_of_moments(3, 4, 0.1) == pytest.approx(3 * 4**3 * 0.1)
@@ -297,7 +297,7 @@ def test_lemma_3_5_values_follow_from_moments_of_order_h(horizon, seed):
     one = lmab.LatentBandit.bernoulli(rng.dirichlet([1, 1]), rng.random((2, 2)))
     two = lmab.LatentBandit.bernoulli(rng.dirichlet([1, 1]), np.clip(one.means + rng.normal(0, 0.05, (2, 2)), 0, 1))
     gap = moment(one.weights, one.rewards.table.T, horizon) - moment(two.weights, two.rewards.table.T, horizon)
-    for policy in (lmab.Greedy(one), lmab.Greedy(two), lmab.Stationary(0)):
+    for policy in (lmab.Greedy(one), lmab.Greedy(two), lmab.policies.Stationary(0)):
         values = [lmab.evaluate(policy, bandit, horizon=horizon).mean for bandit in (one, two)]
         assert abs(values[0] - values[1]) <= theory.value_gap_of_moments(horizon, 2, np.abs(gap).max()) + 1e-12
 
@@ -306,7 +306,7 @@ def test_lemma_3_5_values_follow_from_moments_of_order_h(horizon, seed):
 def test_proposition_3_6_moments_follow_from_the_core_set(n_types, n_rows, order, seed):
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((n_rows, n_types)))[0] if n_rows >= n_types else np.eye(n_rows)
-    design = lmab.design(basis)
+    design = lmab.moments.design(basis)
     weights, others = rng.dirichlet(np.ones(n_types)), rng.dirichlet(np.ones(n_types))
     true, close = (basis @ rng.standard_normal((basis.shape[1], n_types)) for _ in range(2))
     core = moment(weights, true[design.support].T, order) - moment(others, close[design.support].T, order)
@@ -330,7 +330,7 @@ def test_lemma_3_3_parameters_follow_from_moments(seed):
 def test_proposition_2_5_vectors_near_the_subspace_are_rebuilt(rank, extra, off, noise, seed):
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((rank + extra, rank)) * rng.exponential(size=(rank + extra, 1))
-    design = lmab.design(features)
+    design = lmab.moments.design(features)
     vector = features @ rng.standard_normal(rank) + off * rng.uniform(-1, 1, len(features))
     seen = vector[design.support] + noise * rng.choice([-1, 1], len(design.support))
     error = np.abs(design.reconstruction @ seen - vector).max()
@@ -341,7 +341,7 @@ def test_proposition_2_5_vectors_near_the_subspace_are_rebuilt(rank, extra, off,
 def test_lemma_a_4_any_core_parameters_agree_after_reconstruction(rank, n_rows, order, seed):
     """The core parameters need not lie in the subspace: only the rows of T matter."""
     rng = np.random.default_rng(seed)
-    design = lmab.design(rng.standard_normal((n_rows + rank, rank)))
+    design = lmab.moments.design(rng.standard_normal((n_rows + rank, rank)))
     weights, others = rng.dirichlet(np.ones(2)), rng.dirichlet(np.ones(3))
     nu, guess = rng.random((2, len(design.support))), rng.random((3, len(design.support)))
     core = moment(weights, nu, order) - moment(others, guess, order)
@@ -384,7 +384,7 @@ def test_lemma_c_2_separated_types_are_separated_on_the_core_set(n_types, n_arms
     probabilities = rng.dirichlet(np.ones(n_values), size=(n_types, n_arms))
     bandit = lmab.LatentBandit.categorical(np.full(n_types, 1 / n_types), probabilities, np.arange(n_values))
     table = bandit.rewards.table
-    design = lmab.design(table)
+    design = lmab.moments.design(table)
     gamma = theory.separation(bandit.rewards.distances(bandit.rewards))
     core = table[design.support]
     apart = [np.abs(core[:, i] - core[:, j]).max() for i in range(n_types) for j in range(i)]

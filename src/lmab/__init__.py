@@ -1,82 +1,90 @@
-"""lmab: episodic latent bandits, from session logs to a provably near-optimal session policy."""
+"""lmab: short sessions with people of hidden type, from session logs to a provably near-optimal session policy.
+
+The names below are in the order of the flow: read a log, fit the types, plan, evaluate, report. Everything else is one
+level down: `lmab.data`, `lmab.model`, `lmab.policies`, `lmab.moments`, `lmab.estimation`, `lmab.planning`,
+`lmab.evaluation`, `lmab.learning`, `lmab.reporting`, `lmab.testing`, `lmab.theory`, `lmab.serve`.
+"""
 
 __version__ = "0.2.0"
 
+import importlib as _importlib
 import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import _moved as _moved
-from . import testing as testing
-from .data import Packed as Packed
-from .data import Sessions as Sessions
-from .data import pack as pack
-from .estimation import EM as EM
-from .estimation import Estimate as Estimate
-from .estimation import MomentMatching as MomentMatching
-from .estimation import TensorDecomposition as TensorDecomposition
-from .estimation import Traits as Traits
-from .estimation import fit as fit
-from .evaluation import Certificate as Certificate
-from .evaluation import Evaluation as Evaluation
-from .evaluation import certify as certify
-from .evaluation import diagnostics as diagnostics
-from .evaluation import evaluate as evaluate
-from .learning import EDMLE as EDMLE
-from .learning import LUCRL as LUCRL
-from .learning import UCB as UCB
-from .learning import Course as Course
-from .learning import DirectMLE as DirectMLE
-from .learning import EDMoments as EDMoments
-from .learning import Exploration as Exploration
-from .learning import Genie as Genie
-from .learning import HistoryUCBVI as HistoryUCBVI
-from .learning import Learned as Learned
-from .learning import Learner as Learner
-from .learning import Run as Run
-from .learning import Task as Task
-from .learning import Tensor as Tensor
-from .learning import learn as learn
-from .loading import load as load
-from .model import LatentBandit as LatentBandit
-from .model import belief as belief
-from .model import random_bandit as random_bandit
-from .moments import Design as Design
-from .moments import Subspace as Subspace
-from .moments import design as design
-from .moments import subspace as subspace
-from .planning import QMDP as QMDP
-from .planning import Bounds as Bounds
-from .planning import Certified as Certified
-from .planning import Clock as Clock
-from .planning import Exact as Exact
-from .planning import Lookahead as Lookahead
-from .planning import Plan as Plan
-from .planning import Planner as Planner
-from .planning import PointBased as PointBased
-from .planning import Problem as Problem
-from .planning import plan as plan
-from .policies import MUCB as MUCB
-from .policies import BeliefPolicy as BeliefPolicy
-from .policies import Exploring as Exploring
-from .policies import FixedSequence as FixedSequence
-from .policies import Greedy as Greedy
-from .policies import Policy as Policy
-from .policies import State as State
-from .policies import Stationary as Stationary
-from .policies import Thompson as Thompson
-from .policies import Uniform as Uniform
-from .simulation import Environment as Environment
-from .simulation import Simulator as Simulator
-from .simulation import simulate as simulate
+if _TYPE_CHECKING:
+    from .data import Packed as Packed
+    from .data import Sessions as Sessions
+    from .data import pack as pack
+    from .estimation import EM as EM
+    from .estimation import Estimate as Estimate
+    from .estimation import Traits as Traits
+    from .estimation import fit as fit
+    from .evaluation import Certificate as Certificate
+    from .evaluation import certify as certify
+    from .evaluation import compare as compare
+    from .evaluation import evaluate as evaluate
+    from .learning import DirectMLE as DirectMLE
+    from .learning import learn as learn
+    from .loading import load as load
+    from .model import LatentBandit as LatentBandit
+    from .model import random_bandit as random_bandit
+    from .planning import QMDP as QMDP
+    from .planning import Certified as Certified
+    from .planning import Exact as Exact
+    from .planning import Plan as Plan
+    from .planning import plan as plan
+    from .policies import Greedy as Greedy
+    from .policies import Policy as Policy
+    from .policies import Thompson as Thompson
+    from .policies import Uniform as Uniform
+    from .reporting import report as report
+    from .simulation import Simulator as Simulator
+    from .simulation import simulate as simulate
 
-_moved.install()
+#: The flow, a line for each of its stages: the stage's package, then its names.
+_FLOW = (
+    ("data", "Sessions pack Packed"),
+    ("model", "LatentBandit random_bandit"),
+    ("simulation", "simulate Simulator"),
+    ("estimation", "fit Estimate EM Traits"),
+    ("planning", "plan Plan Certified Exact QMDP"),
+    ("policies", "Policy Uniform Greedy Thompson"),
+    ("evaluation", "evaluate certify Certificate compare"),
+    ("reporting", "report"),
+    ("learning", "learn DirectMLE"),
+    ("loading", "load"),
+)
+_HOME = {name: room for room, names in _FLOW for name in names.split()}
+_ROOMS = (
+    "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
+    "simulation", "theory", "serve", "experiment", "gym", "errors",
+)  # fmt: skip
+
+__all__ = list(_HOME)  # in the order of the flow
+
 if "gymnasium" in _sys.modules:  # then registering the environment costs nothing
     from . import gym as gym
 
 
 def __getattr__(name: str) -> object:
-    """Modules that moved, for programs that say `lmab.sessions` without importing it."""
-    if name in _moved.MOVED:
-        import importlib
+    """Import a name when it is first used, so that `import lmab` takes no time for what a program does not need."""
+    if name in _HOME:
+        found = getattr(_importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
+    if name in _ROOMS:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
 
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return [*__all__, *_ROOMS]
+
+
+def _hint(name: str) -> str:
+    """Where a class is that stands one level down."""
+    if name[:1].isupper():
+        for room in _ROOMS[:8]:
+            if hasattr(_importlib.import_module(f"{__name__}.{room}"), name):
+                return f"; it is lmab.{room}.{name}"
+    return ""

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from .. import report as reporting
+from .. import reporting
 from ..checks import check_writable
 from ..evaluation import evaluate
 from ..learning import EDMLE, UCB, DirectMLE, Genie, Learned, Learner, learn

@@ -16,9 +16,8 @@ from ..model import LatentBandit
 from ..planning import policy_of
 from ..policies import Policy
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json, Seed, estimate_behind, load_model, load_planned
+from .inputs import Json, Seed, check_summary, estimate_behind, load_model, load_planned, tell_check
 from .output import note, say, show_json, show_table
-from .verdicts import check_summary, tell_check
 
 
 @with_columns

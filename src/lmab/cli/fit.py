@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from .. import estimation
-from .._words import count
+from .._html import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
 from ..data import Packed, Sessions
@@ -24,7 +24,6 @@ from ..planning import plan
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_types
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table
-from .words import at_the_door
 
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 
@@ -182,7 +181,7 @@ def _fitted(
         task = bar.add_task("fitting", total=None)
 
         def show(news: Progress) -> bool:
-            description = f"fitting: {at_the_door(news.stage)}, log-likelihood {news.log_likelihood:.1f}"
+            description = f"fitting: {news.stage}, log-likelihood {news.log_likelihood:.1f}"
             bar.update(task, description=description, completed=news.iteration, total=news.max_iterations)
             return asked_to_stop()
 
@@ -282,7 +281,7 @@ def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, rem
     if estimate.check is not None:
         say(f"Is there anything latent to learn here? {estimate.check.verdict}")
         for sentence in estimate.check.sentences:
-            say(at_the_door(sentence))
+            say(sentence)
     for sentence in known.sentences:
         say(sentence)
     if wanted is not None:

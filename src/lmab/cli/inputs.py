@@ -1,4 +1,4 @@
-"""What the commands read: options that several share, models, policies, certificates."""
+"""What the commands read: options that several share, models, policies, certificates, the check behind a policy."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument, InvalidFile
-from ..estimation import Estimate
+from ..estimation import Check, Estimate
 from ..evaluation import Certificate
 from ..loading import load
 from ..model import LatentBandit
 from ..planning import Plan, policy_of
 from ..policies import Policy
-from .version_0_1 import noted_estimate, noted_plan
+from .output import note, say
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 ClusterAddress = Annotated[
@@ -39,7 +39,7 @@ def load_fitted(path: Path) -> LatentBandit | Estimate:
     value = load(path)
     if not isinstance(value, LatentBandit | Estimate):
         raise _wrong(path, value, "model", "`lmab fit` makes a model from a log")
-    return noted_estimate(path, value) or value if isinstance(value, LatentBandit) else value
+    return value
 
 
 def load_model(path: Path) -> LatentBandit:
@@ -53,7 +53,7 @@ def load_planned(path: Path) -> Policy | Plan:
     if not isinstance(value, Policy | Plan):
         model = path if isinstance(value, LatentBandit | Estimate) else "MODEL"
         raise _wrong(path, value, "policy", f"`lmab plan {model}` makes a policy from a model")
-    return noted_plan(path, value) or value if isinstance(value, Policy) else value
+    return value
 
 
 def load_policy(path: Path) -> Policy:
@@ -88,6 +88,30 @@ def n_types(text: str) -> int | str:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise InvalidArgument(f"--types must be a whole number of at least 1, or auto; got {text!r}")
     return int(text)
+
+
+def check_of(planned: Policy | Plan) -> Check | None:
+    """The held-out check of the fit behind a plan; None where there is none."""
+    estimate = planned.estimate if isinstance(planned, Plan) else None
+    return None if estimate is None else estimate.check
+
+
+def check_summary(planned: Policy | Plan) -> dict[str, Any] | None:
+    """The check for machines."""
+    check = check_of(planned)
+    return None if check is None else {"agrees": check.agrees, "verdict": check.verdict}
+
+
+def tell_check(planned: Policy | Plan) -> None:
+    """The check for people: a note where it does not confirm the types."""
+    check = check_of(planned)
+    if check is None:
+        return
+    text = f"Held-out check of the fit: {check.verdict}"
+    if check.agrees:
+        say(text)
+    else:
+        note(text)
 
 
 def _noun(value: Any) -> str:

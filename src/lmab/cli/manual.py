@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from .app import app
+from .app import MENU, command
 
 _INTRODUCTION = """# Command line
 
@@ -21,7 +21,7 @@ problem with the input is one line on standard error and exit code 1; wrong usag
 
 def manual() -> str:
     """The page, in Markdown."""
-    commands = [command.callback for command in app.registered_commands if command.callback is not None]
+    commands = [command(name) for name in MENU]
     return "\n".join([_INTRODUCTION, *(_section(command) for command in sorted(commands, key=_name))])
 
 

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..errors import LmabWarning
-from .words import at_the_door
 
 console = Console()
 errors = Console(stderr=True)
@@ -26,7 +25,7 @@ errors = Console(stderr=True)
 
 def error(message: str) -> None:
     """One line on standard error."""
-    errors.print(f"[bold red]error:[/] {escape(at_the_door(message))}", highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def say(message: str) -> None:
@@ -36,12 +35,12 @@ def say(message: str) -> None:
 
 def note(message: str) -> None:
     """A note that the user should read before using the result."""
-    console.print(f"[yellow]note:[/] {escape(at_the_door(message))}", highlight=False, soft_wrap=True)
+    console.print(f"[yellow]note:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def remark(message: str) -> None:
     """A note on standard error, so that it does not mix with JSON."""
-    errors.print(f"[yellow]note:[/] {escape(at_the_door(message))}", highlight=False, soft_wrap=True)
+    errors.print(f"[yellow]note:[/] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def announce_compilation() -> None:

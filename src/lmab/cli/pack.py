@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .._words import count
+from .._html import count
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json
 from .output import collected_warnings, remark, say, show_json

@@ -11,10 +11,8 @@ from .. import planning
 from ..checks import check_writable
 from ..model import LatentBandit
 from ..planning import Certified, Plan
-from .inputs import Json, bandit_of, load_fitted
+from .inputs import Json, bandit_of, check_summary, load_fitted, tell_check
 from .output import progress, say, show_json
-from .verdicts import check_summary, tell_check
-from .words import at_the_door
 
 
 def plan(
@@ -46,7 +44,7 @@ def plan(
     if as_json:
         show_json(summary)
         return
-    say(at_the_door(made.message))
+    say(made.message)
     say(
         f"On this model a session is proved to earn at least {made.lower:.4f}; "
         f"no policy earns more than {made.upper:.4f}."

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .. import report as reporting
+from .. import reporting
 from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..estimation import Estimate
@@ -52,14 +52,11 @@ def report(
         "certificate file": certificate,
     }  # fmt: skip
     contents = reporting.gather(
-        bandit,
+        fitted,
         _with_bounds(planned, bandit, horizon),
         horizon=horizon,
         sessions=None if logs is None else columns.read(logs, arms_of=bandit),
         certificate=found,
-        curve=fitted.curve if isinstance(fitted, Estimate) else None,
-        check=fitted.check if isinstance(fitted, Estimate) else None,
-        factors=fitted.factors if isinstance(fitted, Estimate) else None,
         time_limit=time_limit,
         settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from .. import simulation
-from .._words import count
+from .._html import count
 from ..checks import check_writable
 from ..data import is_csv
 from ..errors import InvalidArgument
@@ -73,3 +73,10 @@ def _player(name: str, bandit: LatentBandit) -> Policy:
     if not Path(name).exists():
         raise InvalidArgument(f"--policy must be {', '.join(_POLICIES)} or a file, got {name!r}")
     return load_policy(Path(name))
+
+
+def sample() -> None:
+    """Write the sample log.
+
+    Example: lmab sample shop.csv
+    """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..data.packed.log import Packed
+from ..data.packed import Packed
 from ..data.sessions import Sessions
 
 _REACTS = 5.0  # standard deviations from which a log is said to react

@@ -1,4 +1,4 @@
-"""Check: how well a model predicts held-out sessions, as data that `lmab.diagnostics.check` makes."""
+"""Check: how well a model predicts held-out sessions, as data that `lmab.evaluation.diagnostics.check` makes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._charts import calibration
-from .._notebook import card
+from .._html import calibration, card, count
 from .._shapes import Array, Float, Integer
-from .._words import count
 from ..checks import check_same_length
 
 
@@ -80,7 +78,7 @@ class Check:
 
     Examples:
         >>> import numpy as np, lmab
-        >>> from lmab import diagnostics
+        >>> from lmab.evaluation import diagnostics
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=5000, horizon=5, rng=rng)

@@ -58,7 +58,7 @@ class MomentMatching(Estimator):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=20_000, horizon=3, rng=rng)
-        >>> fit = lmab.fit(log, n_types=2, method=lmab.MomentMatching(), rng=rng)
+        >>> fit = lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(), rng=rng)
         >>> bool(fit.bandit.distance(bandit) < 0.2)
         True
     """

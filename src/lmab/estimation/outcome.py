@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._html import listing
 from .._shapes import Array, Float
-from .._words import listing
 from ..errors import Status
 from .objective import Likelihood
 from .observations import Observations

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .. import _moved, files
-from .._notebook import card, percent
+from .. import files
+from .._html import card, percent
 from .._shapes import Array, Float
 from ..checks import check_same_length
 from ..data import Fingerprint, Packed, Sessions
@@ -263,11 +263,6 @@ class Estimate:
         return (
             f"Estimate({self.bandit!r}, log-likelihood {self.log_likelihood:.4f}, BIC {self.bic:.4f}; {self.message})"
         )
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            return _moved.forward(self, "bandit", name)
 
 
 _PARTS: files.Makers = {

@@ -46,7 +46,7 @@ class TensorDecomposition(Estimator):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.5]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=50_000, horizon=5, rng=rng)
-        >>> fit = lmab.fit(log, n_types=2, method=lmab.TensorDecomposition(), rng=rng)
+        >>> fit = lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(), rng=rng)
         >>> bool(fit.bandit.distance(bandit) < 0.1)
         True
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._words import listing
+from .._html import listing
 from ..checks import COUNT, NOT_NEGATIVE, OneOf, check_fields, optional
 from ..data import sample_rows
 from ..errors import InvalidArgument, Status

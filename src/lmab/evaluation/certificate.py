@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import files
-from .._notebook import card, percent
+from .._html import card, count, percent
 from .._shapes import Array, Float
-from .._words import count
 from ..errors import InvalidFile
 from ..estimation.assumptions import reacts
 from ..estimation.check import Calibration, Check, Gain, Replay

@@ -10,10 +10,8 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
-from ..data.given import require_log
-from ..data.packed.log import Packed
-from ..data.sampling import sample_rows
-from ..data.sessions import Sessions
+from ..data.packed import Packed
+from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument
 from ..estimation.assumptions import reaction, reacts
 from ..estimation.em import EM

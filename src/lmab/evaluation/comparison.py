@@ -64,7 +64,7 @@ def compare(
         >>> log = lmab.evaluation.with_propensities(
         ...     lmab.simulate(bandit, uniform, n_sessions=20_000, horizon=3, rng=0), uniform
         ... )
-        >>> found = compare(lmab.Greedy(bandit), lmab.Stationary(0), log, horizon=3, model=bandit)
+        >>> found = compare(lmab.Greedy(bandit), lmab.policies.Stationary(0), log, horizon=3, model=bandit)
         >>> found.interval[0] < 0.0945 < found.interval[1]
         True
     """

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._notebook import percent
+from .._html import count, percent
 from .._shapes import Array, Bool, Float, Integer
-from .._words import count
 from ..checks import Rng, check_count, check_rng
-from ..data.given import require_log
-from ..data.packed.log import Packed
-from ..data.sampling import sample_rows
-from ..data.sessions import Sessions
+from ..data.packed import Packed
+from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..estimation.em import EM

@@ -37,7 +37,7 @@ class EDMLE(Learner):
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(3, 20, rng=rng), horizon=5, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.EDMLE(3), n_sessions=5000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.EDMLE(3), n_sessions=5000, rng=rng)
         >>> learned["explore"].n_sessions, learned["core plays"].n_sessions
         (4000, 1000)
         >>> learned["design"].facts["g"] <= 2 * 3 + 1e-9

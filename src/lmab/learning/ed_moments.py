@@ -51,7 +51,7 @@ class EDMoments(Learner):
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 8, rng=rng), horizon=3, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.EDMoments(2), n_sessions=4000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.EDMoments(2), n_sessions=4000, rng=rng)
         >>> learned["core plays"].n_sessions
         2000
     """

@@ -17,12 +17,12 @@ class Exploration:
     Examples:
         >>> import numpy as np, lmab
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
-        >>> exploration = lmab.Exploration.of_policy("explore", lmab.Uniform(5), 100)
+        >>> exploration = lmab.learning.Exploration.of_policy("explore", lmab.Uniform(5), 100)
         >>> exploration.after(30)
         Exploration(explore: 70 sessions, Uniform)
         >>> exploration.on(environment)
         Sessions(100 sessions, 400 steps, 5 arms)
-        >>> lmab.Exploration.of_arms("each arm", np.repeat(np.arange(5), 4).reshape(5, 4)).on(environment)
+        >>> lmab.learning.Exploration.of_arms("each arm", np.repeat(np.arange(5), 4).reshape(5, 4)).on(environment)
         Sessions(5 sessions, 20 steps, 5 arms)
     """
 

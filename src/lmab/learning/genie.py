@@ -23,7 +23,7 @@ class Genie(Learner):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.random_bandit(3, 10, rng=rng)
         >>> environment = lmab.Simulator(bandit, horizon=5, rng=rng)
-        >>> lmab.learn(environment, lmab.Genie(bandit), n_sessions=1000, rng=rng).sessions_used
+        >>> lmab.learn(environment, lmab.learning.Genie(bandit), n_sessions=1000, rng=rng).sessions_used
         0
     """
 

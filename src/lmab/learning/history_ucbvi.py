@@ -86,7 +86,7 @@ class HistoryUCBVI(Learner):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
         >>> environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_sessions=5000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.HistoryUCBVI(), n_sessions=5000, rng=rng)
         >>> round(lmab.evaluate(learned.policy, bandit, horizon=3).mean, 2)
         2.14
     """

@@ -82,7 +82,7 @@ class LUCRL(Learner):
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.LUCRL(2), n_sessions=2000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.LUCRL(2), n_sessions=2000, rng=rng)
         >>> learned["optimistic"].reward / 1400 > learned["explore"].reward / 600
         True
     """

@@ -25,7 +25,7 @@ class Task:
 
     Examples:
         >>> import lmab
-        >>> task = lmab.Task(n_arms=5, horizon=4, n_sessions=1000)
+        >>> task = lmab.learning.Task(n_arms=5, horizon=4, n_sessions=1000)
         >>> task.n_sessions, task.planner.gap
         (1000, 0.01)
     """
@@ -53,16 +53,16 @@ class Learner(ABC):
         >>> from dataclasses import dataclass
         >>> import numpy as np, lmab
         >>> @dataclass(frozen=True)
-        ... class BestOfUniform(lmab.Learner):
+        ... class BestOfUniform(lmab.learning.Learner):
         ...     '''Plays at random, then stays with the arm that paid most on average.'''
         ...     def campaign(self, task, *, rng):
-        ...         course = lmab.Course()
+        ...         course = lmab.learning.Course()
         ...         uniform = lmab.Uniform(task.n_arms, horizon=task.horizon)
-        ...         plan = lmab.Exploration.of_policy("explore", uniform, task.n_sessions)
+        ...         plan = lmab.learning.Exploration.of_policy("explore", uniform, task.n_sessions)
         ...         seen = yield from course.explore(plan)
         ...         counts, sums = (np.bincount(seen.arms, w, minlength=task.n_arms) for w in (None, seen.rewards))
         ...         arm = int((sums / np.maximum(counts, 1)).argmax())
-        ...         return course.learned(lmab.Stationary(arm, horizon=task.horizon), None)
+        ...         return course.learned(lmab.policies.Stationary(arm, horizon=task.horizon), None)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
         >>> lmab.learn(environment, BestOfUniform(), n_sessions=500, rng=0)
         Learned(Stationary from 500 sessions: explore 500)

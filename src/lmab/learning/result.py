@@ -42,7 +42,7 @@ class Learned:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.UCB(), n_sessions=500, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.UCB(), n_sessions=500, rng=rng)
         >>> learned
         Learned(Stationary from 500 sessions: explore 500)
         >>> [phase.name for phase in learned.diagnostics]
@@ -73,8 +73,8 @@ class Course:
 
     Examples:
         >>> import lmab
-        >>> course = lmab.Course()
-        >>> exploring = course.explore(lmab.Exploration.of_policy("explore", lmab.Uniform(5), 2))
+        >>> course = lmab.learning.Course()
+        >>> exploring = course.explore(lmab.learning.Exploration.of_policy("explore", lmab.Uniform(5), 2))
         >>> next(exploring)  # what a Run asks for
         Exploration(explore: 2 sessions, Uniform)
         >>> try:
@@ -82,7 +82,7 @@ class Course:
         ... except StopIteration as end:
         ...     sessions = end.value
         >>> course.note("count", most=3)
-        >>> course.learned(lmab.Stationary(2), None)
+        >>> course.learned(lmab.policies.Stationary(2), None)
         Learned(Stationary from 2 sessions: explore 2)
     """
 

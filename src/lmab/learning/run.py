@@ -36,7 +36,7 @@ class Run:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> live = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> run = lmab.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_sessions=1000, rng=rng)
+        >>> run = lmab.learning.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_sessions=1000, rng=rng)
         >>> run.ask()
         Exploration(explore: 500 sessions, Uniform)
         >>> run.tell(live.run(run.ask().policy, 300))  # as many as there are by now
@@ -171,7 +171,7 @@ def learn(
         >>> bandit = lmab.random_bandit(3, 10, rng=rng)
         >>> environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         >>> learned = lmab.learn(environment, lmab.DirectMLE(3), n_sessions=5000, rng=rng)
-        >>> genie = lmab.learn(environment, lmab.Genie(bandit), n_sessions=5000, rng=rng)
+        >>> genie = lmab.learn(environment, lmab.learning.Genie(bandit), n_sessions=5000, rng=rng)
         >>> value = lmab.evaluate(learned.policy, bandit, horizon=5).mean
         >>> value > 0.97 * lmab.evaluate(genie.policy, bandit, horizon=5).mean
         True

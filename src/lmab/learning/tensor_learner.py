@@ -28,7 +28,7 @@ class Tensor(Learner):
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> lmab.learn(environment, lmab.Tensor(2), n_sessions=5000, rng=rng).bandit.n_types
+        >>> lmab.learn(environment, lmab.learning.Tensor(2), n_sessions=5000, rng=rng).bandit.n_types
         2
     """
 

@@ -26,7 +26,7 @@ class UCB(Learner):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.6], [0.1, 0.3, 0.7]])
         >>> environment = lmab.Simulator(bandit, horizon=4, rng=rng)
-        >>> lmab.learn(environment, lmab.UCB(), n_sessions=2000, rng=rng).policy.arm
+        >>> lmab.learn(environment, lmab.learning.UCB(), n_sessions=2000, rng=rng).policy.arm
         2
     """
 

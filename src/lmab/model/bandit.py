@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from .._notebook import card, percent
+from .._html import card, percent
 from .._shapes import Array, Float
 from ..checks import check_array, check_count, check_distribution
 from ..errors import InvalidArgument, InvalidFile

@@ -139,7 +139,7 @@ def design(subspace: Subspace | Any, *, tolerance: float = 1.0, events: str = "p
     Examples:
         >>> import numpy as np, lmab
         >>> grid = np.linspace(-1, 1, 2001)
-        >>> cubic = lmab.design(np.vander(grid, 4, increasing=True), tolerance=1e-4)
+        >>> cubic = lmab.moments.design(np.vander(grid, 4, increasing=True), tolerance=1e-4)
         >>> grid[cubic.support].round(2), cubic.rho.round(2)
         (array([-1.  , -0.45,  0.45,  1.  ]), array([0.25, 0.25, 0.25, 0.25]))
     """

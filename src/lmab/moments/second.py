@@ -85,7 +85,7 @@ def subspace(
         >>> rng = np.random.default_rng(1)
         >>> bandit = lmab.random_bandit(7, 20, rng=rng)
         >>> log = lmab.simulate(bandit, lmab.Uniform(20), n_sessions=50_000, horizon=7, rng=rng)
-        >>> lmab.subspace(log)
+        >>> lmab.moments.subspace(log)
         Subspace(rank 4 of 40 rows, 20 arms)
     """
     moments = second_moments(sessions, pairs=pairs, rewards=rewards)

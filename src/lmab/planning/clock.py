@@ -32,7 +32,7 @@ class Clock:
 
     Examples:
         >>> import lmab
-        >>> clock = lmab.Clock(time_limit=60.0, progress=lambda bounds: print(bounds.lower, bounds.upper))
+        >>> clock = lmab.planning.Clock(time_limit=60.0, progress=lambda bounds: print(bounds.lower, bounds.upper))
         >>> clock.record(2.0, 4.0)
         2.0 4.0
         >>> clock.record(1.0, 3.0)  # a worse lower bound than the one before proves nothing new

@@ -33,7 +33,7 @@ class LookaheadPolicy(DepthPolicy):
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.plan(bandit, horizon=5, method=lmab.Lookahead(2)).policy.act_on([(0, 0.0)])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.planning.Lookahead(2)).policy.act_on([(0, 0.0)])
         1
     """
 
@@ -126,7 +126,7 @@ class Lookahead:
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.plan(bandit, horizon=5, method=lmab.Lookahead()).policy.act_on([])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.planning.Lookahead()).policy.act_on([])
         0
     """
 

@@ -27,7 +27,7 @@ class NoRepeatsPolicy(OncePolicy, DepthPolicy):
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
-        >>> policy = lmab.plan(bandit, horizon=3, method=lmab.Lookahead(), repeats=False).policy
+        >>> policy = lmab.plan(bandit, horizon=3, method=lmab.planning.Lookahead(), repeats=False).policy
         >>> policy.act_on([(1, 1.0)])
         0
     """

@@ -42,7 +42,7 @@ class PlannedPolicy(BeliefPolicy):
         """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
 
     def tree(self, depth: int) -> Tree:
-        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.report.tree_svg` draws it."""
+        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.reporting.tree_svg` draws it."""
         return grow(self, self.bandit, min(check_count("depth", depth), self.horizon))
 
     def graph(self, *, max_nodes: int = 1_000_000) -> PolicyGraph:

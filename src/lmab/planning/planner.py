@@ -29,7 +29,7 @@ class Planner(Protocol):
         >>> class BestFixedArm:
         ...     def solve(self, problem, clock):
         ...         bandit, steps = problem.bandit, problem.horizon
-        ...         policy = lmab.Stationary(bandit.best_fixed_arms(steps)[0], horizon=steps)
+        ...         policy = lmab.policies.Stationary(bandit.best_fixed_arms(steps)[0], horizon=steps)
         ...         lower, upper = bandit.best_fixed(steps), bandit.known_type(steps)
         ...         clock.record(lower, upper)
         ...         return lmab.Plan(policy, steps, lower, upper, "heuristic", "no look at rewards", tuple(clock.trace))

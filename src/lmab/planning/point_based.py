@@ -40,7 +40,7 @@ class PointBased:
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> lmab.plan(bandit, horizon=5, method=lmab.PointBased()).policy.act_on([])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.planning.PointBased()).policy.act_on([])
         0
     """
 

@@ -22,7 +22,7 @@ class Problem:
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.0, 0.5], [[0.9, 0.5], [0.3, 0.3], [0.1, 0.6]])
-        >>> problem = lmab.Problem.of(bandit, 5)
+        >>> problem = lmab.planning.Problem.of(bandit, 5)
         >>> problem.types, problem.n_arms, problem.n_values
         (array([0, 2]), 2, 2)
         >>> problem.means @ problem.weights  # what each arm pays in expectation before anything is seen

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _moved, files
-from .._notebook import card, percent
+from .. import files
+from .._html import card, percent
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
 from ..estimation import Estimate
@@ -95,11 +94,6 @@ class Plan:
             return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
         return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            return _moved.forward(self, "policy", name)
 
 
 def policy_of(given: Policy | Plan) -> Policy:

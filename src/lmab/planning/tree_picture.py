@@ -9,8 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .._markup import Markup, element, join
-from .._notebook import percent
+from .._html import Markup, element, join, percent
 from .._shapes import Array, Float
 from ..model import arm_label
 
@@ -103,9 +102,9 @@ def tree_svg(tree: Drawn, *, standalone: bool = True) -> Markup:
         standalone: include a legend and the colours for light and dark; False on a page that has them.
 
     Examples:
-        >>> import lmab, lmab.report
+        >>> import lmab, lmab.reporting
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> picture = lmab.report.tree_svg(lmab.plan(bandit, horizon=5).policy.tree(3))
+        >>> picture = lmab.reporting.tree_svg(lmab.plan(bandit, horizon=5).policy.tree(3))
         >>> picture.count("<g>")  # 1 + 2 + 4 decisions
         7
     """

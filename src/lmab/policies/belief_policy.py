@@ -18,11 +18,11 @@ class BeliefPolicy(Policy):
     Examples:
         >>> import lmab
         >>> from lmab.policies import best_allowed
-        >>> class Cautious(lmab.BeliefPolicy):
+        >>> class Cautious(lmab.policies.BeliefPolicy):
         ...     "The arm whose mean in the worst type_ is highest, until one type_ is sure."
         ...     kind = "cautious"
         ...     def _choose(self, state, allowed, rng):
-        ...         sure = lmab.belief.normalise(state.memory).max(axis=1, keepdims=True) > 0.9
+        ...         sure = lmab.model.belief.normalise(state.memory).max(axis=1, keepdims=True) > 0.9
         ...         means = self.bandit.means
         ...         return best_allowed(sure * (state.memory @ means) + ~sure * means.min(axis=0), allowed)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])

@@ -91,7 +91,7 @@ class Remembering(Compact):
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> compact = lmab.plan(bandit, horizon=5, method=lmab.Lookahead()).policy.compact()
+        >>> compact = lmab.plan(bandit, horizon=5, method=lmab.planning.Lookahead()).policy.compact()
         >>> state = compact.observe(compact.start(), 0, 0.0)
         >>> compact.act(state), compact.act(state, allowed=[True, False])
         (1, 0)

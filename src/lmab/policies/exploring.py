@@ -25,10 +25,10 @@ class Exploring(Policy):
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> policy = lmab.Exploring(lmab.Greedy(bandit), floor=0.1)
+        >>> policy = lmab.policies.Exploring(lmab.Greedy(bandit), floor=0.1)
         >>> policy.probabilities(policy.start())
         array([0.05, 0.95])
-        >>> lmab.Exploring(lmab.Greedy(bandit), floor=[0.2, 0.0]).probabilities(policy.start())
+        >>> lmab.policies.Exploring(lmab.Greedy(bandit), floor=[0.2, 0.0]).probabilities(policy.start())
         array([0.2, 0.8])
     """
 

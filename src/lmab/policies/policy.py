@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import files
-from .._notebook import card
+from .._html import card
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidFile

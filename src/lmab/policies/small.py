@@ -83,7 +83,7 @@ class FixedSequence(_Blind):
 
     Examples:
         >>> import lmab
-        >>> policy = lmab.FixedSequence([2, 0])
+        >>> policy = lmab.policies.FixedSequence([2, 0])
         >>> policy.act_on([(2, 1.0)])
         0
     """
@@ -110,7 +110,7 @@ class Stationary(_Blind):
 
     Examples:
         >>> import lmab
-        >>> lmab.Stationary(4).act_on([])
+        >>> lmab.policies.Stationary(4).act_on([])
         4
     """
 
@@ -194,7 +194,7 @@ class MUCB(BeliefPolicy):
     Examples:
         >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> lmab.MUCB(bandit).act_on([])
+        >>> lmab.policies.MUCB(bandit).act_on([])
         0
     """
 

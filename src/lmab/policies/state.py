@@ -22,7 +22,7 @@ class State:
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
         >>> policy = lmab.Greedy(bandit)
         >>> state = policy.observe(policy.start(), 0, 1.0)
-        >>> state.step, lmab.belief.normalise(state.memory)
+        >>> state.step, lmab.model.belief.normalise(state.memory)
         (1, array([[0.75, 0.25]]))
     """
 

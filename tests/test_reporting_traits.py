@@ -7,9 +7,9 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab import report
-from lmab.report import page
-from lmab.report.people import groups_of, in_groups, look_at
+from lmab import reporting
+from lmab.reporting import page
+from lmab.reporting.contents import groups_of, in_groups, look_at
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def fit(log):
+def estimate(log):
     return lmab.fit(log, method=lmab.Traits(n_factors=2, n_points=64), rng=0)
 
 
@@ -31,7 +31,7 @@ def plan(estimate):
 
 
 def test_the_page_shows_factors_and_people_instead_of_types(estimate, plan, log):
-    text = page.render(report.gather(estimate.bandit, plan, sessions=log))
+    text = page.render(reporting.gather(estimate.bandit, plan, sessions=log))
     assert "Sessions differ by degrees: 2 factors" in text
     assert "high end" in text
     assert "Density of people" in text
@@ -79,6 +79,6 @@ def test_a_log_without_factors_says_so(rng):
     log = lmab.Sessions.from_arrays(rng.integers(3, size=(200, 1)), rng.integers(2, size=(200, 1)) * 1.0, n_arms=3)
     with pytest.warns(lmab.errors.LmabWarning):
         flat = lmab.fit(log, method=lmab.Traits(), rng=0)
-    text = page.render(report.gather(flat.bandit, lmab.plan(flat, horizon=2)))
+    text = page.render(reporting.gather(flat.bandit, lmab.plan(flat, horizon=2)))
     assert "The log supports no factor" in text
     assert "Density of people" not in text

@@ -1,14 +1,101 @@
-"""Small SVG charts in the page's colours: points with error bars, and lines, on linear axes or on powers of ten."""
+"""HTML and SVG as text: elements, the cards that notebooks show, small charts, and numbers with their nouns.
+
+One function makes every element, so that names given by users are escaped in one place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from typing import Any
 
 import numpy as np
 
-from ._markup import Markup, element, join
-from ._shapes import Array, Float
+from ._shapes import Array, Float, Integer
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 type`, `3 types`, `12,000 sessions`.
+
+    Examples:
+        >>> count(1, "type"), count(12000, "session"), count(2, "directory", "directories")
+        ('1 type', '12,000 sessions', '2 directories')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listing(numbers: Integer[Array, "n"]) -> str:
+    """The first five numbers, and how many more there are."""
+    shown = ", ".join(str(number) for number in numbers[:5].tolist())
+    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+
+
+class Markup(str):
+    """Text that is already markup and is not escaped again."""
+
+    __slots__ = ()
+
+
+def element(name: str, /, *content: Any, **attributes: Any) -> Markup:
+    """`<name attribute="...">content</name>`; text is escaped, `Markup` is not.
+
+    An attribute's trailing underscore is dropped (`class_`), others become hyphens (`stroke_width`); None is left out.
+
+    Examples:
+        >>> element("p", "a < b", class_="note")
+        '<p class="note">a &lt; b</p>'
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inside = "".join(part if isinstance(part, Markup) else escape(_text(part), quote=False) for part in content)
+    return Markup(f"<{name}{given}>{inside}</{name}>" if inside or name not in _VOID else f"<{name}{given}/>")
+
+
+def join(*parts: Markup) -> Markup:
+    """Pieces of markup one after the other."""
+    return Markup("".join(parts))
+
+
+def prose(name: str, text: str, **attributes: Any) -> Markup:
+    """An element around a sentence, in which words between backquotes become `<code>`.
+
+    Examples:
+        >>> prose("p", "say `lmab fit` < twice")
+        '<p>say <code>lmab fit</code> &lt; twice</p>'
+    """
+    parts = text.split("`")
+    return element(name, *(element("code", part) if k % 2 else part for k, part in enumerate(parts)), **attributes)
+
+
+_VOID = ("line", "rect", "circle", "path", "polyline", "polygon", "meta", "br")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def card(title: str, rows: Mapping[str, str]) -> str:
+    """An HTML table with a title and one line per number."""
+    lines = "".join(
+        f'<tr><th style="text-align:left;font-weight:normal;opacity:.7;white-space:nowrap">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in rows.items()
+    )
+    return (
+        '<table style="border-left:3px solid #3b6fd4;font-variant-numeric:tabular-nums">'
+        f'<thead><tr><th colspan="2" style="text-align:left">{escape(title)}</th></tr></thead>'
+        f"<tbody>{lines}</tbody></table>"
+    )
+
+
+def percent(share: float) -> str:
+    """`12%`, `0.4%`: a share as a reader would say it."""
+    return f"{100 * share:.{0 if share == 0 or abs(share) >= 0.1 else 1}f}%"
+
 
 WIDTH, HEIGHT = 360, 260
 #: For a chart that stands alone; on a page, the page's own colours count.

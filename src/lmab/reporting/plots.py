@@ -12,7 +12,7 @@ from ..evaluation import Calibration
 from ..model import LatentBandit
 from ..planning import Plan
 from .contents import measure
-from .sections import arms_in_order
+from .page import arms_in_order
 
 
 def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> Any:
@@ -29,9 +29,9 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
         The axes.
 
     Examples:
-        >>> import lmab, lmab.report
+        >>> import lmab, lmab.reporting
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> lmab.report.plot_means(bandit).get_xlabel()
+        >>> lmab.reporting.plot_means(bandit).get_xlabel()
         'arm'
     """
     ax = _axes(ax, (8, 3))
@@ -51,9 +51,9 @@ def plot_worth(bandit: LatentBandit | Plan, plan: Plan | LatentBandit, *, ax: An
     The model comes first, as everywhere in `lmab.report`; before 0.2 the plan came first, which still works.
 
     Examples:
-        >>> import lmab, lmab.report
+        >>> import lmab, lmab.reporting
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> ax = lmab.report.plot_worth(bandit, lmab.plan(bandit, horizon=5))
+        >>> ax = lmab.reporting.plot_worth(bandit, lmab.plan(bandit, horizon=5))
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['best fixed arm', 'policy', 'type known']
     """
@@ -78,9 +78,9 @@ def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
     """Lower and upper bound on the optimum against the seconds of planning.
 
     Examples:
-        >>> import lmab, lmab.report
+        >>> import lmab, lmab.reporting
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
-        >>> lmab.report.plot_bounds(lmab.plan(bandit, horizon=5)).get_xlabel()
+        >>> lmab.reporting.plot_bounds(lmab.plan(bandit, horizon=5)).get_xlabel()
         'seconds'
     """
     ax = _axes(ax, (5, 3))
@@ -97,11 +97,11 @@ def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
     """Reward predicted from the session so far against the reward paid; calibrated points lie on the dashed line.
 
     Examples:
-        >>> import numpy as np, lmab, lmab.report
-        >>> from lmab import diagnostics
+        >>> import numpy as np, lmab, lmab.reporting
+        >>> from lmab.evaluation import diagnostics
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=5, rng=np.random.default_rng(0))
-        >>> lmab.report.plot_calibration(diagnostics.calibrate(bandit, log)).get_ylabel()
+        >>> lmab.reporting.plot_calibration(diagnostics.calibrate(bandit, log)).get_ylabel()
         'paid'
     """
     ax = _axes(ax, (4, 4))
@@ -117,12 +117,12 @@ def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
     """Held-out log-likelihood against the number of types; a ring marks the chosen number.
 
     Examples:
-        >>> import numpy as np, lmab, lmab.report
+        >>> import numpy as np, lmab, lmab.reporting
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=5, rng=rng)
         >>> estimate = lmab.fit(log, n_types="auto", rng=rng)
-        >>> lmab.report.plot_curve(estimate.curve).get_xlabel()
+        >>> lmab.reporting.plot_curve(estimate.curve).get_xlabel()
         'number of types'
     """
     ax = _axes(ax, (5, 3))

@@ -1,9 +1,10 @@
-"""Plots of models and policies, and a self-contained HTML report."""
+"""Reporting: a self-contained HTML report, and plots of models and policies."""
 
 from ..planning import tree_svg as tree_svg
 from .contents import Contents as Contents
 from .contents import gather as gather
 from .page import render as render
+from .page import report as report
 from .page import write as write
 from .plots import plot_bounds as plot_bounds
 from .plots import plot_calibration as plot_calibration

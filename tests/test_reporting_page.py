@@ -1,3 +1,5 @@
+"""The report: what it says, how it reads, and that nothing in it is wrong HTML."""
+
 from __future__ import annotations
 
 import doctest
@@ -16,17 +18,18 @@ from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
-from lmab import _charts as charts
-from lmab import _markup as markup
-from lmab import report
-from lmab._notebook import percent
+from lmab import _html, reporting
+from lmab._html import percent
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
-from lmab.planning import tree_picture
-from lmab.report import held_out, plots, sections
-from lmab.report.held_out import memory_gains
+from lmab.planning import names, palette, shortened, tree_picture
+from lmab.reporting import contents as contents_of
+from lmab.reporting import page as pages
+from lmab.reporting import plots
+from lmab.reporting.contents import Worth, memory_gains
+from lmab.reporting.page import _reached
 
 matplotlib.use("Agg")
 RUNNER = CliRunner()
@@ -63,21 +66,24 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def contents():
-    return report.gather(BANDIT, lmab.plan(BANDIT, horizon=4), settings={"model file": "model.lmab"})
+    return reporting.gather(BANDIT, lmab.plan(BANDIT, horizon=4), settings={"model file": "model.lmab"})
 
 
 @pytest.fixture(scope="module")
 def page(contents):
-    return Reader(report.render(contents))
+    return Reader(reporting.render(contents))
 
 
 def test_the_numbers_are_those_of_the_library(contents, page):
     plan = lmab.plan(BANDIT, horizon=4)
     exact = lmab.evaluate(plan.policy, BANDIT, horizon=4).mean
     best = int((BANDIT.weights @ BANDIT.means).argmax())
-    fixed = lmab.evaluate(lmab.Stationary(best), BANDIT, horizon=4).mean
+    fixed = lmab.evaluate(lmab.policies.Stationary(best), BANDIT, horizon=4).mean
     known = sum(
-        w * lmab.evaluate(lmab.Stationary(int(m.argmax())), lmab.LatentBandit.bernoulli([1.0], [m]), horizon=4).mean
+        w
+        * lmab.evaluate(
+            lmab.policies.Stationary(int(m.argmax())), lmab.LatentBandit.bernoulli([1.0], [m]), horizon=4
+        ).mean
         for w, m in zip(BANDIT.weights, BANDIT.means, strict=True)
     )
     worth = contents.worth
@@ -110,7 +116,7 @@ def test_settings_say_how_it_was_made(page):
 
 
 def test_nothing_outside_the_file_is_named(contents):
-    text = report.render(contents)
+    text = reporting.render(contents)
     assert not re.search(r"https?:|//[a-z]|url\(|@import|<script|<link|<img|src=", re.sub("[a-z]+-src ", "", text))
     assert "default-src &#x27;none&#x27;" in text
 
@@ -118,7 +124,7 @@ def test_nothing_outside_the_file_is_named(contents):
 def test_names_from_the_log_are_text_not_markup():
     labels = ("<script>alert(1)</script>", '"quoted" & co', *(f"item {k}" for k in range(6)))
     bandit = replace(BANDIT, arm_labels=labels)
-    text = report.render(report.gather(bandit, horizon=2, title="a <b> & c"))
+    text = reporting.render(reporting.gather(bandit, horizon=2, title="a <b> & c"))
     page = Reader(text)
     assert not page.open
     assert "<script" not in text
@@ -138,8 +144,8 @@ def test_names_from_the_log_are_text_not_markup():
     ids=["one arm", "constant", "negative", "normal", "large"],
 )
 def test_every_kind_of_bandit_has_a_report(bandit):
-    contents = report.gather(bandit, horizon=3, time_limit=2.0)
-    page = Reader(report.render(contents))
+    contents = reporting.gather(bandit, horizon=3, time_limit=2.0)
+    page = Reader(reporting.render(contents))
     assert not page.open
     assert "nan" not in page.text.lower()
     worth = contents.worth
@@ -153,23 +159,23 @@ def test_every_kind_of_bandit_has_a_report(bandit):
 def test_a_policy_for_another_bandit_is_refused():
     other = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
     with pytest.raises(InvalidArgument, match="policy must be for 8 arms, got one for 2"):
-        report.gather(BANDIT, lmab.Greedy(other))
+        reporting.gather(BANDIT, lmab.Greedy(other))
     with pytest.raises(InvalidArgument, match="horizon must be the plan's, 3, for its bounds to hold, got 2"):
-        report.gather(BANDIT, lmab.plan(BANDIT, horizon=3), horizon=2)
+        reporting.gather(BANDIT, lmab.plan(BANDIT, horizon=3), horizon=2)
     with pytest.raises(InvalidArgument, match="horizon must be at most the policy's 3, got 4"):
-        report.gather(BANDIT, lmab.Greedy(BANDIT, horizon=3), horizon=4)
+        reporting.gather(BANDIT, lmab.Greedy(BANDIT, horizon=3), horizon=4)
 
 
 def test_a_random_policy_is_simulated():
-    contents = report.gather(BANDIT, lmab.Thompson(BANDIT, horizon=3))
+    contents = reporting.gather(BANDIT, lmab.Thompson(BANDIT, horizon=3))
     assert contents.horizon == 3
     assert contents.worth.policy.stderr > 0
     assert "simulated sessions" in dict(contents.settings)["value of the policy"]
 
 
 def test_a_policy_worse_than_one_arm_is_called_that():
-    contents = report.gather(BANDIT, lmab.FixedSequence([6, 6, 6]))
-    text = report.render(contents)
+    contents = reporting.gather(BANDIT, lmab.policies.FixedSequence([6, 6, 6]))
+    text = reporting.render(contents)
     assert contents.worth.policy.mean < contents.worth.fixed
     assert 'class="bad"' in text
     assert "of the possible gain" not in text
@@ -179,15 +185,15 @@ def test_the_file_is_replaced_as_a_whole(tmp_path, contents, monkeypatch):
     path = tmp_path / "report.html"
     path.write_text("old")
     with monkeypatch.context() as patch:
-        patch.setattr(report.page, "render", lambda contents: 1 / 0)
+        patch.setattr(pages, "render", lambda contents: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            report.write(contents, path)
+            reporting.write(contents, path)
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text() == "old"
-    report.write(contents, path)
+    reporting.write(contents, path)
     assert path.read_text().startswith("<!doctype html>")
     with pytest.raises(InvalidFile, match="does not exist"):
-        report.write(contents, tmp_path / "no" / "report.html")
+        reporting.write(contents, tmp_path / "no" / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -196,17 +202,15 @@ def story():
     rng = generator(5)
     log, held = (lmab.simulate(BANDIT, lmab.Uniform(8), n_sessions=2000, horizon=5, rng=rng) for _ in range(2))
     estimate = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0, restarts=5), rng=rng)
-    estimate = replace(estimate, check=lmab.diagnostics.check(log, n_types=estimate.n_types, rng=rng))
+    estimate = replace(estimate, check=lmab.evaluation.diagnostics.check(log, n_types=estimate.n_types, rng=rng))
     plan = lmab.plan(estimate.bandit, horizon=4)
     return estimate, plan, lmab.certify(estimate, plan, log, n_draws=20, rng=rng), held
 
 
 def test_held_out_sessions_judge_model_and_policy(story):
     estimate, plan, certificate, held = story
-    contents = report.gather(
-        estimate.bandit, plan, sessions=held, certificate=certificate, curve=estimate.curve, horizon=4
-    )
-    page = Reader(report.render(contents))
+    contents = reporting.gather(estimate, plan, sessions=held, certificate=certificate, horizon=4)
+    page = Reader(reporting.render(contents))
     seen = contents.held_out
     assert certificate.sentence in page.text
     assert "The types are real" in page.text
@@ -226,9 +230,9 @@ def test_without_types_nothing_latent_shows():
     rng = generator(6)
     blind = lmab.LatentBandit.bernoulli([1.0], [(BANDIT.weights @ BANDIT.means)])
     held = lmab.simulate(blind, lmab.Uniform(8), n_sessions=2000, horizon=5, rng=rng)
-    contents = report.gather(BANDIT, horizon=4, sessions=replace(held, propensities=None))
+    contents = reporting.gather(BANDIT, horizon=4, sessions=replace(held, propensities=None))
     assert contents.held_out.total[0] < 0
-    page = Reader(report.render(contents))
+    page = Reader(reporting.render(contents))
     assert "No hidden types show here" in page.text
     assert "cannot be said without logged propensities" in page.text
 
@@ -245,7 +249,7 @@ def test_memory_gains_add_up_to_the_likelihood(story):
 
 def test_sessions_of_different_lengths_and_fewer_arms_are_fine():
     log = lmab.Sessions.from_arrays([[0, 1, 2], [3, -1, -1]] * 40, [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]] * 40)
-    seen = report.gather(BANDIT, horizon=3, sessions=log).held_out
+    seen = reporting.gather(BANDIT, horizon=3, sessions=log).held_out
     assert len(seen.gain) == 3
     assert np.isfinite(seen.gain).all()
 
@@ -302,7 +306,7 @@ def test_wrong_files_are_named(tmp_path, model, policy, message):
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
 def test_ticks_are_few_round_and_inside(low, span):
-    found = charts.ticks(low, low + span)
+    found = _html.ticks(low, low + span)
     assert 1 <= len(found) <= 7
     assert all(low - 1e-6 * span <= tick <= low + span * (1 + 1e-6) for tick in found)
 
@@ -310,7 +314,7 @@ def test_ticks_are_few_round_and_inside(low, span):
 @given(st.integers(1, 5), st.integers(1, 40), st.integers(1, 20))
 def test_the_arms_on_which_types_differ_most_are_kept(n_types, n_arms, most):
     means = np.random.default_rng(n_arms).random((n_types, n_arms))
-    arms = sections.arms_in_order(means, most)
+    arms = pages.arms_in_order(means, most)
     spread = np.ptp(means, axis=0)
     assert len(set(arms.tolist())) == min(n_arms, most)
     left = np.setdiff1d(np.arange(n_arms), arms)
@@ -318,17 +322,17 @@ def test_the_arms_on_which_types_differ_most_are_kept(n_types, n_arms, most):
 
 
 def test_charts_place_points_where_the_axes_say():
-    frame = charts.Frame((0.0, 1.0), (0.0, 2.0))
+    frame = _html.Frame((0.0, 1.0), (0.0, 2.0))
     left, bottom = frame.at(0.0, 0.0)
     right, top = frame.at(1.0, 2.0)
     assert frame.at(0.5, 1.0) == ((left + right) / 2, (top + bottom) / 2)
     assert top < bottom
-    drawn = charts.points(frame, [0.5], [1.0], [0.5])
+    drawn = _html.points(frame, [0.5], [1.0], [0.5])
     assert f'cx="{(left + right) / 2:.6g}"' in drawn
-    assert 'points="' in charts.line(frame, [0.0, 1.0], [0.0, 2.0])
+    assert 'points="' in _html.line(frame, [0.0, 1.0], [0.0, 2.0])
 
 
-@pytest.mark.parametrize("module", [markup, charts, held_out, plots, tree_picture], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [_html, contents_of, pages, plots, tree_picture], ids=lambda module: module.__name__)
 def test_examples_run(module):
     plt.close("all")
     result = doctest.testmod(module)
@@ -341,9 +345,9 @@ def test_plots_draw_on_the_axes_given():
     plan = lmab.plan(BANDIT, horizon=4)
     figure, axes = plt.subplots(3)
     drawn = [
-        report.plot_means(BANDIT, ax=axes[0]),
-        report.plot_worth(BANDIT, plan, ax=axes[1]),
-        report.plot_bounds(plan, ax=axes[2]),
+        reporting.plot_means(BANDIT, ax=axes[0]),
+        reporting.plot_worth(BANDIT, plan, ax=axes[1]),
+        reporting.plot_bounds(plan, ax=axes[2]),
     ]
     assert all(one is other for one, other in zip(drawn, axes, strict=True))
     assert drawn[0].images[0].get_array().shape == (3, 8)
@@ -359,9 +363,9 @@ def test_plots_of_checks_draw_what_was_found(story):
     estimate, _, _, held = story
     calibration = diagnostics.calibrate(estimate.bandit, held)
     figure, axes = plt.subplots(2)
-    assert report.plot_calibration(calibration, ax=axes[0]) is axes[0]
+    assert reporting.plot_calibration(calibration, ax=axes[0]) is axes[0]
     assert np.array_equal(axes[0].lines[1].get_xdata(), calibration.predicted)
-    assert report.plot_curve(estimate.curve, ax=axes[1]) is axes[1]
+    assert reporting.plot_curve(estimate.curve, ax=axes[1]) is axes[1]
     assert axes[1].lines[-1].get_xdata()[0] == estimate.n_types
     plt.close(figure)
 
@@ -403,7 +407,7 @@ def test_the_tree_shows_every_decision(contents, page):
             walk(branch.tree)
 
     walk(plan.policy.tree(4))
-    picture = Reader(report.tree_svg(plan.policy.tree(4)))
+    picture = Reader(reporting.tree_svg(plan.policy.tree(4)))
     assert not picture.open
     assert [text for text in picture.texts if re.fullmatch(r"arm \d+", text)] != []
     notes = [text for text in picture.texts if "of sessions get here" in text]
@@ -418,16 +422,16 @@ def test_the_tree_shows_every_decision(contents, page):
 
 def test_a_tree_fits_the_page_whatever_the_rewards():
     wide = lmab.LatentBandit.categorical([0.5, 0.5], np.full((2, 3, 7), 1 / 7), np.arange(7.0))
-    shown = report.gather(wide, horizon=4).tree
+    shown = reporting.gather(wide, horizon=4).tree
     assert len(shown.branches) == 7
     assert shown.branches[0].tree.branches == ()
-    assert report.gather(BANDIT, lmab.Thompson(BANDIT, horizon=3)).tree is None
+    assert reporting.gather(BANDIT, lmab.Thompson(BANDIT, horizon=3)).tree is None
 
 
 def test_without_repeats_everyone_gets_the_best_sequence_at_least():
     plan = lmab.plan(BANDIT, horizon=3, repeats=False)
     for asked in (plan, plan.policy):
-        contents = report.gather(BANDIT, asked)
+        contents = reporting.gather(BANDIT, asked)
         averages = BANDIT.weights @ BANDIT.means
         best = np.argsort(-averages)[:3]
         assert contents.worth.fixed == pytest.approx(averages[best].sum())
@@ -435,14 +439,113 @@ def test_without_repeats_everyone_gets_the_best_sequence_at_least():
         known = np.sort(BANDIT.means, axis=1)[:, -3:].sum(axis=1)
         assert contents.worth.known == pytest.approx(BANDIT.weights @ known)
         assert contents.worth.fixed <= contents.worth.policy.mean <= contents.worth.upper + 1e-9
-        assert "same arms for everyone" in Reader(report.render(contents)).text
+        assert "same arms for everyone" in Reader(reporting.render(contents)).text
 
 
 def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
     arms = BANDIT.best_fixed_arms(3, repeats=False)
     upper = BANDIT.known_type(3, repeats=False)
     lower = BANDIT.best_fixed(3, repeats=False)
-    plan = lmab.Plan(lmab.FixedSequence(arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
-    contents = report.gather(BANDIT, plan)
+    plan = lmab.Plan(lmab.policies.FixedSequence(arms), 3, lower, upper, "heuristic", "a fixed list", repeats=False)
+    contents = reporting.gather(BANDIT, plan)
     assert (contents.worth.fixed, contents.worth.fixed_arms, contents.worth.known) == (lower, arms, upper)
     assert "no arm twice" in dict(contents.settings)["policy"]
+
+
+LONG = "Dr. Strangelove or: How I Learned to Stop Worrying and Love the Bomb"
+
+
+def page_of(n_types: int, n_arms: int = 6, **given: object) -> str:
+    rng = np.random.default_rng(n_types)
+    bandit = lmab.random_bandit(n_types, n_arms, rng=rng)
+    labels = tuple(f"{LONG} ({k})" for k in range(n_arms))
+    weights = np.linspace(1.0, 2.0, n_types)  # the last type is the largest
+    named = lmab.LatentBandit(weights / weights.sum(), bandit.rewards, labels)
+    policy = lmab.Greedy(named, horizon=3)
+    return reporting.render(reporting.gather(named, policy, horizon=3, time_limit=1.0, **given))
+
+
+@pytest.mark.parametrize("n_types", [2, 15])
+def test_every_type_is_in_the_legend_with_a_colour_of_its_own(n_types):
+    page = page_of(n_types)
+    (legend,) = re.findall(r'<p class="legend">(.*?)</p>', page, re.S)
+    marks = re.findall(r'--colour: var\((--type\d+)\)">type (\d+)<', legend)
+    assert [int(number) for _, number in marks] == list(range(1, n_types + 1))
+    assert len({colour for colour, _ in marks}) == n_types
+
+
+def test_there_are_sixteen_colours_in_light_and_in_dark():
+    for dark in (False, True):
+        colours = re.findall(r"--type\d+: (#\w{6});", palette(dark))
+        assert len(set(colours)) == len(colours) == 16
+
+
+def test_types_are_numbered_by_size_on_the_page_as_by_the_command():
+    page = page_of(3)
+    shares = [float(share) for share in re.findall(r"Type \d+<span>([\d.]+)% of sessions", page)]
+    assert re.findall(r"<h3>Type (\d+)", page) == ["1", "2", "3"]
+    assert shares == sorted(shares, reverse=True)
+    tree = lmab.plan(lmab.LatentBandit.bernoulli([0.2, 0.8], [[0.9, 0.5], [0.1, 0.6]]), horizon=3).policy.tree(1)
+    assert "type 1 80%, type 2 20%" in reporting.tree_svg(tree)
+
+
+def test_no_name_is_cut_without_its_full_text():
+    page = page_of(2)
+    assert "…" in page
+    (cut,) = re.findall(r"In full: (.*?)</p>", page)
+    assert LONG in cut
+    style = page.split("</style>")[0]
+    assert "text-overflow" not in style  # names in cards and in the table go on in the next line
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "cut"),
+    [
+        ("tea", ["tea"], False),
+        ("Raiders of the Lost Ark", ["Raiders of the", "Lost Ark"], False),
+        ("donaudampfschifffahrt", ["donaudampfschif", "ffahrt"], False),
+        (LONG, ["Dr. Strangelove", "or: How I Lea…"], True),
+        ("", [""], False),
+    ],
+)
+def test_names_in_boxes(name, lines, cut):
+    assert shortened(name) == (lines, cut)
+
+
+def test_the_names_of_a_tree_are_listed_once():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    assert names(lmab.plan(bandit, horizon=5).policy.tree(3)) == ["arm 0", "arm 1"]
+
+
+def test_a_small_screen_says_that_the_tree_scrolls():
+    page = page_of(2)
+    assert 'class="scrolls">The picture may be wider than this screen' in page
+    assert re.search(r"@media \(max-width: 50rem\) \{ \.scrolls \{ display: block", page)
+
+
+def test_log_likelihoods_are_said_in_words():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=300, horizon=3, rng=0)
+    page = reporting.render(reporting.gather(bandit, lmab.Greedy(bandit, horizon=3), sessions=log))
+    assert "nats" not in page
+    assert re.search(r"a session is [\d.]+ times as likely as without memory", page)
+    assert "context" not in page.split("</style>")[1]
+    assert "sessions" not in page.split("</style>")[1]
+
+
+def worth(fixed: float, mean: float, upper: float) -> Worth:
+    value = lmab.evaluate(lmab.policies.Stationary(0), lmab.LatentBandit.bernoulli([1.0], [[mean / 2]]), horizon=2)
+    return Worth(fixed, (0,), value, upper, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ((1.0, 1.5, 1.5), "So the policy gains all, or next to all, that can be gained by learning the type."),
+        ((1.0, 1.5, 2.0), "So the policy makes at least 50% of the gain that is possible."),
+        ((1.0, 1.0, 1.0), "Types make no difference here: the best arms are the same for all."),
+        ((1.0, 0.5, 1.5), "Show everyone the same instead."),
+    ],
+)
+def test_what_is_reached_is_a_sentence(values, sentence):
+    assert _reached(worth(*values)) == sentence

@@ -1,0 +1,295 @@
+"""What a report says, as data: it is measured once and then rendered."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..data import Sessions
+from ..errors import InvalidArgument
+from ..estimation import Check, Curve, Estimate, Factors
+from ..evaluation import Calibration, Certificate, Evaluation, LogEvidence, Verdict, calibrate, value_of, weigh
+from ..model import LatentBandit, belief
+from ..planning import Plan, Tree, plan, policy_of, tree_of
+from ..policies import Policy
+from ..simulation import check_fits, simulate
+
+_SEED = 0  # The sessions are drawn with this seed that are simulated where no exact value exists.
+_MOST_SESSIONS = 50_000  # A larger held-out log is checked on this many of its sessions.
+_FEWEST = 30  # A step is shown where at least this many sessions reach it.
+_BINS, _REACH = 16, 3.2  # The density has this many bins along each factor, from -3.2 to 3.2.
+_GROUPS = 5  # The tree of a traits model shows fifths of the sessions along factor 1.
+_SIMULATED = 500  # Sessions simulated; the density takes at most this many sessions of a log for each bin.
+
+
+@dataclass(frozen=True, eq=False)
+class Worth:
+    """Expected reward of a session under the model: with a fixed choice, with the policy, and with the type known."""
+
+    fixed: float
+    fixed_arms: tuple[int, ...]  # the best arm; where no arm may be played twice, the best sequence
+    policy: Evaluation
+    upper: float  # no policy earns more
+    known: float
+
+    @property
+    def captured(self) -> float:
+        """The policy's gain over the fixed arm, as a part of the possible gain; 1 where nothing can be gained."""
+        possible = self.upper - self.fixed
+        return (self.policy.mean - self.fixed) / possible if possible > 1e-9 * abs(self.upper) else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """Everything that `page.render` shows."""
+
+    title: str
+    bandit: LatentBandit
+    policy: Policy
+    horizon: int
+    worth: Worth
+    tree: Tree | None  # the first steps; None for a policy that plays at random
+    certificate: Certificate | None
+    held_out: HeldOut | None
+    curve: Curve | None  # held-out likelihood by number of types
+    settings: tuple[tuple[str, str], ...]
+    check: Check | None = None  # of the fit, on held-out sessions
+    people: People | None = None  # where sessions lie on the factors of a traits model; None: types
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the gain may be counted on; only then is it shown in green."""
+        return Verdict(None if self.certificate is None else self.certificate.gain, self.check)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the arms on the page."""
+        return tuple(self.bandit.label(arm) for arm in range(self.bandit.n_arms))
+
+
+def gather(
+    model: LatentBandit | Estimate,
+    policy: Policy | Plan | None = None,
+    *,
+    horizon: int | None = None,
+    sessions: Sessions | None = None,
+    certificate: Certificate | None = None,
+    time_limit: float = 20.0,
+    title: str = "Session policy report",
+    settings: dict[str, str] | None = None,
+) -> Contents:
+    """Measure what a report shows.
+
+    Args:
+        model: the estimate, whose check and choice of types are shown, or a bandit alone.
+        policy: a policy, a plan (then its bounds are used), or None: then a policy is planned.
+        horizon: steps per session; None: the policy's, or 5.
+        sessions: sessions that the model was not fitted to; the model is checked on them.
+        certificate: from `lmab.certify`, to be quoted.
+        time_limit: seconds that planning may take where a policy or bounds are missing.
+        title: the title of the page.
+        settings: more lines for the table at the end, such as where the model came from.
+    """
+    estimate = _estimate_behind(model, policy)
+    bandit = model.bandit if isinstance(model, Estimate) else model
+    steps = horizon or getattr(policy, "horizon", None) or 5
+    if policy is not None:
+        check_fits(policy_of(policy), bandit, steps)
+    if isinstance(policy, Plan) and steps != policy.horizon:
+        raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
+    repeats = policy is None or policy.repeats
+    made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
+    chosen = made.policy if policy is None else policy_of(policy)
+    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
+    factors = None if estimate is None else estimate.factors
+    tree = tree_of(chosen, bandit, steps)
+    if factors is not None and tree is not None:
+        tree = in_groups(tree, groups_of(factors, bandit))
+    lines = {
+        **(settings or {}),
+        "policy": f"{chosen.kind}, {steps} steps" + ("" if repeats else ", no arm twice"),
+        "bounds": f"{made.status}: {made.message}",
+        "value of the policy": _how(worth.policy),
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, lmab {version('lmab')}, NumPy {np.__version__}, "
+        f"Python {platform.python_version()}",
+    }
+    return Contents(
+        title=title,
+        bandit=bandit,
+        policy=chosen,
+        horizon=steps,
+        worth=worth,
+        tree=tree,
+        certificate=certificate,
+        held_out=None if sessions is None else look(bandit, chosen, sessions, steps),
+        curve=None if estimate is None else estimate.curve,
+        settings=tuple(lines.items()),
+        check=_check_behind(estimate, certificate),
+        people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
+    )
+
+
+def _estimate_behind(model: LatentBandit | Estimate, policy: Policy | Plan | None) -> Estimate | None:
+    """The estimate that is given, or that the plan was made for; None where there is neither."""
+    if isinstance(model, Estimate):
+        return model
+    return policy.estimate if isinstance(policy, Plan) else None
+
+
+def _check_behind(estimate: Estimate | None, certificate: Certificate | None) -> Check | None:
+    """The held-out check of the fit: the estimate's, or else the one that the certificate repeats."""
+    check = None if estimate is None else estimate.check
+    return check or (None if certificate is None else certificate.check)
+
+
+def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
+    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type."""
+    return Worth(
+        fixed=bandit.best_fixed(horizon, repeats),
+        fixed_arms=bandit.best_fixed_arms(horizon, repeats),
+        policy=value_of(policy, bandit, horizon=horizon, rng=_SEED),
+        upper=upper,
+        known=bandit.known_type(horizon, repeats),
+    )
+
+
+def _how(value: Evaluation) -> str:
+    if value.exact:
+        return f"{value.mean:.6g}, exact over {value.n_nodes} histories"
+    return f"{value.mean:.6g} ± {value.stderr:.2g} from {value.n_sessions} simulated sessions, seed {_SEED}"
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """How well the model predicts held-out sessions, and what the policy would have earned in them."""
+
+    n_sessions: int
+    calibration: Calibration
+    gain: Float[Array, "T"]  # nats by which knowing the session so far improves the prediction of each step
+    gain_stderr: Float[Array, "T"]
+    total: tuple[float, float]  # the same over whole sessions, with its standard error
+    evidence: LogEvidence | None  # None where no propensities were logged
+    logged: float  # what a session of the policy's length earned as it was logged
+
+    def verdict(self, *, sure: bool) -> str:
+        """One sentence for a reader who has to decide; `sure`: certificate and check of the fit agree on a gain."""
+        mean, stderr = self.total
+        times = f"{np.exp(min(mean, 700.0)):.3g}"
+        size = f"a session is {times} times as likely as without memory; log-likelihood {mean:+.3f} ± {stderr:.3f}"
+        if mean > 2 * stderr:
+            real = "The types are real: the" if sure else "The"
+            return f"{real} session so far helps to predict its next reward ({size})."
+        return f"No hidden types show here: the session so far does not help to predict its next reward ({size})."
+
+
+def look(bandit: LatentBandit, policy: Policy, sessions: Sessions, horizon: int) -> HeldOut:
+    """Check the model and the policy on `sessions`."""
+    if sessions.n_arms > bandit.n_arms:
+        raise InvalidArgument(f"logs must have the model's {bandit.n_arms} arms, got {sessions.n_arms}")
+    rng = np.random.default_rng(_SEED)
+    log = sessions.with_arms(bandit.n_arms) if sessions.n_arms < bandit.n_arms else sessions
+    if len(log) > _MOST_SESSIONS:
+        log = log[np.sort(rng.permutation(len(log))[:_MOST_SESSIONS])]
+    gains = memory_gains(bandit, log)
+    counts = np.isfinite(gains).sum(axis=0)
+    shown = gains[:, counts >= min(_FEWEST, len(log))]
+    sums = np.nansum(gains, axis=1)
+    evidence = None
+    if log.propensities is not None and log.horizon >= horizon:
+        evidence = weigh(policy, log, horizon=horizon, model=bandit, rng=rng)
+    return HeldOut(
+        n_sessions=len(log),
+        calibration=calibrate(bandit, log),
+        gain=np.nanmean(shown, axis=0),
+        gain_stderr=np.nanstd(shown, axis=0) / np.sqrt(counts[: shown.shape[1]]),
+        total=(float(sums.mean()), float(sums.std() / np.sqrt(len(sums)))),
+        evidence=evidence,
+        logged=log.mean_session(horizon),
+    )
+
+
+def memory_gains(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N H"]:
+    """log p(reward | arm, session so far) - log p(reward | arm), for every step; NaN after a session's end.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]])
+        >>> memory_gains(bandit, lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])).round(3).tolist()
+        [[0.0, 0.693]]
+    """
+    arms, rewards = sessions.to_arrays()
+    gains = np.full(arms.shape, np.nan)
+    beliefs = belief.prior(bandit, len(arms))
+    for step in range(arms.shape[1]):
+        live = np.flatnonzero(arms[:, step] >= 0)
+        now_arms, paid = arms[live, step], rewards[live, step]
+        likelihood = bandit.rewards.evidence(now_arms, paid)  # up to a factor, the same for both predictions
+        now = np.einsum("nm,nm->n", belief.normalise(beliefs[live]), likelihood)
+        before = likelihood @ bandit.weights
+        gains[live, step] = np.log(np.maximum(now, 1e-12) / np.maximum(before, 1e-12))
+        beliefs[live] = belief.update(bandit, beliefs[live], now_arms, paid)
+    return gains
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """Sessions on the factors that live."""
+
+    factors: Factors
+    density: Float[Array, "B B"]  # share of the sessions by bin of factor 1 (rows) and 2
+    edges: Float[Array, "B1"]
+    n_sessions: int  # of a log behind the density; 0: the model's own
+    spread: Float[Array, "H1 d"]  # posterior standard deviation on each live factor, before and after every step
+
+
+def look_at(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int, sessions: Sessions | None) -> People:
+    """Where the sessions of a log lie (without one: those of the model), and how fast the policy locates one."""
+    edges = np.linspace(-_REACH, _REACH, _BINS + 1)
+    places, weights = factors.points, bandit.weights
+    if sessions is not None:
+        some = sessions[slice(0, _SIMULATED * _BINS)]
+        places = belief.posterior(bandit, some) @ factors.points
+        weights = np.full(len(places), 1 / len(places))
+    first, second = (_column(places, j).clip(edges[0], edges[-1]) for j in range(2))
+    density, _, _ = np.histogram2d(first, second, bins=[edges, edges], weights=weights)
+    n_sessions = 0 if sessions is None else len(places)
+    return People(factors, density, edges, n_sessions, _spread(factors, bandit, policy, horizon))
+
+
+def _column(places: Float[Array, "n d"], j: int) -> Float[Array, "n"]:
+    return places[:, j] if places.shape[1] > j else np.zeros(len(places))
+
+
+def _spread(factors: Factors, bandit: LatentBandit, policy: Policy, horizon: int) -> Float[Array, "H1 d"]:
+    played = simulate(bandit, policy, n_sessions=_SIMULATED, horizon=horizon, rng=_SEED)
+    arms, rewards = (each.reshape(_SIMULATED, horizon) for each in (played.arms, played.rewards))
+    places, beliefs = factors.points[:, factors.alive], belief.prior(bandit, _SIMULATED)
+    found = []
+    for step in range(horizon + 1):
+        shares = belief.normalise(beliefs)
+        variance = shares @ places**2 - (shares @ places) ** 2
+        found.append(np.sqrt(variance.mean(axis=0)))
+        if step < horizon:
+            beliefs = belief.update(bandit, beliefs, arms[:, step], rewards[:, step])
+    return np.array(found)
+
+
+def in_groups(tree: Tree, groups: Integer[Array, "K"]) -> Tree:
+    """The tree with beliefs over groups of types."""
+    shares = np.bincount(groups, tree.belief, minlength=_GROUPS)
+    branches = tuple(replace(branch, tree=in_groups(branch.tree, groups)) for branch in tree.branches)
+    return replace(tree, belief=shares, branches=branches)
+
+
+def groups_of(factors: Factors, bandit: LatentBandit) -> Integer[Array, "K"]:
+    """Fifths of the sessions along the first factor, from its low end."""
+    order = np.argsort(_column(factors.points, 0), kind="stable")
+    below = np.cumsum(bandit.weights[order]) - bandit.weights[order] / 2
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.minimum((below * _GROUPS).astype(np.int64), _GROUPS - 1)
+    return groups

@@ -1,0 +1,497 @@
+"""The report as one HTML file that needs no other file and no network."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files as package_files
+from pathlib import Path
+
+import numpy as np
+
+from .._html import Frame, Markup, count, element, join, line, percent, points, prose
+from .._html import calibration as calibration_chart
+from .._shapes import Array, Float, Integer
+from ..checks import check_writable
+from ..data import Sessions
+from ..estimation import Estimate
+from ..evaluation import Certificate
+from ..model import LatentBandit
+from ..planning import Plan, colour, names, palette, shortened, tree_svg
+from ..policies import Policy
+from .contents import Contents, HeldOut, People, Worth, gather
+
+_NOTHING = Markup("")
+_SHOWN = 3  # A type's card has this many of its best and of its worst arms.
+_ENDS = 6  # A factor's card has this many arms at each end.
+_MOST_ARMS = 90  # The heat map has at most this many arms.
+_MAP_ROWS = (15, 30)  # Above 15 arms the heat map has a second column; a column has at most 30.
+_MAPS = 3  # The heat map has at most this many columns.
+_NUMBERS_UP_TO = 8  # Up to this many types, the cells of the heat map hold numbers.
+_WHOLE = 0.995  # From this share of the possible gain on, the policy is said to reach all of it.
+#: Nothing outside the file may be fetched, and no script runs.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def render(contents: Contents) -> str:
+    """The report as HTML text."""
+    style = package_files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {palette(dark=True)} }} }}"
+    style = f":root {{ {palette()} }}\n{dark}\n{style}"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", contents.title),
+        element("style", Markup(style)),
+    )
+    beside = element("div", worth(contents), certificate(contents), class_="pair")
+    model = (types, heat_map) if contents.people is None else (factors, people)
+    parts = (tree, *model, held_out, number_of_types, settings)
+    body = element("body", element("main", _opening(contents), beside, *(part(contents) for part in parts)))
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def report(
+    estimate: Estimate | LatentBandit,
+    plan: Plan | Policy | None = None,
+    path: str | os.PathLike[str] = "report.html",
+    *,
+    horizon: int | None = None,
+    sessions: Sessions | None = None,
+    certificate: Certificate | None = None,
+    time_limit: float = 20.0,
+    title: str = "Session policy report",
+) -> Contents:
+    """Write one HTML page about a model and a policy: the types, what personalisation is worth, how sure this is.
+
+    Args:
+        estimate: what `lmab.fit` returned, or a bandit alone.
+        plan: what `lmab.plan` returned, or a policy; None: a policy is planned.
+        path: the file to write; it needs no other file and no network.
+        horizon: steps per session; None: the plan's, or 5.
+        sessions: sessions that the model was not fitted to; the model is checked on them.
+        certificate: what `lmab.certify` returned, to be quoted.
+        time_limit: seconds that planning may take where a plan is missing.
+        title: the title of the page.
+
+    Returns:
+        What the page shows, as data.
+
+    Examples:
+        >>> import os, tempfile, lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> path = os.path.join(tempfile.mkdtemp(), "report.html")
+        >>> lmab.report(bandit, lmab.plan(bandit, horizon=3), path).horizon
+        3
+    """
+    contents = gather(
+        estimate, plan, horizon=horizon, sessions=sessions, certificate=certificate, time_limit=time_limit, title=title
+    )
+    write(contents, path)
+    return contents
+
+
+def write(contents: Contents, path: str | os.PathLike[str]) -> None:
+    """Write the report to `path`; the file is replaced as a whole."""
+    check_writable(path)
+    target = Path(path)
+    half = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        half.write_text(render(contents), encoding="utf-8")
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def _opening(contents: Contents) -> Markup:
+    bandit, people = contents.bandit, contents.people
+    types = f"{count(bandit.n_types, 'hidden type')} of sessions"
+    what = types if people is None else count(people.factors.n_alive, "hidden factor")
+    text = f"{what}, {count(bandit.n_arms, 'arm')} to choose from, {count(contents.horizon, 'step')} per session."
+    return element("header", element("h1", contents.title), element("p", text, class_="soft"))
+
+
+def worth(contents: Contents) -> Markup:
+    """What personalisation is worth: a sentence, then bars."""
+    values, steps = contents.worth, contents.horizon
+    single = len(values.fixed_arms) == 1
+    fixed = contents.labels[values.fixed_arms[0]] if single else f"the {len(values.fixed_arms)} best on average"
+    return element(
+        "section",
+        element("h2", "What personalisation is worth"),
+        element("p", _sentence(contents, "best single arm" if single else "same arms", fixed), class_="lead"),
+        prose("p", contents.verdict.sentence),
+        _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
+        element(
+            "p",
+            f"Expected reward of a session of {steps} steps under the model. The optimum lies within the hatched part. "
+            "No policy can know the type from the first step on.",
+            class_="soft",
+        ),
+    )
+
+
+def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
+    """What the policy earns; a gain is green, and a share of it is given, only where the verdict is sure."""
+    values, steps, sure = contents.worth, contents.horizon, contents.verdict.sure
+    gain = values.policy.mean - values.fixed
+    share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 and sure else ""
+    style = {"class_": "bad"} if gain < 0 else {"class_": "good"} if sure else {}
+    return join(
+        Markup(f"Showing everyone the {what} ("),
+        element("em", fixed),
+        Markup(f") earns {values.fixed:.4g} per session of {steps} steps on the model. This policy earns "),
+        element("strong", f"{values.policy.mean:.4g}{share}", **style),
+        Markup("; no policy can earn more than "),
+        element("strong", f"{values.upper:.4g}"),
+        Markup(f". {_reached(values)}"),
+    )
+
+
+def _reached(values: Worth) -> str:
+    """How much of the possible gain the policy makes, as a sentence."""
+    if values.upper - values.fixed <= 1e-9 * abs(values.upper):
+        return "Types make no difference here: the best arms are the same for all."
+    if values.policy.mean < values.fixed:
+        return "Show everyone the same instead."
+    if values.captured >= _WHOLE:
+        return "So the policy gains all, or next to all, that can be gained by learning the type."
+    return f"So the policy makes at least {percent(values.captured)} of the gain that is possible."
+
+
+def _bars(values: Worth, fixed: str) -> Markup:
+    low = min(0.0, values.fixed, values.policy.mean)
+    span = max(values.known, values.upper) - low or 1.0
+
+    def width(value: float) -> float:
+        return 100 * (value - low) / span
+
+    def row(name: str, value: float, text: str, style: str = "", more: Markup = Markup("")) -> Markup:  # noqa: B008
+        bar = element("div", "", class_="fill", style=f"width:{width(value):.2f}%")
+        track = element("div", element("div", bar, more, class_=style, style="height:100%"), class_="track")
+        return join(element("div", name, class_="name"), element("div", text, class_="value"), track)
+
+    mine = values.policy
+    left, right = width(mine.mean), width(max(values.upper, mine.mean))
+    hatched = element("div", "", class_="open", style=f"left:{left:.2f}%;width:{right - left:.2f}%")
+    noise = "" if mine.exact else f" ± {mine.stderr:.2g}"
+    return element(
+        "div",
+        row(fixed, values.fixed, f"{values.fixed:.4g}"),
+        row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours", hatched),
+        row("no policy earns more", values.upper, f"{values.upper:.4g}"),
+        row("type known from the start", values.known, f"{values.known:.4g}"),
+        class_="bars",
+    )
+
+
+def types(contents: Contents) -> Markup:
+    """A card per type: its weight, its best and worst arms."""
+    bandit = contents.bandit
+    scale = float(bandit.means.min()), float(bandit.means.max())
+    cards = [_card(contents, rank, m, scale) for rank, m in enumerate(bandit.by_size)]
+    plural = "type" if bandit.n_types == 1 else "types"
+    return element(
+        "section",
+        element("h2", f"{bandit.n_types} {plural} of sessions"),
+        element("p", "Types are numbered by size, as by lmab fit: type 1 is the most frequent.", class_="soft"),
+        element("div", *cards, class_="types"),
+    )
+
+
+def _card(contents: Contents, rank: int, type_: int, scale: tuple[float, float]) -> Markup:
+    means = contents.bandit.means[type_]
+    order = np.argsort(-means, kind="stable")
+    shown = min(_SHOWN, (len(order) + 1) // 2)
+    parts = [element("h4", "best arms"), *(_arm(contents, a, means[a], scale) for a in order[:shown])]
+    if len(order) > shown:
+        parts += [element("h4", "worst arms"), *(_arm(contents, a, means[a], scale) for a in order[-shown:])]
+    weight = element("span", f"{percent(float(contents.bandit.weights[type_]))} of sessions")
+    title = element("h3", f"Type {rank + 1}", weight)
+    return element("article", title, *parts, class_="type", style=f"--colour: {colour(rank)}")
+
+
+def _arm(contents: Contents, arm: int, mean: float, scale: tuple[float, float]) -> Markup:
+    name = contents.labels[arm]
+    filled = element("div", "", class_="fill", style=f"width:{100 * _share(mean, scale):.1f}%")
+    bar = element("div", filled, class_="track")
+    return element(
+        "div", element("span", name, title=name), bar, element("span", _number(mean), class_="value"), class_="arm"
+    )
+
+
+def heat_map(contents: Contents) -> Markup:
+    """Expected reward of every arm in every type; arms are grouped by the type that gains most by them."""
+    means = contents.bandit.means
+    arms = arms_in_order(means)
+    scale = float(means.min()), float(means.max())
+    n_maps = _MAPS if contents.bandit.n_types <= _NUMBERS_UP_TO else 2
+    n_maps = min(n_maps, -(-len(arms) // _MAP_ROWS[0]))
+    rows = min(-(-len(arms) // n_maps), _MAP_ROWS[1])
+    maps = [_map(contents, arms[start : start + rows], scale) for start in range(0, len(arms), rows)]
+    note = "Expected reward of each arm (row) in each type (column); arms are grouped by the type that gains most."
+    if len(arms) < contents.bandit.n_arms:
+        note += f" Shown are the {len(arms)} of {contents.bandit.n_arms} arms on which types differ most."
+    key = element("span", _number(scale[0]), element("span", class_="key"), _number(scale[1]), class_="scale")
+    return element(
+        "section",
+        element("h2", "Arms by types"),
+        element("p", note + " ", key, class_="soft"),
+        element("div", *maps, class_="maps"),
+    )
+
+
+def arms_in_order(means: Float[Array, "M A"], most: int = _MOST_ARMS) -> Integer[Array, "k"]:
+    """The arms on which types differ most, grouped by the type that gains most by them, in the order of this gain."""
+    spread = means.max(axis=0) - means.min(axis=0)
+    kept = np.sort(np.argsort(-spread, kind="stable")[:most])
+    excess = means - means.mean(axis=0)
+    return kept[np.lexsort((-excess.max(axis=0)[kept], excess.argmax(axis=0)[kept]))]
+
+
+def _map(contents: Contents, arms: Integer[Array, "k"], scale: tuple[float, float]) -> Markup:
+    n_types = contents.bandit.n_types
+    marks = [
+        element("th", rank + 1, title=f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_types)
+    ]
+    head = element("tr", element("th"), *marks)
+    rows = []
+    for arm in arms.tolist():
+        numbered = n_types <= _NUMBERS_UP_TO
+        cells = [_cell(contents, rank, m, arm, scale, numbered) for rank, m in enumerate(contents.bandit.by_size)]
+        rows.append(element("tr", element("th", contents.labels[arm], title=contents.labels[arm]), *cells))
+    cell = "2.3rem" if n_types <= _NUMBERS_UP_TO else f"{max(0.5, min(1.3, 21 / n_types)):.2f}rem"
+    body = element("tbody", *rows)
+    return element("table", element("thead", head), body, class_="map", style=f"--cell:{cell}; --n:{n_types}")
+
+
+def _cell(contents: Contents, rank: int, type_: int, arm: int, scale: tuple[float, float], numbered: bool) -> Markup:
+    mean = float(contents.bandit.means[type_, arm])
+    heat = _share(mean, scale)
+    note = f"{contents.labels[arm]}, type {rank + 1}: {mean:.4g}"
+    text = element("span", f"{mean:.2f}".removeprefix("0") if numbered else "")
+    return element("td", text, class_="hot" if heat > 0.55 else None, style=f"--heat:{heat:.3f}", title=note)
+
+
+def tree(contents: Contents) -> Markup:
+    """The policy's first steps."""
+    if contents.tree is None:
+        note = "The policy plays at random: its first steps differ from session to session."
+        return element("section", element("h2", "First steps of the policy"), element("p", note, class_="soft"))
+    note = (
+        "From left to right: the arm that is played, what it pays (and how often), and the next arm. The bar in "
+        "each box is the belief: the share of each type among the sessions that get there."
+    )
+    if contents.people is not None:
+        note += " Types are here the fifths of all sessions along factor 1, from its low end."
+    cut = [name for name in names(contents.tree) if shortened(name)[1]]
+    full = f"In full: {'; '.join(cut)}." if cut else ""
+    return element(
+        "section",
+        element("h2", "First steps of the policy"),
+        element("p", note, class_="soft"),
+        element("p", "The picture may be wider than this screen: push it aside to see later steps.", class_="scrolls"),
+        _legend(len(contents.tree.belief)),
+        element("div", tree_svg(contents.tree, standalone=False), class_="wide", tabindex=0),
+        element("p", full, class_="soft") if cut else Markup(""),
+    )
+
+
+def _legend(n_types: int) -> Markup:
+    """The types and their colours."""
+    marks = [element("span", f"type {rank + 1}", style=f"--colour: {colour(rank)}") for rank in range(n_types)]
+    return element("p", *marks, class_="legend")
+
+
+def settings(contents: Contents) -> Markup:
+    """The settings from which the numbers come."""
+    rows = [element("tr", element("th", name), element("td", text)) for name, text in contents.settings]
+    return element(
+        "section", element("h2", "How this was made"), element("table", element("tbody", *rows), class_="settings")
+    )
+
+
+def _number(value: float) -> str:
+    """Three decimals, or four digits where numbers are large."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def _share(value: float, scale: tuple[float, float]) -> float:
+    low, high = scale
+    return (float(value) - low) / (high - low) if high > low else 0.5
+
+
+def certificate(contents: Contents) -> Markup:
+    """The certificate's sentence: what the log proves about the policy."""
+    found = contents.certificate
+    if found is None:
+        return _NOTHING
+    return element(
+        "section",
+        element("h2", "How sure this is"),
+        element("p", found.sentence, class_="lead"),
+        element("p", found.note, class_="soft"),
+    )
+
+
+def held_out(contents: Contents) -> Markup:
+    """Predictions compared with sessions that the model has not seen."""
+    seen = contents.held_out
+    if seen is None:
+        return _NOTHING
+    return element(
+        "section",
+        element("h2", "On sessions the model has not seen"),
+        element("p", seen.verdict(sure=contents.verdict.sure), class_="lead"),
+        element("div", _calibration(seen), _memory(seen), class_="charts"),
+        _evidence(seen, contents.horizon),
+    )
+
+
+def _calibration(seen: HeldOut) -> Markup:
+    found = seen.calibration
+    note = (
+        f"Reward predicted from the session so far against the reward paid, for tenths of the steps of "
+        f"{seen.n_sessions:,} sessions, ± one standard error. Of each difference predicted between sessions, "
+        f"{found.slope:.0%} ± {found.slope_stderr:.0%} is real (100% is calibrated)."
+    )
+    chart = calibration_chart(found.predicted, found.observed, found.stderr)
+    return element("figure", chart, element("figcaption", note))
+
+
+def _memory(seen: HeldOut) -> Markup:
+    steps = np.arange(1.0, len(seen.gain) + 1)
+    frame = Frame.around(steps, np.concatenate([seen.gain - seen.gain_stderr, seen.gain + seen.gain_stderr, [0.0]]))
+    marks = points(frame, steps.tolist(), seen.gain.tolist(), seen.gain_stderr.tolist())
+    note = (
+        "How much better the model predicts each step when it remembers the session than when it does not: the gain "
+        "in log-likelihood (0.1 is about 10% more likely). It rises while the session still tells something new "
+        "about the type."
+    )
+    curve = line(frame, steps.tolist(), seen.gain.tolist())
+    zero = line(frame, list(frame.x), [0.0, 0.0], "ideal")
+    chart = frame.draw("Gain from memory", "step", "log-likelihood gained", zero, curve, marks, integers=True)
+    return element("figure", chart, element("figcaption", note))
+
+
+def _evidence(seen: HeldOut, steps: int) -> Markup:
+    if seen.evidence is None:
+        text = (
+            f"A logged session of {steps} steps earned {seen.logged:.4g}. What this policy would have earned in them "
+            "cannot be said without logged propensities of sessions at least as long."
+        )
+        return element("p", text, class_="soft")
+    value = seen.evidence.doubly_robust
+    assert value is not None  # a model was given
+    logged = f"As logged, a session of {steps} steps earned {seen.logged:.4g}. "
+    if value.interval is None:
+        text = Markup(f"{logged}What this policy would have earned, these sessions cannot tell.")
+    else:
+        text = join(
+            Markup(f"{logged}By the logged propensities this policy would have earned "),
+            element("strong", f"{value.mean:.4g}"),
+            Markup(" ({:.4g} to {:.4g}, doubly robust, 95%).".format(*value.interval)),
+        )
+    remarks = [element("p", f"{note[:1].upper()}{note[1:]}.", class_="soft") for note in seen.evidence.notes]
+    return join(element("p", text), *remarks)
+
+
+def number_of_types(contents: Contents) -> Markup:
+    """The held-out likelihood for each number of types, where the number was chosen."""
+    curve = contents.curve
+    if curve is None or len(curve.n_types) < 2:
+        return _NOTHING
+    numbers, scores = [float(number) for number in curve.n_types], curve.log_likelihood
+    frame = Frame.around(np.array(numbers), np.concatenate([scores - curve.stderr, scores + curve.stderr]))
+    marks = points(frame, numbers, scores.tolist(), curve.stderr.tolist())
+    x, y = frame.at(float(curve.chosen), float(scores[curve.n_types.index(curve.chosen)]))
+    ring = element("circle", cx=x, cy=y, r=8, class_="chosen")
+    chart = frame.draw(
+        "Number of types", "number of types", "log-likelihood per session",
+        line(frame, numbers, scores.tolist()), marks, ring, integers=True,
+    )  # fmt: skip
+    note = (
+        f"Log-likelihood of held-out sessions; bars are standard errors of the difference from one number to the next. "
+        f"Chosen: {curve.chosen}, where in doubt one type is added because one too many costs little."
+    )
+    return element(
+        "section", element("h2", "Why this many types"), element("figure", chart, element("figcaption", note))
+    )
+
+
+def factors(contents: Contents) -> Markup:
+    """A card per factor with the arms at its two ends."""
+    people = contents.people
+    assert people is not None
+    found = people.factors
+    if not found.n_alive:
+        note = "The log supports no factor: everybody is best shown the most popular arms."
+        return element("section", element("h2", "Factors"), element("p", note))
+    cards = [_factor_card(contents, people, j) for j in range(found.n_alive)]
+    note = (
+        f"{found}. A session's place on each factor is normal with mean 0 and standard deviation 1; an arm's loading "
+        "says how much the log-odds of its reward (or its mean) rise with it."
+    )
+    return element(
+        "section",
+        element("h2", f"Sessions differ by degrees: {count(found.n_alive, 'factor')}"),
+        element("p", note[:1].upper() + note[1:], class_="soft"),
+        element("div", *cards, class_="types"),
+    )
+
+
+def _factor_card(contents: Contents, people: People, factor: int) -> Markup:
+    loadings = people.factors.loadings[:, factor]
+    low, high = people.factors.ends(factor, min(_ENDS, (len(loadings) + 1) // 2))
+    top = float(np.abs(loadings).max()) or 1.0
+
+    def row(arm: int) -> Markup:
+        name, value = contents.labels[arm], float(loadings[arm])
+        filled = element("div", "", class_="fill", style=f"width:{100 * abs(value) / top:.1f}%")
+        number = element("span", f"{value:+.2f}", class_="value")
+        return element(
+            "div", element("span", name, title=name), element("div", filled, class_="track"), number, class_="arm"
+        )
+
+    title = element("h3", f"Factor {factor + 1}", element("span", f"size {people.factors.size[factor]:.2f}"))
+    parts = [element("h4", "high end"), *map(row, high.tolist()), element("h4", "low end"), *map(row, low.tolist())]
+    return element("article", title, *parts, class_="type")
+
+
+def people(contents: Contents) -> Markup:
+    """Where sessions lie on the first two factors, and how fast a session is located."""
+    found = contents.people
+    assert found is not None
+    if not found.factors.n_alive:
+        return Markup("")
+    who = f"{found.n_sessions:,} sessions" if found.n_sessions else "sessions of the model"
+    where = f"Where {who} lie on the first two factors; darker is more of them."
+    speed = "How unsure one is of a session's place on each factor, in standard deviations, step by step."
+    figures = [element("figure", _density(found), element("figcaption", where))]
+    figures.append(element("figure", _located(found), element("figcaption", speed)))
+    return element("section", element("h2", "People"), element("div", *figures, class_="pair"))
+
+
+def _density(people: People) -> Markup:
+    edges, density = people.edges, people.density
+    frame = Frame((float(edges[0]), float(edges[-1])), (float(edges[0]), float(edges[-1])))
+    cells = []
+    for i, j in np.argwhere(density > 0).tolist():
+        (left, top), (right, bottom) = (
+            frame.at(float(edges[i]), float(edges[j + 1])),
+            frame.at(float(edges[i + 1]), float(edges[j])),
+        )
+        shade = f"{float(density[i, j] / density.max()) ** 0.5:.3f}"
+        note = element("title", f"{density[i, j]:.2%} of the sessions")
+        cells.append(element("g", note, element(
+            "rect", x=left, y=top, width=right - left, height=bottom - top, class_="point", fill_opacity=shade,
+        )))  # fmt: skip
+    return frame.draw("Density of people", "factor 1", "factor 2", join(*cells))
+
+
+def _located(people: People) -> Markup:
+    steps = np.arange(len(people.spread), dtype=np.float64)
+    frame = Frame.around(steps, np.r_[0.0, people.spread.ravel()])
+    curves = [line(frame, steps.tolist(), column.tolist()) for column in people.spread.T]
+    return frame.draw("How fast a session is located", "step", "posterior spread", *curves, integers=True)
