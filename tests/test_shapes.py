@@ -126,7 +126,12 @@ def test_a_wrong_combination_after_a_right_one_is_still_an_error(module, call, r
 
 def test_a_combination_is_looked_at_once(module, monkeypatch):
     looks = []
-    monkeypatch.setattr(shapes.beartype.door, "is_bearable", lambda *_: looks.append(1) or True)
+
+    def look(*_):
+        looks.append(1)
+        return True
+
+    monkeypatch.setattr(shapes.beartype.door, "is_bearable", look)
     four = np.zeros(4)
     module.add(four, four)
     assert len(looks) == 5  # two arguments, and both again beside the result

@@ -87,7 +87,7 @@ def main() -> None:
     try:
         if asked in MENU:
             _announce()
-        application({asked} & MENU.keys())()
+        application([asked] if asked in MENU else [])()
     except LmabError as problem:
         error(str(problem))
         sys.exit(1)
