@@ -13,6 +13,7 @@ from seeds import generator
 from typer.testing import CliRunner
 
 import lmab
+from lmab import reporting
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument
 from lmab.estimation import Calibration, Check, Gain
