@@ -39,12 +39,11 @@ MENU = {
     "budget": (_RESEARCH, "How many sessions the theory asks for, and how many are needed."),
     "reproduce": (_RESEARCH, "Run the studies of the paper and of ours."),
 }
-_ELSEWHERE = {"sample": "simulate"}  # Commands that share the module of another.
 
 
 def command(name: str) -> Callable[..., None]:
     """The function behind a command."""
-    return getattr(import_module(f"{__package__}.{_ELSEWHERE.get(name, name)}"), name)
+    return getattr(import_module(f"{__package__}.{name}"), name)
 
 
 def application(names: Iterable[str]) -> typer.Typer:
@@ -87,7 +86,7 @@ def main() -> None:
     try:
         if asked in MENU:
             _announce()
-        application([asked] if asked in MENU else [])()
+        application([] if asked is None else [asked])()
     except LmabError as problem:
         error(str(problem))
         sys.exit(1)

@@ -73,10 +73,3 @@ def _player(name: str, bandit: LatentBandit) -> Policy:
     if not Path(name).exists():
         raise InvalidArgument(f"--policy must be {', '.join(_POLICIES)} or a file, got {name!r}")
     return load_policy(Path(name))
-
-
-def sample() -> None:
-    """Write the sample log.
-
-    Example: lmab sample shop.csv
-    """
