@@ -85,7 +85,7 @@ class Improved:
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
             return best_allowed(beliefs @ problem.means.T, None)
-        one_step = kernel("planning_lookahead").one_step_values
+        one_step = kernel("planning").one_step_values
         return best_allowed(one_step(beliefs, problem.table, problem.means, self._later[remaining - 2]), None)
 
     def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
