@@ -17,7 +17,7 @@ import numpy as np
 
 import lmab
 from lmab.estimation import Observations, observe
-from lmab.estimation.objective import Likelihood
+from lmab.estimation.climb import Likelihood
 from lmab.estimation.passes import Threads
 
 from .rows import Rows

@@ -18,10 +18,8 @@ from numba import njit, prange
 import lmab
 from lmab._shapes import Array
 from lmab.estimation import Progress
-from lmab.estimation import steps as steps_of
-from lmab.estimation.categorical import CategoricalObservations
-from lmab.estimation.categorical.log import CategoricalLog
-from lmab.estimation.categorical.steps import HeldSteps
+from lmab.estimation import log as steps_of
+from lmab.estimation.categorical import CategoricalLog, CategoricalObservations, HeldSteps
 from lmab.estimation.gpu import Gpu
 from lmab.estimation.passes import Threads
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import lmab
-from lmab.estimation.points import Points
+from lmab.estimation.traits.surface import Points
 
 from . import rows as stored
 

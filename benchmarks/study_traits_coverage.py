@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.estimation.points import Points
+from lmab.estimation.traits.surface import Points
 
 from . import rows as stored
 

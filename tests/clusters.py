@@ -44,7 +44,7 @@ class Processes:
 @contextmanager
 def cluster(folder, n_workers):
     """Processes with so many workers, all of which have registered."""
-    from lmab.estimation.dask_cluster import connected
+    from lmab.estimation.passes import connected
 
     processes = Processes(folder)
     try:

@@ -15,7 +15,7 @@ import numpy as np
 import lmab
 from lmab._kernel.cuda import SIMULATED, launch
 from lmab._kernel.reference import em as reference
-from lmab.estimation.gpu import chunks, passes, shelving
+from lmab.estimation import gpu
 
 KINDS = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 ONE = {"n_models": 1, "n_parts": 1}
@@ -99,7 +99,7 @@ def sessions(rng, n, longest, n_codes, kind, shortest=1):
 
 def categorical(n, rng, *, n_types, bits, n_arms=3, n_values=2, longest=6, merged=False, memory=None,
                 other_grid=False, short=False, length=None, n_models=2, n_parts=2, **kind):  # fmt: skip
-    shelving._WORTH = 0 if short else 1 << 62
+    gpu._WORTH_COMPILING = 0 if short else 1 << 62
     codes, lengths = sessions(rng, n, length or longest, n_arms * n_values, KINDS[bits], length or 1)
     codes[0] = 0  # of which "impossible" knows nothing
     counts = rng.choice([5.0, 9.0, 14.0, 4000.0], size=n) if merged else np.empty(0)
@@ -115,7 +115,7 @@ def categorical(n, rng, *, n_types, bits, n_arms=3, n_values=2, longest=6, merge
     statistics, logs = np.empty_like(tables), np.empty(n_models)
     with np.errstate(under="ignore"):
         reference.categorical(codes, offsets, counts, np.array([0, n]), tables, statistics, logs, 0, n_models)
-    held = chunks.Chunks(log, memory)
+    held = gpu.Chunks(log, memory)
     return compare(held, tables, statistics, logs, scales_of(statistics, tables), other_grid)
 
 
@@ -129,7 +129,7 @@ def gaussian(n, rng, *, n_types, n_arms=3, n_models=2):
     statistics, logs = np.empty((n_models, 1 + 2 * n_arms, tables.shape[2])), np.empty(n_models)
     reference.gaussian(arms, rewards, offsets, np.array([0, n]), tables, statistics, logs, 0, n_models)
     logs += len(arms) * np.log(tables[:, -1, 0] * np.sqrt(2 * np.pi))
-    held = chunks.Chunks(Parts((arms, lengths, np.empty(0), rewards)))
+    held = gpu.Chunks(Parts((arms, lengths, np.empty(0), rewards)))
     top = float(np.abs(rewards).max())
     scales = scales_of(statistics[:, : 1 + n_arms], tables)
     scales = np.concatenate([scales, 2 * top * scales[:, 1:]], axis=1)  # a sum of rewards is one of many signs
@@ -165,7 +165,7 @@ def fit(n, n_types):
     rng = np.random.default_rng(0)
     bandit = lmab.random_bandit(2, 4, rng=rng)
     sessions = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=n, horizon=5, rng=rng)
-    passes._WORTH = 0
+    gpu._WORTH_THE_WAY = 0
     fits = [
         lmab.fit(sessions, n_types=n_types, method=lmab.EM(restarts=2), backend=backend, rng=1)
         for backend in (None, "gpu")

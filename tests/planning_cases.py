@@ -11,7 +11,6 @@ import numpy as np
 
 import lmab
 from lmab import LatentBandit
-from lmab.testing import small_bandit as small_bandit
 
 #: Two Bernoulli arms with uniform priors: optimal expected successes in H = 1, 2, ... pulls, exact.
 TWO_UNIFORM_ARMS = [

@@ -21,7 +21,7 @@ from lmab.cli.app import app
 from lmab.cli.columns import Columns, Missing
 from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidData
-from lmab.estimation import backends
+from lmab.estimation import passes
 
 RUNNER = CliRunner()
 
@@ -198,10 +198,10 @@ def test_arms_of_a_model(tmp_path, labels):
 @pytest.fixture
 def far(monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
-    monkeypatch.setattr(backends, "_FAR", 0)
+    monkeypatch.setattr(passes, "_FAR", 0)
     monkeypatch.setattr("lmab.estimation.passes._PART", 200)
-    monkeypatch.setattr("lmab.estimation.merging.MOST", 1)  # no sessions are merged
-    monkeypatch.setattr("lmab.estimation.merging.MOST", 1)
+    monkeypatch.setattr("lmab.estimation.log.MOST", 1)  # no sessions are merged
+    monkeypatch.setattr("lmab.estimation.log.MOST", 1)
 
 
 def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
@@ -232,7 +232,7 @@ def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
 
 
 def test_no_scheduler(far, log, tmp_path, monkeypatch):
-    monkeypatch.setattr("lmab.estimation.dask_cluster._CONNECT", 0.3)
+    monkeypatch.setattr("lmab.estimation.passes._CONNECT", 0.3)
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
     with pytest.raises(ClusterLost, match="no scheduler answers at"):
         run("fit", tmp_path / "packed", "--types", "2", "--cluster", "tcp://127.0.0.1:9")

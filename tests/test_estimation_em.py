@@ -18,12 +18,26 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab.estimation import Observations, observe
-from lmab.estimation.objective import Likelihood
+from lmab.errors import InvalidArgument
+from lmab.estimation import Observations, observe, sweep
+from lmab.estimation.climb import Likelihood, climb
+from lmab.estimation.em import in_order_of, packed_start
 from lmab.estimation.passes import SERIAL
-from lmab.estimation.squarem import climb
 
 TRUTHS = os.environ.get("LMAB_TRUTHS")
+PUBLISHED = [  # data of R's poLCA: file, arms, types, published maximum of the log-likelihood
+    ("carcinoma", 7, 2, -317.2568),
+    ("carcinoma", 7, 3, -293.705),
+    ("cheating", 4, 2, -440.0271),
+    ("values", 4, 1, -543.6498),
+    ("values", 4, 2, -504.4677),
+    ("values", 4, 3, -503.3011),
+    ("gss82", 4, 2, -2783.268),
+    ("gss82", 4, 3, -2754.545),
+]
+START = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.6, 0.5, 0.5], [0.5, 0.6, 0.4]])
+TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.2, 0.4], [0.1, 0.8, 0.5]])
+ONE_START = lmab.EM(restarts=1, prior=1.0)
 
 
 def likelihood(observations: Observations, n_types: int, prior: float = 0.0) -> Likelihood:
@@ -216,7 +230,7 @@ def test_a_type_that_dies_is_reported():
     model = data.models.pack(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]))
     found = climb(likelihood(data, 2), model, left=1e-8, max_maps=100, accelerate=True)
     assert data.models.bandit(found.models[0], 2).weights.tolist() == [1.0, 0.0]
-    from lmab.estimation.outcome import fitted, tally
+    from lmab.estimation.em import fitted, tally
 
     message = fitted(likelihood(data, 2), 0.0, found, tally(found, 1), None).message
     assert "no session is left in type 1" in message
@@ -323,18 +337,6 @@ def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
     np.testing.assert_allclose(valid[:, -1], near[:, -1] * [[0.5], [0.8]])
 
 
-PUBLISHED = [  # data of R's poLCA: file, arms, types, published maximum of the log-likelihood
-    ("carcinoma", 7, 2, -317.2568),
-    ("carcinoma", 7, 3, -293.705),
-    ("cheating", 4, 2, -440.0271),
-    ("values", 4, 1, -543.6498),
-    ("values", 4, 2, -504.4677),
-    ("values", 4, 3, -503.3011),
-    ("gss82", 4, 2, -2783.268),
-    ("gss82", 4, 3, -2754.545),
-]
-
-
 def survey(name: str, n_arms: int) -> lmab.Sessions:
     text = (Path(TRUTHS or "") / "lca" / f"{name}.csv").read_text()
     rows = list(csv.reader(text.splitlines()))[1:]
@@ -423,8 +425,8 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
 
 
 def test_starts_that_end_within_a_hundredth_reached_the_same_solution():
-    from lmab.estimation.outcome import tally
-    from lmab.estimation.squarem import Climb
+    from lmab.estimation.climb import Climb
+    from lmab.estimation.em import tally
 
     ends = np.array([-5.0, -5.009, -5.011, -7.0])
     outcome = Climb(np.zeros((4, 1, 1)), ends, np.ones(4, int), np.ones(4, bool), ((0.0,),) * 4, False)
@@ -495,3 +497,193 @@ def test_one_map_is_the_textbook_map(family):
             total -= 0.5 * prior * ((bandit.means[:, arm] - centre) ** 2).sum() / bandit.rewards.scale**2
         assert after.rewards.scale == pytest.approx(np.sqrt(squares / log.n_steps), rel=1e-9)
     assert objective[0] == pytest.approx(total, rel=1e-9)
+
+
+def worth(n_types: int, n_sessions: int, method: lmab.EM, n_instances: int) -> float:
+    """Mean over spherical instances with 50 arms and 7 steps; both policies look one step ahead, values are exact."""
+    ratios = []
+    for seed in range(n_instances):
+        rng = generator(seed, n_types, n_sessions)
+        bandit = lmab.random_bandit(n_types, 50, rank=4, kind="spherical", rng=rng)
+        log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=n_sessions, horizon=7, rng=rng)
+        fit = lmab.fit(log, n_types=n_types, method=method, rng=rng)
+        learned, genie = (
+            lmab.evaluate(lmab.plan(model, horizon=7, method=lmab.planning.Lookahead()).policy, bandit, horizon=7).mean
+            for model in (fit.bandit, bandit)
+        )
+        ratios.append(learned / genie)
+    return float(np.mean(ratios))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_types", "n_sessions", "method", "least"),
+    [
+        (5, 2_000, lmab.EM(prior=2.0), 0.945),
+        (5, 10_000, lmab.EM(prior=2.0), 0.98),
+        (7, 100_000, lmab.EM(prior=1.0, rank=4), 0.993),
+    ],
+)
+def test_planning_on_the_fit_is_nearly_planning_on_the_truth(n_types, n_sessions, method, least):
+    value = worth(n_types, n_sessions, method, n_instances=20)
+    print(f"{n_types} types, {n_sessions} sessions: {value:.4f} of the genie's value")
+    assert value >= least
+
+
+def test_planning_on_a_small_fit_beats_the_best_arm(rng):
+    """The same on one small instance, to keep the study above honest between its runs."""
+    bandit = lmab.random_bandit(3, 12, rank=3, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=3000, horizon=6, rng=rng)
+    fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=1.0), rng=rng)
+    best = lmab.policies.Stationary(int((bandit.weights @ bandit.means).argmax()))
+    learned, genie, alone = (
+        lmab.evaluate(policy, bandit, horizon=6).mean
+        for policy in (
+            lmab.plan(fit.bandit, horizon=6, method=lmab.planning.Lookahead()).policy,
+            lmab.plan(bandit, horizon=6, method=lmab.planning.Lookahead()).policy,
+            best,
+        )
+    )
+    assert learned >= 0.97 * genie
+    assert learned > alone
+
+
+@pytest.fixture
+def log(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
+    return lmab.simulate(bandit, lmab.Uniform(3), n_sessions=300, horizon=4, rng=rng)
+
+
+def test_one_sweep_is_bayes_and_counting(log):
+    """Against responsibilities and smoothed frequencies written out."""
+    found, likelihood = sweep(START, log, sweeps=1, prior=2.0)
+    shares = lmab.model.belief.posterior(START, log)
+    np.testing.assert_allclose(found.weights, shares.mean(axis=0), rtol=1e-10)
+    assert likelihood == pytest.approx(np.logaddexp.reduce(lmab.model.belief.log_joint(START, log), axis=1).sum())
+    owner = np.repeat(np.arange(len(log)), log.lengths)
+    for arm in range(3):
+        steps = log.arms == arm
+        mine, paid = shares[owner[steps]], log.rewards[steps]
+        expected = (mine.T @ paid + 2 * paid.mean()) / (mine.sum(axis=0) + 2)
+        np.testing.assert_allclose(found.means[:, arm], expected, rtol=1e-10)
+
+
+def test_sweeps_follow_each_other(log):
+    three, likelihood = sweep(START, log, sweeps=3, prior=1.0)
+    bandit = START
+    for _ in range(3):
+        bandit, last = sweep(bandit, log, sweeps=1, prior=1.0)
+    np.testing.assert_allclose(three.means, bandit.means, rtol=1e-9)
+    assert likelihood == pytest.approx(last, rel=1e-12)
+    assert observe(log).log_likelihood(three) > likelihood
+
+
+def test_normal_rewards_and_given_values(log, rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
+    normal = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=100, horizon=4, rng=rng)
+    assert sweep(bandit, normal, sweeps=2, prior=1.0)[0].rewards.scale == pytest.approx(1.0, abs=0.2)
+    wide = lmab.LatentBandit.categorical([1.0], [[[0.5, 0.4, 0.1]] * 3], [0.0, 1.0, 2.0])
+    assert sweep(wide, log, sweeps=1, prior=1.0, values=[0.0, 1.0, 2.0])[0].rewards.n_values == 3
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"), [({"sweeps": 0}, "sweeps must be"), ({"prior": -1.0}, "prior must be")]
+)
+def test_bad_arguments(log, keywords, message):
+    with pytest.raises(InvalidArgument, match=message):
+        sweep(START, log, **{"sweeps": 1, "prior": 1.0, **keywords})
+
+
+def logged(n_sessions: int, seed: int, bandit: lmab.LatentBandit = TRUTH) -> lmab.Sessions:
+    uniform = lmab.Uniform(bandit.n_arms)
+    return lmab.simulate(bandit, uniform, n_sessions=n_sessions, horizon=4, rng=generator(seed))
+
+
+@pytest.mark.parametrize("prior", [0.0, 1.0, "learned"])
+def test_a_fit_starts_where_it_is_told_and_keeps_the_order_of_types(prior):
+    log = logged(400, 0)
+    for start in (TRUTH, TRUTH.relabel(types=[1, 0])):
+        found = lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, prior=prior), start=start, rng=0)
+        assert np.abs(found.bandit.means - start.means).max() < 0.2
+        assert found.starts.drawn == 1
+        assert len(found.trace) < 40  # a random start takes more maps to find the types
+
+
+@pytest.mark.parametrize("method", [ONE_START, lmab.EM(restarts=4, prior="learned"), lmab.EM(restarts=2)])
+def test_the_objective_never_ends_below_that_of_the_start(method):
+    """The start is a fit to the same log with many starts, so that other starts alone may do worse."""
+    bandit = lmab.random_bandit(4, 8, rng=3)
+    log = logged(200, 1, bandit)
+    best = lmab.fit(log, n_types=4, method=lmab.EM(restarts=40, prior=method.prior), rng=1)
+    for seed in range(3):
+        found = lmab.fit(log, n_types=4, method=method, start=best.bandit, rng=seed)
+        assert _objective(found, found.bandit) >= _objective(found, best.bandit) - 1e-9
+
+
+def _objective(fit: lmab.Estimate, bandit: lmab.LatentBandit) -> float:
+    """Log-likelihood and log prior of a model, under the prior of the fit."""
+    value = fit.require_log().log_likelihood(bandit)
+    if fit.arm_prior.active:
+        value += float((fit.arm_prior.pseudo_counts * np.log(bandit.rewards.probabilities)).sum())
+    return float(value)
+
+
+def test_a_start_that_loses_on_the_sample_still_counts_on_the_whole_log(monkeypatch):
+    """Where the search ends lower than the start, the fit goes on from the start itself."""
+    log = logged(300, 2)
+    best = lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0), rng=0)
+    worse = packed_start(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5] * 3] * 2), best.observations)
+    monkeypatch.setattr("lmab.estimation.em.packed_start", lambda *_: worse)  # stays where it is: types are alike
+    found = lmab.fit(log, n_types=2, method=ONE_START, start=best.bandit, rng=0)
+    assert found.trace[-1] >= best.trace[-1] - 1e-6
+
+
+def test_a_bad_start_does_not_hold_the_fit_back():
+    log = logged(500, 3)
+    alike = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]])  # its types never part
+    cold = lmab.fit(log, n_types=2, method=lmab.EM(restarts=4, prior=1.0), rng=0)
+    held = lmab.fit(log, n_types=2, method=ONE_START, start=alike, rng=0)
+    warm = lmab.fit(log, n_types=2, method=lmab.EM(restarts=4, prior=1.0), start=alike, rng=0)
+    assert warm.starts.drawn == 4  # the given start is one of them
+    assert held.trace[-1] < cold.trace[-1] - 10  # one start is not enough here
+    assert warm.trace[-1] >= cold.trace[-1] - 1e-3
+
+
+def test_types_of_a_new_fit_follow_those_that_they_resemble():
+    three = lmab.LatentBandit.bernoulli([0.2, 0.3, 0.5], [[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
+    log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
+    for order in ([0, 1, 2], [2, 0, 1], [1, 0, 2]):
+        found = in_order_of(three, three.relabel(types=order), log)
+        np.testing.assert_array_equal(found.means, three.means)
+    # Only arm 1 was ever played, so that arm 0 says nothing about which type is which.
+    once = lmab.Sessions.from_arrays([[1]], [[1.0]], n_arms=2)
+    start = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.1, 0.6]])
+    other = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.6], [0.1, 0.2]])
+    assert in_order_of(start, other, once).weights.tolist() == [0.6, 0.4]
+
+
+def test_a_start_must_fit_the_log():
+    log = logged(50, 4)
+    wrong = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]])
+    with pytest.raises(InvalidArgument, match="start must have 2 types and 3 arms, got 1 types and 3 arms"):
+        lmab.fit(log, n_types=2, start=wrong, rng=0)
+    with pytest.raises(InvalidArgument, match="start must know every reward of the log"):
+        lmab.fit(log, n_types=1, start=lmab.LatentBandit.gaussian([1.0], [[0.0] * 3]), rng=0)
+    values = lmab.LatentBandit.categorical([1.0], [[[0.5, 0.5]] * 3], [0.0, 2.0])
+    with pytest.raises(InvalidArgument, match="start must know every reward of the log"):
+        lmab.fit(log, n_types=1, start=values, rng=0)
+    with pytest.raises(InvalidArgument, match="start must be None for the method MomentMatching"):
+        lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(), start=TRUTH, rng=0)
+    chosen = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0), start=TRUTH, rng=0)
+    assert chosen.n_types == chosen.curve.chosen  # whatever the start has
+
+
+def test_the_law_of_arms_is_the_mean_centre_and_unknown_without_a_learned_prior():
+    log = logged(200, 5)
+    learned = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=0)
+    np.testing.assert_allclose(learned.law_of_arms, learned.learned.centre.mean(axis=0))
+    assert lmab.fit(log, n_types=2, rng=0).law_of_arms is None
+    normal = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
+    fit = lmab.fit(logged(200, 6, normal), n_types=2, method=lmab.EM(prior="learned"), rewards="gaussian", rng=0)
+    assert fit.law_of_arms == pytest.approx(float(fit.learned.centre.mean()))
+    assert fit.bandit.with_arms(["new"], law=fit.law_of_arms).means[0, 3] == pytest.approx(fit.law_of_arms)

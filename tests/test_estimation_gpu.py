@@ -10,11 +10,10 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument, TooLarge
+from lmab.estimation import gpu as gpu_module
 from lmab.estimation import observe
-from lmab.estimation.backends import opened
-from lmab.estimation.gpu import passes
-from lmab.estimation.gpu.shelving import shelve
-from lmab.estimation.passes import Threads
+from lmab.estimation.gpu import shelve
+from lmab.estimation.passes import Threads, opened
 
 
 @pytest.fixture
@@ -33,14 +32,14 @@ def test_what_hinders_an_import_is_said(monkeypatch, error):
     def broken():
         raise error
 
-    monkeypatch.setattr(passes, "on_gpu", broken)
-    said = passes.missing() or ""
+    monkeypatch.setattr(gpu_module, "on_gpu", broken)
+    said = gpu_module.missing() or ""
     assert str(error) in said
     assert "numba-cuda" in said
 
 
 def test_a_machine_without_a_driver_says_so():
-    program = "from lmab.estimation.gpu.passes import missing; print(missing())"
+    program = "from lmab.estimation.gpu import missing; print(missing())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "None" or "GPU" in done.stdout or "numba-cuda" in done.stdout
 
@@ -86,7 +85,7 @@ def test_without_a_name_passes_run_on_threads():
 
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
 def test_partitions_hold_the_whole_log(sessions, rewards, monkeypatch):
-    monkeypatch.setattr("lmab.estimation.steps.PARTITION", 40)
+    monkeypatch.setattr("lmab.estimation.log.PARTITION", 40)
     log = observe(sessions, rewards=rewards).log
     parts = list(log.partitions())
     assert len(parts) > 1
@@ -104,7 +103,7 @@ def test_partitions_hold_the_whole_log(sessions, rewards, monkeypatch):
 
 @pytest.mark.parametrize("every", [1, 16])
 def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, every, monkeypatch, tmp_path):
-    monkeypatch.setattr("lmab.estimation.steps.PARTITION", 200)
+    monkeypatch.setattr("lmab.estimation.log.PARTITION", 200)
     monkeypatch.setattr("lmab.estimation.passes._PART", 20)
     lengths = rng.integers(1, 9, size=400)
     n_steps, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
@@ -164,15 +163,15 @@ def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_th
         def upload(self, part, stream=0):
             raise RuntimeError(self.words)
 
-    monkeypatch.setattr(passes, "_WORTH", 0)
-    monkeypatch.setattr(passes, "on_gpu", Full)
-    monkeypatch.setattr("lmab.estimation.gpu.chunks.on_gpu", Full)
+    monkeypatch.setattr(gpu_module, "_WORTH_THE_WAY", 0)
+    monkeypatch.setattr(gpu_module, "on_gpu", Full)
+    monkeypatch.setattr("lmab.estimation.gpu.on_gpu", Full)
     data = observe(sessions)
     model = data.models.pack(lmab.random_bandit(2, sessions.n_arms, rng=0))
-    with passes.Gpu() as gpu, pytest.raises(TooLarge, match=r"too little free memory: .* or use the CPU"):
+    with gpu_module.Gpu() as gpu, pytest.raises(TooLarge, match=r"too little free memory: .* or use the CPU"):
         gpu.expectation(data.log, model)
     Full.words = "[700] CUDA_ERROR_ILLEGAL_ADDRESS"
-    with passes.Gpu() as gpu, pytest.raises(RuntimeError, match="ILLEGAL_ADDRESS"):
+    with gpu_module.Gpu() as gpu, pytest.raises(RuntimeError, match="ILLEGAL_ADDRESS"):
         gpu.expectation(data.log, model)
 
 

@@ -10,9 +10,8 @@ from seeds import generator
 
 import lmab
 from lmab.estimation import low_rank, observe
-from lmab.estimation.objective import Confined, Likelihood
+from lmab.estimation.climb import Confined, Likelihood, climb
 from lmab.estimation.passes import SERIAL
-from lmab.estimation.squarem import climb
 
 
 def affine_rank(bandit: lmab.LatentBandit) -> int:

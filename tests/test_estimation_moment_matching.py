@@ -11,7 +11,7 @@ from seeds import generator
 import lmab
 from lmab import theory
 from lmab.errors import LmabWarning
-from lmab.estimation.moment_equations import Matching
+from lmab.estimation.moment_matching import Matching
 from lmab.model.bins import Bins
 from lmab.moments.high_orders import core_moments
 
@@ -112,7 +112,7 @@ def test_stopping_and_iteration_limits_are_said(rng, monkeypatch):
     assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "converged"
     stopped = lmab.fit(log, n_types=2, method=method, rng=rng, progress=lambda _: True)
     assert (stopped.status, stopped.starts.drawn) == ("interrupted", 1)
-    monkeypatch.setattr("lmab.estimation.moment_equations._MAX_EVALUATIONS", 2)
+    monkeypatch.setattr("lmab.estimation.moment_matching._MAX_EVALUATIONS", 2)
     with pytest.warns(LmabWarning, match=r"did not converge.*raise restarts"):
         assert lmab.fit(log, n_types=2, method=method, rng=rng).status == "iteration limit"
 

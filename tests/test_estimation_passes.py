@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shutil
+import signal
 import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from clusters import cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
+from lmab.data import sealing
+from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
 from lmab.estimation import observe
-from lmab.estimation.passes import SERIAL, Threads, part_edges, spans
+from lmab.estimation import passes as passes_module
+from lmab.estimation.passes import SERIAL, Pool, Threads, opened, part_edges, spans, travels
 from lmab.estimation.tensor_decomposition import third_moments
+
+METHOD = lmab.EM(prior=1.0, restarts=3, tolerance=1e-4)
 
 
 def numbers(calls, first, last):
@@ -92,3 +104,214 @@ def test_every_pass_has_the_same_bits_for_any_number_of_threads(family, rng, mon
         with Threads(threads) as passes:
             for one, other in zip(alone, everything(passes), strict=True):
                 np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture
+def log(rng, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.passes._PART", 128)
+    monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
+    monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
+    monkeypatch.setattr(sealing, "PARTITION", 3000)
+    monkeypatch.setattr("lmab.data.packing._STEPS", 500)
+    monkeypatch.setattr(passes_module, "_FAR", 0)
+    bandit = lmab.random_bandit(3, 10, rng=rng)
+    return lmab.simulate(bandit, lmab.Uniform(10), n_sessions=3000, horizon=5, rng=rng)
+
+
+@pytest.fixture
+def packed(log, tmp_path):
+    return lmab.pack(log, tmp_path / "packed")
+
+
+@pytest.fixture
+def expected(log):
+    return lmab.fit(log, n_types=3, method=METHOD, rng=1)
+
+
+def assert_same(one, other):
+    assert one.log_likelihood == other.log_likelihood
+    np.testing.assert_array_equal(one.bandit.rewards.probabilities, other.bandit.rewards.probabilities)
+    np.testing.assert_array_equal(one.trace, other.trace)
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
+    executor = (
+        ThreadPoolExecutor(2)
+        if kind == "threads"
+        else ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
+    )
+    with executor:
+        assert_same(lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=executor), expected)
+        if kind == "threads":
+            assert_same(lmab.fit(log, n_types=3, method=METHOD, rng=1, backend=executor), expected)
+
+
+def test_information_and_certificates_run_where_they_are_told(log, packed, expected):
+    """The workers are other processes: what they compute has the bits of the log in memory."""
+    away = lmab.fit(packed, n_types=3, method=METHOD, rng=1)
+    plan = lmab.plan(expected.bandit, horizon=2)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        counted = Counted(executor, Threads(1))
+        np.testing.assert_array_equal(away.information(backend=counted).matrix, expected.information().matrix)
+        np.testing.assert_array_equal(away.standard_errors(backend=counted).means, expected.standard_errors().means)
+        assert counted.sent == 2
+        certificate = lmab.certify(away, plan, packed, n_draws=20, rng=2, backend=counted)
+        assert counted.sent == 3
+    assert certificate.regret == lmab.certify(expected, plan, log, n_draws=20, rng=2).regret
+
+
+@pytest.mark.parametrize("rewards", ["gaussian", "binned"])
+def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, log, rewards):
+    """The fit and its information, on rewards that no list holds."""
+    monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
+    amounts = replace(log, rewards=log.rewards + rng.standard_normal(log.n_steps))
+    packed = lmab.pack(amounts, tmp_path / "amounts")
+    assert packed.values is None
+    expected = lmab.fit(amounts, n_types=2, rewards=rewards, method=METHOD, rng=1)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        counted = Counted(executor, Threads(1))
+        found = lmab.fit(packed, n_types=2, rewards=rewards, method=METHOD, rng=1, backend=counted)
+        assert counted.sent > 5
+        assert found.log_likelihood == expected.log_likelihood
+        np.testing.assert_array_equal(found.trace, expected.trace)
+        np.testing.assert_array_equal(found.bandit.means, expected.bandit.means)
+        np.testing.assert_array_equal(found.information(backend=counted).matrix, expected.information().matrix)
+
+
+class Counted(Pool):
+    """A pool that counts what it is asked to send away."""
+
+    sent = 0
+
+    def ordered(self, function, n_parts, *arguments, work):
+        self.sent += travels(arguments)
+        return super().ordered(function, n_parts, *arguments, work=work)
+
+
+def here(log, first, last):
+    return (np.full(last - first, os.getpid()),)
+
+
+def test_what_is_sent_away(packed, log, monkeypatch):
+    assert travels((packed,))
+    assert not travels((log, np.ones(3)))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        pool = Pool(executor, Threads(1))
+        assert (pool.ordered(here, 5, packed, work=10)[0] != os.getpid()).all()
+        assert (pool.ordered(here, 5, log, work=10)[0] == os.getpid()).all()  # a log in memory stays
+        assert (pool.ordered(here, 1, packed, work=10)[0] == os.getpid()).all()
+        monkeypatch.setattr(passes_module, "_FAR", 11)
+        assert (pool.ordered(here, 5, packed, work=10)[0] == os.getpid()).all()  # so does little work
+
+
+def test_what_is_no_backend(packed):
+    with pytest.raises(
+        InvalidArgument, match=r"backend must be None, a concurrent\.futures\.Executor, a Dask client or 'gpu'"
+    ):
+        lmab.fit(packed, n_types=2, rng=1, backend="tcp://localhost:1")
+    passes = Threads(1)
+    with opened(passes) as found:
+        assert found is passes
+
+
+def test_a_method_of_others_needs_no_backend(packed, expected):
+    class Own:
+        forgiving = False
+
+        def fit(self, observations, *, n_types, rng, progress=None):
+            return METHOD.fit(observations, n_types=n_types, rng=rng)
+
+    assert_same(lmab.fit(packed, n_types=3, method=Own(), rng=1), expected)
+
+
+def fitted(packed, client, progress=None):
+    return lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=client, progress=progress)
+
+
+def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import passes as passes_module
+
+    with cluster(tmp_path, 2) as (processes, client):
+        assert_same(fitted(packed, client), expected)
+        sent = []
+        submitted = passes_module.Cluster._submitted
+
+        def killing(self, function, n_parts, arguments):
+            """In the middle of the third pass a worker is killed; in the sixth another one comes."""
+            jobs = submitted(self, function, n_parts, arguments)
+            sent.append(len(jobs))
+            if len(sent) == 3:
+                os.kill(processes.workers[0].pid, signal.SIGKILL)
+            if len(sent) == 6:
+                processes.add_worker()
+            return jobs
+
+        monkeypatch.setattr(passes_module.Cluster, "_submitted", killing)
+        monkeypatch.setattr(passes_module, "_LARGE", 1000)
+        assert_same(fitted(packed, client), expected)
+        assert processes.workers[0].wait() == -signal.SIGKILL
+        assert len(sent) > 6
+        assert max(sent) > 1
+
+
+def test_a_worker_that_does_not_see_the_files_says_which(packed, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import passes as passes_module
+
+    submitted = passes_module.Cluster._submitted
+
+    def hiding(self, *arguments):
+        shutil.move(tmp_path / "packed" / "00001.codes", tmp_path / "elsewhere")
+        return submitted(self, *arguments)
+
+    monkeypatch.setattr(passes_module.Cluster, "_submitted", hiding)
+    seen = pytest.raises(InvalidFile, match=r"worker tcp://.*00001\.codes: .* cannot see this part")
+    with cluster(tmp_path, 1) as (_, client), seen:
+        fitted(packed, client)
+
+
+def test_a_dead_scheduler_leaves_the_best_model_so_far(packed, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import passes as passes_module
+
+    monkeypatch.setattr(passes_module, "_LOOK", 0.2)
+    seen = []
+    with cluster(tmp_path, 1) as (processes, client):
+
+        def kill(news):
+            seen.append(news.stage)
+            if news.stage == "climb" and "killed" not in seen:
+                os.kill(processes.scheduler.pid, signal.SIGKILL)
+                processes.scheduler.wait()
+                seen.append("killed")
+
+        with pytest.raises(ClusterLost, match="the cluster was lost") as caught:
+            fitted(packed, client, kill)
+    best = caught.value.estimate
+    assert best.status == "interrupted"
+    assert best.bandit.n_types == 3
+    assert np.isfinite(best.log_likelihood)
+
+
+def test_a_cluster_without_workers_is_lost_after_a_while(packed, tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import passes as passes_module
+
+    monkeypatch.setattr(passes_module, "_LOOK", 0.1)
+    monkeypatch.setattr(passes_module, "_PATIENCE", 0.3)
+    with cluster(tmp_path, 0) as (_, client), pytest.raises(ClusterLost, match="there was no worker for"):
+        fitted(packed, client)
+
+
+def test_no_scheduler_answers(monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed")
+    from lmab.estimation import passes as passes_module
+
+    monkeypatch.setattr(passes_module, "_CONNECT", 0.5)
+    with (
+        pytest.raises(ClusterLost, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"),
+        passes_module.connected("tcp://127.0.0.1:9"),
+    ):
+        pass

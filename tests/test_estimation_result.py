@@ -1,21 +1,76 @@
-"""Estimates as values: through a file to the bit, all but the log, which is known again by its fingerprint."""
+"""The way in for other methods of estimation."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from seeds import generator
 
 import lmab
-from lmab.errors import InvalidArgument
-from lmab.estimation import Estimate, Starts
+from lmab.errors import InvalidArgument, Status
+from lmab.estimation import Estimate, Estimator, Request, Starts, observe, reconstruct
+from lmab.estimation.categorical import LEAST
+from lmab.estimation.result import Progress, StopOnce
 from lmab.evaluation import diagnostics
+from lmab.moments import Subspace
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.4]])
 GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], 0.5)
+LOG = lmab.Sessions.from_arrays(
+    [[0, 1, 1, 0], [1, 0, 0, 1]], [[0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]], n_arms=3
+)  # arm 2 is never played
+
+
+@dataclass(frozen=True)
+class Middle(Estimator):
+    """One type: every arm pays its average."""
+
+    def solve(self, request: Request) -> Estimate:
+        data = request.observations
+        stop = request.progress(Progress("middle", 1, 1, 0.0))
+        bandit = data.models.bandit(data.start_models.clustered(np.zeros(data.n_distinct, int), 1)[0], 1)
+        likelihood = data.log_likelihood(bandit)
+        return Estimate(
+            bandit, likelihood, data.n_parameters(1), Status.INTERRUPTED if stop else Status.ITERATION_LIMIT,
+            f"asked for {request.n_types}", np.array([likelihood]), Starts(1, 1, 1), 0.0, data,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def log(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1], [0.2, 0.8]])
+    return lmab.simulate(bandit, lmab.Uniform(2), n_sessions=100, horizon=3, rng=rng)
+
+
+def test_a_method_of_ones_own(log):
+    with pytest.warns(lmab.errors.LmabWarning, match="did not converge: asked for 2"):
+        fit = lmab.fit(log, n_types=2, method=Middle(), rng=0)
+    means = [log.rewards[log.arms == arm].mean() for arm in range(2)]
+    np.testing.assert_allclose(fit.bandit.means[0], means)
+    assert not fit.converged
+
+
+def test_fit_warns_of_nothing_and_stopping_is_no_failure(log):
+    assert Middle().fit(observe(log), n_types=2, rng=generator(0)).status == "iteration limit"
+    assert lmab.fit(log, n_types=2, method=Middle(), rng=0, progress=lambda _: True).status == "interrupted"
+
+
+def test_whoever_stops_stays_stopped():
+    answers = [False, True, False]
+    watch = StopOnce(lambda _: answers.pop(0))
+    news = Progress("starts", 1, 2, 0.0)
+    assert [watch(news) for _ in range(4)] == [False, True, True, True]
+    assert answers == [False]  # not asked again
+    assert not StopOnce()(news)
+
+
+def test_all_methods_share_the_signature():
+    for method in (lmab.EM, lmab.estimation.MomentMatching, lmab.estimation.TensorDecomposition):
+        assert issubclass(method, Estimator)
+        assert "fit" not in vars(method)
 
 
 def a_log(bandit=BANDIT, horizon=4, seed=0, n_sessions=400):
@@ -179,3 +234,63 @@ def test_the_check_may_use_the_encoded_log():
     estimate = fit(log)
     mine = diagnostics.check(estimate.observations, n_types=2, rng=1)
     assert same(mine, diagnostics.check(log, n_types=2, rng=1))
+
+
+def floored(*probabilities: float) -> np.ndarray:
+    raised = np.maximum(probabilities, LEAST)
+    return raised / raised.sum()
+
+
+def test_probabilities_are_clipped_before_they_are_made_to_sum_to_one():
+    """Equation (clipping_mu): 1.5 counts as 1 and -1 as 0, whatever the others are."""
+    vectors = np.array([[0.5, 1.5, -1.0, 0.5, 0.3, 0.7], [0.2, 0.6, 1.2, -0.2, 0.0, 0.0]])
+    found = observe(LOG).models.from_moments(np.array([0.4, 0.6]), vectors).rewards.probabilities
+    np.testing.assert_allclose(found[0, 0], floored(1 / 3, 2 / 3))
+    np.testing.assert_allclose(found[0, 1], floored(0.0, 1.0))
+    np.testing.assert_allclose(found[1, 0], floored(0.25, 0.75))
+    np.testing.assert_allclose(found[1, 1], floored(1.0, 0.0))
+
+
+def test_an_arm_without_plays_gets_the_rewards_of_all_arms():
+    found = observe(LOG).models.from_moments(np.array([0.4, 0.6]), np.tile([0.9, 0.1], (2, 3))).rewards.probabilities
+    np.testing.assert_allclose(found[:, 2], np.tile([2 / 8, 6 / 8], (2, 1)))
+    np.testing.assert_allclose(found[:, 0], np.tile([0.9, 0.1], (2, 1)))
+
+
+def test_an_arm_that_came_out_as_nothing_gets_its_own_rewards():
+    found = observe(LOG).models.from_moments(np.array([1.0]), np.array([[-0.3, 0.0005, 0.5, 0.5, 0.5, 0.5]]))
+    np.testing.assert_allclose(found.rewards.probabilities[0, 0], [1 / 4, 3 / 4])  # arm 0 paid 1 in three of four plays
+
+
+def test_normal_means_stay_and_the_scale_is_what_is_left():
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 3.0], [2.0, -1.0]])
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], means, scale=0.5)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20_000, horizon=3, rng=rng).with_arms(3)
+    found = observe(log, rewards="gaussian").models.from_moments(
+        np.array([0.5, 0.5]), np.column_stack([means, [9.0, 9.0]])
+    )
+    np.testing.assert_array_equal(found.means[:, :2], means)
+    np.testing.assert_allclose(found.means[:, 2], log.rewards.mean())
+    assert found.rewards.scale == pytest.approx(0.5, abs=0.02)
+    known = observe(log, rewards="gaussian", scale=0.7).models.from_moments(np.array([0.5, 0.5]), np.zeros((2, 3)))
+    assert known.rewards.scale == 0.7
+    absurd = observe(log, rewards="gaussian").models.from_moments(np.array([0.5, 0.5]), 50 * np.ones((2, 3)))
+    assert 0 < absurd.rewards.scale < 1e-4  # more explained than there is: next to nothing is left
+
+
+def test_reconstruction_clips_too():
+    """A core set of all pairs: what is rebuilt is what was found, clipped."""
+    core = lmab.moments.design(Subspace(np.eye(6), np.ones(6), 3, np.array([0.0, 1.0])))
+    np.testing.assert_allclose(core.reconstruction, np.eye(6), atol=1e-9)
+    found = reconstruct(np.array([1.0]), np.array([[0.5, 1.5, -1.0, 0.5, 0.3, 0.7]]).T, core, LOG)
+    np.testing.assert_allclose(found.rewards.probabilities[0, 0], floored(1 / 3, 2 / 3), rtol=1e-6)
+    np.testing.assert_allclose(found.rewards.probabilities[0, 1], [LEAST / (LEAST + 0.5), 0.5 / (LEAST + 0.5)])
+
+
+def test_values_that_only_the_core_plays_paid_join_with_the_least_probability():
+    core = lmab.moments.design(Subspace(np.eye(4), np.ones(4), 2, np.array([0.0, 1.0])))
+    log = lmab.Sessions.from_arrays([[0, 1], [1, 0]], [[0.0, 2.0], [1.0, 0.0]])
+    found = reconstruct(np.array([1.0]), np.array([[0.4, 0.6, 0.5, 0.5]]).T, core, log).rewards
+    assert found.values.tolist() == [0.0, 1.0, 2.0]
+    np.testing.assert_allclose(found.probabilities[0, 0], np.array([0.4, 0.6, LEAST]) / (1 + LEAST), rtol=1e-6)

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab.estimation import observe, starts
+from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.em import EM
-from lmab.estimation.objective import Likelihood
 from lmab.estimation.passes import SERIAL
-from lmab.estimation.request import StopOnce
-from lmab.estimation.squarem import climb
+from lmab.estimation.result import StopOnce
 from lmab.estimation.starts import cluster, draw_starts, spectral_features
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab._kernel.compiled import shelves as compiled
-from lmab._kernel.reference import shelves as reference
-from lmab.estimation.gpu.passes import missing
+from lmab._kernel.compiled import sums as compiled
+from lmab._kernel.reference import sums as reference
+from lmab.estimation.gpu import missing
 
 
 def run(n_sessions, seed, **environment):
@@ -71,13 +71,13 @@ def test_a_fit_on_the_gpu_equals_that_of_the_cpu(on_gpu):
 @given(seed=st.integers(0, 2**32 - 1), bits=st.sampled_from([8, 16, 32]), longest=st.integers(1, 11))
 def test_both_ways_to_sort_sessions_agree(seed, bits, longest):
     """Every code is found again at the place that the shelves say."""
-    from lmab.estimation.gpu import shelving
+    from lmab.estimation import gpu
 
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest + 1, size=9)
     codes = rng.integers(250, size=lengths.sum()).astype(f"u{bits // 8}")
     per = {8: 4, 16: 4, 32: 2}[bits]
-    shelves, n_words, _ = shelving._shelves(lengths, per)
+    shelves, n_words, _ = gpu._shelves(lengths, per)
     results = []
     for kernel in (reference, compiled):
         words = np.zeros(n_words, np.uint32 if bits == 8 else np.uint64)

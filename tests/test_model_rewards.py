@@ -8,7 +8,10 @@ from strategies import bandits
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.model import Bins
-from lmab.model.rewards import Categorical, Gaussian, distinct_values, index_among, restore
+from lmab.model.bandit import restore
+from lmab.model.categorical import Categorical
+from lmab.model.gaussian import Gaussian
+from lmab.model.rewards import distinct_values, index_among
 
 
 def test_categorical_sample_has_the_right_frequencies(rng):

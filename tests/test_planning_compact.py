@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab._kernel.compiled import planning_decide as compiled
-from lmab._kernel.reference import planning_decide as reference
+from lmab._kernel.compiled import planning as compiled
+from lmab._kernel.reference import planning as reference
 from lmab.errors import InvalidArgument
 
 

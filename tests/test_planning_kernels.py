@@ -8,11 +8,11 @@ from planning_cases import optimal_at, small_bandit
 from seeds import generator
 
 import lmab
-from lmab._kernel.compiled import planning_exact as compiled_exact
-from lmab._kernel.compiled import planning_lookahead as compiled_lookahead
+from lmab._kernel.compiled import planning as compiled_exact
+from lmab._kernel.compiled import planning as compiled_lookahead
 from lmab._kernel.compiled import planning_search as compiled_search
-from lmab._kernel.reference import planning_exact as reference_exact
-from lmab._kernel.reference import planning_lookahead as reference_lookahead
+from lmab._kernel.reference import planning as reference_exact
+from lmab._kernel.reference import planning as reference_lookahead
 from lmab._kernel.reference import planning_search as reference_search
 from lmab.planning import search as search_module
 from lmab.planning.clock import Clock

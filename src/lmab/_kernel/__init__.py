@@ -22,17 +22,17 @@ from .reference.planning_search import Nodes as Nodes
 from .reference.planning_search import Price as Price
 from .reference.planning_search import Upper as Upper
 from .reference.planning_search import add_node as add_node
-from .reference.shelves import FIRST_SESSION as FIRST_SESSION
-from .reference.shelves import FIRST_STEP as FIRST_STEP
-from .reference.shelves import FIRST_TILE as FIRST_TILE
-from .reference.shelves import FIRST_WORD as FIRST_WORD
-from .reference.shelves import LENGTH as LENGTH
-from .reference.shelves import LONGEST as LONGEST
-from .reference.shelves import SIZE as SIZE
-from .reference.shelves import TILE as TILE
-from .reference.shelves import Shelves as Shelves
-from .reference.shelves import Short as Short
-from .reference.shelves import per_word as per_word
+from .reference.sums import FIRST_SESSION as FIRST_SESSION
+from .reference.sums import FIRST_STEP as FIRST_STEP
+from .reference.sums import FIRST_TILE as FIRST_TILE
+from .reference.sums import FIRST_WORD as FIRST_WORD
+from .reference.sums import LENGTH as LENGTH
+from .reference.sums import LONGEST as LONGEST
+from .reference.sums import SIZE as SIZE
+from .reference.sums import TILE as TILE
+from .reference.sums import Shelves as Shelves
+from .reference.sums import Short as Short
+from .reference.sums import per_word as per_word
 
 _on_compilation: list[Callable[[], None]] = []
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from .._html import listing
 from .._shapes import Array, Float
-from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check_count, check_fields, optional
-from ..data import sample_rows
-from ..errors import ClusterLost
-from ..model import LatentBandit
-from .backends import DEVICES, opened
-from .learned_prior import learn, unlearnable
-from .objective import Confined, Likelihood
-from .observations import Observations
-from .outcome import fitted, tally
-from .passes import Threads
-from .prior import LEARNED, START, Prior
-from .request import Estimator, Progress, Request, StopOnce
-from .result import Estimate, Starts
-from .squarem import Climb, climb
+from ..checks import COUNT, NOT_NEGATIVE, Constraint, OneOf, Or, check, check_count, check_fields, optional
+from ..data.packed import Packed
+from ..data.sessions import Sessions, sample_rows
+from ..errors import ClusterLost, InvalidArgument, Status
+from ..model.bandit import LatentBandit
+from .climb import Climb, Confined, Likelihood, climb
+from .families import observe
+from .log import LEARNED, START, Observations, Prior
+from .passes import DEVICES, Threads, opened
+from .prior import learn, unlearnable
+from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 from .starts import draw_starts
-from .warm import check_start, in_order_of, packed_start
 
 _PILOT = 10_000  # sessions on which the starts of a larger log compete
 _PILOT_PER_PARAMETER = 20  # ... or more, for large models
@@ -33,6 +31,8 @@ _LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
 _CHEAP = 10_000  # distinct sessions below which convergence is judged more strictly
 _FINISHERS = 4  # starts that always climb to the end
 _LARGE_FINISHERS = 2  # ... where the log is large
+_SAME_SOLUTION = 0.01  # difference of log-likelihood below which two solutions are the same
+_SAME_ORDER = 1e-9  # of the total difference: orders that differ by less are the same
 
 
 @dataclass(frozen=True)
@@ -276,3 +276,126 @@ class EM(Estimator):
         n_distinct = task.observations.n_distinct
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
+
+
+def tally(outcome: Climb, n_starts: int) -> Starts:
+    """How many starts there were, and how many of the climbs reached the best solution."""
+    same = outcome.objectives >= outcome.objectives.max() - _SAME_SOLUTION
+    return Starts(n_starts, len(outcome.models), int(same.sum()))
+
+
+def fitted(task: Likelihood, prior: float | str, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
+    """The best of the climbs as an estimate."""
+    best = int(outcome.order()[0])
+    observations = task.observations
+    bandit = observations.models.bandit(outcome.models[best], task.n_types)
+    status = Status.CONVERGED if outcome.converged[best] else Status.ITERATION_LIMIT
+    status = Status.INTERRUPTED if outcome.stopped else status
+    return Estimate(
+        bandit=bandit,
+        log_likelihood=observations.log_likelihood(bandit, task.passes.processor),
+        n_parameters=observations.n_parameters(task.n_types, rank),
+        status=status,
+        message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights, prior),
+        trace=np.array(outcome.traces[best]),
+        starts=starts,
+        prior=prior,
+        learned=task.prior if prior == LEARNED else None,
+        observations=observations,
+    )
+
+
+def _message(
+    status: Status,
+    n_maps: int,
+    starts: Starts,
+    observations: Observations,
+    weights: Float[Array, "M"],
+    prior: float | str,
+) -> str:
+    said = {
+        Status.CONVERGED: f"converged after {n_maps} maps",
+        Status.ITERATION_LIMIT: f"stopped by max_iterations after {n_maps} maps, before convergence: raise it",
+        Status.INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
+    }
+    parts = [said[status], str(starts)]
+    dead = np.flatnonzero(weights * len(observations.sessions) < 0.5)
+    if len(dead):
+        parts.append(f"no session is left in type {listing(dead)}: fewer types fit as well")
+    never = np.flatnonzero(observations.sessions.plays == 0)
+    if len(never):
+        given = "the law of the other arms" if prior == LEARNED else "the average rewards of all arms"
+        parts.append(f"never played, so given {given}: arm {listing(never)}")
+    return "; ".join(parts)
+
+
+def check_start(start: LatentBandit, observations: Observations, n_types: int) -> None:
+    """Raise where a fit of `n_types` types to the log cannot start from the model."""
+    wanted = n_types, observations.sessions.n_arms
+    if (start.n_types, start.n_arms) != wanted:
+        got = f"{start.n_types} types and {start.n_arms} arms"
+        raise InvalidArgument(f"start must have {wanted[0]} types and {wanted[1]} arms, got {got}")
+    own, values = start.rewards.values, observations.values
+    knows = own is None if values is None else own is not None and bool(np.isin(values, own).all())
+    if not knows:
+        raise InvalidArgument(f"start must know every reward of the log, got {start}")
+
+
+def packed_start(start: LatentBandit, observations: Observations) -> Float[Array, "1 K P"]:
+    """The model as arrays, moved off the edges, where EM could not leave them."""
+    return observations.start_models.soften(observations.models.pack(start))
+
+
+def in_order_of(start: LatentBandit, bandit: LatentBandit, sessions: Sessions | Packed) -> LatentBandit:
+    """The bandit with its types in the order of those that they resemble: differences count as often as arms play.
+
+    Examples:
+        >>> import lmab
+        >>> start = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> found = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.3, 0.7], [0.8, 0.1]])
+        >>> log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
+        >>> in_order_of(start, found, log).weights
+        array([0.4, 0.6])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    cost = np.abs(start.means[:, None] - bandit.means[None]) @ sessions.plays
+    _, order = linear_sum_assignment(cost)
+    everyone = np.arange(len(order))
+    if cost[everyone, order].sum() >= (1 - _SAME_ORDER) * np.trace(cost):
+        return bandit
+    return bandit.relabel(types=order.tolist())
+
+
+def sweep(
+    bandit: LatentBandit, sessions: Sessions, *, sweeps: int, prior: float, values: Any = None
+) -> tuple[LatentBandit, float]:
+    """The bandit after some maps of EM over a log, and the log-likelihood before the last of them.
+
+    Args:
+        bandit: where the maps start from.
+        sessions: the log; what it holds must not be impossible under the bandit.
+        sweeps: how many maps.
+        prior: pseudo-observations per type and arm, as for `EM`.
+        values: the reward values of a categorical log; None: those of the log.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+        >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=4, rng=rng)
+        >>> start = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.6, 0.5], [0.5, 0.6]])
+        >>> once, before = sweep(start, log, sweeps=1, prior=1.0)
+        >>> twice, after = sweep(once, log, sweeps=1, prior=1.0)
+        >>> after > before
+        True
+    """
+    check("prior", prior, NOT_NEGATIVE)
+    observations = observe(sessions, rewards=bandit.rewards.family, values=values)
+    em_map = observations.em_map(observations.prior(prior))
+    model = observations.models.pack(bandit)
+    with Threads() as passes:
+        for _ in range(check_count("sweeps", sweeps)):
+            statistics, logs = em_map.expectation(model, passes)
+            model = em_map.maximise(statistics, model)
+    return observations.models.bandit(model[0], bandit.n_types), float(logs[0])

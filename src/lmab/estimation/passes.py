@@ -1,15 +1,20 @@
-"""Passes: how a computation over the log is cut into parts, and the threads that run the parts.
+"""Passes: how a computation over the log is cut into parts, and where the parts run.
 
 A pass is cut into parts that depend on the log alone. What the parts give is put together, and added up, in the order
-of their numbers, so that the outcome has the same bits wherever the parts ran.
+of their numbers, so that the outcome has the same bits wherever the parts ran: threads of this process, the workers of
+an executor, or a Dask cluster. A log in memory is worked on where it lies; a packed log travels as names of files. Only
+a GPU (`gpu`) computes the expectation step in its own way, to about 1e-8.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pickle
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol
@@ -18,8 +23,9 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import check_count
-from ..data import Packed, Sessions
-from ..errors import ClusterLost
+from ..data.packed import Packed
+from ..data.sessions import Sessions
+from ..errors import ClusterLost, InvalidArgument, InvalidFile, first_line
 
 Arrays = tuple[Array, ...]
 _WORTH = 50_000  # steps of a pass below which waking other threads does not pay
@@ -27,6 +33,13 @@ _PIECES = 4  # per thread, since parts may differ in length
 _PART = 1 << 15  # steps that make a part worth its own statistics
 _MAX_PARTS = 64
 PARTITION = 1 << 30  # steps that a device is given at once
+DEVICES = ("gpu",)
+_FAR = 200_000  # steps of a pass below which sending it away does not pay
+_LARGE = 1 << 17  # bytes of arguments that are sent to the scheduler once, and not with every piece
+_DEATHS = 100  # of workers that a piece survives
+_PATIENCE = 60.0  # seconds without any worker
+_LOOK = 2.0  # seconds after which a wait looks around
+_CONNECT = 20.0  # seconds until a scheduler must answer
 
 
 class CodedLog(Protocol):
@@ -153,3 +166,161 @@ def spans(offsets: Integer[Array, "n1"], n_steps: int) -> list[tuple[int, int]]:
 
 def _available() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def require_backend(backend: Any) -> None:
+    """Fail, with the reason, where a device that is asked for by name cannot be used on this machine.
+
+    It is used or refused: a fit never falls back to the CPU, where it could take hours.
+    """
+    if not isinstance(backend, str):
+        return
+    if backend not in DEVICES:
+        raise _refusal(repr(backend))
+    from .gpu import missing
+
+    why_not = missing()
+    if why_not is not None:
+        raise InvalidArgument(f"backend must be None where no GPU can be used ({why_not}), got {backend!r}")
+
+
+@contextlib.contextmanager
+def opened(backend: Any, threads: int | None = None) -> Iterator[Passes]:
+    """The passes of a backend: None (threads), "gpu", an executor, a Dask client, or passes themselves."""
+    require_backend(backend)
+    if isinstance(backend, str):
+        from .gpu import Gpu
+
+        with Gpu(threads) as on_device:
+            yield on_device
+    elif backend is None:
+        with Threads(threads) as passes:
+            yield passes
+    elif isinstance(backend, Executor):
+        with Threads(threads) as here:
+            yield Pool(backend, here)
+    elif hasattr(backend, "scheduler_info") and hasattr(backend, "submit"):
+        with Threads(threads) as here:
+            yield Cluster(backend, here)
+    elif isinstance(backend, Passes):
+        yield backend
+    else:
+        raise _refusal(type(backend).__name__)
+
+
+def _refusal(shown: str) -> InvalidArgument:
+    return InvalidArgument(f"backend must be None, a concurrent.futures.Executor, a Dask client or 'gpu', got {shown}")
+
+
+class Pool(Passes):
+    """The workers of an executor; what does not pay to be sent away runs here."""
+
+    def __init__(self, executor: Executor, here: Threads) -> None:
+        self._executor, self._here = executor, here
+        self._in_process = isinstance(executor, ThreadPoolExecutor)
+
+    def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
+        away = self._in_process or (travels(arguments) and work >= _FAR)
+        if not away or n_parts == 1:
+            return self._here.ordered(function, n_parts, *arguments, work=work)
+        workers = int(getattr(self._executor, "_max_workers", None) or self._here.threads)
+        jobs = [self._executor.submit(function, *arguments, *one) for one in ranges_of(n_parts, _PIECES * workers)]
+        return tuple(np.concatenate(arrays) for arrays in zip(*(job.result() for job in jobs), strict=True))
+
+
+def travels(arguments: tuple[Any, ...]) -> bool:
+    """Whether the log among the arguments lies in files, so that other processes can open it themselves."""
+    return any(getattr(argument, "travels", False) for argument in arguments)
+
+
+class Cluster(Passes):
+    """The workers of a Dask cluster.
+
+    A pass is a few tasks that are pure functions of their arguments, so that those of a worker that died are done by
+    others. Where the scheduler is lost, `failure` says so, and what is left of the pass runs here.
+    """
+
+    def __init__(self, client: Any, here: Threads) -> None:
+        self._client, self._here = client, here
+        with contextlib.suppress(Exception):  # another scheduler may not allow it
+            client.run_on_scheduler(_forgive)
+
+    def ordered(self, function: Callable[..., Arrays], n_parts: int, *arguments: Any, work: int) -> Arrays:
+        away = self.failure is None and travels(arguments) and work >= _FAR
+        if not away:
+            return self._here.ordered(function, n_parts, *arguments, work=work)
+        try:
+            found = self._gathered(self._submitted(function, n_parts, arguments))
+        except InvalidFile:
+            raise
+        except Exception as error:  # whatever the network does
+            self.failure = ClusterLost(f"the cluster was lost: {first_line(error)}")
+            return self._here.ordered(function, n_parts, *arguments, work=work)
+        return tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))
+
+    def _submitted(self, function: Callable[..., Arrays], n_parts: int, arguments: tuple[Any, ...]) -> list[Any]:
+        self._require_scheduler()
+        payload: Any = pickle.dumps((function, arguments))
+        if len(payload) > _LARGE:  # a task, and not scattered data, so that it can be made again
+            payload = self._client.submit(_same, payload, pure=False, retries=_DEATHS)
+        threads = max(sum(self._client.nthreads().values()), 1)
+        firsts, lasts = zip(*ranges_of(n_parts, _PIECES * threads), strict=True)
+        # all pieces at once, because a message to the scheduler costs as much as many pieces in it
+        return list(self._client.map(_run, [payload] * len(firsts), firsts, lasts, pure=False, retries=2))
+
+    def _gathered(self, jobs: list[Any]) -> list[Arrays]:
+        from distributed import wait
+
+        seen = time.monotonic()
+        while True:
+            try:
+                with self._client.as_current():
+                    wait(jobs, timeout=_LOOK)
+                return list(self._client.gather(jobs))
+            except TimeoutError:
+                self._require_scheduler()
+                if self._client.nthreads():
+                    seen = time.monotonic()
+                elif time.monotonic() - seen > _PATIENCE:
+                    raise ConnectionError(f"there was no worker for {_PATIENCE:.0f} seconds") from None
+
+    def _require_scheduler(self) -> None:
+        if self._client.status != "running":
+            raise ConnectionError("the scheduler does not answer")
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A Dask client for the scheduler at `address`, such as tcp://host:8786."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InvalidArgument("a cluster needs Dask: pip install 'lmab[dask]'") from None
+    try:
+        client = Client(address, timeout=_CONNECT, set_as_default=False)
+    except Exception as error:
+        raise ClusterLost(f"no scheduler answers at {address}: {first_line(error)}") from None
+    try:
+        yield client
+    finally:
+        with contextlib.suppress(Exception):
+            client.close(timeout=_LOOK)
+
+
+def _same(payload: bytes) -> bytes:
+    return payload
+
+
+def _run(payload: bytes, first: int, last: int) -> Arrays:
+    """A range of the parts, on a worker."""
+    function, arguments = pickle.loads(payload)
+    try:
+        return function(*arguments, first, last)
+    except InvalidFile as error:
+        from distributed import get_worker
+
+        raise InvalidFile(f"worker {get_worker().address}: {error}") from None
+
+
+def _forgive(dask_scheduler: Any) -> None:
+    dask_scheduler.allowed_failures = max(dask_scheduler.allowed_failures, _DEATHS)

@@ -1,45 +1,120 @@
-"""Prior: pseudo-observations of every type and arm, as data."""
+"""The learned prior: what an arm is like before it is played, from short Gibbs runs over all arms of the log.
+
+A sweep draws the type of every session, the weights, what arms are like (`arm_law`) and the rewards. Chains start from
+a fitted model and are short on purpose: types keep their places, so that draws of one run can be averaged.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any
 
 import numpy as np
 
 from .._shapes import Array, Float
+from ..model.bandit import LatentBandit
+from .log import Observations, Prior
+from .passes import Threads
 
-LEARNED = "learned"  # what a method is asked for
-START = 1.5  # pseudo-plays at the arm's own mean under which a start is searched, and where none can be learned
+_CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
+_LEAST_ARMS = 3  # fewer say nothing about what arms are like
+_LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
+
+
+def unlearnable(observations: Observations) -> str | None:
+    """Why nothing can be learned about what arms are like here; None: it can."""
+    n_played = int((observations.sessions.plays > 0).sum())
+    if n_played < _LEAST_ARMS:
+        return f"{n_played} of the arms were played, and what arms are like takes at least {_LEAST_ARMS}"
+    values = observations.values
+    if values is not None and len(values) < 2:
+        return "every reward is the same"
+    return None
+
+
+def learn(
+    observations: Observations, bandit: LatentBandit, sweeps: int, rng: np.random.Generator, threads: int | None = None
+) -> Prior:
+    """The prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
+    keep = min(_KEEP, -(-sweeps // 4))
+    thin = max(min(sweeps // (2 * keep), 3), 1)
+    schedule = Schedule(_CHAINS, max(sweeps - keep * thin, 0), keep, thin)
+    return run(observations, bandit, rng=rng, schedule=schedule, threads=threads).prior
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many chains, and how long they are: by default, of draws that can be told from exact ones by little."""
+
+    chains: int = 5
+    burn: int = 120  # sweeps thrown away
+    keep: int = 20  # draws kept of each chain
+    thin: int = 3  # sweeps per draw
+
+    @classmethod
+    def of(cls, observations: Observations, n_draws: int) -> Schedule:
+        """About `n_draws` draws, from fewer and shorter chains where a sweep takes long."""
+        work = observations.sessions.n_steps + 100 * observations.sessions.n_arms
+        chains, burn = (5, 120) if work <= _LARGE else (3, 60)
+        return cls(chains, burn, -(-n_draws // chains))
 
 
 @dataclass(frozen=True, eq=False)
-class Prior:
-    """Pseudo-plays that every type has seen: arm a `strength[a]` times, paying what `centre[a]` says.
+class Draws:
+    """Models that a log could have come from, and the prior of every arm that they point to."""
 
-    For rewards on Z values the centre is a distribution over them (so that strength times centre are pseudo-counts);
-    for normal rewards it is a mean. The objective gains sum_a strength[a] E[log density of such a reward], without the
-    part that depends on the scale of normal rewards only.
+    weights: Float[Array, "B M"]
+    rewards: tuple[Any, ...]  # of each model, of the log's family
+    prior: Prior
 
-    Examples:
-        >>> import numpy as np
-        >>> Prior(np.array([[0.25, 0.75]]), np.array([2.0])).pseudo_counts
-        array([[0.5, 1.5]])
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def run(
+    observations: Observations,
+    bandit: LatentBandit,
+    *,
+    rng: np.random.Generator,
+    schedule: Schedule,
+    threads: int | None = None,
+) -> Draws:
+    """Short chains from `bandit`; the prior of an arm is its mean centre and the harmonic mean of its strengths.
+
+    Every chain has a generator of its own, so that the draws are the same to the bit for any number of threads.
     """
+    stop = Event()
+    with Threads(threads) as passes:
+        try:
+            one = partial(_draws, observations, bandit, schedule, stop)
+            priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
+        finally:
+            stop.set()  # so that nobody waits for the other chains after Ctrl-C
+    weights, rewards, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
+    prior = priors[0](np.mean(centres, axis=0), 1 / np.mean(inverses, axis=0))
+    return Draws(np.stack(weights), rewards, prior)
 
-    centre: Float[Array, "A *Z"]
-    strength: Float[Array, "A"]  # not negative; all 0: maximum likelihood
 
-    @classmethod
-    def equal(cls, centre: Float[Array, "A *Z"], strength: float) -> Prior:
-        """The same strength for every arm."""
-        return cls(centre, np.full(len(centre), float(strength)))
+def _draws(
+    observations: Observations, bandit: LatentBandit, schedule: Schedule, stop: Event, rng: np.random.Generator
+) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
+    """Weights, rewards, centres and inverse strengths of the arms, of each draw that one chain keeps."""
+    kept, chain = [], observations.chain(bandit)
+    for sweep in range(schedule.burn + schedule.keep * schedule.thin):
+        if stop.is_set():
+            break
+        chain.sweep(rng)
+        if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
+            kept.append((chain.weights, chain.rewards, *chain.likely(rng)))
+    return chain.prior, kept
 
-    @property
-    def active(self) -> bool:
-        """Whether there is any pseudo-play at all."""
-        return bool(self.strength.any())
 
-    @property
-    def pseudo_counts(self) -> Float[Array, "A Z"]:
-        """How often each arm paid each value in the pseudo-plays."""
-        return self.strength[:, None] * self.centre
+def draw_models(
+    observations: Observations, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule
+) -> tuple[Float[Array, "B M"], tuple[Any, ...]]:
+    """Weights and rewards of models that the log could have come from, by chains that start at `bandit`."""
+    draws = run(observations, bandit, rng=rng, schedule=schedule)
+    return draws.weights, draws.rewards

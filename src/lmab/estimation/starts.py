@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from .observations import Observations
+from .log import Observations
 from .tensor_decomposition import TensorDecomposition
 
 _DENSE = 400  # features up to which the eigenvectors come from a full decomposition

@@ -10,14 +10,13 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, OneOf, check_fields
-from ..data import Packed, Sessions
+from ..data.packed import Packed
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, Status
-from ..model import index_among
-from ..moments import Moments, second_moments
-from .from_moments import finish
+from ..model.rewards import index_among
+from ..moments.second import Moments, second_moments
 from .passes import SERIAL, Passes, session_edges, spans
-from .request import Estimator, Progress, Request
-from .result import Estimate, Starts
+from .result import Estimate, Estimator, Progress, Request, Starts, finish
 
 _STEPS = 1 << 16  # steps whose features are held at once
 _STILL = 1e-9  # change of a unit vector below which the power iteration has converged

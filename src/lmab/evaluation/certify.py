@@ -15,8 +15,8 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument
 from ..estimation.assumptions import reaction, reacts
 from ..estimation.em import EM
-from ..estimation.gibbs import Schedule, draw_models
-from ..estimation.observations import Observations
+from ..estimation.log import Observations
+from ..estimation.prior import Schedule, draw_models
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..planning.result import Plan

@@ -17,7 +17,8 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..model import belief
 from ..model.bandit import LatentBandit
-from ..model.rewards import Categorical, Gaussian
+from ..model.categorical import Categorical
+from ..model.gaussian import Gaussian
 from ..planning.no_repeats import NoRepeatsPolicy
 from ..planning.no_repeats_backups import UsedPlans, at_children
 from ..planning.problem import Problem
@@ -151,7 +152,7 @@ class Improved:
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
             return best_allowed(beliefs @ problem.means.T, None)
-        one_step = kernel("planning_lookahead").one_step_values
+        one_step = kernel("planning").one_step_values
         return best_allowed(one_step(beliefs, problem.table, problem.means, self._later[remaining - 2]), None)
 
     def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:

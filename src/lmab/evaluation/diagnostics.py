@@ -14,11 +14,10 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabError
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..estimation.em import EM
-from ..estimation.encoding import observe
-from ..estimation.observations import Observations
-from ..estimation.request import Estimator
-from ..estimation.result import Estimate
-from ..estimation.traits import GENEROSITY, Traits
+from ..estimation.families import observe
+from ..estimation.log import Observations
+from ..estimation.result import Estimate, Estimator
+from ..estimation.traits.traits import GENEROSITY, Traits
 from ..model import belief
 from ..model.bandit import LatentBandit, arm_label
 from ..model.rewards import index_among

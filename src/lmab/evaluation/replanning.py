@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
-from ..estimation.factors import Factors
 from ..estimation.information import Information
 from ..estimation.result import Estimate
-from ..estimation.traits_information import TraitCoordinates, hidden_size
+from ..estimation.traits.coordinates import TraitCoordinates, hidden_size
+from ..estimation.traits.surface import Factors
 from ..model.bandit import LatentBandit
-from ..model.rewards import Categorical
+from ..model.categorical import Categorical
 from ..planning.result import Plan
 from ..policies.policy import Policy
 from ..policies.small import Greedy

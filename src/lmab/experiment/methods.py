@@ -11,8 +11,7 @@ from ..estimation import EM, TensorDecomposition
 from ..evaluation import Evaluation
 from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, HistoryUCBVI, Learner, Tensor, learn
 from ..model import LatentBandit
-from ..planning import QMDP, Certified, Clock, Lookahead, Plan, PointBased, Problem, plan
-from ..planning import Planner as Planner
+from ..planning import QMDP, Certified, Clock, Lookahead, Plan, Planner, PointBased, Problem, plan
 from ..policies import Greedy, Policy
 from ..simulation import Simulator
 from .setting import Contender, Measurement, Setting, generator

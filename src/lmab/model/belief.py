@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from ..data import Sessions
+from ..data.sessions import Sessions
 from .bandit import LatentBandit
 
 _SMALL = 2.0**-400  # rows below this are scaled up

@@ -13,8 +13,7 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_distribution
 from ..errors import InvalidArgument
 from ..files import Record
-from .family import Channel, take
-from .reward_values import index_among
+from .rewards import Channel, index_among, take
 
 
 @dataclass(frozen=True, eq=False)

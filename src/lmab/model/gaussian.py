@@ -12,7 +12,7 @@ from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array
 from ..errors import InvalidArgument
 from ..files import Record
-from .family import Channel, take
+from .rewards import Channel, take
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
-from ..data import Packed, Sessions
+from ..data.packed import Packed
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..model import index_among
+from ..model.rewards import index_among
 from .core_set import Design
 
 _MAX_ENTRIES = 200_000
@@ -65,7 +66,7 @@ def core_moments(sessions: Sessions | Packed, design: Design, order: int) -> tup
     for chunk in sessions.chunks(_CHUNK):  # one pass over the log for all orders
         groups = position[chunk.arms]
         slots, observed = _observed(chunk, groups, pairs, arms, design.values)
-        sums += kernel("moments").core_sums(
+        sums += kernel("sums").core_sums(
             groups, observed, chunk.offsets, slots, len(pairs), order, products, ways
         )  # fmt: skip
     parts = np.split(sums, np.cumsum([len(own) for own in indices])[:-1])

@@ -10,9 +10,10 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import OneOf, check, check_count, optional
-from ..data import Packed, Sessions
+from ..data.packed import Packed
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..model import distinct_values, index_among
+from ..model.rewards import distinct_values, index_among
 
 _PAIRS = ("all", "first-two")
 _FAMILIES = ("categorical", "gaussian")

@@ -43,7 +43,7 @@ class CompactPolicy(Compact):
         self._vectors = np.ascontiguousarray(policy.vectors)
         self._scores = np.empty(int(np.diff(policy.starts).max()))
         self._rows: dict[tuple[int, float], Float[Array, "M"]] = {}
-        module = kernel("planning_decide")
+        module = kernel("planning")
         self._updated, self._best_plan = module.updated, module.best_plan
 
     def act(self, state: CompactState, allowed: Any = None) -> int:

@@ -146,7 +146,7 @@ def _blocks(
     """Fill `values` block by block, with a pause to look at the clock after each."""
     symbols = np.zeros(step, np.int64)
     size = max(1, _BLOCK // problem.means.size)
-    block = kernel("planning_exact").exact_block
+    block = kernel("planning").exact_block
     for start in range(0, len(values), size):
         part = values[start : start + size]
         block(problem.weights, problem.table, problem.means, table, later, symbols, part)

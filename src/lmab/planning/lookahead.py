@@ -85,7 +85,7 @@ def _one_step(
     problem: Problem, beliefs: Float[Array, "n M"], ends: Float[Array, "K M"], stop: Callable[[], bool]
 ) -> Float[Array, "n A"]:
     """The kernel, with a look at the clock now and then."""
-    one_step = kernel("planning_lookahead").one_step_values
+    one_step = kernel("planning").one_step_values
     block = max(1, _BETWEEN_LOOKS // (len(problem.table) * ends.size))
     parts = []
     for start in range(0, len(beliefs), block):

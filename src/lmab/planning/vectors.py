@@ -68,7 +68,7 @@ class VectorPolicy(PlannedPolicy):
         if remaining == 1:
             return beliefs @ problem.means.T
         later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.types])
-        return kernel("planning_lookahead").one_step_values(beliefs, problem.table, problem.means, later)
+        return kernel("planning").one_step_values(beliefs, problem.table, problem.means, later)
 
     def observe(self, state: State, arm: Any, reward: Any) -> State:
         """The state after `arm` paid `reward`. One session with a reward seen before takes a short way."""

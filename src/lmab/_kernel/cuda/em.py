@@ -6,8 +6,7 @@ log-likelihood of a tile of sessions is rounded to integers before it is added. 
 number of blocks.
 
 Where there are more types than lanes, they are cut into pieces (the third dimension of the grid): one kernel finds
-the mass of every session in every piece, a second one adds the shares.
-"""
+the mass of every session in every piece, a second one adds the shares."""
 
 from __future__ import annotations
 
@@ -17,12 +16,29 @@ from typing import Any
 
 from numba import float64, int64, uint32, uint64
 
-from ..reference.shelves import TILE
+from ..reference.sums import TILE
 from . import cuda
-from .blocks import IMPOSSIBLE, LEFT, N_LOGS, clear_sums, flags_of, give_logs, give_sums, in_units, load_table, tile_of
-from .lanes import address, atomic_add, compiled, device, group_max, group_sum, reciprocal, warp_any
-from .short import short_walks
-from .steps import LARGE, RUN, TINY, logarithm, walks
+from .lanes import (
+    IMPOSSIBLE,
+    LEFT,
+    N_LOGS,
+    address,
+    atomic_add,
+    clear_sums,
+    compiled,
+    device,
+    flags_of,
+    give_logs,
+    give_sums,
+    group_max,
+    group_sum,
+    in_units,
+    load_table,
+    reciprocal,
+    tile_of,
+    warp_any,
+)
+from .steps import LARGE, RUN, TINY, Walks, largest, logarithm, walks, word_walks
 
 _REGISTERS = 64  # of a thread: with fewer, spills cost more than further threads gain (measured)
 
@@ -297,3 +313,57 @@ def clear_kernel(array):
     """Set all entries to zero."""
     for i in range(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x, len(array), cuda.gridDim.x * cuda.blockDim.x):
         array[i] = 0
+
+
+def short_walks(bits: int, n_words: int, last: int) -> Walks:
+    """The functions for sessions of equally many words, with sums in shared memory.
+
+    Args:
+        bits: of a code.
+        n_words: of a session: 1 to 4.
+        last: steps in the last word; 0: as the length of the session says.
+    """
+    per, of_word, add_of, carry, _ = word_walks(bits)
+    before = (n_words - 1) * per  # steps in the other words
+    none = uint32(0), uint32(0), uint32(0), uint32(0)
+
+    @device
+    def read(words, at, stride):
+        """The words of a session, the last one last; where there are fewer than four, it comes earlier, too."""
+        a = words[at]
+        b = words[at + stride] if n_words > 1 else a
+        c = words[at + stride + stride] if n_words > 2 else b
+        d = words[at + stride + stride + stride] if n_words > 3 else c
+        return a, b, c, d
+
+    @device
+    def product(kept, words, at, stride, n_steps, table, pitch, column, value):
+        a, b, c, d = kept
+        rest = last if last > 0 else n_steps - before
+        if n_words > 1:
+            value = of_word(a, per, table, pitch, column, value)
+        if n_words > 2:
+            value = of_word(b, per, table, pitch, column, value)
+        if n_words > 3:
+            value = of_word(c, per, table, pitch, column, value)
+        return of_word(d, rest, table, pitch, column, value)
+
+    @device
+    def add(kept, words, at, stride, n_steps, sums, pitch, column, amount, out, out_pitch, out_column):
+        a, b, c, d = kept
+        rest = last if last > 0 else n_steps - before
+        first, second, third = none, none, none
+        if n_words > 1:
+            first = add_of(a, per, sums, pitch, column, amount, out, out_pitch, out_column)
+        if n_words > 2:
+            second = add_of(b, per, sums, pitch, column, amount, out, out_pitch, out_column)
+        if n_words > 3:
+            third = add_of(c, per, sums, pitch, column, amount, out, out_pitch, out_column)
+        fourth = add_of(d, rest, sums, pitch, column, amount, out, out_pitch, out_column)
+        if max(max(largest(first), largest(second)), max(largest(third), largest(fourth))) > uint32(~amount):
+            carry(a, amount, first, out, out_pitch, out_column)  # once, so that no sum waits for those before
+            carry(b, amount, second, out, out_pitch, out_column)
+            carry(c, amount, third, out, out_pitch, out_column)
+            carry(d, amount, fourth, out, out_pitch, out_column)
+
+    return walks(bits, shared=True)._replace(read=read, product=product, add=add)

@@ -4,20 +4,31 @@ Shared memory is read and added to at addresses: bytes on the GPU, where a known
 nothing, and places in the array in the simulator.
 
 A group is `width` neighbouring lanes (8, 16 or 32). All lanes of a warp call these functions together. The simulator
-knows no shuffles; there a block is one warp, and its threads are threads of Python that meet at a barrier.
-"""
+knows no shuffles; there a block is one warp, and its threads are threads of Python that meet at a barrier."""
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
+from typing import Any
 
-from numba import uint32
+from llvmlite import ir
+from numba import int64, uint32, uint64
+from numba.core import cgutils, types
+from numba.cuda.extending import intrinsic
 
+from ..reference.sums import FIRST_SESSION, FIRST_STEP, FIRST_TILE, FIRST_WORD, LENGTH, SIZE, TILE
 from . import SIMULATED, cuda
 
 _ALL = 0xFFFFFFFF
 _PATIENCE = 60.0  # seconds after which a lane of the simulator gives up on the others
+_DOUBLE, _WORD, _LONG = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+WHOLE, FRACTION, IMPOSSIBLE, LEFT = range(4)  # of every model in `logs`; the first two: a sum of logarithms
+N_LOGS = 4
+LOG_BITS = 36  # of the fraction of a tile's log-likelihood; fractions of 2**27 tiles have room
+LOG_ONE = float(1 << LOG_BITS)
+
 
 if SIMULATED:
     from numba.cuda.simulator.kernelapi import FakeCUDAAtomic
@@ -74,11 +85,6 @@ if SIMULATED:
         return boards[thread.turn]
 
 else:
-    from .assembly import add as _add
-    from .assembly import first as _first
-    from .assembly import load as _load
-    from .assembly import rough_reciprocal as _rough
-
     compiled = cuda.jit  # type: ignore[assignment]
     device = cuda.jit(device=True, forceinline=True)  # type: ignore[call-arg]
 
@@ -87,22 +93,22 @@ else:
     @device
     def address(array, place):
         """Where an entry of an array in shared memory is."""
-        return uint32(_first(array) + uint32(place * array.itemsize))
+        return uint32(first(array) + uint32(place * array.itemsize))
 
     @device
     def load(array, address):
         """The float64 at an address in shared memory."""
-        return _load(address)
+        return load(address)
 
     @device
     def add_at(array, address, amount):
         """Add 32 bits at an address in shared memory; what was there before."""
-        return _add(address, amount)
+        return add(address, amount)
 
     @device
     def reciprocal(value):
         """1 / value to about 12 digits, for less than a division."""
-        rough = _rough(value)
+        rough = rough_reciprocal(value)
         return rough + rough * (1.0 - value * rough)
 
     @device
@@ -128,3 +134,109 @@ else:
     @device
     def warp_any(condition):
         return cuda.any_sync(_ALL, condition)
+
+
+def _line(builder: Any, text: str, kinds: str, result: Any, *arguments: Any) -> Any:
+    """The value of a line, for which nothing is assumed but its text and the kinds of its operands."""
+    function = ir.FunctionType(result, [one.type for one in arguments])
+    return builder.call(ir.InlineAsm(function, text, kinds, side_effect=True), arguments)
+
+
+@intrinsic
+def first(type_, array):
+    """The address of the first entry of an array in shared memory."""
+
+    def generate(target, builder, signature, arguments):
+        held = cgutils.create_struct_proxy(signature.args[0])(target, builder, value=arguments[0])
+        anywhere = builder.ptrtoint(held.data, _LONG)
+        return builder.trunc(_line(builder, "cvta.to.shared.u64 $0, $1;", "=l,l", _LONG, anywhere), _WORD)
+
+    return types.uint32(array), generate
+
+
+@intrinsic
+def load(type_, address):
+    """The float64 at an address."""
+
+    def generate(target, builder, signature, arguments):
+        return _line(builder, "ld.shared.f64 $0, [$1];", "=d,r", _DOUBLE, *arguments)
+
+    return types.float64(types.uint32), generate
+
+
+@intrinsic
+def add(type_, address, amount):
+    """Add to the 32 bits at an address; what was there before."""
+
+    def generate(target, builder, signature, arguments):
+        return _line(builder, "atom.shared.add.u32 $0, [$1], $2;", "=r,r,r", _WORD, *arguments)
+
+    return types.uint32(types.uint32, types.uint32), generate
+
+
+@intrinsic
+def rough_reciprocal(type_, value):
+    """1 / value to about 6 digits."""
+
+    def generate(target, builder, signature, arguments):
+        return _line(builder, "rcp.approx.ftz.f64 $0, $1;", "=d,d", _DOUBLE, *arguments)
+
+    return types.float64(types.float64), generate
+
+
+@device
+def load_table(table, source, first, columns, n_rows, pitch, width, thread, n_threads):
+    """Bring a piece of the table to shared memory, repeated for every group where `pitch` is 32."""
+    for i in range(thread, n_rows * pitch, n_threads):
+        table[i] = source[first + uint64(i // pitch) * columns + uint64(i % width)]
+
+
+@device
+def clear_sums(sums, offset, n_rows, pitch, thread, n_threads):
+    for i in range(thread, n_rows * pitch, n_threads):
+        sums[offset + i] = 0
+
+
+@device
+def give_sums(sums, offset, out, first, columns, n_rows, pitch, width, thread, n_threads):
+    """Add the sums of shared memory, those of all groups together, to `out`."""
+    for i in range(thread, n_rows * width, n_threads):
+        total = uint64(0)
+        for column in range(i % width, pitch, width):
+            total += uint64(sums[offset + i // width * pitch + column])
+        if total > 0:
+            atomic_add(out, first + uint64(i // width) * columns + uint64(i % width), total)
+
+
+@device
+def tile_of(shelves, tile_shelf, tile):
+    """Steps of a tile's sessions, their number, words between the words of one, first word, step and session."""
+    shelf = tile_shelf[tile]
+    begin = (tile - shelves[shelf, FIRST_TILE]) * TILE
+    return (
+        uint32(shelves[shelf, LENGTH]),
+        uint32(min(TILE, shelves[shelf, SIZE] - begin)),
+        uint64(shelves[shelf, SIZE]),
+        uint64(shelves[shelf, FIRST_WORD] + begin),
+        uint64(shelves[shelf, FIRST_STEP] + begin),
+        uint64(shelves[shelf, FIRST_SESSION] + begin),
+    )
+
+
+@device
+def flags_of(model, n_tiles, tile):
+    """Where a tile has its four words of flags, a bit for every round."""
+    return (uint64(model) * uint64(n_tiles) + uint64(tile)) * uint64(4)
+
+
+@device
+def give_logs(logs, model, whole, fraction):
+    atomic_add(logs, N_LOGS * model + WHOLE, whole)
+    atomic_add(logs, N_LOGS * model + FRACTION, fraction)
+
+
+@device
+def in_units(total):
+    """A sum of logarithms as two integers, so that sums of them do not depend on their order."""
+    whole = math.floor(total)
+    return int64(whole), int64(math.floor((total - whole) * LOG_ONE + 0.5))

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._shapes import Array, Float
-from ..reference.shelves import LONGEST, TILE, Shelves
+from ..reference.sums import LONGEST, TILE, Shelves
 from . import SIMULATED, cuda
-from .blocks import LOG_ONE, N_LOGS
 from .em import careful_kernel, clear_kernel, fast_kernel, masses_kernel
+from .lanes import LOG_ONE, N_LOGS
 
 _SHARED = 48 * 1024  # bytes of shared memory that every block may have
 _RESIDENT = 2048  # threads that a multiprocessor holds

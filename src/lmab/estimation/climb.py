@@ -1,0 +1,210 @@
+"""The objective of EM, and climbs of it from many starts, accelerated by SQUAREM (Varadhan and Roland, 2008)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float, Integer
+from .log import Confinement, EMMap, Observations, Prior
+from .passes import Passes
+
+_FIRST_REACH = 16.0  # longest jump at first, in units of the plain map's; it grows while jumps succeed
+_CYCLE = 3  # most maps of a cycle of SQUAREM
+_CALM = 3  # cycles in a row that must promise little
+_ROUNDING = 1e-13  # of the objective: gains below this are noise
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """The objective on batches of models, and its EM map."""
+
+    observations: Observations
+    n_types: int
+    prior: Prior
+    passes: Passes
+
+    @cached_property
+    def em_map(self) -> EMMap:
+        return self.observations.em_map(self.prior)
+
+    def expectation(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
+        """Expected statistics, and the objective."""
+        statistics, objective = self.em_map.expectation(models, self.passes)
+        if self.prior.active:
+            objective = objective + self.em_map.log_prior(models[:, :, : self.n_types])
+        return statistics, objective
+
+    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
+        statistics, objective = self.expectation(models)
+        return objective, self.em_map.maximise(statistics, models)
+
+    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        return self.em_map.repair(trial, near)
+
+
+@dataclass(frozen=True, eq=False)
+class Confined:
+    """The same objective among models of low rank. A prior must keep probabilities off 0, where a rank has no room."""
+
+    task: Likelihood
+    rank: int
+
+    @property
+    def observations(self) -> Observations:
+        return self.task.observations
+
+    @property
+    def passes(self) -> Passes:
+        return self.task.passes
+
+    @cached_property
+    def confinement(self) -> Confinement:
+        return self.observations.confinement(self.task.prior, self.task.n_types, self.rank)
+
+    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
+        statistics, objective = self.task.expectation(models)
+        pairs = zip(statistics, models, strict=True)
+        return objective, np.stack([self.confinement.maximise(*pair) for pair in pairs])
+
+    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        return np.stack([self.confinement.project(model) for model in self.task.repair(trial, near)])
+
+
+class Ascent(Protocol):
+    """What is climbed: a map that never lowers the objective, on batches of models."""
+
+    def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
+        """The objective at the models, and the models one map further."""
+
+    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        """The extrapolated models made valid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """Where R climbs ended."""
+
+    models: Float[Array, "R K P"]
+    objectives: Float[Array, "R"]  # at `models`
+    n_maps: Integer[Array, "R"]
+    converged: Bool[Array, "R"]
+    traces: tuple[tuple[float, ...], ...]  # the objective after every accepted map, never falling; one per climb
+    stopped: bool  # by the observer
+
+    def order(self) -> Integer[Array, "R"]:
+        """Climbs from the best to the worst."""
+        return np.argsort(-self.objectives, kind="stable")
+
+    def pick(self, rows: Integer[Array, "r"]) -> Climb:
+        """Some of the climbs."""
+        traces = tuple(self.traces[row] for row in rows)
+        return Climb(
+            self.models[rows], self.objectives[rows], self.n_maps[rows], self.converged[rows], traces, self.stopped
+        )
+
+    def after(self, earlier: Climb) -> Climb:
+        """The same climbs with the way that led to their starts."""
+        traces = tuple(old + new for old, new in zip(earlier.traces, self.traces, strict=True))
+        n_maps = earlier.n_maps + self.n_maps
+        stopped = earlier.stopped or self.stopped
+        return Climb(self.models, self.objectives, n_maps, self.converged, traces, stopped)
+
+
+@dataclass
+class _Front:
+    """Climbs still under way: a model, its objective, the model one map ahead, and how far a jump may go."""
+
+    models: Float[Array, "r K P"]
+    objectives: Float[Array, "r"]
+    ahead: Float[Array, "r K P"]
+    reach: Float[Array, "r"]
+
+    def __getitem__(self, rows: Bool[Array, "r"]) -> _Front:
+        return _Front(self.models[rows], self.objectives[rows], self.ahead[rows], self.reach[rows])
+
+
+def climb(
+    ascent: Ascent,
+    models: Float[Array, "R K P"],
+    *,
+    left: float,
+    max_maps: int,
+    accelerate: bool,
+    observer: Callable[[int, float], bool] | None = None,
+) -> Climb:
+    """Climb from every model until at most about `left` remains to be gained, or `max_maps` maps are spent.
+
+    What remains is judged from the gain of a plain map and from how slowly the maps shorten (were they to shorten by
+    a factor q each, gains would shrink by q^2 and the sum of all that follow be gain / (1 - q^2)). It must be little
+    several times in a row, since a jump may hide what is slowest. `observer(maps, best objective)` is told after every
+    cycle and may answer True to stop.
+    """
+    n_starts = len(models)
+    result, objectives = models.copy(), np.full(n_starts, -np.inf)
+    n_maps, calm = np.ones(n_starts, np.int64), np.zeros(n_starts, np.int64)
+    traces: list[list[float]] = [[] for _ in range(n_starts)]
+    stopped = False
+    active = np.arange(n_starts)
+    front = _Front(models, *ascent.map(models), np.full(n_starts, _FIRST_REACH))
+    _record(traces, active, front.objectives[:, None])
+    while True:
+        result[active], objectives[active] = front.models, front.objectives
+        running = (calm[active] < _CALM) & (n_maps[active] < max_maps)
+        if not running.all():
+            active, front = active[running], front[running]
+        if stopped or not len(active):
+            break
+        room = n_maps[active].max() + _CYCLE <= max_maps
+        front, trail, remains = _cycle(ascent, front, accelerate and room)
+        n_maps[active] += _record(traces, active, trail)
+        enough = remains <= np.maximum(left, _ROUNDING * np.abs(front.objectives))
+        calm[active] = np.where(enough, calm[active] + 1, 0)
+        if observer is not None:
+            stopped = observer(int(n_maps.max()), float(max(objectives.max(), front.objectives.max())))
+    return Climb(result, objectives, n_maps, calm >= _CALM, tuple(map(tuple, traces)), stopped)
+
+
+def _record(traces: list[list[float]], rows: Integer[Array, "r"], trail: Float[Array, "r n"]) -> Integer[Array, "r"]:
+    """Append what is not NaN to the traces; how many entries that were."""
+    made = ~np.isnan(trail)
+    for row, values, valid in zip(rows.tolist(), trail, made, strict=True):
+        traces[row].extend(values[valid].tolist())
+    return made.sum(axis=1)
+
+
+def _cycle(ascent: Ascent, front: _Front, accelerate: bool) -> tuple[_Front, Float[Array, "r n"], Float[Array, "r"]]:
+    """One round of the climb: the new front, the objective after each map, and what may remain to be gained.
+
+    SQUAREM: two maps, a jump along the curve they suggest, and the map there; where that is worse, one more plain map.
+    """
+    middle, second = ascent.map(front.ahead)
+    change, bend = front.ahead - front.models, second - 2 * front.ahead + front.models
+    ratio = _ratio(change, bend)
+    remains = (middle - front.objectives) * np.maximum(1.0, ratio / 2)  # ratio is 1 / (1 - q), and q is near 1
+    if not accelerate:
+        return _Front(front.ahead, middle, second, front.reach), middle[:, None], remains
+    step = np.clip(ratio, 1.0, front.reach)
+    stretch = step[:, None, None]
+    trial = ascent.repair(front.models + 2 * stretch * change + stretch**2 * bend, second)  # scheme S3
+    objectives, ahead = ascent.map(trial)
+    worse = ~(objectives >= middle)
+    trail = np.stack([middle, np.where(worse, middle, objectives), np.full(len(middle), np.nan)], axis=1)
+    if worse.any():
+        trial[worse] = second[worse]
+        objectives[worse], ahead[worse] = ascent.map(second[worse])
+        trail[worse, 2] = objectives[worse]
+    reach = np.where(
+        worse, np.maximum(step / 2, _FIRST_REACH), np.where(step >= front.reach, 4 * front.reach, front.reach)
+    )
+    return _Front(trial, objectives, ahead, reach), trail, remains
+
+
+def _ratio(change: Float[Array, "r K P"], bend: Float[Array, "r K P"]) -> Float[Array, "r"]:
+    """|change| / |bend|, and 1 where nothing bends."""
+    length, curvature = (np.sqrt((array**2).sum(axis=(1, 2))) for array in (change, bend))
+    return np.divide(length, curvature, out=np.ones_like(length), where=curvature > 0)

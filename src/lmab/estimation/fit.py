@@ -1,0 +1,231 @@
+"""lmab.fit: fit a latent bandit to a log with the chosen method, and choose the number of types."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer
+from ..checks import Rng, check_count, check_rng
+from ..data.packed import Packed
+from ..data.sessions import Sessions, require_log, sample_rows
+from ..errors import InvalidArgument, LmabWarning, Status
+from ..model.bandit import LatentBandit
+from .em import EM
+from .families import observe
+from .gaussian import misfit
+from .log import Observations
+from .passes import require_backend
+from .result import Curve, Estimate, Estimator, Observer, StopOnce
+
+_DEFAULT = EM()
+_OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
+MAX_CONTEXTS = 64
+_EPISODES = 100_000  # of a larger log are looked at
+_ENOUGH = 10_000  # sessions that make one fold enough; of fewer, more folds are held out in turn
+_FOLDS = 5
+_PATIENCE = 2  # numbers tried beyond the last that was worth it; twice as many where even more may be chosen
+_WORTH = 0.01  # of what all types so far gain over one: a model that does not fit gains a little for ever
+_CLEAR = 2.0  # standard errors that leave no doubt
+_MORE, _ONE_MORE = 3, 1  # types that may be added to what is enough: in doubt, and where the gain of it was clear
+_METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
+
+
+def fit(
+    sessions: Sessions | Packed,
+    *,
+    n_types: int | str | None = None,
+    method: Estimator = _DEFAULT,
+    rewards: str | None = None,
+    values: Any = None,
+    scale: float | None = None,
+    rng: Rng,
+    progress: Observer | None = None,
+    backend: Any = None,
+    start: LatentBandit | None = None,
+) -> Estimate:
+    """Fit a latent bandit to a log.
+
+    Args:
+        sessions: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
+            looks at the rewards.
+        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more.
+            None with `Traits`, whose points are the types.
+        method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
+        rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
+            apart), or None: categorical on the observed values when they are at most 32.
+        values: the reward values of a categorical model, when some may not have been observed yet.
+        scale: the standard deviation of a Gaussian model; None: estimated.
+        rng: where the starts come from.
+        progress: told about the progress; answers True to stop with the best so far.
+        backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
+            with the same result to the bit; or "gpu": those of `EM` over any large log run on an NVIDIA GPU, and where
+            there is none, an error says so. Where the cluster is lost, `lmab.errors.ClusterLost` is raised with the
+            best model so far.
+        start: a model with the arms of the log, such as that of last night: `EM` starts from it, too, so that a few
+            restarts are enough. The objective never ends below that of this model, and the types are given its
+            order. Where "auto" chooses another number of types, it is not used.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.5)
+        >>> sessions = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=1000, horizon=4, rng=rng)
+        >>> estimate = lmab.fit(sessions, n_types=2, rewards="gaussian", rng=rng)
+        >>> round(estimate.bandit.rewards.scale, 1)
+        0.5
+    """
+    rng = check_rng(rng, "the starts are random")
+    require_log("sessions", sessions)
+    _check_method(method, backend, start)
+    own_number = getattr(method, "own_number", False)  # methods of others may not know of it
+    if own_number and n_types is not None:
+        raise InvalidArgument(f"n_types must be None with {type(method).__name__}, got {n_types!r}: {_OWN}")
+    observations = observe(sessions, rewards=rewards, values=values, scale=scale)
+    watch = StopOnce(progress)
+    curve = None
+    if n_types == "auto":
+        _warn(_doubts(sessions))
+        curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
+        number = curve.chosen
+    else:
+        number = 0 if own_number else _number(n_types, len(sessions))
+        _warn(_doubts(sessions) if number != 1 else [])
+    where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend and no start
+    if start is not None and (curve is None or start.n_types == number):
+        where["start"] = start
+    result = method.fit(observations, n_types=number, rng=rng, progress=watch, **where)
+    if rewards == "binned":
+        result = replace(result, bins=observations.bins)
+    if result.bandit.rewards.values is None:
+        _warn(misfit(result.bandit, result.sessions))
+    if result.status is Status.ITERATION_LIMIT:
+        _warn([f"the estimate did not converge: {result.message}"])
+    if result.status is Status.UNMATCHED:
+        _warn([f"the estimate does not match the moments: {result.message}"])
+    return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
+
+
+def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None:
+    if isinstance(method, type) or not hasattr(method, "fit"):
+        shown = f"the class {method.__name__} itself" if isinstance(method, type) else repr(method)
+        raise InvalidArgument(f"method must be an estimator such as EM() or EM(prior=1.0), got {shown}")
+    require_backend(backend)
+    if isinstance(backend, str) and backend not in getattr(method, "devices", ()):
+        raise InvalidArgument(f"backend must be None for the method {type(method).__name__}, got {backend!r}")
+    if start is not None and not getattr(method, "takes_start", False):
+        raise InvalidArgument(f"start must be None for the method {type(method).__name__}, got {start}")
+
+
+def _number(n_types: int | str | None, n_sessions: int) -> int:
+    if n_types is None or isinstance(n_types, str):
+        raise InvalidArgument(f"n_types must be an integer of at least 1 or 'auto', got {n_types!r}")
+    number = check_count("n_types", n_types)
+    if number > n_sessions:
+        raise InvalidArgument(f"n_types must be at most the number of sessions ({n_sessions}), got {number}")
+    return number
+
+
+def _doubts(sessions: Sessions | Packed) -> list[str]:
+    """Why types may not be told apart in this log."""
+    found = []
+    one_reward, played = sessions.one_reward, np.flatnonzero(sessions.plays)
+    if one_reward is not None:
+        found.append(f"every reward is {one_reward:g}: nothing tells types apart")
+    elif sessions.horizon == 1:
+        found.append("no session is longer than 1 step: the weights of the types cannot be identified")
+    if len(played) == 1:
+        found.append(f"only arm {played[0]} was ever played: nothing is known about any other")
+    return found
+
+
+def _warn(messages: list[str]) -> None:
+    for message in messages:
+        warnings.warn(message, LmabWarning, stacklevel=3)
+
+
+def choose(
+    observations: Observations, *, forgiving: bool = True, rng: np.random.Generator, progress: StopOnce | None = None
+) -> Curve:
+    """Held-out log-likelihood for 1, 2, ... types, until it falls or rises by next to nothing.
+
+    Whole sessions are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
+    standard error. Where it predicts clearly better than one type less, and for fits that are not `forgiving`, the
+    next one is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
+    clearly behind the best: such fits lose next to nothing by a type too many, and by one too few they lose what
+    planning needs.
+    """
+    sessions = sample_rows(len(observations.sessions), _EPISODES, rng)
+    folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
+    scores: list[Float[Array, "n"]] = []
+    most = max(min(MAX_CONTEXTS, len(sessions) // 2), 1)
+    while len(scores) < most and not (scores and progress is not None and progress.stopped):
+        n_types = len(scores) + 1
+        scores.append(_score(observations, sessions, folds, n_types, rng, _prefixed(progress, n_types)))
+        useless = _useless([float(score.mean()) for score in scores])
+        if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_types > _reach(scores, forgiving)[0]):
+            break
+    return _curve(scores, forgiving)
+
+
+def _useless(means: list[float]) -> int:
+    """How many of the last numbers of types were not worth it."""
+    best, since = means[0], 0
+    for mean in means[1:]:
+        since = 0 if mean > best + _WORTH * (best - means[0]) else since + 1
+        best = max(best, mean)
+    return since
+
+
+def _score(
+    observations: Observations,
+    sessions: Integer[Array, "n"],
+    folds: list[Integer[Array, "..."]],
+    n_types: int,
+    rng: np.random.Generator,
+    progress: Observer | None,
+) -> Float[Array, "h"]:
+    """Held-out log-likelihood of every session of every fold, in the order of the folds."""
+    found = []
+    for fold in folds:
+        train = observations.subset(np.setdiff1d(sessions, fold))
+        fit = _METHOD.fit(train, n_types=n_types, rng=rng, progress=progress)
+        found.append(observations.subset(fold).heldout(fit.bandit))
+    return np.concatenate(found)
+
+
+def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True) -> Curve:
+    means = np.array([score.mean() for score in scores])
+    steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
+    gain, stderr = np.array([(0.0, 0.0), *steps]).T
+    last, allowed = _reach(scores, forgiving)
+    chosen = max(i for i in _as_good(scores, allowed) if i <= last)
+    return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, chosen + 1)
+
+
+def _as_good(scores: list[Float[Array, "h"]], allowed: float = 1.0) -> list[int]:
+    """Those that predict as well as the best, up to the allowed standard errors."""
+    best = max(scores, key=lambda score: float(score.mean()))
+    lags = [_mean_and_error(best - score) for score in scores]
+    return [i for i, (lag, error) in enumerate(lags) if lag <= allowed * error]
+
+
+def _reach(scores: list[Float[Array, "h"]], forgiving: bool) -> tuple[int, float]:
+    """The last place that may be chosen, and by how many standard errors it may be behind the best."""
+    enough = _as_good(scores)[0]
+    gain, error = _mean_and_error(scores[enough] - scores[enough - 1]) if enough else (0.0, 0.0)
+    return (enough + _MORE, _CLEAR) if forgiving and gain <= _CLEAR * error else (enough + _ONE_MORE, 1.0)
+
+
+def _mean_and_error(differences: Float[Array, "h"]) -> tuple[float, float]:
+    return float(differences.mean()), float(differences.std() / np.sqrt(len(differences)))
+
+
+def _prefixed(progress: StopOnce | None, n_types: int) -> Observer | None:
+    if progress is None:
+        return None
+    return lambda news: progress(replace(news, stage=f"{n_types} types: {news.stage}"))

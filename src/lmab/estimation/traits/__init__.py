@@ -1,0 +1,1 @@
+"""Traits: sessions that differ by degrees instead of by kinds."""

@@ -1,0 +1,414 @@
+"""estimate, the door: reward families, bad input, warnings, the result."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from seeds import generator
+
+import lmab
+from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+from lmab.estimation import observe
+from lmab.estimation.fit import _curve
+
+fit_module = sys.modules["lmab.estimation.fit"]  # the package shows the function of this name
+
+BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
+SEPARATED = lmab.LatentBandit.bernoulli(
+    [0.3, 0.3, 0.4], [[0.9, 0.1, 0.1, 0.5], [0.1, 0.9, 0.1, 0.5], [0.1, 0.1, 0.9, 0.5]]
+)
+
+
+@pytest.fixture
+def sessions(rng):
+    return lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=3000, horizon=5, rng=rng)
+
+
+def fit(sessions, n_types=2, seed=0, **keywords):
+    return lmab.fit(sessions, n_types=n_types, rng=generator(seed), **keywords)
+
+
+def test_recovers_a_bandit(sessions):
+    estimate = fit(sessions)
+    assert estimate.converged
+    assert estimate.status == "converged"
+    assert estimate.bandit.distance(BANDIT) < 0.1
+    assert estimate.n_parameters == 1 + 2 * 3
+    assert estimate.bic == pytest.approx(-2 * estimate.log_likelihood + 7 * np.log(3000))
+    assert estimate.aic == pytest.approx(-2 * estimate.log_likelihood + 14)
+
+
+def test_a_status_may_be_given_as_text(sessions):
+    from dataclasses import replace
+
+    estimate = fit(sessions)
+    assert replace(estimate, status="converged").converged
+    assert not replace(estimate, status="interrupted").converged
+    with pytest.raises(InvalidArgument, match=r"status must be one of 'converged', .* got 'perhaps'"):
+        replace(estimate, status="perhaps")
+
+
+def test_log_likelihood_is_that_of_the_returned_bandit(sessions):
+    estimate = fit(sessions, method=lmab.EM(prior=2.0))
+    joint = lmab.model.belief.log_joint(estimate.bandit, sessions)
+    assert estimate.log_likelihood == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-12)
+    assert estimate.prior == 2.0
+
+
+def test_trace_ends_at_the_log_likelihood_and_never_falls(sessions):
+    estimate = fit(sessions)
+    assert estimate.trace[-1] == pytest.approx(estimate.log_likelihood, rel=1e-12)
+    assert (np.diff(estimate.trace) >= -1e-9 * abs(estimate.log_likelihood)).all()
+
+
+def test_posterior_is_bayes(sessions):
+    estimate = fit(sessions)
+    posterior = estimate.posterior(sessions[:50])
+    assert posterior.shape == (50, 2)
+    np.testing.assert_allclose(posterior, lmab.model.belief.posterior(estimate.bandit, sessions[:50]))
+    np.testing.assert_allclose(estimate.posterior().mean(axis=0), estimate.bandit.weights, atol=1e-4)
+
+
+def test_same_seed_gives_the_same_bits_for_any_number_of_threads(rng):
+    sessions = lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=60_000, horizon=8, rng=rng)
+    first, second = (fit(sessions, method=lmab.EM(threads=threads, restarts=4)) for threads in (1, 2))
+    assert first.bandit == second.bandit
+    assert first.log_likelihood == second.log_likelihood
+
+
+def test_labels_of_arms_are_kept():
+    sessions = lmab.Sessions([0, 1] * 20, [0.0, 1.0] * 20, np.arange(0, 41, 2), 2, arm_labels=("tea", "milk"))
+    assert fit(sessions, 1).bandit.arm_labels == ("tea", "milk")
+
+
+def test_one_type_has_the_frequencies(sessions):
+    estimate = fit(sessions, 1)
+    means = [sessions.rewards[sessions.arms == arm].mean() for arm in range(3)]
+    np.testing.assert_allclose(estimate.bandit.means[0], means, rtol=1e-10)
+    assert estimate.n_parameters == 3
+
+
+def test_an_arm_never_played_is_reported_and_gets_the_average(sessions):
+    estimate = fit(sessions.with_arms(4))
+    assert "never played" in estimate.message
+    assert "arm 3" in estimate.message
+    np.testing.assert_allclose(estimate.bandit.means[:, 3], sessions.rewards.mean(), atol=1e-12)
+    assert estimate.n_parameters == 7
+
+
+def test_parameters_count_only_values_an_arm_paid():
+    arms = np.tile([0, 1], (30, 1))
+    rewards = np.stack([np.arange(30) % 3, np.arange(30) % 2], axis=1).astype(float)
+    estimate = fit(lmab.Sessions.from_arrays(arms, rewards))
+    assert estimate.n_parameters == 1 + 2 * (2 + 1)
+    np.testing.assert_array_equal(estimate.bandit.rewards.probabilities[:, 1, 2], 0)
+
+
+def test_given_values_may_be_unobserved(sessions):
+    estimate = fit(sessions, values=[0.0, 0.5, 1.0])
+    assert estimate.bandit.rewards.values.tolist() == [0.0, 0.5, 1.0]
+    with pytest.raises(InvalidArgument, match=r"among the values \[0.0, 0.5\]"):
+        fit(sessions, values=[0.0, 0.5])
+
+
+def test_gaussian_recovers_means_and_scale(rng):
+    truth = lmab.LatentBandit.gaussian([0.3, 0.7], [[1000.0, 1002.0], [1003.0, 999.0]], scale=0.7)
+    sessions = lmab.simulate(truth, lmab.Uniform(2), n_sessions=4000, horizon=4, rng=rng)
+    estimate = fit(sessions, rewards="gaussian")
+    assert estimate.converged
+    assert estimate.bandit.distance(truth) < 0.1
+    assert estimate.n_parameters == 1 + 4 + 1
+    joint = lmab.model.belief.log_joint(estimate.bandit, sessions)
+    assert estimate.log_likelihood == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-10)
+    known = fit(sessions, rewards="gaussian", scale=0.7)
+    assert known.bandit.rewards.scale == 0.7
+    assert known.n_parameters == 5
+    assert known.log_likelihood <= estimate.log_likelihood + 1e-6
+
+
+def test_many_values_need_a_name(rng):
+    truth = lmab.LatentBandit.gaussian([1.0], [[0.0]])
+    sessions = lmab.simulate(truth, lmab.Uniform(1), n_sessions=50, horizon=2, rng=rng)
+    with pytest.raises(InvalidArgument, match=r"more than 32 distinct rewards.*rewards='gaussian'"):
+        fit(sessions, 1)
+    assert fit(sessions, 1, rewards="categorical").bandit.rewards.n_values == 100
+
+
+@pytest.mark.parametrize("n_types", [0, -1, 2.0, True, "many"])
+def test_number_of_types_must_be_a_count(sessions, n_types):
+    with pytest.raises(InvalidArgument, match="n_types must be"):
+        fit(sessions, n_types)
+
+
+def test_more_types_than_sessions(sessions):
+    with pytest.raises(InvalidArgument, match=r"at most the number of sessions \(3\), got 4"):
+        fit(sessions[:3], 4)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"rewards": "poisson"}, "rewards must be 'categorical', 'gaussian' or 'binned' or None, got 'poisson'"),
+        ({"rewards": "gaussian", "scale": -1.0}, "scale must be a positive number"),
+        ({"scale": 1.0}, "scale must be None unless"),
+        ({"rewards": "gaussian", "values": [0.0, 1.0]}, "values must be None for gaussian"),
+        ({"values": [0.0, np.nan, 1.0]}, "values must be finite"),
+    ],
+)
+def test_bad_families(sessions, keywords, message):
+    with pytest.raises(InvalidArgument, match=message):
+        fit(sessions, **keywords)
+
+
+def test_rng_is_needed(sessions):
+    with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
+        lmab.fit(sessions, n_types=2, rng=-7)
+
+
+def test_a_seed_is_a_generator(sessions):
+    first = lmab.fit(sessions, n_types=2, rng=7)
+    second = lmab.fit(sessions, n_types=2, rng=np.random.default_rng(7))
+    assert first.bandit == second.bandit
+
+
+def test_nan_rewards_are_refused():
+    with pytest.raises(InvalidData, match="rewards must be finite, got nan"):
+        lmab.Sessions.from_arrays([[0, 1]], [[np.nan, 1.0]])
+
+
+def test_equal_rewards_warn():
+    sessions = lmab.Sessions.from_arrays(np.tile([0, 1], (10, 1)), np.ones((10, 2)))
+    with pytest.warns(LmabWarning, match="every reward is 1"):
+        estimate = fit(sessions)
+    assert estimate.log_likelihood == 0.0
+
+
+def test_equal_normal_rewards_have_no_scale():
+    sessions = lmab.Sessions.from_arrays(np.tile([0, 1], (10, 1)), np.ones((10, 2)))
+    with pytest.raises(InvalidArgument, match="scale must be given where no arm's rewards ever differ"):
+        fit(sessions, rewards="gaussian")
+    with pytest.warns(LmabWarning, match="every reward is 1"):
+        assert fit(sessions, rewards="gaussian", scale=0.5).bandit.rewards.scale == 0.5
+
+
+def test_sessions_of_one_step_warn(rng):
+    sessions = lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=100, horizon=1, rng=rng)
+    with pytest.warns(LmabWarning, match="weights of the types cannot be identified"):
+        estimate = fit(sessions)
+    assert np.isfinite(estimate.log_likelihood)
+
+
+def test_one_arm_warns(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9], [0.2]])
+    sessions = lmab.simulate(bandit, lmab.Uniform(1), n_sessions=100, horizon=4, rng=rng)
+    with pytest.warns(LmabWarning, match="only arm 0 was ever played"):
+        fit(sessions)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"restarts": 0}, "restarts must be an integer of at least 1, got 0"),
+        ({"max_iterations": 0}, "max_iterations must be"),
+        ({"tolerance": -1.0}, "tolerance must be a finite number of at least 0"),
+        ({"prior": np.nan}, "prior must be"),
+        ({"rank": 0}, "rank must be"),
+        ({"threads": 0}, "threads must be"),
+    ],
+)
+def test_bad_settings(keywords, message):
+    with pytest.raises(InvalidArgument, match=message):
+        lmab.EM(**keywords)
+
+
+def test_progress_is_told_and_can_stop(sessions):
+    seen = []
+
+    def observer(progress):
+        seen.append(progress)
+        return len(seen) == 3
+
+    estimate = fit(sessions, progress=observer)
+    assert estimate.status == "interrupted"
+    assert not estimate.converged
+    assert len(seen) <= 5
+    assert {progress.stage for progress in seen} <= {"starts", "climb"}
+    assert np.isfinite(estimate.log_likelihood)
+
+
+def test_the_iteration_limit_is_reported(sessions):
+    with pytest.warns(LmabWarning, match=r"did not converge: stopped by max_iterations after 5 maps.*raise it") as seen:
+        estimate = fit(sessions, 3, method=lmab.EM(restarts=1, max_iterations=5))
+    assert seen[0].filename == __file__  # the warning points to the caller
+    assert estimate.status == "iteration limit"
+    assert not estimate.converged
+    assert "raise it" in estimate.message
+    assert "iteration" not in fit(sessions).message
+
+
+def test_criteria_count_sessions_and_parameters(sessions):
+    from dataclasses import replace
+
+    estimate = replace(fit(sessions, 1), log_likelihood=-100.0, n_parameters=5)
+    assert estimate.aic == pytest.approx(210.0)
+    assert estimate.bic == pytest.approx(200 + 5 * np.log(3000))
+
+
+def test_warnings_are_for_several_types_only(recwarn):
+    one_step = lmab.Sessions.from_arrays([[0], [1]], [[0.0], [1.0]])
+    fit(one_step, 1)
+    fit(lmab.Sessions.from_arrays([[0, 0]], [[1.0, 1.0]]), 1)
+    assert len(recwarn) == 0
+
+
+def test_as_many_types_as_sessions(sessions):
+    assert fit(sessions[:3], 3).n_types == 3
+
+
+def test_defaults_of_em():
+    method = lmab.EM()
+    assert (method.restarts, method.tolerance, method.max_iterations) == (20, 1e-8, 5000)
+    assert (method.accelerate, method.prior, method.rank, method.threads) == (True, 0.0, None, None)
+
+
+def test_auto_finds_separated_types(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=2000, horizon=8, rng=rng)
+    fit = lmab.fit(log, n_types="auto", rng=rng)
+    assert fit.n_types in (3, 4)  # it errs high
+    curve = fit.curve
+    assert curve.n_types == tuple(range(1, len(curve.n_types) + 1))
+    assert curve.chosen == fit.n_types
+    assert len(curve.gain) == len(curve.stderr) == len(curve.n_types)
+    assert (curve.gain[1:3] > 5 * curve.stderr[1:3]).all()
+    np.testing.assert_allclose(np.diff(curve.log_likelihood), curve.gain[1:], atol=1e-12)
+    assert "chosen by held-out log-likelihood" in fit.message
+    assert len(curve.n_types) <= 7  # stopped early
+
+
+def test_one_type_is_seen_as_one_or_two(rng):
+    log = lmab.simulate(
+        lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]]), lmab.Uniform(2), n_sessions=1000, horizon=5, rng=rng
+    )
+    fit = lmab.fit(log, n_types="auto", rng=rng)
+    assert fit.n_types <= 2
+    assert len(fit.curve.n_types) <= 5
+
+
+def test_auto_for_gaussian_rewards(rng):
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 2.0], [2.0, 0.0]], scale=0.7)
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=4, rng=rng)
+    assert lmab.fit(log, n_types="auto", rewards="gaussian", rng=rng).n_types in (2, 3)
+
+
+def behind(best, errors):
+    """Scores behind the best by so many standard errors."""
+    noise = np.tile([-0.1, 0.1], len(best) // 2)
+    return best - errors * 0.1 / np.sqrt(len(best)) + noise
+
+
+def test_in_doubt_up_to_three_more():
+    best = generator(0).normal(size=400)
+    about, behind_by_one, clearly = behind(best, 0.8), behind(best, 1.2), behind(best, 2.2)
+    for scores, chosen in (
+        ([best, clearly, about], 3),
+        ([best, about, clearly], 2),
+        ([best, clearly, clearly, behind_by_one, about], 4),
+        ([behind_by_one, best, about], 3),
+        ([about, clearly, clearly, best, about], 4),  # one is enough, in doubt three more
+        ([best], 1),
+    ):
+        assert _curve(scores).chosen == chosen
+
+
+def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
+    best = generator(0).normal(size=400)
+    about = behind(best, 0.8)
+    assert _curve([behind(best, 2.5), best, about, about]).chosen == 3
+    assert _curve([behind(best, 1.5), best, about, about]).chosen == 4
+    assert _curve([behind(best, 1.5), best, about, about], forgiving=False).chosen == 3
+    assert _curve([behind(best, 1.5), best, behind(best, 1.2)], forgiving=False).chosen == 2
+    assert lmab.EM(prior="learned").forgiving
+    assert not lmab.EM(prior=1.0).forgiving
+    assert not lmab.estimation.MomentMatching().forgiving
+
+
+def test_held_out_rewards_never_seen_in_training_are_not_impossible(rng):
+    log = lmab.Sessions.from_arrays([[0, 1], [0, 1]], [[0.0, 1.0], [1.0, 0.0]])
+    data = observe(log)
+    sure = lmab.LatentBandit.bernoulli([1.0], [[0.0, 1.0]])
+    scores = data.heldout(sure)
+    assert np.isfinite(scores).all()
+    assert scores[0] > scores[1]
+
+
+def test_stopping_during_the_selection_returns_the_best_so_far(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=300, horizon=6, rng=rng)
+    seen = []
+
+    def observer(progress):
+        seen.append(progress.stage)
+        return len(seen) >= 12
+
+    fit = lmab.fit(log, n_types="auto", rng=rng, progress=observer)
+    assert fit.status == "interrupted"
+    assert fit.curve is not None
+    assert any(stage.startswith("1 types: ") or stage.startswith("2 types: ") for stage in seen)
+
+
+def test_any_other_word_is_an_error(rng):
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=30, horizon=3, rng=rng)
+    with pytest.raises(ValueError, match="n_types must be an integer of at least 1 or 'auto', got 'automatic'"):
+        lmab.fit(log, n_types="automatic", rng=rng)
+
+
+@pytest.mark.parametrize(
+    ("means", "tried"),
+    [
+        ([0.0, 1.0, 0.9, 2.0, 1.9, 1.8, 5.0], 6),  # one dip is lived through, two in a row are not
+        ([0.0, 1.0, 0.9, 0.8, 9.0], 4),
+        ([3.0, 2.0, 1.0, 0.5, 9.0], 4),  # one is enough: three more are looked at
+        ([0.0, 1.0, 2.0, 3.0], 4),  # the log holds no more
+        ([0.0, 10.0, 10.05, 10.1, 10.15, 10.2, 10.25, 99.0], 6),  # a model that does not fit gains a little for ever
+        ([0.0, 10.0, 10.05, 10.2, 10.1, 10.0, 99.0], 6),  # more than a hundredth of it is worth it
+    ],
+)
+def test_the_search_goes_two_numbers_beyond_the_best(means, tried, monkeypatch, rng):
+    """Held-out scores are given here: what is tested is how many numbers of types are tried."""
+    scores = iter([np.full(20, mean) for mean in means])
+    monkeypatch.setattr(fit_module, "_score", lambda *arguments: next(scores))
+    monkeypatch.setattr(fit_module, "MAX_CONTEXTS", len(means))
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=rng)
+    curve = fit_module.choose(observe(log), rng=rng)
+    assert curve.n_types == tuple(range(1, tried + 1))
+    np.testing.assert_allclose(curve.log_likelihood, means[:tried])
+
+
+def test_the_curve_is_that_of_paired_differences():
+    rng = np.random.default_rng(1)
+    scores = [rng.normal(size=50) + shift for shift in (0.0, 2.0, 2.1)]
+    curve = _curve(scores)
+    np.testing.assert_allclose(curve.log_likelihood, [score.mean() for score in scores])
+    np.testing.assert_allclose(curve.gain, [0, (scores[1] - scores[0]).mean(), (scores[2] - scores[1]).mean()])
+    errors = [np.std(scores[1] - scores[0]), np.std(scores[2] - scores[1])]
+    np.testing.assert_allclose(curve.stderr, [0, *np.array(errors) / np.sqrt(50)])
+
+
+@pytest.mark.parametrize(("n_sessions", "n_folds"), [(30, 5), (5000, 2), (30_000, 1)])
+def test_large_logs_hold_out_fewer_folds(n_sessions, n_folds, monkeypatch, rng):
+    """A log of 10,000 needs one fold of a fifth, one of 5,000 two, a small one all five."""
+    seen = []
+
+    def score(*arguments):
+        seen.append(arguments[2])
+        return np.zeros(3)
+
+    monkeypatch.setattr(fit_module, "_score", score)
+    monkeypatch.setattr(fit_module, "MAX_CONTEXTS", 1)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=n_sessions, horizon=2, rng=rng)
+    fit_module.choose(observe(log), rng=rng)
+    (folds,) = seen
+    assert len(folds) == n_folds
+    assert sum(map(len, folds)) == pytest.approx(n_folds * n_sessions / 5, abs=5)
+    assert len(np.unique(np.concatenate(folds))) == sum(map(len, folds))

@@ -1,0 +1,32 @@
+"""Whether normal rewards fit is told whoever chose the arms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.estimation.gaussian import misfit
+
+MEANS = [[2.0, 0.0, 0.5], [0.0, 2.0, 1.0]]
+TRUTH = lmab.LatentBandit.gaussian([0.5, 0.5], MEANS, scale=1.0)
+
+
+@pytest.mark.parametrize("policy", [lmab.Uniform(3), lmab.Greedy(TRUTH, horizon=5), lmab.Thompson(TRUTH, horizon=5)])
+def test_the_true_model_fits_logs_of_policies_that_look_at_rewards(policy, rng):
+    log = lmab.simulate(TRUTH, policy, n_sessions=4000, horizon=5, rng=rng)
+    assert misfit(TRUTH, log) == []
+
+
+@pytest.mark.parametrize("policy", [lmab.Uniform(3), lmab.Greedy(TRUTH, horizon=5)])
+@pytest.mark.parametrize("wrong", [{"scale": 2.0}, {"scale": 1.0, "shift": 0.5}])
+def test_a_wrong_model_does_not_fit_them(policy, wrong, rng):
+    log = lmab.simulate(TRUTH, policy, n_sessions=4000, horizon=5, rng=rng)
+    model = lmab.LatentBandit.gaussian([0.5, 0.5], np.array(MEANS) + wrong.get("shift", 0.0), scale=wrong["scale"])
+    assert len(misfit(model, log)) == 1
+
+
+def test_whole_sessions_of_a_large_log_are_looked_at(rng, monkeypatch):
+    monkeypatch.setattr("lmab.estimation.gaussian._STEPS", 5_000)
+    log = lmab.simulate(TRUTH, lmab.Greedy(TRUTH, horizon=5), n_sessions=4000, horizon=5, rng=rng)
+    assert misfit(TRUTH, log) == []
