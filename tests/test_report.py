@@ -24,8 +24,8 @@ from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
-from lmab.planning import tree_picture
 from lmab.report import held_out, plots, sections
+from lmab.report import tree as tree_picture
 from lmab.report.held_out import memory_gains
 
 matplotlib.use("Agg")

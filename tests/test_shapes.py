@@ -11,7 +11,7 @@ import pytest
 import shapes
 
 import lmab
-from lmab._kernel.reference import planning_lookahead
+from lmab._kernel.reference import planning as planning_lookahead
 from lmab.model import belief
 
 MODULE = """
@@ -141,7 +141,7 @@ def test_the_package_and_its_specification_are_watched():
         planning_lookahead.one_step_values(np.ones((2, 3)), np.ones((4, 2)), np.ones((2, 2)), np.ones((1, 2)))
     loaders = {name: type(module.__loader__).__module__ for name, module in sys.modules.items() if "lmab" in name}
     watched = [name for name, loader in loaders.items() if loader == "shapes"]
-    assert {"lmab.data.sessions", "lmab.planning.search", "lmab._kernel.reference.planning_lookahead"} <= set(watched)
+    assert {"lmab.data.sessions", "lmab.planning.search", "lmab._kernel.reference.planning"} <= set(watched)
     assert not [name for name in watched if "compiled" in name]
 
 

@@ -13,7 +13,9 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..model import LatentBandit, belief
-from ..planning import NoRepeatsPolicy, Problem, UsedPlans, at_children
+from ..planning.once.backups import UsedPlans, at_children
+from ..planning.once.lookahead import OnceLookaheadPolicy
+from ..planning.problem import Problem
 from ..policies import NONE, Decisions, State, best_allowed
 from .decision_tree import Tree
 
@@ -85,7 +87,7 @@ class Improved:
         beliefs = problem.beliefs(state.memory)
         if remaining == 1:
             return best_allowed(beliefs @ problem.means.T, None)
-        one_step = kernel("planning_lookahead").one_step_values
+        one_step = kernel("planning").one_step_values
         return best_allowed(one_step(beliefs, problem.table, problem.means, self._later[remaining - 2]), None)
 
     def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
@@ -102,7 +104,7 @@ class ImprovedOnce:
         self, bandit: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int
     ) -> None:
         self._problem = Problem.of(bandit, horizon, bins=2)
-        self._memory = NoRepeatsPolicy(bandit, horizon=horizon, bins=2)
+        self._memory = OnceLookaheadPolicy(bandit, horizon=horizon, bins=2)
         self._later = [UsedPlans.none(self._problem)]  # with 1 step to go the best arm left follows
         for steps in range(2, horizon):
             worth = branches.worth(values, steps)[:, self._problem.types]

@@ -13,14 +13,12 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import TooLarge
-from ..policies import State, best_allowed
+from ..policies.policy import State, best_allowed
 from ..status import Status
-from .clock import Clock
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
-from .no_repeats_exact import plan_exactly_without_repeats
-from .problem import Problem
-from .result import Plan
-from .table_policy import TablePolicy
+from .once.exact import plan_once_exactly
+from .policies import TablePolicy
+from .problem import Clock, Plan, Problem
 
 _BLOCK = 1 << 26  # multiplications between two looks at the clock
 _CHUNK = 1 << 20
@@ -118,7 +116,7 @@ class Exact:
         return _solved(problem, clock, kept, needed)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return plan_exactly_without_repeats(problem, clock)
+        return plan_once_exactly(problem, clock)
 
 
 def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:
@@ -147,7 +145,7 @@ def _blocks(
     """Fill `values` block by block, with a pause to look at the clock after each."""
     symbols = np.zeros(step, np.int64)
     size = max(1, _BLOCK // problem.means.size)
-    block = kernel("planning_exact").exact_block
+    block = kernel("planning").exact_block
     for start in range(0, len(values), size):
         part = values[start : start + size]
         block(problem.weights, problem.table, problem.means, table, later, symbols, part)

@@ -1,6 +1,5 @@
 """Plots of models and policies, and a self-contained HTML report."""
 
-from ..planning import tree_svg as tree_svg
 from .contents import Contents as Contents
 from .contents import gather as gather
 from .page import render as render
@@ -10,3 +9,4 @@ from .plots import plot_calibration as plot_calibration
 from .plots import plot_curve as plot_curve
 from .plots import plot_means as plot_means
 from .plots import plot_worth as plot_worth
+from .tree import tree_svg as tree_svg

@@ -14,11 +14,13 @@ from ..errors import InvalidArgument
 from ..estimation import Check, Curve, Factors
 from ..evaluation import Certificate, Evaluation, Verdict, value_of
 from ..model import LatentBandit
-from ..planning import Plan, Tree, plan, policy_of, tree_of
+from ..planning import Plan, plan, policy_of
 from ..policies import Policy
+from ..policies.histories import Tree
 from ..simulation import check_fits
 from .held_out import HeldOut, look
 from .people import People, groups_of, in_groups, look_at
+from .tree import tree_of
 
 _SEED = 0  # of the sessions that are simulated where no exact value exists
 

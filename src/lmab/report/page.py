@@ -9,9 +9,9 @@ from pathlib import Path
 from .._markup import Markup, element
 from .._words import count
 from ..checks import check_writable
-from ..planning import palette
 from . import checks, sections, traits
 from .contents import Contents
+from .tree import palette
 
 #: Nothing outside the file may be fetched, and no script runs.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -10,8 +10,8 @@ from .._shapes import Array, Float, Integer
 from ..data import Sessions
 from ..estimation import Factors
 from ..model import LatentBandit, belief
-from ..planning import Tree
 from ..policies import Policy
+from ..policies.histories import Tree
 from ..simulation import simulate
 
 _BINS, _REACH = 16, 3.2  # of the density along each factor, and where it ends

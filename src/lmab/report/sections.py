@@ -7,8 +7,8 @@ import numpy as np
 from .._markup import Markup, element, join, prose
 from .._notebook import percent
 from .._shapes import Array, Float, Integer
-from ..planning import colour, names, shortened, tree_svg
 from .contents import Contents, Worth
+from .tree import colour, names, shortened, tree_svg
 
 _SHOWN = 3  # best and worst arms per type
 _MOST_ARMS = 90  # rows of the heat map

@@ -16,7 +16,7 @@ from numba import njit
 
 from ..._shapes import Array, Bool, Float, Integer
 from ..reference.planning_search import CLOSED, FULL, KEEP, MORE, SHRINK, TINY
-from .planning_lookahead import FAST
+from .planning import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
 NEWS = 0.02  # a point that falls by this fraction of the tolerated error is news for nodes that knew it
