@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Bool, Float, Integer
-from ..errors import InvalidArgument, Status
-from ..policies import State, best_allowed, unplayed
-from .clock import Clock, OutOfTime
-from .planned_policy import DepthPolicy, OncePolicy
-from .problem import Problem
-from .result import Plan
+from ..._shapes import Array, Bool, Float, Integer
+from ...errors import InvalidArgument, Status
+from ...policies.policy import State, best_allowed, unplayed
+from ..policies import DepthPolicy, OncePolicy
+from ..problem import Clock, OutOfTime, Plan, Problem
 
 WITHOUT_BINS = "the upper bound is that of knowing the type after the first step"
 _CHUNK = 1 << 21  # numbers expanded at once
 
 
-class NoRepeatsPolicy(OncePolicy, DepthPolicy):
+class OnceLookaheadPolicy(OncePolicy, DepthPolicy):
     """Look `depth` rewards ahead among the arms not yet played, then value the best fixed sequence of the rest.
 
     The memory of a session is its belief, then a 1 for every arm played. Depth 0 is greedy without repeats.
@@ -37,13 +35,13 @@ class NoRepeatsPolicy(OncePolicy, DepthPolicy):
     def arm_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now; -inf for those played before."""
         beliefs = self._problem.beliefs(state.memory)
-        return no_repeat_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
+        return once_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.arm_values(state), unplayed(self._played(state), allowed))
 
 
-def no_repeat_values(
+def once_values(
     problem: Problem,
     beliefs: Float[Array, "n M"],
     played: Bool[Array, "n A"],
@@ -77,9 +75,7 @@ def no_repeat_values(
         if depth == 1:
             deeper = _ends(problem, children, after, remaining - 1, optimistic, stop)
         else:
-            below = no_repeat_values(
-                problem, children, after, remaining - 1, depth - 1, optimistic=optimistic, stop=stop
-            )
+            below = once_values(problem, children, after, remaining - 1, depth - 1, optimistic=optimistic, stop=stop)
             deeper = below.max(axis=1)
         values[part] += deeper.reshape(-1, problem.n_arms, n_values).sum(axis=2)
     return np.where(played, -np.inf, values)
@@ -112,7 +108,7 @@ def _top(scores: Float[Array, "n A"], count: int) -> Float[Array, "n"]:
     return np.where(np.isfinite(best), best, 0.0).sum(axis=1)
 
 
-def no_repeat_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda: False) -> tuple[float, float]:
+def once_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda: False) -> tuple[float, float]:
     """What a lookahead of `depth` proves at the start about sessions without repeats: (lower, upper).
 
     The lower bound holds for the policy: after every reward, the best sequence of the arms left is worth at least
@@ -121,8 +117,8 @@ def no_repeat_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = la
     start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
     if depth == 0:
         return problem.bandit.best_fixed(problem.horizon, repeats=False), upper_without_bins(problem)
-    lower = no_repeat_values(problem, start, nothing, problem.horizon, depth, stop=stop).max()
-    upper = no_repeat_values(problem, start, nothing, problem.horizon, depth, optimistic=True, stop=stop).max()
+    lower = once_values(problem, start, nothing, problem.horizon, depth, stop=stop).max()
+    upper = once_values(problem, start, nothing, problem.horizon, depth, optimistic=True, stop=stop).max()
     return float(lower), float(upper)
 
 
@@ -136,16 +132,16 @@ def upper_without_bins(problem: Problem) -> float:
     return float((np.where(among, most, means + rest) @ problem.weights).max())
 
 
-def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
+def plan_once(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
     """A lookahead plan for sessions without repeats."""
     cost = (len(problem.table) ** max(depth, 1)) * problem.n_arms
     if cost > 10**9:
         raise InvalidArgument(f"depth must keep (arms * values) ** depth * arms below 1e9, got {cost}")
     reason = Status.HEURISTIC
-    clock.record(*no_repeat_bounds(problem, 0))
+    clock.record(*once_bounds(problem, 0))
     try:
         for deeper in sorted({min(1, depth), depth} - {0}):
-            lower, upper = no_repeat_bounds(problem, deeper, lambda: clock.expired)
+            lower, upper = once_bounds(problem, deeper, lambda: clock.expired)
             clock.record(lower, clock.trace[0].upper if problem.binned else upper)
     except OutOfTime:
         reason = Status.TIME_LIMIT
@@ -155,5 +151,5 @@ def plan_without_repeats(problem: Problem, clock: Clock, depth: int, name: str) 
     message = f"{name} without repeats: the policy earns at least the lower bound (lmab.evaluate says how much)"
     if problem.binned:
         message += f"; rewards were binned to look ahead, {WITHOUT_BINS}"
-    policy = NoRepeatsPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
+    policy = OnceLookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._shapes import Array, Bool, Float
-from ..errors import Status
-from .clock import Clock
-from .no_repeats import WITHOUT_BINS, upper_without_bins
-from .no_repeats_backups import OnceRounds, UsedPlans
-from .no_repeats_vectors import once_policy
-from .problem import Problem
-from .result import Plan
+from ..._shapes import Array, Bool, Float
+from ...errors import Status
+from ..problem import Clock, Plan, Problem
+from .backups import OnceRounds, UsedPlans
+from .lookahead import WITHOUT_BINS, upper_without_bins
+from .policy import once_policy
 
 _LARGEST_TREE = 1 << 21  # nodes times types of the tree of greedy first steps
 _BLOCK = 1024  # beliefs handled at once
@@ -92,7 +90,7 @@ def rounds_of(n_beliefs: int) -> list[int]:
     return [n for n in _FIRST if n < n_beliefs] + [n_beliefs] * 2
 
 
-def plan_points_without_repeats(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
+def plan_once_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
     """PBVI without repeats: what `PointBased` does there."""
     known = upper_without_bins(problem)
     found, reason = OncePlans(problem, seed, clock), Status.HEURISTIC

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._shapes import Array, Bool, Float, Integer
-from .backups import observe, single
-from .problem import Problem
+from ..._shapes import Array, Bool, Float, Integer
+from ..backups import observe, single
+from ..problem import Problem
 
 _CHUNK = 1 << 21  # numbers computed at once
 _POOL = 20  # arms with the best means, and as many that tell most, that the quick lookahead compares
