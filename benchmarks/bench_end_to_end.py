@@ -203,7 +203,7 @@ def stepmix_lmab(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
 
 
 def ours(log: lmab.Sessions, case: Case, seed: int) -> lmab.Policy:
-    run = lmab.Run(
+    run = lmab.learning.Run(
         lmab.DirectMLE(case.bandit.n_types, thompson_rounds=0),  # the log is given
         n_arms=log.n_arms,
         horizon=case.horizon,

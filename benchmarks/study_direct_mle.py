@@ -88,7 +88,7 @@ def learned(case: Case, bandit: lmab.LatentBandit, learner: lmab.DirectMLE, numb
     return found.bandit.n_types, lmab.evaluate(found.policy, bandit, horizon=case.horizon).mean
 
 
-def earned(case: Case, bandit: lmab.LatentBandit, learner: lmab.Learner, number: int) -> float:
+def earned(case: Case, bandit: lmab.LatentBandit, learner: lmab.learning.Learner, number: int) -> float:
     """What the policy of any learner earns."""
     environment = lmab.Simulator(bandit, horizon=case.horizon, rng=np.random.default_rng([1, number]))
     rng = np.random.default_rng([2, number])
@@ -136,7 +136,7 @@ def study_simple(n_instances: int, first: int = 0) -> str:
                 lmab.DirectMLE(case.n_types),
                 lmab.DirectMLE(case.n_types, method=own_means),
                 lmab.DirectMLE(1),
-                lmab.UCB(),
+                lmab.learning.UCB(),
             )
             values = [earned(case, bandit, learner, number) for learner in learners]
             shares[row] = np.array([*values, bandit.best_fixed(case.horizon)]) / genie(case, bandit)

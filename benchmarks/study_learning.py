@@ -18,14 +18,14 @@ from . import rows as stored
 
 COMMAND = "python -m benchmarks.study_learning"
 NUMBERS = range(20)  # of the instances
-LEARNERS: dict[str, Callable[[int], lmab.Learner]] = {
+LEARNERS: dict[str, Callable[[int], lmab.learning.Learner]] = {
     "DirectMLE": lambda n_types: lmab.DirectMLE(n_types, thompson_rounds=0),  # uniform play, as EDMLE begins
-    "EDMLE": lmab.EDMLE,
-    "EDMLE literal": lambda n_types: lmab.EDMLE(n_types, pairs="first-two"),
-    "Tensor": lmab.Tensor,
-    "Tensor on pairs": lambda n_types: lmab.Tensor(n_types, method=lmab.TensorDecomposition(features="pairs")),
-    "LUCRL": lmab.LUCRL,
-    "UCB": lambda n_types: lmab.UCB(),
+    "EDMLE": lmab.learning.EDMLE,
+    "EDMLE literal": lambda n_types: lmab.learning.EDMLE(n_types, pairs="first-two"),
+    "Tensor": lmab.learning.Tensor,
+    "Tensor on pairs": lambda n_types: lmab.learning.Tensor(n_types, method=lmab.TensorDecomposition(features="pairs")),
+    "LUCRL": lmab.learning.LUCRL,
+    "UCB": lambda n_types: lmab.learning.UCB(),
 }
 # types, arms, horizon, sessions, learner: least mean fraction of the genie (None: only shown)
 CASES: dict[tuple[int, int, int, int, str], float | None] = {

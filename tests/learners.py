@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import lmab
-from lmab import LatentBandit, Learner
+from lmab import LatentBandit
+from lmab.learning import Learner
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Example:
 EXAMPLES: dict[str, Example] = {
     "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_types)),
     "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, thompson_rounds=3)),
-    "EDMLE": Example(lambda bandit: lmab.EDMLE(bandit.n_types)),
-    "EDMoments": Example(lambda bandit: lmab.EDMoments(bandit.n_types)),
-    "Tensor": Example(lambda bandit: lmab.Tensor(bandit.n_types)),
-    "LUCRL": Example(lambda bandit: lmab.LUCRL(bandit.n_types)),
-    "UCB": Example(lambda bandit: lmab.UCB(), frozenset({"one arm", "no model"})),
-    "HistoryUCBVI": Example(lambda bandit: lmab.HistoryUCBVI(), frozenset({"no model"})),
-    "Genie": Example(lambda bandit: lmab.Genie(bandit), frozenset({"plays nothing"})),
+    "EDMLE": Example(lambda bandit: lmab.learning.EDMLE(bandit.n_types)),
+    "EDMoments": Example(lambda bandit: lmab.learning.EDMoments(bandit.n_types)),
+    "Tensor": Example(lambda bandit: lmab.learning.Tensor(bandit.n_types)),
+    "LUCRL": Example(lambda bandit: lmab.learning.LUCRL(bandit.n_types)),
+    "UCB": Example(lambda bandit: lmab.learning.UCB(), frozenset({"one arm", "no model"})),
+    "HistoryUCBVI": Example(lambda bandit: lmab.learning.HistoryUCBVI(), frozenset({"no model"})),
+    "Genie": Example(lambda bandit: lmab.learning.Genie(bandit), frozenset({"plays nothing"})),
 }
 
 

@@ -11,9 +11,9 @@ import pytest
 from test_testing_policies import Chatty
 
 import lmab
-from lmab import Course, Exploration, Learner, Stationary, Uniform, files
+from lmab import Stationary, Uniform, files
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.learning import Phase
+from lmab.learning import Course, Exploration, Learner, Phase
 from lmab.planning import Planner
 from lmab.testing import BrokenLaw, check_learner
 from lmab.testing.learners import LAWS
@@ -243,7 +243,7 @@ def test_the_learner_plays_the_bandit_that_is_given():
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 0.3], [0.0, 1.0, 0.3]])
     check_learner(Right(), bandit=bandit, horizon=3, **FAST)
     with pytest.raises(BrokenLaw, match="it raised InvalidArgument: bandit must have the environment's 4 arms, got 3"):
-        check_learner(lmab.Genie(bandit))
+        check_learner(lmab.learning.Genie(bandit))
 
 
 # files of one's own classes
@@ -261,7 +261,7 @@ class OwnPlanner(Planner):
 
 
 def test_a_run_of_ones_own_classes_is_loaded(tmp_path):
-    run = lmab.Run(Right(), n_arms=4, horizon=3, n_sessions=20, rng=0, planner=OwnPlanner(0.5))
+    run = lmab.learning.Run(Right(), n_arms=4, horizon=3, n_sessions=20, rng=0, planner=OwnPlanner(0.5))
     run.save(tmp_path / "run.lmab")
     again = lmab.load(tmp_path / "run.lmab")
     assert (again.learner, again.task) == (run.learner, run.task)
@@ -269,7 +269,7 @@ def test_a_run_of_ones_own_classes_is_loaded(tmp_path):
 
 def test_classes_that_are_not_there_are_named(tmp_path):
     gone = dataclass(frozen=True)(type("Gone", (Right,), {}))
-    lmab.Run(gone(), n_arms=4, horizon=3, n_sessions=20, rng=0).save(tmp_path / "run.lmab")
+    lmab.learning.Run(gone(), n_arms=4, horizon=3, n_sessions=20, rng=0).save(tmp_path / "run.lmab")
     assert type(lmab.load(tmp_path / "run.lmab").learner) is gone
     gone.__name__ = "Renamed"
     with pytest.raises(InvalidFile, match="'Gone', which this lmab does not know"):

@@ -15,9 +15,7 @@ from ..data import Sessions
 from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical
 from ..policies import Policy, State, best_allowed
-from .exploration import Exploration
-from .learner import Learner, Task
-from .result import Campaign, Course
+from .learner import Campaign, Course, Exploration, Learner, Task
 
 LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 
@@ -86,7 +84,7 @@ class HistoryUCBVI(Learner):
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
         >>> environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-        >>> learned = lmab.learn(environment, lmab.HistoryUCBVI(), n_sessions=5000, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.HistoryUCBVI(), n_sessions=5000, rng=rng)
         >>> round(lmab.evaluate(learned.policy, bandit, horizon=3).mean, 2)
         2.14
     """

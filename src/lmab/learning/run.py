@@ -13,12 +13,18 @@ from .. import files
 from ..checks import Rng, check_rng
 from ..data import Sessions
 from ..errors import InvalidArgument
-from ..planning import Planner
-from ..records import encode
+from ..estimation import EM, TensorDecomposition, Traits
+from ..files import Record
+from ..model import LatentBandit
+from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
+from ..records import Makers, decode_any, encode
 from ..simulation import Environment
-from .exploration import Exploration
-from .learner import CERTIFIED, Learner, Task
-from .result import Learned
+from .baselines import UCB, Genie, Tensor
+from .designed import EDMLE, EDMoments
+from .direct_mle import DirectMLE
+from .history_ucbvi import HistoryUCBVI
+from .l_ucrl import LUCRL
+from .learner import CERTIFIED, Exploration, Learned, Learner, Task
 
 
 class Run:
@@ -36,7 +42,7 @@ class Run:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> live = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
-        >>> run = lmab.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_sessions=1000, rng=rng)
+        >>> run = lmab.learning.Run(lmab.DirectMLE(2), n_arms=5, horizon=4, n_sessions=1000, rng=rng)
         >>> run.ask()
         Exploration(explore: 500 sessions, Uniform)
         >>> run.tell(live.run(run.ask().policy, 300))  # as many as there are by now
@@ -171,7 +177,7 @@ def learn(
         >>> bandit = lmab.random_bandit(3, 10, rng=rng)
         >>> environment = lmab.Simulator(bandit, horizon=5, rng=rng)
         >>> learned = lmab.learn(environment, lmab.DirectMLE(3), n_sessions=5000, rng=rng)
-        >>> genie = lmab.learn(environment, lmab.Genie(bandit), n_sessions=5000, rng=rng)
+        >>> genie = lmab.learn(environment, lmab.learning.Genie(bandit), n_sessions=5000, rng=rng)
         >>> value = lmab.evaluate(learned.policy, bandit, horizon=5).mean
         >>> value > 0.97 * lmab.evaluate(genie.policy, bandit, horizon=5).mean
         True
@@ -202,3 +208,31 @@ def sessions_from(record: files.Record) -> Sessions:
         record.fields["n_arms"],
         arm_labels=None if labels is None else tuple(labels),
     )
+
+
+LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCRL, UCB, HistoryUCBVI, Genie)
+
+_PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
+_MAKERS: Makers = {
+    "bandit": LatentBandit.from_record,
+    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition)},
+}
+
+
+def restore_run(record: Record) -> Run:
+    """The run that a record describes; all computations are repeated."""
+    makers = {**_own(Learner), **_own(Planner), **_MAKERS}
+    learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
+    n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
+    told = [sessions_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
+    return Run.resume(learner, task, record.fields["seed"], told)
+
+
+def _own(base: Any) -> dict[str, Callable[..., Any]]:
+    """The subclasses of `base` that the program has defined, by name; of two with the same name the later one."""
+    found: dict[str, Callable[..., Any]] = {}
+    todo = list(base.__subclasses__())
+    for cls in todo:
+        todo += cls.__subclasses__()
+        found[cls.__name__] = cls
+    return found

@@ -53,7 +53,7 @@ def check_learner(
     Examples:
         >>> import lmab
         >>> from lmab.testing import check_learner
-        >>> check_learner(lmab.UCB())
+        >>> check_learner(lmab.learning.UCB())
         Report(UCB keeps 10 laws)
     """
     if bandit is None:
