@@ -13,10 +13,19 @@ from lmab.errors import InvalidFile
 from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
 from lmab.experiment.analysis import points, sessions_needed
 from lmab.experiment.checks import Evidence
-from lmab.experiment.methods import DIRECT_MLE, ED_MLE, TENSOR, ByProcessor, value_of
-from lmab.experiment.setting import Contender, Measurement, Setting, Trial
+from lmab.experiment.methods import (
+    DIRECT_MLE,
+    ED_MLE,
+    TENSOR,
+    ByProcessor,
+    Contender,
+    Measurement,
+    Setting,
+    Trial,
+    value_of,
+)
 from lmab.experiment.store import row_of
-from lmab.experiment.study import Cell, Panel, Study
+from lmab.experiment.studies import Cell, Panel, Study
 from lmab.model import random_bandit
 from lmab.planning import plan
 from lmab.policies.small import Stationary

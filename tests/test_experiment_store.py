@@ -16,8 +16,8 @@ from slow_trials import N_TRIALS, trials
 
 from lmab.errors import InvalidArgument
 from lmab.experiment import Store, pending, run_all, write_table
-from lmab.experiment.runner import perform
-from lmab.experiment.setting import Contender, Measurement, Setting, Trial
+from lmab.experiment.methods import Contender, Measurement, Setting, Trial
+from lmab.experiment.store import perform
 
 TESTS = Path(__file__).parent
 

@@ -1,17 +1,54 @@
-"""UCB: UCB1 over arms, which ignores types; its policy plays one arm at every step."""
+"""Genie, UCB and Tensor: the reference that knows the truth, one arm for everybody, and tensor decomposition."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..checks import POSITIVE, check_fields
-from ..policies import Stationary
-from .exploration import Exploration
-from .learner import Learner, Task
-from .result import Campaign, Course
+from ..checks import COUNT, POSITIVE, check_fields
+from ..errors import InvalidArgument
+from ..estimation import TensorDecomposition, fit
+from ..model import LatentBandit
+from ..policies import Stationary, Uniform
+from .learner import (
+    Campaign,
+    Course,
+    Exploration,
+    Learner,
+    Task,
+    check_enough,
+    note_estimate,
+    planned,
+    planned_on_estimate,
+)
+
+
+@dataclass(frozen=True)
+class Genie(Learner):
+    """Plans on the true model and plays nothing.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> bandit = lmab.random_bandit(3, 10, rng=rng)
+        >>> environment = lmab.Simulator(bandit, horizon=5, rng=rng)
+        >>> lmab.learn(environment, lmab.learning.Genie(bandit), n_sessions=1000, rng=rng).sessions_used
+        0
+    """
+
+    bandit: LatentBandit
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        if self.bandit.n_arms != task.n_arms:
+            raise InvalidArgument(f"bandit must have the environment's {task.n_arms} arms, got {self.bandit.n_arms}")
+        course = Course()
+        result = planned(task, self.bandit, course)
+        explorations: Iterator[Exploration] = iter(())
+        yield from explorations  # none
+        return course.learned(result.policy, self.bandit, plan=result)
 
 
 @dataclass(frozen=True)
@@ -89,3 +126,41 @@ def next_plays(counts: Float[Array, "A"], sums: Float[Array, "A"], n_plays: int,
     plays += rest // len(plays)
     plays[order[: rest % len(plays)]] += 1
     return plays
+
+
+_DECOMPOSITION = TensorDecomposition(features="free")
+
+
+@dataclass(frozen=True)
+class Tensor(Learner):
+    """Explore uniformly, decompose the third moments (Anandkumar et al., 2014), plan: a baseline of the paper.
+
+    Types are vectors of means (or of free probabilities), which is the published method on the paper's model.
+    `method=TensorDecomposition(features="pairs")` is a stronger baseline where types are linearly dependent.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
+        >>> lmab.learn(environment, lmab.learning.Tensor(2), n_sessions=5000, rng=rng).bandit.n_types
+        2
+    """
+
+    n_types: int
+    method: TensorDecomposition = _DECOMPOSITION
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"n_types": COUNT})
+
+    def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
+        if task.horizon < 3:
+            raise InvalidArgument(f"horizon must be at least 3 for third moments, got {task.horizon}")
+        check_enough(task, task.n_sessions, self.n_types)
+        course = Course()
+        uniform = Uniform(task.n_arms, horizon=task.horizon)
+        sessions = yield from course.explore(Exploration.of_policy("explore", uniform, task.n_sessions))
+        fitted = fit(
+            sessions, n_types=self.n_types, method=self.method, rewards=task.rewards, values=task.values, rng=rng
+        )
+        note_estimate(course, "fit", fitted)
+        return planned_on_estimate(task, fitted.bandit, course)
