@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import shapes
 
-import lmab
-from lmab._kernel.reference import planning
+import lmab.data.sessions
+import lmab.planning.search
+import lmab.simulation
+from lmab._kernel.reference import planning_lookahead
 from lmab.model import belief
 
 MODULE = """
