@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import wraps
@@ -156,9 +157,13 @@ def _by_number(log: Sessions) -> Sessions:
 COLUMNS = Columns()
 
 
+_FIRST = ("session", "arm", "reward")  # These options stand among the first; the others have a group of their own.
+_PANEL = "How to read the log"
+
+
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field of `Columns` in the place of its parameter `columns`."""
-    options = get_type_hints(Columns, include_extras=True)
+    options = {name: _grouped(name, hint) for name, hint in get_type_hints(Columns, include_extras=True).items()}
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
@@ -176,3 +181,12 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return expanded
+
+
+def _grouped(name: str, hint: Any) -> Any:
+    """The annotation of a field whose option stands in the group of options about the log."""
+    if name in _FIRST:
+        return hint
+    info = copy(hint.__metadata__[0])
+    info.rich_help_panel = _PANEL
+    return Annotated[hint.__origin__, info]
