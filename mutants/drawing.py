@@ -163,7 +163,7 @@ class _File:
 
     def fault(self, file: str, line: int, change: Change) -> Fault | None:
         """The change as a fault; None where the program stays the same."""
-        after = self.tree.deep_replace(change.node, change.new).code  # type: ignore[union-attr]
+        after = self.tree.deep_replace(change.node, change.new).code
         try:
             if _code(after) == _code(self.text):
                 return None

@@ -13,7 +13,7 @@ import shapes
 import lmab.data.sessions
 import lmab.planning.search
 import lmab.simulation
-from lmab._kernel.reference import planning_lookahead
+from lmab._kernel.reference import planning
 from lmab.model import belief
 
 MODULE = """
