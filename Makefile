@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
+N ?= 200  # faults of `make mutants`
 
-.PHONY: demo test check suite coverage slow gpu mutants floors dist bench figures map docs manual browser reproduction clean
+.PHONY: demo test check suite near quick times coverage slow gpu mutants old-mutants floors dist bench figures map docs manual browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -21,6 +22,16 @@ check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 suite: $(VENV)/.installed-dev      ## the tests
 	$(BIN)/python -m pytest -m "not slow" $(TWO)
 
+near: $(VENV)/.installed-dev       ## the tests of one module, FILE=src/lmab/planning/search.py: seconds
+	$(BIN)/python -m pytest -q -m "not slow" $$($(BIN)/python tests/near.py $(FILE))
+
+quick: $(VENV)/.installed-dev      ## all tests that take less than a second
+	$(BIN)/python -m pytest -q -m "not slow" --quick $(TWO)
+
+times: $(VENV)/.installed-dev      ## tests/times.tsv: how long tests take, for `make quick` and the order of the files
+	$(BIN)/python -m pytest -q -m "not slow" $(TWO) --junitxml=build/times.xml
+	$(BIN)/python tests/times.py build/times.xml
+
 coverage: $(VENV)/.installed-dev   ## the tests again, and which branches they reach: a floor is in pyproject.toml
 	$(BIN)/python -m pytest -m "not slow" $(TWO) --cov --cov-report=term:skip-covered
 
@@ -31,8 +42,12 @@ slow: $(VENV)/.installed-dev       ## statistical studies, and all other tests w
 gpu: $(VENV)/.installed-dev $(VENV)/.installed-gpu  ## the kernels on an NVIDIA GPU, which the other tests only simulate
 	$(BIN)/python -m pytest -m gpu tests/test_kernel_cuda.py
 
-mutants: $(VENV)/.installed-dev    ## small faults, one at a time, in a copy of the package: the tests must notice; minutes
-	$(BIN)/python -m mutants
+mutants: $(VENV)/.installed-dev    ## 200 faults drawn at random (N=, SEED=), each against the tests that run its line: an hour
+	test -e build/contexts/times.xml || $(BIN)/python -m mutants record
+	$(BIN)/python -m mutants drawn --number $(N) $(if $(SEED),--seed $(SEED))
+
+old-mutants: $(VENV)/.installed-dev  ## the faults of mutants/*.toml, each against the tests made for it
+	$(BIN)/python -m mutants listed
 
 floors:                            ## the tests with the lowest versions that pyproject.toml admits
 	rm -rf $(VENV)-floors

@@ -1,12 +1,14 @@
-"""Put each fault of `mutants/*.toml` into a copy of the package and see whether its tests fail.
+"""Put faults one at a time into a copy of the package and see whether tests fail: `python -m mutants --help`.
 
-A fault is killed when its tests fail or run out of time, and survives when they pass. A fault whose text is no longer
-in the package, or whose tests no longer exist, is an error: mend the list. The working tree is only ever read.
+A fault is killed when a test fails or finds no end, and survives when its tests pass. A drawn fault that survives and
+stands in `equivalent.toml`, with the reason why no test can notice it, counts as equivalent. The working tree is only
+ever read.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import multiprocessing
 import os
 import shutil
@@ -14,17 +16,21 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-ROOT = Path(__file__).parent.parent
-LISTS = Path(__file__).parent
-FLOOR = 0.95  # share of the faults that must be killed
-KILLED, SURVIVED, ERROR = "killed", "survived", "error"
+import numpy as np
+
+from . import covering, faults
+from .faults import LISTS, ROOT, SOURCE, Fault, Places
+
+LISTED, DRAWN = 0.95, 0.85  # shares of the faults that must be killed: of the old ones, and of fresh ones
+KILLED, SURVIVED, EQUIVALENT, ERROR = "killed", "survived", "equivalent", "error"
+VERDICTS = (KILLED, SURVIVED, EQUIVALENT, ERROR)
 _PYTEST_FAILED = (1, 2)  # tests failed; a test module could not even be imported
 _FORKS = multiprocessing.get_context("forkserver")
 _PRELOAD = ["hypothesis", "jaxtyping", "numba", "pytest", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats"]
@@ -35,51 +41,13 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """One fault: `old`, which stands once in `file`, becomes `new`."""
-
-    id: str
-    file: str  # within src/lmab
-    old: str
-    new: str
-    tests: tuple[str, ...]  # files or single tests, within tests/
-
-    @property
-    def module(self) -> str:
-        """The package or module of the library that it is in."""
-        return self.file.split("/")[0].removesuffix(".py")
-
-
-@dataclass(frozen=True)
 class Outcome:
     """What became of a fault."""
 
-    mutant: Mutant
-    verdict: str  # KILLED, SURVIVED or ERROR
+    fault: Fault
+    verdict: str  # one of VERDICTS
     seconds: float
     why: str  # the first test that failed, or what is wrong
-
-
-def read(folder: Path = LISTS) -> list[Mutant]:
-    """Every fault of every list, in the order of the files; an id stands for one fault only."""
-    rows = [row for path in sorted(folder.glob("*.toml")) for row in tomllib.loads(path.read_text())["mutant"]]
-    found = [Mutant(row["id"], row["file"], row["old"], row["new"], tuple(row["tests"])) for row in rows]
-    ids = [mutant.id for mutant in found]
-    twice = sorted({one for one in ids if ids.count(one) > 1})
-    if twice:
-        raise SystemExit(f"ids must be unique, got twice: {', '.join(twice)}")
-    return found
-
-
-def stale(mutant: Mutant, source: Path) -> str | None:
-    """Why the fault cannot be put into the package; None where it can."""
-    path = source / mutant.file
-    if not path.is_file():
-        return f"no file {mutant.file}"
-    count = path.read_text().count(mutant.old)
-    if count != 1:
-        return f"its text stands {count} times in {mutant.file}, not once"
-    return "the fault changes nothing" if mutant.old == mutant.new else None
 
 
 def run_tests(copy: Path, tests: Iterable[str], limit: float) -> tuple[int, str]:
@@ -108,37 +76,38 @@ def _run(copy: str, paths: list[str], words: str) -> None:
     os.dup2(output, 2)
     os.chdir(ROOT)
     sys.path.insert(0, copy)
+    os.environ["PYTHONPATH"] = copy  # for programs that tests start
     sys.dont_write_bytecode = True
     status = pytest.main([*_OPTIONS, *paths])
     sys.stdout.flush()
     os._exit(int(status))
 
 
-def attempt(mutant: Mutant, copy: Path, limit: float) -> Outcome:
+def attempt(fault: Fault, copy: Path, limit: float) -> Outcome:
     """Put the fault into the copy, run its tests, take it out again."""
-    path, begin = copy / "lmab" / mutant.file, time.perf_counter()
+    path, begin = copy / "lmab" / fault.file, time.perf_counter()
     original, times = path.read_text(), path.stat()
-    path.write_text(original.replace(mutant.old, mutant.new))
+    path.write_text(fault.apply(original))
     try:
-        status, text = run_tests(copy, mutant.tests, limit)
+        status, text = run_tests(copy, fault.tests, limit)
     finally:
         path.write_text(original)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # compiled files next to it stay valid
     seconds = time.perf_counter() - begin
     if status == 0:
-        return Outcome(mutant, SURVIVED, seconds, "all of its tests passed")
+        return Outcome(fault, SURVIVED, seconds, f"all of its tests passed: {' '.join(fault.tests)}")
     if status == -1:
-        return Outcome(mutant, KILLED, seconds, f"no end within {limit:g} s")
+        return Outcome(fault, KILLED, seconds, f"no end within {limit:g} s")
     if status in _PYTEST_FAILED:
         failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return Outcome(mutant, KILLED, seconds, failed[0] if failed else "pytest failed")
-    return Outcome(mutant, ERROR, seconds, f"pytest ended with status {status}: {text.strip()[-300:]}")
+        return Outcome(fault, KILLED, seconds, failed[0] if failed else "pytest failed")
+    return Outcome(fault, ERROR, seconds, f"pytest ended with status {status}: {text.strip()[-300:]}")
 
 
-def check_tests(mutants: Sequence[Mutant], copy: Path, processes: int) -> list[str]:
+def check_tests(chosen: Sequence[Fault], copy: Path, processes: int) -> list[str]:
     """What is wrong with the tests themselves: on the package as it is, all of them must pass."""
     by_file: dict[str, set[str]] = defaultdict(set)
-    for test in {test for mutant in mutants for test in mutant.tests}:
+    for test in {test for fault in chosen for test in fault.tests}:
         by_file[test.split("::")[0]].add(test)
     wanted = [[name] if name in tests else sorted(tests) for name, tests in sorted(by_file.items())]
     with ThreadPoolExecutor(processes) as pool:
@@ -146,85 +115,137 @@ def check_tests(mutants: Sequence[Mutant], copy: Path, processes: int) -> list[s
         return [f"{' '.join(tests)}: status {status}\n{text[-2000:]}" for tests, status, text in results if status]
 
 
-def hunt(mutants: Sequence[Mutant], processes: int, limit: float) -> list[Outcome]:
+def hunt(chosen: Sequence[Fault], processes: int, limit: float) -> list[Outcome]:
     """Try all faults, several at a time, each process in a copy of its own."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         base = Path(folder) / "0"
         shutil.copytree(ROOT / "src", base)
-        wrong = check_tests(mutants, base, processes)  # also compiles the kernels, once for all copies
+        wrong = check_tests(chosen, base, processes)  # also compiles the kernels, once for all copies
         if wrong:
             raise SystemExit("the tests must pass without any fault:\n" + "\n".join(wrong))
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(1, processes + 1):
             copies.put(Path(shutil.copytree(base, Path(folder) / str(number))))
 
-        def one(mutant: Mutant) -> Outcome:
+        def one(fault: Fault) -> Outcome:
             copy = copies.get()
             try:
-                return attempt(mutant, copy, limit)
+                return attempt(fault, copy, limit)
             finally:
                 copies.put(copy)
 
-        outcomes = []
+        outcomes: list[Outcome] = []
         with ThreadPoolExecutor(processes) as pool:
-            for job in as_completed([pool.submit(one, mutant) for mutant in mutants]):
-                outcome = job.result()
-                outcomes.append(outcome)
-                _say(outcome, len(outcomes), len(mutants))
+            for job in as_completed([pool.submit(one, fault) for fault in chosen]):
+                outcomes.append(judged(job.result(), equivalents()))
+                _say(outcomes[-1], len(outcomes), len(chosen))
     return outcomes
+
+
+def equivalents(folder: Path = LISTS) -> set[tuple[str, str]]:
+    """Changes of lines that no test can notice."""
+    rows = tomllib.loads((folder / "equivalent.toml").read_text()).get("equivalent", [])
+    return {(_line(row["old"]), _line(row["new"])) for row in rows}
+
+
+def judged(outcome: Outcome, known: set[tuple[str, str]]) -> Outcome:
+    """The outcome, equivalent where the fault survived and is known to change nothing that could be seen."""
+    changed = _line(outcome.fault.old), _line(outcome.fault.new)
+    return replace(outcome, verdict=EQUIVALENT) if outcome.verdict == SURVIVED and changed in known else outcome
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _say(outcome: Outcome, number: int, total: int) -> None:
     why = outcome.why.removeprefix("FAILED ").split(" - ")[0]
-    line = f"[{number}/{total}] {outcome.verdict:8} {outcome.mutant.id} ({outcome.seconds:.0f} s): {why}"
-    print(line, flush=True)
+    print(f"[{number}/{total}] {outcome.verdict:8} {outcome.fault.id} ({outcome.seconds:.0f} s): {why}", flush=True)
 
 
-def _chosen(mutants: Sequence[Mutant], names: Sequence[str]) -> list[Mutant]:
-    """The faults of the named modules, files or ids; all where none is named."""
-    unknown = [name for name in names if not any(_is(mutant, name) for mutant in mutants)]
+def listed(names: Sequence[str]) -> list[Fault]:
+    """The faults of the lists with these ids, files or packages; all where none is named."""
+    found, stale = faults.resolve(faults.read(), Places())
+    for name, why in stale.items():
+        print(f"stale {name}: {why}")
+    if stale:
+        raise SystemExit(2)
+    unknown = [name for name in names if not any(_is(fault, name) for fault in found)]
     if unknown:
-        raise SystemExit(f"no fault, file or module is called {', '.join(unknown)}; --list shows them")
-    return [mutant for mutant in mutants if not names or any(_is(mutant, name) for name in names)]
+        raise SystemExit(f"no fault, file or package is called {', '.join(unknown)}; --list shows them")
+    return [fault for fault in found if not names or any(_is(fault, name) for name in names)]
 
 
-def _is(mutant: Mutant, name: str) -> bool:
-    return name in (mutant.id, mutant.file, mutant.module)
+def _is(fault: Fault, name: str) -> bool:
+    return name in (fault.id, fault.file, fault.package)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="ids, files or modules of the library; none: all")
-    parser.add_argument("--list", action="store_true", help="print the faults and run nothing")
-    parser.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which tests count as failed")
-    arguments = parser.parse_args()
-    os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    _FORKS.set_forkserver_preload(_PRELOAD)
-    mutants = _chosen(read(), arguments.names)
-    if arguments.list:
-        for mutant in mutants:
-            print(f"{mutant.id}\t{mutant.file}\t{' '.join(mutant.tests)}")
-        return 0
-    old = [(mutant, why) for mutant in mutants if (why := stale(mutant, ROOT / "src" / "lmab")) is not None]
-    for mutant, why in old:
-        print(f"stale {mutant.id}: {why}")
-    if old:
-        return 2
-    begin = time.perf_counter()
-    return _report(hunt(mutants, arguments.processes, arguments.limit), time.perf_counter() - begin)
+def drawn(number: int, seed: int) -> list[Fault]:
+    """So many fresh faults, each with the tests that cover it."""
+    from . import drawing
+
+    recorded = covering.Record() if (covering.FOLDER / "times.xml").is_file() else None
+    if recorded is None:
+        print("no record of which tests run which lines (python -m mutants record): the tests of `make near` are run")
+    found = []
+    for fault in drawing.draw(number, np.random.default_rng(seed)):
+        line = (SOURCE / fault.file).read_text()[: fault.begin].count("\n") + 1
+        found.append(replace(fault, tests=covering.covering(fault.file, line, recorded)))
+    return found
 
 
-def _report(outcomes: Sequence[Outcome], seconds: float) -> int:
-    counts = {verdict: [one for one in outcomes if one.verdict == verdict] for verdict in (KILLED, SURVIVED, ERROR)}
-    for outcome in [*counts[SURVIVED], *counts[ERROR]]:
-        mutant = outcome.mutant
-        print(f"\n{outcome.verdict}: {mutant.id} in {mutant.file} ({outcome.why})")
-        print("\n".join(f"  - {line}" for line in mutant.old.splitlines()))
-        print("\n".join(f"  + {line}" for line in mutant.new.splitlines()))
-    share = len(counts[KILLED]) / len(outcomes)
+def report(outcomes: Sequence[Outcome], floor: float, seconds: float) -> int:
+    """Print survivors, counts by package and the share that was killed; 0 where it is enough."""
+    for outcome in outcomes:
+        if outcome.verdict in (SURVIVED, ERROR):
+            print(f"\n{outcome.verdict}: {outcome.fault.id} ({outcome.why})")
+            print("\n".join(f"  - {line}" for line in outcome.fault.old.splitlines()))
+            print("\n".join(f"  + {line}" for line in outcome.fault.new.splitlines()))
+    print(f"\n{'package':14}" + "".join(f"{verdict:>12}" for verdict in VERDICTS))
+    for package in sorted({outcome.fault.package for outcome in outcomes}):
+        counts = Counter(outcome.verdict for outcome in outcomes if outcome.fault.package == package)
+        print(f"{package:14}" + "".join(f"{counts[verdict]:12}" for verdict in VERDICTS))
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    real = len(outcomes) - counts[EQUIVALENT]
+    share = counts[KILLED] / max(real, 1)
     print(
-        f"\n{len(counts[KILLED])} of {len(outcomes)} killed ({share:.1%}; at least {FLOOR:.0%} must be), "
-        f"{len(counts[SURVIVED])} survived, {len(counts[ERROR])} errors, {seconds / 60:.1f} minutes"
+        f"\n{counts[KILLED]} of {real} killed ({share:.1%}; at least {floor:.0%} must be), "
+        f"{counts[SURVIVED]} survived, {counts[EQUIVALENT]} equivalent, {counts[ERROR]} errors, {seconds / 60:.1f} minutes"
     )
-    return 0 if share >= FLOOR and not counts[ERROR] else 1
+    return 0 if share >= floor and not counts[ERROR] else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    fresh = commands.add_parser("drawn", help="faults drawn at random")
+    fresh.add_argument("--number", type=int, default=200)
+    fresh.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="by default that of the day")
+    old = commands.add_parser("listed", help="the faults of mutants/*.toml")
+    old.add_argument("names", nargs="*", help="ids, files or packages of the library; none: all")
+    for command in (fresh, old):
+        command.add_argument("--list", action="store_true", help="print the faults and run nothing")
+        command.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
+        command.add_argument("--limit", type=float, default=180.0, help="seconds after which tests count as failed")
+    commands.add_parser("record", help="which tests run which lines: minutes, once for many hunts")
+    commands.add_parser("repoint", help="write into the lists where texts and tests that moved stand now")
+    options = parser.parse_args(arguments)
+    os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    if options.command == "record":
+        return covering.record()
+    if options.command == "repoint":
+        print(f"{faults.repoint(faults.read(), Places())} rows follow their texts")
+        return 0
+    if options.command == "drawn":
+        print(f"seed {options.seed}")
+        chosen, floor = drawn(options.number, options.seed), DRAWN
+    else:
+        chosen, floor = listed(options.names), LISTED
+    if options.list:
+        for fault in chosen:
+            print(f"{fault.id}\t{fault.file}\t{' '.join(fault.tests)}")
+        return 0
+    _FORKS.set_forkserver_preload(_PRELOAD)
+    begin = time.perf_counter()
+    return report(hunt(chosen, options.processes, options.limit), floor, time.perf_counter() - begin)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 # Before NumPy comes in: workers that share two cores must not each start two threads for every small matrix.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -13,6 +15,7 @@ import hypothesis
 import numpy as np
 import pytest
 import shapes
+import times
 from seeds import SEED, generator
 
 SOURCE = Path(__file__).parent.parent / "src" / "lmab"
@@ -31,15 +34,41 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lmab")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the tests that take a second or more")
+
+
 def pytest_report_header() -> str:
     return f"LMAB_SEED={SEED}" + (" (the ordinary draws)" if SEED == 0 else "")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under another seed, Hypothesis draws other examples."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under another seed, Hypothesis draws other examples; the longest files start first."""
     for item in items if SEED else ():
         if isinstance(item, pytest.Function) and getattr(item.obj, "is_hypothesis_test", False):
             hypothesis.seed(SEED)(item.obj)
+    known = times.read()
+    if config.getoption("--quick"):
+        left_out = [item for item in items if known.get(_function(item), 0.0) >= times.QUICK]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+    if config.args_source.name != "ARGS":  # files that were named run in the order given
+        by_file: dict[str, list[str]] = {}
+        for item in items:
+            by_file.setdefault(str(item.path), []).append(_function(item))
+        place = {file: number for number, file in enumerate(times.longest_first(by_file, known))}
+        items.sort(key=lambda item: place[str(item.path)])
+
+
+def _function(item: pytest.Item) -> str:
+    return getattr(item, "originalname", item.name)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What was skipped, and how to get it, in the last lines."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"{number} skipped: {reason}")
 
 
 @pytest.fixture(scope="module")

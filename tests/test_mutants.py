@@ -1,67 +1,265 @@
-"""The hunt for faults that tests do not notice: what it applies, what it calls killed, and what its lists name."""
+"""The hunt for faults that tests do not notice: what it draws, where old faults went, and what it calls killed."""
 
 from __future__ import annotations
 
+import ast
+import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mutants import hunt
-from mutants.hunt import ERROR, KILLED, SURVIVED, Mutant, Outcome
+from mutants import covering, drawing, faults, hunt
+from mutants.faults import Fault, Listed, Places
+from mutants.hunt import EQUIVALENT, ERROR, KILLED, SURVIVED, Outcome
 
 TESTS = Path(__file__).parent
 
 
+# the lists of old faults
+
+
 @pytest.fixture(scope="module")
-def listed() -> list[Mutant]:
-    return hunt.read()
+def rows() -> list[Listed]:
+    return faults.read()
 
 
-def test_there_are_many_and_they_are_spread(listed):
-    assert len(listed) >= 150
-    wanted = {
-        "data",
-        "model",
-        "policies",
-        "moments",
-        "estimation",
-        "planning",
-        "evaluation",
-        "learning",
-        "theory",
-        "cli",
-        "serve",
-        "experiment",
-    }
-    assert wanted <= {mutant.module for mutant in listed}
-    assert all(mutant.old != mutant.new for mutant in listed)
+def test_the_lists_are_long_and_spread(rows):
+    assert len(rows) >= 150
+    packages = {row.file.split("/")[0].removesuffix(".py") for row in rows}
+    assert packages >= {"data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning"}
+    assert packages >= {"theory", "cli", "serve", "experiment"}
 
 
-def test_every_test_that_must_fail_exists(listed):
+def test_every_old_fault_can_still_be_put_into_the_package(rows):
+    found, stale = faults.resolve(rows, Places())
+    assert stale == {}
+    for fault in found:
+        text = (faults.SOURCE / fault.file).read_text()
+        assert fault.apply(text) != text
+
+
+def test_every_test_of_an_old_fault_exists(rows):
+    found, _ = faults.resolve(rows, Places())
     texts = {path.name: path.read_text() for path in TESTS.glob("test_*.py")}
-    for mutant in listed:
-        for test in mutant.tests:
+    for fault in found:
+        for test in fault.tests:
             file, _, name = test.partition("::")
-            assert file in texts, mutant.id
-            assert not name or f"def {name.split('[')[0]}(" in texts[file], f"{mutant.id}: {test}"
+            assert file in texts, fault.id
+            assert not name or f"def {name.split('[')[0]}(" in texts[file], f"{fault.id}: {test}"
 
 
-def test_every_fault_can_be_put_into_the_package(listed):
-    source = hunt.ROOT / "src" / "lmab"
-    assert {mutant.id: hunt.stale(mutant, source) for mutant in listed} == dict.fromkeys(mutant.id for mutant in listed)
+@pytest.fixture
+def places(tmp_path) -> Places:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "src" / "one.py").write_text("alpha beta beta")
+    (tmp_path / "src" / "two.py").write_text("gamma delta alpha")
+    (tmp_path / "tests" / "test_one.py").write_text("def test_a():\n    pass\n")
+    (tmp_path / "tests" / "test_two.py").write_text("def test_b():\n    pass\n")
+    return Places(tmp_path / "src", tmp_path / "tests")
 
 
-def fault(old: str, new: str = "new") -> Mutant:
-    return Mutant("id", "module.py", old, new, ("test_x.py",))
+@pytest.mark.parametrize(
+    ("file", "old", "home"),
+    [
+        ("one.py", "alpha", "one.py"),  # it stands elsewhere too, but once in its own file
+        ("one.py", "gamma", "two.py"),
+        ("gone.py", "delta", "two.py"),
+    ],
+)
+def test_a_text_that_moved_is_followed(places, file, old, home):
+    fault = places.fault(Listed("id", file, old, "new", ("test_one.py",)))
+    assert (fault.file, fault.old) == (home, old)
 
 
-def test_a_text_that_does_not_stand_once_is_stale(tmp_path):
-    (tmp_path / "module.py").write_text("one two two")
-    assert hunt.stale(fault("one"), tmp_path) is None
-    assert hunt.stale(fault("two"), tmp_path) == "its text stands 2 times in module.py, not once"
-    assert hunt.stale(fault("three"), tmp_path) == "its text stands 0 times in module.py, not once"
-    assert hunt.stale(fault("one", "one"), tmp_path) == "the fault changes nothing"
-    assert hunt.stale(Mutant("id", "none.py", "a", "b", ()), tmp_path) == "no file none.py"
+@pytest.mark.parametrize(
+    ("file", "old", "new", "why"),
+    [
+        ("one.py", "beta", "new", "its text stands 2 times in one.py, and in 1 files altogether"),
+        ("gone.py", "alpha", "new", "its text stands 0 times in gone.py, and in 2 files altogether"),
+        ("one.py", "nothing", "new", "its text stands 0 times in one.py, and in 0 files altogether"),
+        ("one.py", "alpha", "alpha", "the fault changes nothing"),
+    ],
+)
+def test_a_text_that_stands_nowhere_or_twice_is_stale(places, file, old, new, why):
+    row = Listed("id", file, old, new, ("test_one.py",))
+    assert faults.resolve([row], places) == ([], {"id": why})
+
+
+@pytest.mark.parametrize(
+    ("tests", "found"),
+    [
+        (("test_one.py",), ("test_one.py",)),
+        (("test_one.py::test_a[x]",), ("test_one.py::test_a[x]",)),
+        (("test_gone.py::test_b",), ("test_two.py::test_b",)),
+        (("test_gone.py", "test_two.py"), ("test_two.py",)),
+    ],
+)
+def test_a_test_that_moved_is_followed(places, tests, found):
+    assert places.fault(Listed("id", "one.py", "alpha", "new", tests)).tests == found
+
+
+def test_without_any_of_its_tests_a_fault_has_those_near_its_file(places, monkeypatch):
+    monkeypatch.setattr(faults, "near", lambda file: (f"near {file}",))
+    assert places.fault(Listed("id", "one.py", "alpha", "new", ("test_gone.py",))).tests == ("near one.py",)
+
+
+def test_the_lists_are_brought_up_to_date(places, tmp_path):
+    row = '[[mutant]]\nid = "{}"\nfile = "one.py"\nold = "{}"\nnew = "y"\ntests = ["test_gone.py::test_b"]\n\n'
+    text = "# Why.\n\n" + row.format("moves", "gamma") + row.format("stale", "nothing")
+    (tmp_path / "list.toml").write_text(text)
+    assert faults.repoint(faults.read(tmp_path), places, tmp_path) == 1
+    after = text.replace('"moves"\nfile = "one.py"', '"moves"\nfile = "two.py"').replace("test_gone", "test_two", 1)
+    assert (tmp_path / "list.toml").read_text() == after
+
+
+def test_an_id_stands_for_one_fault(tmp_path):
+    row = '[[mutant]]\nid = "a"\nfile = "f.py"\nold = "x"\nnew = "y"\ntests = []\n'
+    (tmp_path / "list.toml").write_text(row)
+    assert faults.read(tmp_path) == [Listed("a", "f.py", "x", "y", ())]
+    (tmp_path / "other.toml").write_text(row)
+    with pytest.raises(SystemExit, match="ids must be unique, got twice: a"):
+        faults.read(tmp_path)
+
+
+def test_faults_are_chosen_by_package_file_or_id(rows, monkeypatch):
+    found, _ = faults.resolve(rows, Places())
+    monkeypatch.setattr(faults, "resolve", lambda *_: (found, {}))
+    assert hunt.listed([]) == found
+    assert hunt.listed([found[0].id]) == found[:1]
+    assert {fault.package for fault in hunt.listed(["theory", "data"])} == {"theory", "data"}
+    assert {fault.file for fault in hunt.listed(["files.py"])} == {"files.py"}
+    with pytest.raises(SystemExit, match="no fault, file or package is called nonsense"):
+        hunt.listed(["nonsense"])
+    monkeypatch.setattr(faults, "resolve", lambda *_: (found, {"old": "why"}))
+    with pytest.raises(SystemExit):
+        hunt.listed([])
+
+
+# faults drawn at random
+
+PROGRAM = '''"""Docstring with 1 number."""
+
+LIMIT = 0.05
+
+
+def cut(values: "Float[Array, '3']", *, most: int = 4, sure=True):
+    """Another one: 2."""
+    if len(values) < most and sure:
+        values.sort()
+    try:
+        return max(values)
+    except ValueError:
+        return f"{LIMIT:.1%}"
+'''
+
+
+@pytest.fixture
+def drawn(tmp_path) -> list[str]:
+    """Everything that can be drawn from the program."""
+    (tmp_path / "module.py").write_text(PROGRAM)
+    read = drawing._File.read(tmp_path / "module.py")
+    made = [read.fault("module.py", line, change) for line, changes in read.changes.items() for change in changes]
+    return [fault.apply(PROGRAM) for fault in made if fault is not None]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("LIMIT = 0.05", "LIMIT = 0.1"),  # a threshold
+        ("most: int = 4", "most: int = 8"),  # a default
+        ("most: int = 4", "most: int = 5"),
+        ("    if len", "    most = 4\n    if len"),  # an option that is ignored
+        ("sure=True", "sure=False"),
+        ("len(values) < most", "len(values) <= most"),
+        ("most and sure", "most or sure"),
+        ("if len(values) < most and sure:", "if not (len(values) < most and sure):"),
+        ("values.sort()", "pass"),
+        ("max(values)", "min(values)"),
+        ('        return f"{LIMIT:.1%}"', "        raise"),  # an error that is no longer caught
+        (":.1%", ":.2%"),
+        (":.1%", ":.1f"),
+    ],
+)
+def test_operators_know_this_change(drawn, change):
+    assert PROGRAM.replace(*change) in drawn
+
+
+def test_what_is_not_run_is_not_changed(drawn):
+    for text in drawn:
+        assert text.startswith('"""Docstring with 1 number."""')
+        assert '"""Another one: 2."""' in text
+        assert "Float[Array, '3']" in text
+        assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(PROGRAM))
+
+
+def test_a_seed_draws_the_same_faults(tmp_path):
+    (tmp_path / "module.py").write_text(PROGRAM)
+    (tmp_path / "_kernel" / "cuda").mkdir(parents=True)
+    (tmp_path / "_kernel" / "cuda" / "em.py").write_text(PROGRAM)
+    first, again, other = (drawing.draw(8, np.random.default_rng(seed), tmp_path) for seed in (0, 0, 1))
+    assert first == again != other
+    assert len({fault.apply(PROGRAM) for fault in first}) == 8
+    assert {fault.file for fault in first} == {"module.py"}  # only a GPU runs the others
+
+
+def test_a_fault_is_whole_lines():
+    fault = drawing.difference("id", "f.py", "a\nb\nc\nd\n", "a\nx\ny\nd\n")
+    assert (fault.begin, fault.old, fault.new) == (2, "b\nc\n", "x\ny\n")
+    longer = drawing.difference("id", "f.py", "a\na\n", "a\na\na\n")
+    assert longer.apply("a\na\n") == "a\na\na\n"
+
+
+# which tests run a line
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch) -> covering.Record:
+    from coverage import CoverageData
+
+    source = tmp_path / "lmab"
+    source.mkdir()
+    (source / "f.py").write_text("one\ntwo\nthree\n")
+    folder = tmp_path / "record"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "f.py").write_text("one\nthree\n")
+    data = CoverageData(str(folder / "data"))
+    for context, lines in (("tests/test_a.py::test_x|run", [1]), ("tests/test_a.py::test_y[1]|run", [1, 2])):
+        data.set_context(context)
+        data.add_lines({str(source / "f.py"): lines})
+    data.write()
+    times = {"test_x": 9, "test_y[1]": 2}
+    cases = [f'<testcase classname="tests.test_a" name="{name}" time="{time}"/>' for name, time in times.items()]
+    (folder / "times.xml").write_text(f"<testsuites>{''.join(cases)}</testsuites>")
+    monkeypatch.setattr(covering, "SOURCE", source)
+    return covering.Record(folder)
+
+
+def test_a_line_has_the_tests_that_ran_it_the_shortest_first(recorded):
+    assert recorded.tests("f.py", 1) == ("test_a.py::test_y[1]", "test_a.py::test_x")
+    assert recorded.tests("f.py", 3) == ("test_a.py::test_y[1]",)  # it moved from line 2
+    assert recorded.tests("f.py", 2) == recorded.tests("f.py", 1)  # a new one
+
+
+def test_tests_are_run_as_far_as_the_time_goes(recorded, monkeypatch):
+    monkeypatch.setattr(covering, "SECONDS", 10.9)
+    assert len(recorded.tests("f.py", 1)) == 1
+    monkeypatch.setattr(covering, "SECONDS", 11.0)
+    assert len(recorded.tests("f.py", 1)) == 2
+
+
+def test_without_a_record_the_tests_near_the_file_are_run(recorded, monkeypatch):
+    monkeypatch.setattr(covering, "near", lambda file: (file,))
+    assert covering.covering("f.py", 1, None) == ("f.py",)
+    assert covering.covering("f.py", 3, recorded) == ("test_a.py::test_y[1]",)
+
+
+# trying
+
+
+def fault(old: str, new: str = "new") -> Fault:
+    return Fault("id", "module.py", 0, old, new, ("test_x.py",))
 
 
 @pytest.mark.parametrize(
@@ -85,34 +283,30 @@ def test_a_fault_is_in_the_copy_while_its_tests_run_and_not_after(status, verdic
     assert (path.read_text(), path.stat().st_mtime_ns) == ("old text", before)
 
 
-def outcomes(killed: int, survived: int, errors: int = 0) -> list[Outcome]:
-    verdicts = [KILLED] * killed + [SURVIVED] * survived + [ERROR] * errors
+def test_a_survivor_that_is_known_to_change_nothing_is_equivalent(tmp_path):
+    (tmp_path / "equivalent.toml").write_text('[[equivalent]]\nold = "a  + b"\nnew = "b + a"\nwhy = "a sum"\n')
+    known = hunt.equivalents(tmp_path)
+    for verdict, judged in ((SURVIVED, EQUIVALENT), (KILLED, KILLED), (ERROR, ERROR)):
+        assert hunt.judged(Outcome(fault("a + b\n", "b +\n a"), verdict, 1.0, ""), known).verdict == judged
+    assert hunt.judged(Outcome(fault("a + b", "a - b"), SURVIVED, 1.0, ""), known).verdict == SURVIVED
+
+
+def test_every_equivalent_has_its_reason():
+    text = (faults.LISTS / "equivalent.toml").read_text()
+    assert all(row["why"] for row in tomllib.loads(text).get("equivalent", []))
+
+
+def outcomes(killed: int, survived: int, equivalent: int = 0, errors: int = 0) -> list[Outcome]:
+    verdicts = [KILLED] * killed + [SURVIVED] * survived + [EQUIVALENT] * equivalent + [ERROR] * errors
     return [Outcome(fault("old"), verdict, 1.0, "") for verdict in verdicts]
 
 
-def test_ninety_five_of_a_hundred_must_be_killed(capsys):
-    assert hunt._report(outcomes(95, 5), 60.0) == 0
-    assert (
-        "95 of 100 killed (95.0%; at least 95% must be), 5 survived, 0 errors, 1.0 minutes" in capsys.readouterr().out
-    )
-    assert hunt._report(outcomes(94, 6), 60.0) == 1
-    assert hunt._report(outcomes(99, 0, 1), 60.0) == 1
-
-
-def test_faults_are_chosen_by_module_file_or_id(listed):
-    one = listed[0]
-    assert hunt._chosen(listed, []) == listed
-    assert hunt._chosen(listed, [one.id]) == [one]
-    assert {mutant.module for mutant in hunt._chosen(listed, ["theory", "data"])} == {"theory", "data"}
-    assert {mutant.file for mutant in hunt._chosen(listed, ["files.py"])} == {"files.py"}
-    with pytest.raises(SystemExit, match="no fault, file or module is called nonsense"):
-        hunt._chosen(listed, ["nonsense"])
-
-
-def test_an_id_stands_for_one_fault(tmp_path):
-    row = '[[mutant]]\nid = "a"\nfile = "f.py"\nold = "x"\nnew = "y"\ntests = []\n'
-    (tmp_path / "list.toml").write_text(row)
-    assert hunt.read(tmp_path) == [Mutant("a", "f.py", "x", "y", ())]
-    (tmp_path / "other.toml").write_text(row)
-    with pytest.raises(SystemExit, match="ids must be unique, got twice: a"):
-        hunt.read(tmp_path)
+def test_enough_must_be_killed_of_those_that_could_be(capsys):
+    assert hunt.report(outcomes(85, 15, 20), 0.85, 60.0) == 0
+    said = capsys.readouterr().out
+    assert "85 of 100 killed (85.0%; at least 85% must be), 15 survived, 20 equivalent, 0 errors, 1.0 minutes" in said
+    assert [line.split() for line in said.splitlines() if line.startswith("module ")] == [
+        ["module", "85", "15", "20", "0"]
+    ]
+    assert hunt.report(outcomes(84, 16), 0.85, 60.0) == 1
+    assert hunt.report(outcomes(99, 0, 0, 1), 0.85, 60.0) == 1
