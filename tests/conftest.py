@@ -49,9 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             hypothesis.seed(SEED)(item.obj)
     known = times.read()
     if config.getoption("--quick"):
-        left_out = [item for item in items if known.get(_function(item), 0.0) >= times.QUICK]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        long = [known.get(_function(item), 0.0) >= times.QUICK for item in items]
+        config.hook.pytest_deselected(items=[item for item, is_long in zip(items, long, strict=True) if is_long])
+        items[:] = [item for item, is_long in zip(items, long, strict=True) if not is_long]
     if config.args_source.name != "ARGS":  # files that were named run in the order given
         by_file: dict[str, list[str]] = {}
         for item in items:

@@ -93,8 +93,8 @@ def _definers(pairs: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 
 def _attributes(text: str) -> Iterator[tuple[str, str]]:
     """Names such as `lmab.plan` and `lmab.moments.subspace`, by module and name, from the longest on."""
-    for chain in set(re.findall(r"\blmab((?:\.\w+)+)", text)):
-        *modules, name = chain[1:].split(".")
+    for dotted in set(re.findall(r"\blmab((?:\.\w+)+)", text)):
+        *modules, name = dotted[1:].split(".")
         yield ".".join(modules), name
         if modules:  # `lmab.Sessions.from_arrays` uses `lmab.Sessions`
             yield ".".join(modules[:-1]), modules[-1]
