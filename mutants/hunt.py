@@ -210,7 +210,8 @@ def report(outcomes: Sequence[Outcome], floor: float, seconds: float) -> int:
     share = counts[KILLED] / max(real, 1)
     print(
         f"\n{counts[KILLED]} of {real} killed ({share:.1%}; at least {floor:.0%} must be), "
-        f"{counts[SURVIVED]} survived, {counts[EQUIVALENT]} equivalent, {counts[ERROR]} errors, {seconds / 60:.1f} minutes"
+        f"{counts[SURVIVED]} survived, {counts[EQUIVALENT]} equivalent, {counts[ERROR]} errors, "
+        f"{seconds / 60:.1f} minutes"
     )
     return 0 if share >= floor and not counts[ERROR] else 1
 

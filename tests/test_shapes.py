@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import shapes
 
-import lmab
+import lmab.data.sessions
+import lmab.planning.search
+import lmab.simulation
 from lmab._kernel.reference import planning
 from lmab.model import belief
 
