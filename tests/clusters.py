@@ -59,7 +59,7 @@ def cluster(folder, n_workers):
 
 
 @contextmanager
-def threads(n_workers):
+def in_process(n_workers):
     """A client of a cluster inside this process, for tests that kill nobody: nothing has to be started."""
     from distributed import Client, LocalCluster
 

@@ -513,7 +513,7 @@ def test_compilation_is_noticed_and_loading_is_not(tmp_path):
 import numpy as np
 from lmab import _kernel
 _kernel.on_compilation(lambda: print("compiling"))
-_kernel.kernel("planning_decide").updated(np.ones(2), np.ones(2))
+_kernel.kernel("planning").updated(np.ones(2), np.ones(2))
 print("done")
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from clusters import cluster, threads
+from clusters import cluster, in_process
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,7 +268,7 @@ def test_a_worker_that_does_not_see_the_files_says_which(packed, tmp_path, monke
 
     monkeypatch.setattr(passes_module.Cluster, "_submitted", hiding)
     seen = pytest.raises(InvalidFile, match=r"worker tcp://.*00001\.codes: .* cannot see this part")
-    with threads(1) as client, seen:
+    with in_process(1) as client, seen:
         fitted(packed, client)
 
 
@@ -301,7 +301,7 @@ def test_a_cluster_without_workers_is_lost_after_a_while(packed, monkeypatch):
 
     monkeypatch.setattr(passes_module, "_LOOK", 0.1)
     monkeypatch.setattr(passes_module, "_PATIENCE", 0.3)
-    with threads(0) as client, pytest.raises(ClusterLost, match="there was no worker for"):
+    with in_process(0) as client, pytest.raises(ClusterLost, match="there was no worker for"):
         fitted(packed, client)
 
 

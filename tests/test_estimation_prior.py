@@ -463,7 +463,7 @@ def test_chains_end_when_one_of_them_fails(rng, monkeypatch):
 
     monkeypatch.setattr(type(data), "chain", chain)
     with pytest.raises(RuntimeError):
-        gibbs.run(data, bandit, rng=rng, schedule=gibbs.Schedule(2, 100_000, 1, 1), threads=2)
+        prior_module.run(data, bandit, rng=rng, schedule=prior_module.Schedule(2, 100_000, 1, 1), threads=2)
     assert len(sweeps_after) < 50_000  # of 100,000
 
 

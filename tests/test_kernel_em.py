@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import oracle
 import pytest
-from numba import config
-from numba.core import event
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import config
+from numba.core import event
 
 from lmab._kernel.compiled import em as compiled
-from lmab._kernel.compiled import planning_decide
+from lmab._kernel.compiled import planning
 from lmab._kernel.reference import em as reference
 
 KERNELS = [reference, compiled]
@@ -191,9 +188,9 @@ def test_gaussian_likelihood_equals_the_density(rng):
 def test_compilation_leaves_numbas_settings_alone():
     """The kernel is compiled with a vectoriser that Numba leaves off: for itself only."""
     before, seen = config.SLP_VECTORIZE, []
-    for dispatcher in (compiled.categorical, planning_decide.updated):
+    for dispatcher in (compiled.categorical, planning.updated):
         with event.trigger_event("numba:compile", data={"dispatcher": dispatcher}):
             seen.append(config.SLP_VECTORIZE)
-        assert config.SLP_VECTORIZE == before
+        assert before == config.SLP_VECTORIZE
     assert seen == [1, before]
     assert before != 1
