@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmab.experiment import Store, run_all
-from lmab.experiment.setting import Contender, Measurement, Setting, Trial
+from lmab.experiment.methods import Contender, Measurement, Setting, Trial
 from lmab.model.bandit import LatentBandit
 
 N_TRIALS = 12

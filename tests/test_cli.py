@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -20,44 +23,78 @@ def test_every_help_ends_with_an_example(command):
     assert result.output.strip().splitlines()[-1].strip().startswith("Example: lmab")
 
 
-def test_demo_learns_draws_and_says_where(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = RUNNER.invoke(app, ["demo", "--seed", "3"])
-    assert text.exit_code == 0
-    assert "DirectMLE" in text.output
-    assert str(tmp_path / "lmab-demo.png") in text.output.replace("\n", "")
-    assert (tmp_path / "lmab-demo.png").read_bytes().startswith(b"\x89PNG")
-    assert str(tmp_path / "lmab-demo.html") in text.output.replace("\n", "")
-    assert "On sessions the model has not seen" in (tmp_path / "lmab-demo.html").read_text()
+def test_help_keeps_square_brackets_and_puts_the_five_that_matter_first():
+    text = RUNNER.invoke(app, ["fit", "--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"}).output
+    assert "gpu needs lmab[gpu]." in text
+    assert "[default: categories if few]" in text
+    first = text.split("─ Options ")[1].split("─ How to read the log ")[0]
+    assert re.findall(r"--[a-z]+", first) == ["--session", "--arm", "--reward", "--types", "--output", "--help"]
+    assert [name for name in ("The fit", "What is said about it", "Where it runs", "More") if name not in text] == []
 
 
-def test_demo_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
+def test_the_menu_lists_every_command_and_imports_none():
+    program = (
+        "import sys; sys.argv = ['lmab', '--help']\nfrom lmab.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+    )
+    program += "print(sorted({'numpy', 'scipy', 'lmab.data', 'lmab.cli.fit'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+    assert [name for name in COMMANDS if not re.search(rf"^│ {name} ", out, re.M)] == []
+
+
+def test_a_command_that_does_not_exist_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["lmab", "fitt"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "No such command 'fitt'" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "new"
+    return folder, json.loads(RUNNER.invoke(app, ["demo", "--json", "-o", str(folder)]).output)
+
+
+def test_the_demo_goes_the_whole_way_and_gains_in_truth(demonstration):
+    folder, told = demonstration
+    assert sorted(file.name for file in folder.iterdir()) == ["model.lmab", "policy.lmab", "report.html", "shop.csv"]
+    assert told["types"] == 4
+    values = [told[name] for name in ("items at random", "the best item for everyone", "the learned policy")]
+    assert values == sorted(values)
+    assert 0.97 * told["upper"] < told["the learned policy"] <= told["a policy planned on the truth"] <= told["upper"]
+    gain = told["the learned policy"] - told["the best item for everyone"]
+    assert told["sure"]
+    assert told["gain"][0] <= gain <= told["gain"][1]
+    page = (folder / "report.html").read_text()
+    assert "How sure this is" in page
+    assert "Cappuccino" in page
+
+
+def test_the_demo_prints_the_commands_that_do_the_same(demonstration, tmp_path, monkeypatch):
     from lmab.cli import demo
 
-    row = demo.Row("genie", 1.0, 0, 0.0, [])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "_compare", lambda *_: ([row], 1.0, None))
-    for name in ("_compile", "_draw", "_report"):
-        monkeypatch.setattr(demo, name, lambda *_: False)
-    assert "no figure: pip install 'lmab[plot]'" in RUNNER.invoke(app, ["demo"]).output
+    folder, _ = demonstration
+    story = SimpleNamespace(certificate=SimpleNamespace(sentence="A sentence."))
+    monkeypatch.setattr(demo, "_run", lambda *_: story)
+    monkeypatch.setattr(demo, "_truth", lambda _: ([demo.Row("the learned policy", 2.5)], 2.6))
+    text = RUNNER.invoke(app, ["demo", "-o", str(tmp_path)]).output
+    said = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert [line for line in said if line not in readme] == []
+    assert (folder / "shop.csv").read_text().startswith("session,item,click\nv1,")
 
 
-def test_demo_as_json(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    answer = json.loads(RUNNER.invoke(app, ["demo", "--json", "--figure", str(tmp_path / "demo.svg")]).output)
-    values = {row["name"]: row["value"] for row in answer["rows"]}
-    assert list(values) == ["best fixed arm", "UCB", "ED+MLE", "DirectMLE", "genie"]
-    assert values["UCB"] <= values["best fixed arm"] < values["ED+MLE"]
-    assert 0.98 * values["genie"] <= values["DirectMLE"]
-    optimum = answer["optimum"]
-    assert optimum["lower"] == values["genie"]
-    assert max(values.values()) <= optimum["upper"] <= 1.01 * optimum["lower"]
-    assert [row["sessions"] for row in answer["rows"]] == [0, 20_000, 20_000, 20_000, 0]
-    assert b"<svg" in (tmp_path / "demo.svg").read_bytes()
+def test_the_sample_is_the_same_on_every_machine_and_says_that_it_is_made_up(tmp_path):
+    text = RUNNER.invoke(app, ["sample", str(tmp_path / "shop.csv"), "--sessions", "2"]).output
+    assert "2 sessions of made-up visitors" in text
+    rows = (tmp_path / "shop.csv").read_text().splitlines()
+    assert len(rows) == 1 + 2 * 6
+    assert {len(row.split(",")) for row in rows} == {3}
 
 
 def test_no_progress_bar_in_a_pipe(tmp_path):
-    command = [sys.executable, "-m", "lmab", "demo"]
+    command = [sys.executable, "-m", "lmab", "sample", "shop.csv"]
     result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert result.stderr == ""
 
@@ -68,18 +105,18 @@ def test_version():
 
 
 def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
-    from lmab.cli import demo
+    from lmab.cli import sample
     from lmab.errors import InvalidArgument
 
     def fail(*args, **kwargs):
         raise InvalidArgument("horizon must be at least 1, got 0")
 
-    monkeypatch.setattr(demo, "random_bandit", fail)
-    monkeypatch.setattr(sys, "argv", ["lmab", "demo"])
+    monkeypatch.setattr(sample, "shop_log", fail)
+    monkeypatch.setattr(sys, "argv", ["lmab", "sample"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 1
-    assert capsys.readouterr().err == "error: --horizon must be at least 1, got 0\n"
+    assert capsys.readouterr().err == "error: horizon must be at least 1, got 0\n"
 
 
 def test_reproduce_runs_resumes_and_draws(tmp_path):

@@ -34,8 +34,15 @@ def test_a_check_that_agrees_is_a_result_and_another_one_a_note(plan, capsys, on
     assert (said.out, said.err) == (text if agrees else f"note: {text}", "")
 
 
-def test_without_a_check_nothing_is_said(plan, capsys):
-    for planned in (plan, plan.policy, replace(plan, estimate=None)):
+def test_a_model_that_was_not_checked_says_so(plan, capsys):
+    unchecked = replace(plan, estimate=replace(plan.estimate, check=None))
+    tell_check(unchecked)
+    assert "were not checked on held-out sessions" in capsys.readouterr().out
+    assert check_summary(unchecked) is None
+
+
+def test_without_a_fit_nothing_is_said(plan, capsys):
+    for planned in (plan.policy, replace(plan, estimate=None)):
         assert check_of(planned) is None
         assert check_summary(planned) is None
         tell_check(planned)

@@ -11,14 +11,13 @@ import pytest
 
 import lmab
 from lmab.experiment import STUDIES, page, read_table, wanted
-from lmab.experiment.ambiguity import _changes, _moved, three_points, width
+from lmab.experiment.analysis import Evidence
+from lmab.experiment.checks_theory import _changes, _moved, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, PAPER
-from lmab.experiment.evidence import Evidence
+from lmab.experiment.methods import Line, Measurement, Setting, generator
 from lmab.experiment.page import counted
-from lmab.experiment.runner import perform
-from lmab.experiment.setting import Line, Measurement, Setting, generator
-from lmab.experiment.store import Row, row_of
-from lmab.experiment.study import Study
+from lmab.experiment.store import Row, perform, row_of
+from lmab.experiment.studies import Study
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import warnings
 from dataclasses import replace
@@ -12,10 +13,10 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab import Sessions
+from lmab import Sessions, learning
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning, TooLarge
 from lmab.learning import Task
-from lmab.learning.ucb import next_plays
+from lmab.learning.baselines import next_plays
 from lmab.testing import check_learner
 
 HORIZON, BUDGET = 4, 1200
@@ -77,23 +78,23 @@ def test_learns_a_policy_for_the_environment(example):
 
 def new_run(learner=None, **options):
     settings = {"n_arms": 4, "horizon": HORIZON, "n_sessions": 100, "rng": generator(0), **options}
-    return lmab.learning.Run(learner or lmab.DirectMLE(2, thompson_rounds=0), **settings)
+    return learning.Run(learner or lmab.DirectMLE(2, thompson_rounds=0), **settings)
 
 
 def test_a_run_takes_a_task_or_its_fields():
     task = Task(4, HORIZON, 100, values=[1.0, 0.0, 1.0])
     given, named = (
-        lmab.learning.Run(lmab.DirectMLE(2, thompson_rounds=0), task, rng=0),
+        learning.Run(lmab.DirectMLE(2, thompson_rounds=0), task, rng=0),
         new_run(values=[1.0, 0.0], rng=0),
     )
     assert given.task == named.task == Task(4, HORIZON, 100, values=(0.0, 1.0))
     assert given.seed == named.seed
     with pytest.raises(InvalidArgument, match="task must be given without its fields, got horizon"):
-        lmab.learning.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
+        learning.Run(lmab.DirectMLE(2), task, horizon=3, rng=0)
     with pytest.raises(InvalidArgument, match="values must be"):
         new_run(values=[])
     with pytest.raises(TypeError, match="n_sessions"):
-        lmab.learning.Run(lmab.DirectMLE(2), n_arms=4, horizon=3, rng=0)
+        learning.Run(lmab.DirectMLE(2), n_arms=4, horizon=3, rng=0)
 
 
 def test_ask_is_what_is_left():
@@ -109,7 +110,7 @@ def test_ask_is_what_is_left():
 
 
 def test_rows_of_an_exploration_are_asked_once():
-    run, live = new_run(lmab.learning.UCB()), Recorder()
+    run, live = new_run(learning.UCB()), Recorder()
     run.tell(run.ask().on(live))
     while run.ask().n_sessions == 1:
         run.tell(run.ask().on(live))
@@ -136,7 +137,7 @@ def test_wrong_arguments_are_refused():
     with pytest.raises(InvalidArgument, match="n_types"):
         lmab.DirectMLE(0)
     with pytest.raises(InvalidArgument, match="environment's 4 arms, got 3"):
-        new_run(lmab.learning.Genie(lmab.LatentBandit.bernoulli([1.0], [[0.1, 0.2, 0.3]])))
+        new_run(learning.Genie(lmab.LatentBandit.bernoulli([1.0], [[0.1, 0.2, 0.3]])))
 
 
 def test_a_run_of_an_unknown_learner_is_refused(tmp_path):
@@ -179,7 +180,7 @@ def test_a_round_of_ucb_spreads_as_ucb1_does(rng):
 
 
 def test_ucb_plays_every_arm_first():
-    run = new_run(lmab.learning.UCB(), n_arms=10)
+    run = new_run(learning.UCB(), n_arms=10)
     assert np.array_equal(np.unique(run.ask().arms), np.arange(10))
     plays = next_plays(np.zeros(5), np.zeros(5), 3, 1.0)
     assert plays.tolist() == [1, 1, 1, 0, 0]
@@ -188,19 +189,19 @@ def test_ucb_plays_every_arm_first():
 
 def test_what_cannot_be_learned_is_refused_before_anything_is_played():
     for learner, options, message in (
-        (lmab.learning.HistoryUCBVI(), {"rewards": "gaussian"}, "rewards must be categorical"),
-        (lmab.learning.Tensor(2), {"horizon": 2}, "horizon must be at least 3"),
-        (lmab.learning.EDMLE(2), {"horizon": 1}, "horizon must be at least 2"),
-        (lmab.learning.EDMoments(2), {"horizon": 1}, "horizon must be at least 2"),
-        (lmab.learning.EDMLE(2), {"n_sessions": 1}, "n_sessions must be at least 2"),
-        (lmab.learning.EDMLE(2), {"n_sessions": 7}, "leave at least 2 sessions for the fit, .*, got 7, which leaves 1"),
-        (lmab.learning.EDMoments(3), {"n_sessions": 4}, "leave at least 3 sessions for the fit"),
+        (learning.HistoryUCBVI(), {"rewards": "gaussian"}, "rewards must be categorical"),
+        (learning.Tensor(2), {"horizon": 2}, "horizon must be at least 3"),
+        (learning.EDMLE(2), {"horizon": 1}, "horizon must be at least 2"),
+        (learning.EDMoments(2), {"horizon": 1}, "horizon must be at least 2"),
+        (learning.EDMLE(2), {"n_sessions": 1}, "n_sessions must be at least 2"),
+        (learning.EDMLE(2), {"n_sessions": 7}, "leave at least 2 sessions for the fit, .*, got 7, which leaves 1"),
+        (learning.EDMoments(3), {"n_sessions": 4}, "leave at least 3 sessions for the fit"),
         (lmab.DirectMLE(3), {"n_sessions": 4}, "leave at least 3 sessions for the fit, .*, got 4, which leaves 2"),
         (lmab.DirectMLE(3, thompson_rounds=0), {"n_sessions": 2}, "leave at least 3 .*, got 2, which leaves 2"),
         (lmab.DirectMLE("auto"), {"n_sessions": 2}, "leave at least 2 sessions for the fit"),
-        (lmab.learning.Tensor(3), {"n_sessions": 2}, "leave at least 3 sessions for the fit"),
-        (lmab.learning.LUCRL(2), {"n_sessions": 4}, "leave at least 2 sessions for the fit"),
-        (lmab.learning.LUCRL(2), {"n_sessions": 1}, "n_sessions must be at least 2"),
+        (learning.Tensor(3), {"n_sessions": 2}, "leave at least 3 sessions for the fit"),
+        (learning.LUCRL(2), {"n_sessions": 4}, "leave at least 2 sessions for the fit"),
+        (learning.LUCRL(2), {"n_sessions": 1}, "n_sessions must be at least 2"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             new_run(learner, **options)
@@ -208,7 +209,7 @@ def test_what_cannot_be_learned_is_refused_before_anything_is_played():
 
 def test_history_ucbvi_refuses_what_is_too_large():
     with pytest.raises(TooLarge, match=r"1\.05e\+08 histories"):
-        new_run(lmab.learning.HistoryUCBVI(), n_arms=20, horizon=5)
+        new_run(learning.HistoryUCBVI(), n_arms=20, horizon=5)
 
 
 def test_history_ucbvi_hopes_while_it_plays_and_not_after():
@@ -230,14 +231,14 @@ def test_history_ucbvi_finds_the_optimum(rng):
 
     bandit = lmab.LatentBandit.categorical([0.4, 0.6], rng.dirichlet(np.ones(3), size=(2, 2)), [-1.0, 0.0, 2.0])
     environment = lmab.Simulator(bandit, horizon=3, rng=rng)
-    learned = lmab.learn(environment, lmab.learning.HistoryUCBVI(), n_sessions=50_000, values=[-1, 0, 2], rng=rng)
+    learned = lmab.learn(environment, learning.HistoryUCBVI(), n_sessions=50_000, values=[-1, 0, 2], rng=rng)
     best = oracle.optimal_value(bandit.weights, bandit.rewards.probabilities, bandit.rewards.values, 3)
     value = lmab.evaluate(learned.policy, bandit, horizon=3).mean
     assert best - 0.02 <= value <= best + 1e-12
 
 
 def test_genie_is_the_planner():
-    learned = learn(lmab.learning.Genie(BANDIT), Recorder())
+    learned = learn(learning.Genie(BANDIT), Recorder())
     assert learned.bandit is BANDIT
     assert learned.plan.lower == lmab.plan(BANDIT, horizon=HORIZON).lower
 
@@ -335,19 +336,19 @@ def test_the_number_of_types_can_be_found(rng):
 
 def test_edmle_reads_a_core_arm_by_pairs_or_in_full(rng):
     environment = Recorder()
-    by_pairs = learn(lmab.learning.EDMLE(2), environment)
+    by_pairs = learn(learning.EDMLE(2), environment)
     first, second = environment.rounds
     assert (len(first), len(second)) == (960, 240)
     core = by_pairs["design"].facts["core_set"]
     assert set(second.arms.tolist()) == {arm for arm, _ in core}
     assert by_pairs["design"].facts["g"] <= 4 + 1e-9
     for options in ({"likelihood": "full"}, {"pairs": "first-two"}, {"rank": "auto"}, {"rank": 3, "split": 0.5}):
-        learned = learn(lmab.learning.EDMLE(2, **options), Recorder())
+        learned = learn(learning.EDMLE(2, **options), Recorder())
         assert lmab.evaluate(learned.policy, BANDIT, horizon=HORIZON).mean > 2.7
 
 
 def test_core_plays_of_other_arms_are_refused():
-    run, live = new_run(lmab.learning.EDMLE(2, rank=1), n_sessions=500), Recorder()
+    run, live = new_run(learning.EDMLE(2, rank=1), n_sessions=500), Recorder()
     run.tell(run.ask().on(live))
     n = run.ask().n_sessions
     core = set(np.unique(run.ask().arms).tolist())
@@ -357,7 +358,7 @@ def test_core_plays_of_other_arms_are_refused():
 
 
 def test_indicators_say_whether_a_pair_paid_its_value(rng):
-    from lmab.learning.core_sets import as_indicators
+    from lmab.learning.designed import as_indicators
 
     features = lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0]))
     core = lmab.moments.design(features)  # the pairs (0, 0), (0, 1), (1, 0)
@@ -384,8 +385,8 @@ def test_every_sweep_of_l_ucrl_climbs():
     sessions = Recorder().run(lmab.Uniform(4), 300)
     found = []
     for sweeps in (1, 2, 5, 20):
-        learner = lmab.learning.LUCRL(2, start=0.5, sweeps=sweeps, prior=1e-6)
-        run = lmab.learning.Run(learner, n_arms=4, horizon=HORIZON, n_sessions=600, rng=np.random.default_rng(5))
+        learner = learning.LUCRL(2, start=0.5, sweeps=sweeps, prior=1e-6)
+        run = learning.Run(learner, n_arms=4, horizon=HORIZON, n_sessions=600, rng=np.random.default_rng(5))
         run.tell(sessions)
         model = run.ask().policy.bandit
         found.append(np.logaddexp.reduce(lmab.model.belief.log_joint(model, sessions), axis=1).sum())
@@ -393,7 +394,7 @@ def test_every_sweep_of_l_ucrl_climbs():
 
 
 def test_optimism_fades_with_what_was_seen():
-    learner = lmab.learning.LUCRL(2)
+    learner = learning.LUCRL(2)
     few, many = (learner._bonus(BANDIT, np.full((2, 4), count), 1000) for count in (200.0, 20_000.0))
     assert (few > many).all()
     assert np.allclose(few, 10 * many)
@@ -412,10 +413,10 @@ def test_l_ucrl_sweeps_over_all_sessions_after_every_batch(monkeypatch):
     sweep = l_ucrl.sweep
     monkeypatch.setattr(l_ucrl, "sweep", recorded)
     environment = lmab.Simulator(BANDIT, horizon=4, rng=generator(0))
-    learner = lmab.learning.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
+    learner = learning.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
     lmab.learn(environment, learner, n_sessions=200, planner=lmab.QMDP(), rng=generator(0))
     assert seen == [(100, 4, 1.5), (150, 4, 1.5), (200, 4, 1.5)]
-    assert lmab.learning.LUCRL(2).sweeps == 3
+    assert learning.LUCRL(2).sweeps == 3
 
 
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
@@ -441,7 +442,7 @@ def test_edmoments_cuts_normal_rewards_of_short_sessions(tmp_path):
     rng = generator(0)
     bandit = lmab.LatentBandit.gaussian([0.6, 0.4], [[1.5, -1.5, 0.2, 0.0], [-1.5, 1.5, 0.2, 0.0]])
     environment = lmab.Simulator(bandit, horizon=2, rng=rng)
-    learned = lmab.learn(environment, lmab.learning.EDMoments(2), n_sessions=30_000, rng=rng, rewards="gaussian")
+    learned = lmab.learn(environment, learning.EDMoments(2), n_sessions=30_000, rng=rng, rewards="gaussian")
     learned.policy.save(tmp_path / "policy.lmab")
     policy = lmab.load(tmp_path / "policy.lmab")
     value, best, fixed = (
@@ -466,7 +467,7 @@ def test_shares_of_a_budget():
 def test_ucb_rounds_grow_by_the_stated_part():
     """Each arm once in the first round, then a twentieth of what was played, at least one session."""
     environment = Recorder()
-    lmab.learn(environment, lmab.learning.UCB(growth=0.5), n_sessions=20, rng=0)
+    lmab.learn(environment, learning.UCB(growth=0.5), n_sessions=20, rng=0)
     assert [len(sessions) for sessions in environment.rounds] == [1, 1, 1, 1, 2, 3, 4, 6, 1]
     assert sorted(environment.rounds[0].arms.tolist()) == [0, 1, 2, 3]
 
@@ -484,31 +485,31 @@ def test_optimism_of_a_learner_is_hoeffdings(rng):
     bandit = lmab.LatentBandit.categorical([0.5, 0.5], rng.dirichlet(np.ones(2), size=(2, 3)), [-1.0, 3.0])
     counts = np.array([[100.0, 1000.0, 0.0], [1e6, 50.0, 2.0]])
     expected = 0.5 * 4 * np.sqrt(np.log(6 * 700) / (2 * np.maximum(counts, 1)))
-    found = lmab.learning.LUCRL(2)._bonus(bandit, counts, 700)
+    found = learning.LUCRL(2)._bonus(bandit, counts, 700)
     np.testing.assert_allclose(found, np.minimum(expected, 3 - bandit.means))
     assert (found[0, 2], found[1, 0]) == (pytest.approx(3 - bandit.means[0, 2]), pytest.approx(expected[1, 0]))
 
 
 def test_rounds_of_l_ucrl_grow_by_the_stated_part():
     environment = Recorder()
-    lmab.learn(environment, lmab.learning.LUCRL(2, start=0.5, growth=0.5), n_sessions=200, planner=lmab.QMDP(), rng=0)
+    lmab.learn(environment, learning.LUCRL(2, start=0.5, growth=0.5), n_sessions=200, planner=lmab.QMDP(), rng=0)
     assert [len(sessions) for sessions in environment.rounds] == [100, 50, 50]
 
 
 def test_core_plays_are_uniform_over_core_pairs():
     """An arm of two core pairs is played twice as often as an arm of one."""
     environment = Recorder()
-    learned = lmab.learn(environment, lmab.learning.EDMLE(2, split=0.5), n_sessions=4000, planner=lmab.QMDP(), rng=3)
+    learned = lmab.learn(environment, learning.EDMLE(2, split=0.5), n_sessions=4000, planner=lmab.QMDP(), rng=3)
     core = [arm for arm, _ in learned["design"].facts["core_set"]]
     plays = np.bincount(environment.rounds[1].arms, minlength=4) / environment.rounds[1].n_steps
     np.testing.assert_allclose(plays, np.bincount(core, minlength=4) / len(core), atol=0.03)
 
 
 def test_a_course_adds_phases_of_one_name():
-    course = lmab.learning.Course()
+    course = learning.Course()
     log = Sessions.from_arrays([[0, 1]], [[1.0, 0.5]])
     for _ in range(2):
-        exploration = course.explore(lmab.learning.Exploration.of_arms("explore", np.array([[0, 1]])))
+        exploration = course.explore(learning.Exploration.of_arms("explore", np.array([[0, 1]])))
         next(exploration)
         with pytest.raises(StopIteration):
             exploration.send(log)
@@ -558,13 +559,13 @@ def test_values_of_histories_are_those_of_dynamic_programming():
 
 
 def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
-    from lmab.learning.core_sets import core_plays
+    from lmab.learning.designed import core_plays
     from lmab.learning.learner import Task
 
     core = lmab.moments.design(lmab.moments.Subspace(np.eye(6)[:, :3], np.ones(3), 3, np.array([0.0, 1.0])))
     assert core.pairs == [(0, 0.0), (0, 1.0), (1, 0.0)]
     task = Task(n_arms=3, horizon=5, n_sessions=2000)
-    asked = next(core_plays(task, core, 2000, np.random.default_rng(0), lmab.learning.Course()))
+    asked = next(core_plays(task, core, 2000, np.random.default_rng(0), learning.Course()))
     assert asked.arms.shape == (2000, 5)
     np.testing.assert_allclose(np.bincount(asked.arms.ravel(), minlength=3) / 10_000, [2 / 3, 1 / 3, 0], atol=0.02)
 
@@ -576,11 +577,17 @@ THREE = lmab.LatentBandit.categorical(
 )
 
 
-@pytest.mark.parametrize("learner", [
-    lmab.learning.EDMoments(2, restarts=4), lmab.learning.EDMoments(2, restarts=4, events="events"),
-    lmab.learning.EDMoments(2, restarts=4, w_min=0.3), lmab.learning.EDMLE(2),
-    lmab.learning.EDMLE(2, events="events"), lmab.learning.EDMLE(2, likelihood="full"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "learner",
+    [
+        learning.EDMoments(2, restarts=4),
+        learning.EDMoments(2, restarts=4, events="events"),
+        learning.EDMLE(2),
+        learning.EDMLE(2, events="events"),
+        learning.EDMLE(2, likelihood="full"),
+        learning.EDMoments(2, restarts=4, w_min=0.3),
+    ],
+)
 def test_three_paid_values_end_to_end(learner):
     """Algorithm 1 and ED+MLE with Z = 3, from pairs and from the arm-events of Remark A.1."""
     environment = lmab.Simulator(THREE, horizon=3, rng=1)
@@ -599,7 +606,7 @@ def test_unknown_least_weights_are_tried_and_the_best_policy_is_kept():
     """Appendix A: with weights .1 and .9 a least weight of 1/2 is wrong, and the sessions played show it."""
     bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], [[0.05, 0.95, 0.05, 0.5], [0.9, 0.1, 0.8, 0.5]])
     environment = lmab.Simulator(bandit, horizon=3, rng=1)
-    learner = lmab.learning.EDMoments(2, restarts=4, w_min="tried")
+    learner = learning.EDMoments(2, restarts=4, w_min="tried")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # moments that a wrong least weight cannot match
         learned = lmab.learn(environment, learner, n_sessions=20_000, rng=2, planner=lmab.Exact())
@@ -617,8 +624,8 @@ def test_unknown_least_weights_are_tried_and_the_best_policy_is_kept():
 def test_the_policy_that_earned_most_is_kept():
     """The sessions decide: an environment that pays only while the n-th policy plays makes it the choice."""
     task, learner = (
-        lmab.learning.Task(4, 3, 4000, planner=lmab.Exact()),
-        lmab.learning.EDMoments(3, restarts=2, w_min="tried"),
+        learning.Task(4, 3, 4000, planner=lmab.Exact()),
+        learning.EDMoments(3, restarts=2, w_min="tried"),
     )
     world = lmab.Simulator(lmab.random_bandit(3, 4, rng=1), horizon=3, rng=1)
     for paid in (0, 2):
@@ -643,24 +650,24 @@ def test_the_policy_that_earned_most_is_kept():
 def test_least_weights_to_try_need_sessions_and_two_types():
     environment = lmab.Simulator(lmab.random_bandit(3, 5, rng=1), horizon=5, rng=1)
     with pytest.raises(ValueError, match=r"n_sessions must leave at least 4 sessions to try policies.* leaves 3"):
-        lmab.learn(environment, lmab.learning.EDMoments(3, w_min="tried"), n_sessions=30, rng=2)
+        lmab.learn(environment, learning.EDMoments(3, w_min="tried"), n_sessions=30, rng=2)
     with pytest.raises(ValueError, match=r"w_min must be .* 'tried' or None, got 'all'"):
-        lmab.learning.EDMoments(3, w_min="all")
-    one = lmab.learn(environment, lmab.learning.EDMoments(1, w_min="tried"), n_sessions=400, rng=2)
+        learning.EDMoments(3, w_min="all")
+    one = lmab.learn(environment, learning.EDMoments(1, w_min="tried"), n_sessions=400, rng=2)
     assert [phase.name for phase in one.diagnostics] == ["explore", "subspace", "design", "core plays", "fit", "plan"]
 
 
 def test_events_are_for_indicators():
     with pytest.raises(ValueError, match="events must be 'pairs' for the full likelihood"):
-        lmab.learning.EDMLE(2, likelihood="full", events="events")
+        learning.EDMLE(2, likelihood="full", events="events")
 
 
 def test_l_ucrl_starts_from_tensors():
     """The paper's start: third moments, so three steps at least."""
-    learner = lmab.learning.LUCRL(2, method=lmab.estimation.TensorDecomposition())
+    learner = learning.LUCRL(2, method=lmab.estimation.TensorDecomposition())
     environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=4, rng=1)
     learned = lmab.learn(environment, learner, n_sessions=1500, rng=2)
-    other = lmab.learn(environment, lmab.learning.LUCRL(2), n_sessions=1500, rng=2)
+    other = lmab.learn(environment, learning.LUCRL(2), n_sessions=1500, rng=2)
     assert learned["start"].facts["message"] != other["start"].facts["message"]
     with pytest.raises(ValueError, match="horizon must be at least 3 for third moments, got 2"):
         lmab.learn(lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=2, rng=1), learner, n_sessions=99, rng=2)
@@ -672,10 +679,22 @@ def test_direct_mle_learns_with_traits(rng, tmp_path):
     learned = lmab.learn(environment, learner, n_sessions=400, rng=rng)
     assert learned.estimate.factors is not None
     assert learned.bandit.n_types == 25
-    run = lmab.learning.Run(learner, n_arms=5, horizon=4, n_sessions=10, rng=3)
+    run = learning.Run(learner, n_arms=5, horizon=4, n_sessions=10, rng=3)
     run.save(tmp_path / "run.lmab")
     assert lmab.load(tmp_path / "run.lmab").learner == learner
     with pytest.raises(InvalidArgument, match="n_types must be None, got 2"):
         lmab.DirectMLE(2, method=lmab.Traits())
     with pytest.raises(InvalidArgument, match="n_types must be an integer of at least 1 or 'auto', got None"):
         lmab.DirectMLE()
+
+
+@pytest.mark.parametrize("name", [name for name, value in vars(learning).items() if isinstance(value, type)])
+def test_every_public_name_has_an_example_that_runs(name):
+    found = doctest.DocTestFinder(recurse=True).find(getattr(learning, name), name, globs={})
+    examples = [test for test in found if test.examples]
+    assert examples or name == "Phase"  # A part of `Learned`, which shows it.
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in examples:
+        test.globs.update(vars(learning))
+        runner.run(test)
+    assert runner.failures == 0

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import math
+from html import escape
 from statistics import NormalDist
 
 import numpy as np
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab import theory
-from lmab.experiment.regimes import draw_regimes
+from lmab.experiment.plots import draw_regimes, regime_polygons
 from lmab.model import wasserstein
 
 
@@ -468,8 +470,24 @@ def test_regimes_of_figure_1():
     assert theory.regime(3, 79, gamma=0.5, n_arms=20) is kinds.SEPARATED
     assert theory.regime(3, 80, gamma=0.5, n_arms=20) is kinds.CLUSTERS
     assert theory.regime(20, 80, gamma=0.5, n_arms=20) is kinds.CLUSTERS  # fewer steps than separation asks for
-    assert draw_regimes().count("<svg") == 1
-    assert all(kind.value.split(":")[0] in draw_regimes() for kind in kinds)
+
+
+def test_figure_1_is_five_polygons_that_hold_their_regimes(tmp_path):
+    from matplotlib.path import Path as Outline
+
+    outlines = {one: Outline(corners) for one, corners in regime_polygons().items()}
+    for n_types, horizon in itertools.product(range(1, 17), range(1, 400)):
+        inside = [one for one, outline in outlines.items() if outline.contains_point((horizon + 1e-6, n_types))]
+        assert inside == [theory.regime(n_types, horizon, n_arms=200, gamma=0.8)], (n_types, horizon)
+    png, svg = draw_regimes(tmp_path)
+    text = svg.read_text()
+    assert png.stat().st_size > 10_000
+    assert svg.stat().st_size < 60_000
+    assert all(text.count(f">{escape(part)}<") == 1 for one in theory.Regime for part in _lines(one.value))
+
+
+def _lines(name):
+    return [name] if name.startswith(("one bandit", "sessions show")) else name.split(": ")
 
 
 def test_lemma_c_3_shrinks_with_the_root_of_the_sessions():

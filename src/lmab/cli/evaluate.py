@@ -17,7 +17,7 @@ from ..planning import policy_of
 from ..policies import Policy
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, Seed, check_summary, estimate_behind, load_model, load_planned, tell_check
-from .output import note, say, show_json, show_table
+from .output import note, say, show_json, show_table, working
 
 
 @with_columns
@@ -56,7 +56,9 @@ def evaluate(
         )
         summary["logs"] = _from_log(evidence, log, confidence, quiet=as_json)
     if certified is not None:
-        certificate = certify(*estimate_behind(policy, planned), columns.read(certified, arms_of=chosen), rng=rng)
+        log = columns.read(certified, arms_of=chosen)
+        with working("certifying"):
+            certificate = certify(*estimate_behind(policy, planned), log, rng=rng)
         summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)
     if as_json:
         show_json(summary)

@@ -22,9 +22,10 @@ from ..evaluation import Check, Identifiability, certify, diagnostics
 from ..model import MAX_VALUES, Bins, LatentBandit
 from ..planning import plan
 from .columns import COLUMNS, Columns, with_columns
-from .inputs import INTERRUPTED, ClusterAddress, Json, Seed, n_types
-from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table
+from .inputs import INTERRUPTED, PLACE, ClusterAddress, Json, Seed, n_types
+from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
+_FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 
 
@@ -49,24 +50,40 @@ def fit(
     log: Annotated[
         list[Path], typer.Argument(help="The log, one row per step: Parquet, CSV, JSON lines; files or folders.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
     columns: Columns = COLUMNS,
     types: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the model.")] = Path("model.lmab"),
     rewards: Annotated[
-        Family | None, typer.Option(help="Kind of rewards: binned for money or time [default: categories if few].")
+        Family | None,
+        typer.Option(
+            help="Kind of rewards: binned for money or time [default: categories if few].", rich_help_panel=_FIT
+        ),
     ] = None,
-    prior: Annotated[
-        str, typer.Option(help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).")
-    ] = "learned",
-    restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1)] = 20,
     traits: Annotated[
-        bool, typer.Option("--traits", help="Sessions differ by degrees: factors instead of types.")
+        bool,
+        typer.Option("--traits", help="Sessions differ by degrees: factors instead of types.", rich_help_panel=_FIT),
     ] = False,
-    factors: Annotated[int, typer.Option(help="Factors that --traits offers to the log.", min=1)] = 8,
-    device: Annotated[Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].")] = Device.cpu,
-    check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.")] = True,
-    regret: Annotated[float | None, typer.Option(help="Say how many more sessions this regret needs.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps of a session, for --regret.", min=1)] = None,
+    factors: Annotated[
+        int, typer.Option(help="Factors that --traits offers to the log.", min=1, rich_help_panel=_FIT)
+    ] = 8,
+    prior: Annotated[
+        str,
+        typer.Option(
+            help="learned: arms tell what arms are like; or pseudo-counts per type and arm (0: none).",
+            rich_help_panel=_FIT,
+        ),
+    ] = "learned",
+    restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1, rich_help_panel=_FIT)] = 20,
+    check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.", rich_help_panel=_SAID)] = True,
+    regret: Annotated[
+        float | None, typer.Option(help="Say how many more sessions this regret needs.", rich_help_panel=_SAID)
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps of a session, for --regret.", min=1, rich_help_panel=_SAID)
+    ] = None,
+    device: Annotated[
+        Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].", rich_help_panel=PLACE)
+    ] = Device.cpu,
     cluster: ClusterAddress = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -75,13 +92,14 @@ def fit(
 
     A log larger than memory is packed first, with `lmab pack`; give its folder here.
 
-    Example: lmab fit logs.parquet --session session --arm item --reward click
+    Example: lmab fit shop.csv --session session --arm item --reward click
     """
     check_writable(output)
     backend = _backend(device, cluster)
     method = _method(traits, types, prior, restarts, factors)
     number, rng = None if method.own_number else n_types(types), np.random.default_rng(seed)
-    sessions = columns.open(log)
+    with working("reading the log"):
+        sessions = columns.open(log)
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
@@ -91,9 +109,11 @@ def fit(
             error(f"stopped: the best model so far is written to {output}, without the checks")
             raise typer.Exit(INTERRUPTED)
         if check:
-            estimate = _checked(estimate, rng)
+            with working("checking on held-out sessions"):
+                estimate = _checked(estimate, rng)
             estimate.save(output)
-        known = diagnostics.identify(estimate, rng=rng)
+        with working("asking what the log can tell"):
+            known = diagnostics.identify(estimate, rng=rng)
         wanted = None if regret is None else _wanted(estimate, regret, horizon, rng)
     if as_json:
         show_json(_summary(estimate, known, wanted, remarks, output))

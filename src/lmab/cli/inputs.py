@@ -16,14 +16,22 @@ from ..planning import Plan, policy_of
 from ..policies import Policy
 from .output import note, say
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+PLACE, MORE = "Where it runs", "More"  # Groups of options in the help of several commands.
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.", rich_help_panel=MORE)]
 ClusterAddress = Annotated[
-    str | None, typer.Option("--cluster", help="Run on the Dask cluster with this scheduler: tcp://host:8786.")
+    str | None,
+    typer.Option(
+        "--cluster", help="Run on the Dask cluster with this scheduler: tcp://host:8786.", rich_help_panel=PLACE
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", min=0, rich_help_panel=MORE)]
 
-
-INTERRUPTED = 130  # exit code of a command that Ctrl-C stopped
+INTERRUPTED = 130  # A command that Ctrl-C stopped exits with this code.
+NOT_CHECKED = (
+    "the types of this model were not checked on held-out sessions: `lmab fit` was stopped before its check, or told "
+    "--no-check. Fit again with the check before you rely on them."
+)
 
 _NOUNS: dict[type, str] = {
     LatentBandit: "model",
@@ -103,9 +111,11 @@ def check_summary(planned: Policy | Plan) -> dict[str, Any] | None:
 
 
 def tell_check(planned: Policy | Plan) -> None:
-    """The check for people: a note where it does not confirm the types."""
+    """The check for people: a note where it does not confirm the types, or where none was made."""
     check = check_of(planned)
     if check is None:
+        if isinstance(planned, Plan) and planned.estimate is not None:
+            note(NOT_CHECKED)
         return
     text = f"Held-out check of the fit: {check.verdict}"
     if check.agrees:

@@ -14,7 +14,16 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from ..errors import LmabWarning
@@ -61,7 +70,18 @@ def collected_warnings() -> Iterator[list[str]]:
 
 def progress() -> Progress:
     """A progress bar on a terminal, nothing in a pipe."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return _bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal what is being done and for how long, where nobody knows how long it will take."""
+    with _bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
     shown = sys.stderr.isatty()
     silent = Console(stderr=True, quiet=True)  # rich before 15 ends even a disabled bar with an empty line
     return Progress(*columns, console=errors if shown else silent, transient=True, disable=not shown)

@@ -51,7 +51,7 @@ def plan(
     )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
     tell_check(made)
-    say(f"Policy written to {output}. Next: lmab evaluate {output} --logs heldout.parquet --propensity propensity")
+    say(f"Policy written to {output}. Next: lmab report {model} {output} --certify LOG, with the log of the fit")
 
 
 def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..planning import Plan, policy_of
 from ..policies import BeliefPolicy, Policy
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, bandit_of, estimate_behind, load_certificate, load_fitted, load_planned
-from .output import say, show_json
+from .output import say, show_json, working
 
 _SEED = 0  # of the models that a certificate draws
 
@@ -51,15 +51,16 @@ def report(
         "model file": model, "policy file": policy, "held-out log": logs, "log of the fit": certified,
         "certificate file": certificate,
     }  # fmt: skip
-    contents = reporting.gather(
-        fitted,
-        _with_bounds(planned, bandit, horizon),
-        horizon=horizon,
-        sessions=None if logs is None else columns.read(logs, arms_of=bandit),
-        certificate=found,
-        time_limit=time_limit,
-        settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
-    )
+    with working("measuring"):
+        contents = reporting.gather(
+            fitted,
+            _with_bounds(planned, bandit, horizon),
+            horizon=horizon,
+            sessions=None if logs is None else columns.read(logs, arms_of=bandit),
+            certificate=found,
+            time_limit=time_limit,
+            settings={name: path.name for name, path in given.items() if path is not None} | _check(fitted),
+        )
     reporting.write(contents, output)
     _tell(contents, output, as_json)
 
@@ -77,7 +78,8 @@ def _certificate(
         raise InvalidArgument(f"{option} needs the policy to certify, as the second argument")
     if certified is not None:
         log = columns.read(certified, arms_of=policy_of(planned))
-        return certify(*estimate_behind(path, planned), log, rng=_SEED)
+        with working("certifying"):
+            return certify(*estimate_behind(path, planned), log, rng=_SEED)
     assert saved is not None
     found = load_certificate(saved)
     if not isinstance(planned, Plan) or not found.is_about(planned):

@@ -13,7 +13,11 @@ import typer
 from ..checks import choices
 from ..errors import InvalidArgument
 from ..estimation import connected
-from ..experiment import STUDIES, Store, Study, draw, page, pending, run_all, tables, wanted, write_table
+from ..experiment.analysis import wanted
+from ..experiment.page import page, tables
+from ..experiment.plots import draw
+from ..experiment.store import Store, pending, run_all, write_table
+from ..experiment.studies import STUDIES, Study
 from .inputs import ClusterAddress, Json
 from .output import console, progress, show_json, show_table
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .checks import at_least, ed_beats_tensor, fewer_sessions, greedy_does_not_probe, lucrl_is_near, who_scales
-from .checks_figures import (
+from .analysis import Check
+from .checks import (
     approaches_the_genie,
+    at_least,
     beats_the_guarantee,
     does_not_drop,
+    ed_beats_tensor,
     falls_with_types,
+    fewer_sessions,
+    greedy_does_not_probe,
     iterations_are_needed,
+    lucrl_is_near,
     outperforms,
     rises_with_horizon,
     starts_well,
     tensor_falls_behind,
+    who_scales,
     who_turns,
     works_well,
 )
@@ -24,7 +30,6 @@ from .checks_theory import (
     separation_gives_the_fast_rate,
     values_do_not,
 )
-from .evidence import Check
 from .methods import DIRECT_MLE, ED_MLE, TENSOR
 
 

@@ -1,4 +1,4 @@
-"""Figures of a study, from its rows alone: PNG and SVG."""
+"""Figures, PNG and SVG: those of a study, from its rows alone, and the regimes of the paper's Figure 1."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import MEASURES, Point, heading_of, in_order, points, title_of
-from .collapse import Cell, promise, rates, scale
-from .evidence import Evidence, Mean
-from .setting import Contender
+from .._shapes import Array, Float
+from ..theory import Regime
+from .analysis import MEASURES, Evidence, Mean, Point, heading_of, in_order, points, title_of
+from .checks_theory import Cell, promise, rates, scale
+from .methods import Contender
 from .store import Row
-from .study import Panel, Study
+from .studies import Panel, Study
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), one per method, the same in every figure.
 _COLOURS = {
@@ -48,22 +49,21 @@ _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the 
 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
     """Write NAME.png and NAME.svg of a study into `folder`; `rows` are those that it wants and has."""
+    return _written(study.name, lambda: _figure(study, rows), folder)
+
+
+def _written(name: str, figure: Callable[[], Any], folder: str | os.PathLike[str]) -> list[Path]:
+    """The paths of NAME.png and NAME.svg in `folder`; the same figure gives the same bytes."""
     import matplotlib
 
-    settings: Any = {
-        "svg.hashsalt": study.name,
-        "svg.fonttype": "none",
-        "font.size": 9,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-    }
+    look: Any = {"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
     Path(folder).mkdir(parents=True, exist_ok=True)
-    paths = [Path(folder) / f"{study.name}.{suffix}" for suffix in ("png", "svg")]
-    with matplotlib.rc_context(settings):
-        figure = _figure(study, rows)
+    paths = [Path(folder) / f"{name}.{suffix}" for suffix in ("png", "svg")]
+    with matplotlib.rc_context(look):
+        drawn = figure()
         for path in paths:
             metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
-            figure.savefig(path, dpi=130, metadata=metadata)
+            drawn.savefig(path, dpi=130, metadata=metadata)
     return paths
 
 
@@ -231,3 +231,60 @@ def _short(number: float) -> str:
         if number >= size:
             return f"{number / size:g}{letter}"
     return f"{number:g}"
+
+
+_REGIMES = {  # Colour, place of the name (H, M), and its angle.
+    Regime.BANDIT: ("#BBBBBB", (28.0, 1.0), 0),
+    Regime.VALUES: ("#F0C36D", (4.6, 11.0), 0),
+    Regime.PARAMETERS: ("#9BD1F2", (45.0, 9.5), 0),
+    Regime.SEPARATED: ("#5AA2D0", (95.0, 4.2), 0),
+    Regime.CLUSTERS: ("#66C2A5", (560.0, 9.5), 90),
+}
+_N_ARMS, _GAMMA = 200, 0.8  # of Figure 1
+_MOST_TYPES, _MOST_STEPS = 16.5, 1000.0
+
+
+def regime_polygons() -> dict[Regime, Float[Array, "n 2"]]:
+    """The corners (H, M) of each regime in Figure 1: 200 arms, separation 0.8, 1 to 16 types, 1 to 1000 steps.
+
+    Whole numbers lie within the polygons: one type, or one step, is the strip from 0.5 to 1.5.
+    """
+    types = np.linspace(1.5, _MOST_TYPES, 61)
+    clusters = _N_ARMS / _GAMMA**2
+    separated = np.minimum(types**2 / _GAMMA**2, clusters)
+    starts: dict[
+        Regime, Any
+    ] = {  # The least horizon of each regime, by the number of types; it ends where the next starts.
+        Regime.VALUES: np.full(61, 1.5),
+        Regime.PARAMETERS: 2 * types - 1,
+        Regime.SEPARATED: separated,
+        Regime.CLUSTERS: np.full(61, clusters),
+    }
+    ends = [*list(starts.values())[1:], np.full(61, _MOST_STEPS)]
+    strip = [(0.7, 0.5), (_MOST_STEPS, 0.5), (_MOST_STEPS, 1.5), (1.5, 1.5), (1.5, _MOST_TYPES), (0.7, _MOST_TYPES)]
+    found = {Regime.BANDIT: np.array(strip)}
+    for (one, left), right in zip(starts.items(), ends, strict=True):
+        sides = np.column_stack([left, types]), np.column_stack([right, types])[::-1]
+        found[one] = np.concatenate(sides)
+    return found
+
+
+def draw_regimes(folder: str | os.PathLike[str]) -> list[Path]:
+    """Write Figure 1 as regimes.png and regimes.svg into `folder`: five polygons with their names inside."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Polygon
+
+    def figure() -> Any:
+        drawn = Figure(figsize=(7.2, 4.2), layout="constrained")
+        axes = drawn.add_subplot()
+        axes.grid(False)
+        for one, corners in regime_polygons().items():
+            colour, place, angle = _REGIMES[one]
+            axes.add_patch(Polygon(corners, facecolor=colour, edgecolor="white"))
+            name = one.value if one is Regime.BANDIT or angle else one.value.replace(": ", "\n")
+            axes.text(*place, name, rotation=angle, ha="center", va="center", fontsize=8)
+        axes.set(xscale="log", xlim=(0.7, _MOST_STEPS), ylim=(0.5, _MOST_TYPES), xlabel="horizon H", ylabel="types M")
+        axes.set_title(f"A = {_N_ARMS}, separation gamma = {_GAMMA}; constants and logarithms left out", fontsize=9)
+        return drawn
+
+    return _written("regimes", figure, folder)

@@ -1,22 +1,21 @@
-"""Learning: learners that play an unknown environment and return a policy; one learner per file."""
+"""Learning: learners that play an unknown environment and return a policy."""
 
+from .baselines import UCB as UCB
+from .baselines import Genie as Genie
+from .baselines import Tensor as Tensor
+from .designed import EDMLE as EDMLE
+from .designed import EDMoments as EDMoments
 from .direct_mle import DirectMLE as DirectMLE
-from .ed_mle import EDMLE as EDMLE
-from .ed_moments import EDMoments as EDMoments
-from .exploration import Exploration as Exploration
-from .genie import Genie as Genie
 from .history_ucbvi import HistoryPolicy as HistoryPolicy
 from .history_ucbvi import HistoryUCBVI as HistoryUCBVI
 from .l_ucrl import LUCRL as LUCRL
 from .l_ucrl import OptimisticPolicy as OptimisticPolicy
+from .learner import Campaign as Campaign
+from .learner import Course as Course
+from .learner import Exploration as Exploration
+from .learner import Learned as Learned
 from .learner import Learner as Learner
+from .learner import Phase as Phase
 from .learner import Task as Task
-from .result import Campaign as Campaign
-from .result import Course as Course
-from .result import Learned as Learned
-from .result import Phase as Phase
 from .run import Run as Run
 from .run import learn as learn
-from .saving import restore_run as restore_run
-from .tensor_learner import Tensor as Tensor
-from .ucb import UCB as UCB

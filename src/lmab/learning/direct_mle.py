@@ -13,10 +13,8 @@ from ..estimation import EM, Estimate, Schedule, Traits, draw_models, fit
 from ..model import LatentBandit
 from ..moments import subspace
 from ..policies import Thompson, Uniform
-from .core_sets import RANK
-from .exploration import Exploration
-from .learner import Learner, Task, check_enough, floored, note_estimate, planned
-from .result import Campaign, Course
+from .designed import RANK
+from .learner import Campaign, Course, Exploration, Learner, Task, check_enough, floored, note_estimate, planned
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
 _DRAWS = Schedule(chains=2, burn=40, keep=8, thin=3)  # models that a round of Thompson sampling draws from

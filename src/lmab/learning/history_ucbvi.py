@@ -15,9 +15,7 @@ from ..data import Sessions
 from ..errors import InvalidArgument, TooLarge
 from ..model import Categorical
 from ..policies import Policy, State, best_allowed
-from .exploration import Exploration
-from .learner import Learner, Task
-from .result import Campaign, Course
+from .learner import Campaign, Course, Exploration, Learner, Task
 
 LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 

@@ -15,8 +15,10 @@ from ..errors import InvalidArgument
 from ..estimation import EM, TensorDecomposition, observe, sweep
 from ..model import LatentBandit, belief
 from ..policies import BeliefPolicy, State, Uniform, best_allowed
-from .exploration import Exploration
 from .learner import (
+    Campaign,
+    Course,
+    Exploration,
     Learner,
     Task,
     check_enough,
@@ -25,7 +27,6 @@ from .learner import (
     planned_on_estimate,
     share_out,
 )
-from .result import Campaign, Course
 
 _SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clusters of the sessions' spectral features
 

@@ -1,19 +1,177 @@
-"""Learner: the base class of learners, the task that they are given, and what they share."""
+"""Learner: what learners are made of: the explorations they ask for, their task, their course and its result."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from .._shapes import Array, Integer
 from ..checks import check_array, check_count
+from ..data import Sessions
 from ..errors import InvalidArgument
 from ..estimation import Estimate
 from ..model import LatentBandit
 from ..planning import Certified, Plan, Planner, plan
-from .result import Campaign, Course, Learned
+from ..policies import Policy
+from ..simulation import Environment
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """Sessions to play: either each row of `arms` is one, or `policy` decides. One of the two is None.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=0), horizon=4, rng=0)
+        >>> exploration = lmab.learning.Exploration.of_policy("explore", lmab.Uniform(5), 100)
+        >>> exploration.after(30)
+        Exploration(explore: 70 sessions, Uniform)
+        >>> exploration.on(environment)
+        Sessions(100 sessions, 400 steps, 5 arms)
+        >>> lmab.learning.Exploration.of_arms("each arm", np.repeat(np.arange(5), 4).reshape(5, 4)).on(environment)
+        Sessions(5 sessions, 20 steps, 5 arms)
+    """
+
+    phase: str  # what the sessions are for
+    n_sessions: int
+    policy: Policy | None = None
+    arms: Integer[Array, "n H"] | None = None
+
+    @classmethod
+    def of_policy(cls, phase: str, policy: Policy, n_sessions: int) -> Exploration:
+        """Let `policy` play n sessions."""
+        return cls(phase, n_sessions, policy=policy)
+
+    @classmethod
+    def of_arms(cls, phase: str, arms: Integer[Array, "n H"]) -> Exploration:
+        """Play the given arms, one row per session."""
+        return cls(phase, len(arms), arms=arms)
+
+    def on(self, environment: Environment) -> Sessions:
+        """Play the sessions on `environment`."""
+        if self.arms is not None:
+            return environment.play(self.arms)
+        assert self.policy is not None
+        return environment.run(self.policy, self.n_sessions)
+
+    def after(self, n_played: int) -> Exploration:
+        """What is left after the first `n_played` sessions were played."""
+        arms = None if self.arms is None else self.arms[n_played:]
+        return replace(self, n_sessions=self.n_sessions - n_played, arms=arms)
+
+    def __repr__(self) -> str:
+        how = "arms given" if self.policy is None else type(self.policy).__name__
+        return f"Exploration({self.phase}: {self.n_sessions} sessions, {how})"
+
+
+Campaign = Generator[Exploration, Sessions, "Learned"]
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """One part of a learner's course: the sessions played, the time of a computation, and what it found."""
+
+    name: str
+    n_sessions: int = 0
+    n_rounds: int = 0  # explorations asked for
+    reward: float = 0.0  # sum over all steps played
+    seconds: float = 0.0  # computing, without the time that playing took
+    facts: Mapping[str, Any] = field(default_factory=dict)  # e.g. eigenvalues, g, log_likelihood, status
+
+    def __repr__(self) -> str:
+        played = f"{self.n_sessions} sessions in {self.n_rounds} rounds, " if self.n_rounds else ""
+        facts = "".join(f", {name}={value!r}" for name, value in self.facts.items())
+        return f"Phase({self.name}: {played}{self.seconds:.2g} s{facts})"
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The result of a learner: `policy` is what was learned, `bandit` is the model that it was planned on.
+
+    Examples:
+        >>> import numpy as np, lmab
+        >>> rng = np.random.default_rng(0)
+        >>> environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
+        >>> learned = lmab.learn(environment, lmab.learning.UCB(), n_sessions=500, rng=rng)
+        >>> learned
+        Learned(Stationary from 500 sessions: explore 500)
+        >>> [phase.name for phase in learned.diagnostics]
+        ['explore', 'counts']
+    """
+
+    policy: Policy
+    bandit: LatentBandit | None  # None: the learner keeps no model of types
+    sessions_used: int
+    diagnostics: tuple[Phase, ...]  # in the order of the course
+    plan: Plan | None = None  # bounds on the optimum of `bandit`, which is not the true bandit
+    estimate: Estimate | None = None  # the fit, where one was made over all arms
+
+    def __getitem__(self, name: str) -> Phase:
+        """The phase of that name."""
+        return next(phase for phase in self.diagnostics if phase.name == name)
+
+    def __repr__(self) -> str:
+        spent = ", ".join(f"{phase.name} {phase.n_sessions}" for phase in self.diagnostics if phase.n_rounds)
+        return f"Learned({type(self.policy).__name__} from {self.sessions_used} sessions{': ' * bool(spent)}{spent})"
+
+
+class Course:
+    """Collects the phases of one course; phases with the same name are added up.
+
+    In a campaign, `sessions = yield from course.explore(exploration)` asks for sessions and notes their number and
+    rewards, `course.note(name, **facts)` notes what a computation found, and `return course.learned(...)` ends it.
+
+    Examples:
+        >>> import lmab
+        >>> course = lmab.learning.Course()
+        >>> exploring = course.explore(lmab.learning.Exploration.of_policy("explore", lmab.Uniform(5), 2))
+        >>> next(exploring)  # what a Run asks for
+        Exploration(explore: 2 sessions, Uniform)
+        >>> try:
+        ...     exploring.send(lmab.Sessions.from_arrays([[0, 1], [4, 2]], [[1.0, 0.0], [1.0, 1.0]], n_arms=5))
+        ... except StopIteration as end:
+        ...     sessions = end.value
+        >>> course.note("count", most=3)
+        >>> course.learned(lmab.policies.Stationary(2), None)
+        Learned(Stationary from 2 sessions: explore 2)
+    """
+
+    def __init__(self) -> None:
+        self._phases: dict[str, Phase] = {}
+        self._clock = time.perf_counter()
+
+    def explore(self, plan: Exploration) -> Generator[Exploration, Sessions, Sessions]:
+        """Ask for the sessions of `plan`, and note their number and rewards."""
+        sessions = yield plan
+        self._clock = time.perf_counter()  # playing may take days
+        phase = self._phases.get(plan.phase, Phase(plan.phase))
+        self._phases[plan.phase] = replace(
+            phase,
+            n_sessions=phase.n_sessions + len(sessions),
+            n_rounds=phase.n_rounds + 1,
+            reward=phase.reward + float(sessions.rewards.sum()),
+        )
+        return sessions
+
+    def note(self, name: str, **facts: Any) -> None:
+        """Note what a computation found; the time since the last note or exploration counts for it."""
+        now = time.perf_counter()
+        phase = self._phases.get(name, Phase(name))
+        self._phases[name] = replace(phase, seconds=phase.seconds + now - self._clock, facts={**phase.facts, **facts})
+        self._clock = now
+
+    def learned(
+        self, policy: Policy, bandit: LatentBandit | None, plan: Plan | None = None, estimate: Estimate | None = None
+    ) -> Learned:
+        """The result at the end of the course."""
+        phases = tuple(self._phases.values())
+        return Learned(policy, bandit, sum(phase.n_sessions for phase in phases), phases, plan, estimate)
+
 
 FLOOR = 1e-3  # least probability that a belief under an estimated model gives to any reward
 CERTIFIED = Certified()

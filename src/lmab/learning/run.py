@@ -13,12 +13,17 @@ from .. import files
 from ..checks import Rng, check_rng
 from ..data import Sessions
 from ..errors import InvalidArgument
-from ..files import encode
-from ..planning import Planner
+from ..estimation import EM, TensorDecomposition, Traits
+from ..files import Makers, Record, decode_any, encode
+from ..model import LatentBandit
+from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
 from ..simulation import Environment
-from .exploration import Exploration
-from .learner import CERTIFIED, Learner, Task
-from .result import Learned
+from .baselines import UCB, Genie, Tensor
+from .designed import EDMLE, EDMoments
+from .direct_mle import DirectMLE
+from .history_ucbvi import HistoryUCBVI
+from .l_ucrl import LUCRL
+from .learner import CERTIFIED, Exploration, Learned, Learner, Task
 
 
 class Run:
@@ -202,3 +207,31 @@ def sessions_from(record: files.Record) -> Sessions:
         record.fields["n_arms"],
         arm_labels=None if labels is None else tuple(labels),
     )
+
+
+LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCRL, UCB, HistoryUCBVI, Genie)
+
+_PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
+_MAKERS: Makers = {
+    "bandit": LatentBandit.from_record,
+    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition)},
+}
+
+
+def restore_run(record: Record) -> Run:
+    """The run that a record describes; all computations are repeated."""
+    makers = {**_own(Learner), **_own(Planner), **_MAKERS}
+    learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
+    n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
+    told = [sessions_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
+    return Run.resume(learner, task, record.fields["seed"], told)
+
+
+def _own(base: Any) -> dict[str, Callable[..., Any]]:
+    """The subclasses of `base` that the program has defined, by name; of two with the same name the later one."""
+    found: dict[str, Callable[..., Any]] = {}
+    todo = list(base.__subclasses__())
+    for cls in todo:
+        todo += cls.__subclasses__()
+        found[cls.__name__] = cls
+    return found

@@ -1,4 +1,4 @@
-"""Lookahead(depth): expectimax over the next steps, then the best fixed arm, with the bounds that this proves."""
+"""Lookahead(depth): expectimax over the next steps, then the best fixed arm; QMDP: as if the type became known."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
-from ..policies import State, best_allowed
-from .clock import Clock, OutOfTime
+from ..policies.policy import State, best_allowed
 from .information_price import information_price
-from .no_repeats import plan_without_repeats
-from .planned_policy import DepthPolicy, PlannedPolicy
-from .problem import Problem
-from .result import Plan
+from .once.lookahead import plan_once
+from .policies import DepthPolicy, PlannedPolicy
+from .problem import Clock, OutOfTime, Plan, Problem
 
 _CHUNK = 1 << 21  # beliefs times codes expanded at once
 _BETWEEN_LOOKS = 1 << 27  # multiplications between two looks at the clock: a tenth of a second or less
@@ -154,7 +152,7 @@ class Lookahead:
         return replace(heuristic_plan(problem, policy, clock, f"lookahead of depth {self.depth}"), status=reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return plan_without_repeats(problem, clock, self.depth, f"lookahead of depth {self.depth}")
+        return plan_once(problem, clock, self.depth, f"lookahead of depth {self.depth}")
 
 
 def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: str) -> Plan:
@@ -165,3 +163,35 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
         upper = root_bounds(problem, 0)[1]
         message += "; rewards were binned to look ahead, the upper bound is that of knowing the type"
     return Plan(policy, problem.horizon, lower, upper, Status.HEURISTIC, message, tuple(clock.trace))
+
+
+@dataclass(frozen=True)
+class QMDP:
+    """The value of an arm is its mean now plus that of knowing the type ever after.
+
+    Types are static, so the second part is the same for every arm: Q-MDP is the greedy policy, which never pays
+    for information. A baseline, not a planner.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=lmab.QMDP()).policy.act_on([])
+        1
+    """
+
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
+        clock.record(*root_bounds(problem, 0))
+        try:
+            clock.record(clock.trace[-1].lower, tightened(problem, *clock.trace[-1][1:], clock))
+            reason = Status.HEURISTIC
+        except KeyboardInterrupt:
+            reason = Status.INTERRUPTED
+        lower, upper = clock.trace[-1][1:]
+        above = "that of knowing the type" if upper >= problem.full_information else "the information price's"
+        above = "its value" if problem.horizon == 1 else above
+        message = f"Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is {above}"
+        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0, bins=problem.bins)
+        return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
+
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        return plan_once(problem, clock, 0, "greedy")

@@ -1,4 +1,4 @@
-"""What plans are made of and read with, in Numba. See `reference.planning`."""
+"""Planning: one step of lookahead, one decision, exact dynamic programming, in Numba. See `reference.planning`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,55 @@ from numba import njit
 
 from ..reference.planning import ROUNDING
 
-FLAGS = {"reassoc", "contract", "nsz"}
-exact_part = njit(inline="always", fastmath=FLAGS, error_model="numpy")  # compiled as a part of its caller
 FAST = {"nnan", "ninf", "nsz", "arcp", "contract", "reassoc"}
-lookahead_part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its caller
+part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its caller
+_STRICT = {"reassoc", "contract", "nsz"}
+_exact_part = njit(inline="always", fastmath=_STRICT, error_model="numpy")  # compiled as a _exact_part of its caller
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def one_step_values(beliefs, table, means, vectors):
+    """Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
+    values = np.empty((len(beliefs), len(means)))
+    columns = np.ascontiguousarray(table.T)
+    sums, best = np.empty(len(table)), np.empty(len(table))
+    for n in range(len(beliefs)):
+        _best_continuations(beliefs[n], columns, vectors, sums, best)
+        _add_means(beliefs[n], means, best, values[n])
+    return values
+
+
+@part
+def _best_continuations(x, columns, vectors, sums, best):
+    """best[c] = max_k sum_m vectors[k, m] * x[m] * columns[m, c]: the loop over codes c vectorises."""
+    n_codes, odd = columns.shape[1], len(x) % 2
+    for k in range(len(vectors)):
+        first = vectors[k, 0] * x[0] if odd else 0.0
+        for c in range(n_codes):
+            sums[c] = first * columns[0, c]
+        for m in range(odd, len(x), 2):  # two types at a time: half the traffic on `sums`
+            first, second = vectors[k, m] * x[m], vectors[k, m + 1] * x[m + 1]
+            for c in range(n_codes):
+                sums[c] += first * columns[m, c] + second * columns[m + 1, c]
+        if k == 0:
+            for c in range(n_codes):
+                best[c] = sums[c]
+        else:
+            for c in range(n_codes):
+                best[c] = max(best[c], sums[c])
+
+
+@part
+def _add_means(x, means, best, values):
+    """values[a] = means[a].x + sum over the arm's codes of best."""
+    n_values = len(best) // len(means)
+    for arm in range(len(means)):
+        gain = 0.0
+        for m in range(len(x)):
+            gain += means[arm, m] * x[m]
+        for code in range(arm * n_values, (arm + 1) * n_values):
+            gain += best[code]
+        values[arm] = gain
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -40,7 +85,7 @@ def best_plan(belief, vectors, start, stop, scores):
     return start + k
 
 
-@njit(cache=True, fastmath=FLAGS, error_model="numpy")
+@njit(cache=True, fastmath=_STRICT, error_model="numpy")
 def exact_block(weights, table, means, binomials, later, symbols, values):
     """Optimal values of `len(values)` states from `symbols` on, in rank order."""
     step = len(symbols)
@@ -58,7 +103,7 @@ def exact_block(weights, table, means, binomials, later, symbols, values):
             _multiply(tails, table, symbols, changed)
 
 
-@exact_part
+@_exact_part
 def _dot(left, right):
     total = 0.0
     for m in range(len(left)):
@@ -66,7 +111,7 @@ def _dot(left, right):
     return total
 
 
-@exact_part
+@_exact_part
 def _multiply(tails, table, symbols, first):
     for place in range(first, -1, -1):
         row = table[symbols[place]]
@@ -74,7 +119,7 @@ def _multiply(tails, table, symbols, first):
             tails[place, m] = tails[place + 1, m] * row[m]
 
 
-@exact_part
+@_exact_part
 def _last(x, means):
     best = -np.inf
     for arm in range(len(means)):
@@ -82,7 +127,7 @@ def _last(x, means):
     return best
 
 
-@exact_part
+@_exact_part
 def _value(x, table, means, binomials, later, symbols):
     step = len(symbols)
     n_values = len(table) // len(means)
@@ -103,7 +148,7 @@ def _value(x, table, means, binomials, later, symbols):
     return best
 
 
-@exact_part
+@_exact_part
 def _advance(symbols):
     for place in range(len(symbols)):
         if place == len(symbols) - 1 or symbols[place] < symbols[place + 1]:
@@ -112,48 +157,3 @@ def _advance(symbols):
                 symbols[before] = 0
             return place
     return -1
-
-
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def one_step_values(beliefs, table, means, vectors):
-    """Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
-    values = np.empty((len(beliefs), len(means)))
-    columns = np.ascontiguousarray(table.T)
-    sums, best = np.empty(len(table)), np.empty(len(table))
-    for n in range(len(beliefs)):
-        _best_continuations(beliefs[n], columns, vectors, sums, best)
-        _add_means(beliefs[n], means, best, values[n])
-    return values
-
-
-@lookahead_part
-def _best_continuations(x, columns, vectors, sums, best):
-    """best[c] = max_k sum_m vectors[k, m] * x[m] * columns[m, c]: the loop over codes c vectorises."""
-    n_codes, odd = columns.shape[1], len(x) % 2
-    for k in range(len(vectors)):
-        first = vectors[k, 0] * x[0] if odd else 0.0
-        for c in range(n_codes):
-            sums[c] = first * columns[0, c]
-        for m in range(odd, len(x), 2):  # two types at a time: half the traffic on `sums`
-            first, second = vectors[k, m] * x[m], vectors[k, m + 1] * x[m + 1]
-            for c in range(n_codes):
-                sums[c] += first * columns[m, c] + second * columns[m + 1, c]
-        if k == 0:
-            for c in range(n_codes):
-                best[c] = sums[c]
-        else:
-            for c in range(n_codes):
-                best[c] = max(best[c], sums[c])
-
-
-@lookahead_part
-def _add_means(x, means, best, values):
-    """values[a] = means[a].x + sum over the arm's codes of best."""
-    n_values = len(best) // len(means)
-    for arm in range(len(means)):
-        gain = 0.0
-        for m in range(len(x)):
-            gain += means[arm, m] * x[m]
-        for code in range(arm * n_values, (arm + 1) * n_values):
-            gain += best[code]
-        values[arm] = gain

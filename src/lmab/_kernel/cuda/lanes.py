@@ -98,7 +98,7 @@ else:
     @device
     def load(array, address):
         """The float64 at an address in shared memory."""
-        return load(address)
+        return load_shared(address)
 
     @device
     def add_at(array, address, amount):
@@ -155,7 +155,7 @@ def first(type_, array):
 
 
 @intrinsic
-def load(type_, address):
+def load_shared(type_, address):
     """The float64 at an address."""
 
     def generate(target, builder, signature, arguments):

@@ -1,10 +1,4 @@
-"""What plans are made of and read with: exact backups, one step of lookahead, one decision.
-
-Exact dynamic programming goes over counts, one block of states at a time. After `step` observations a state is the
-multiset of their codes: a non-decreasing row of `step` symbols in [0, D). Rows are ranked in colexicographic order:
-rank(s) = sum_j C(s[j] + j, j + 1). Values are those of unnormalised beliefs, x = w * prod_j table[s[j]], so no
-observation's probability is ever divided out.
-"""
+"""Planning: one step of lookahead, one decision, exact dynamic programming over counts."""
 
 from __future__ import annotations
 
@@ -12,8 +6,25 @@ import numpy as np
 
 from ..._shapes import Array, Float, Integer
 
-ROUNDING = 1e-12  # scores within this relative difference are equal: the first of them is taken
 _CHUNK = 1 << 22
+ROUNDING = 1e-12  # scores within this relative difference are equal: the first of them is taken
+
+
+def one_step_values(
+    beliefs: Float[Array, "n M"],
+    table: Float[Array, "D M"],
+    means: Float[Array, "A M"],
+    vectors: Float[Array, "K M"],
+) -> Float[Array, "n A"]:
+    """Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
+    n_arms = len(means)
+    values = beliefs @ means.T
+    block = max(1, _CHUNK // (len(table) * len(vectors)))
+    for start in range(0, len(beliefs), block):
+        children = beliefs[start : start + block, None, :] * table
+        best = (children @ vectors.T).max(axis=2)
+        values[start : start + block] += best.reshape(len(best), n_arms, -1).sum(axis=2)
+    return np.ascontiguousarray(values)
 
 
 def updated(belief: Float[Array, "M"], likelihood: Float[Array, "M"]) -> tuple[Float[Array, "M"], float]:
@@ -73,20 +84,3 @@ def _advance(symbols: Integer[Array, "step"]) -> None:
             symbols[place] += 1
             symbols[:place] = 0
             return
-
-
-def one_step_values(
-    beliefs: Float[Array, "n M"],
-    table: Float[Array, "D M"],
-    means: Float[Array, "A M"],
-    vectors: Float[Array, "K M"],
-) -> Float[Array, "n A"]:
-    """Q[n, a] = means[a].x + sum_z max_k vectors[k].(x * table[a*Z + z]), on unnormalised beliefs x."""
-    n_arms = len(means)
-    values = beliefs @ means.T
-    block = max(1, _CHUNK // (len(table) * len(vectors)))
-    for start in range(0, len(beliefs), block):
-        children = beliefs[start : start + block, None, :] * table
-        best = (children @ vectors.T).max(axis=2)
-        values[start : start + block] += best.reshape(len(best), n_arms, -1).sum(axis=2)
-    return np.ascontiguousarray(values)

@@ -1,0 +1,313 @@
+"""Rounds of backups for sessions that play no arm twice: plans that know which arms they may use.
+
+With t steps to go, a plan's vector holds where none of the arms that the plan may use was played before. Besides, the
+best fixed sequence of the arms left always holds. Each vector is the value of a plan, in double precision; single
+precision only chooses what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._shapes import Array, Bool, Float, Integer
+from ..backups import observe, single
+from ..problem import Problem
+
+_CHUNK = 1 << 21  # numbers computed at once
+_POOL = 20  # arms with the best means, and as many that tell most, that the quick lookahead compares
+_EACH = 4  # candidates from the lookahead, and as many from the means
+_PAIRS = 1 << 26  # numbers in the quick lookahead's table of pairs of arms
+_LOOKAHEAD, _GREEDY, _OWN = 0.25, 0.5, 0.8  # shares of simulated steps; the rest: any candidate
+_GREEDY_FIRST = 0.5  # share of simulated sessions that are greedy up to some step
+
+
+@dataclass(frozen=True, eq=False)
+class UsedPlans:
+    """Plans for some number of steps to go."""
+
+    vectors: Float[Array, "K M"]
+    arms: Integer[Array, "K"]  # the first arm of each plan
+    used: Bool[Array, "K A"]  # the arms that it may use
+
+    @classmethod
+    def none(cls, problem: Problem) -> UsedPlans:
+        width, n_arms = len(problem.weights), problem.n_arms
+        return cls(np.empty((0, width)), np.empty(0, np.int64), np.empty((0, n_arms), bool))
+
+    def joined(self, other: UsedPlans) -> UsedPlans:
+        pairs = ((self.vectors, other.vectors), (self.arms, other.arms), (self.used, other.used))
+        return UsedPlans(*(np.concatenate(pair) for pair in pairs))
+
+    def conflicts(self, played: Bool[Array, "n A"]) -> Bool[Array, "n K"]:
+        """Which plans may not be used after which arms were played."""
+        return (played.astype(np.float32) @ self.used.T.astype(np.float32)) > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Continuations:
+    """The best thing to do at some beliefs: a plan, or the fixed sequence of the best arms left."""
+
+    values: Float[Array, "n"]
+    plans: Integer[Array, "n"]  # -1: the sequence
+    sequences: Integer[Array, "n t"]
+
+    def vectors(self, problem: Problem, known: UsedPlans) -> Float[Array, "n M"]:
+        """Their vectors, in double precision."""
+        fixed = np.flatnonzero(self.plans < 0)
+        vectors = known.vectors[self.plans] if len(known.arms) else np.empty((len(self.plans), len(problem.weights)))
+        for arms in self.sequences[fixed].T[:1]:
+            vectors[fixed] = problem.means[arms]
+        for arms in self.sequences[fixed].T[1:]:
+            vectors[fixed] += problem.means[arms]
+        return vectors
+
+    def used(self, known: UsedPlans, n_arms: int) -> Bool[Array, "n A"]:
+        used = known.used[self.plans] if len(known.arms) else np.zeros((len(self.plans), n_arms), bool)
+        fixed = np.flatnonzero(self.plans < 0)
+        used[fixed] = False
+        used[fixed[:, None], self.sequences[fixed]] = True
+        return used
+
+
+def best_continuations(
+    scores: Float[Array, "n K"], gains: Float[Array, "n A"], played: Bool[Array, "n A"], steps: int
+) -> Continuations:
+    """`scores`: of the plans, -inf where they may not be used; `gains`: of the arms, at the belief."""
+    left = np.where(played, -np.inf, gains)
+    sequences = np.argpartition(-left, steps - 1, axis=1)[:, :steps]
+    fixed = np.take_along_axis(left, sequences, axis=1).sum(axis=1)
+    if scores.shape[1] == 0:
+        return Continuations(fixed, np.full(len(fixed), -1), sequences)
+    plans = scores.argmax(axis=1)
+    best = scores[np.arange(len(plans)), plans]
+    return Continuations(np.maximum(best, fixed), np.where(best > fixed, plans, -1), sequences)
+
+
+def at_children(
+    problem: Problem,
+    later: UsedPlans,
+    beliefs: Float[Array, "n M"],
+    played: Bool[Array, "n A"],
+    rows: Integer[Array, "r"],
+    arms: Integer[Array, "r"],
+    steps: int,
+) -> list[Continuations]:
+    """After each value of `arms`, played at `beliefs[rows]`: the best thing to do with `steps` to go.
+
+    The precision is that of `beliefs`.
+    """
+    precision = beliefs.dtype
+    columns, means = later.vectors.T.astype(precision), problem.means.T.astype(precision)
+    rest, rest_gains = (beliefs @ columns)[rows], (beliefs @ means)[rows]
+    after = played[rows]
+    after[np.arange(len(rows)), arms] = True
+    banned = later.conflicts(played)[rows] | later.used[:, arms].T
+    answers = []
+    for z in range(problem.n_values):
+        if z < problem.n_values - 1:
+            children = beliefs[rows] * problem.table[arms * problem.n_values + z].astype(precision)
+            scores, gains = children @ columns, children @ means
+            rest -= scores
+            rest_gains -= gains
+        else:
+            scores, gains = rest, rest_gains
+        answers.append(best_continuations(np.where(banned, -np.inf, scores), gains, after, steps))
+    return answers
+
+
+def backup(
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    played: Bool[Array, "n A"],
+    candidates: Integer[Array, "n c"],
+    later: UsedPlans,
+    known: UsedPlans,
+    steps: int,
+    precision: type = np.float32,
+) -> UsedPlans:
+    """The best plan for `steps` at each belief that begins with a candidate, where `known` has none as good."""
+    n, count = candidates.shape
+    parts = [UsedPlans.none(problem)]
+    block = max(1, _CHUNK // (count * max(len(later.arms), len(problem.weights), problem.n_arms)))
+    for start in range(0, n, block):
+        here, seen = beliefs[start : start + block], played[start : start + block]
+        rows, tried = np.repeat(np.arange(len(here)), count), candidates[start : start + block].ravel()
+        answers = at_children(problem, later, here.astype(precision), seen, rows, tried, steps - 1)
+        worth = np.einsum("rm,rm->r", problem.means[tried], here[rows]) + sum(answer.values for answer in answers)
+        winner = np.arange(len(here)) * count + worth.reshape(-1, count).argmax(axis=1)
+        arms = tried[winner]
+        vectors, used = problem.means[arms], np.zeros(seen.shape, bool)
+        used[np.arange(len(here)), arms] = True
+        for z, answer in enumerate(answers):
+            best = Continuations(answer.values[winner], answer.plans[winner], answer.sequences[winner])
+            vectors += problem.table[arms * problem.n_values + z] * best.vectors(problem, later)
+            used |= best.used(later, problem.n_arms)
+        keep = _gains(problem, here, seen, vectors, known, steps)
+        parts.append(UsedPlans(vectors[keep], arms[keep], used[keep]))
+    return UsedPlans(*(np.concatenate(field) for field in zip(*((p.vectors, p.arms, p.used) for p in parts))))  # noqa: B905
+
+
+def _gains(
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    played: Bool[Array, "n A"],
+    vectors: Float[Array, "n M"],
+    known: UsedPlans,
+    steps: int,
+) -> Bool[Array, "n"]:
+    """Which vectors are worth more at their beliefs than what is known, and not found twice."""
+    scores = np.where(known.conflicts(played), -np.inf, beliefs @ known.vectors.T)
+    now = best_continuations(scores, beliefs @ problem.means.T, played, steps).values
+    gain = np.einsum("nm,nm->n", vectors, beliefs) - now
+    keep = np.zeros(len(gain), bool)
+    better = np.flatnonzero(gain > 1e-12 * problem.scale * beliefs.sum(axis=1))
+    keep[list({vectors[i].tobytes(): i for i in better[::-1].tolist()}.values())] = True
+    return keep
+
+
+class OnceRounds:
+    """Rounds of simulated sessions and backups on one problem, no arm twice."""
+
+    def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
+        self.problem = problem
+        self._rng, self._stop = rng, stop
+        self._keys = rng.integers(1 << 40, size=len(problem.table))
+        self._quick = _QuickLookahead(problem)
+
+    def run(self, plans: list[UsedPlans], n: int) -> list[UsedPlans]:
+        """Plans that improve on `plans` at the beliefs of n sessions; those found when `stop` says so.
+
+        `plans[t - 1]` holds the plans for t steps to go, and so does what is returned.
+        """
+        found = [UsedPlans.none(self.problem)] * self.problem.horizon
+        for steps, (beliefs, played, candidates) in sorted(self._visit(plans, n).items()):
+            if self._stop():
+                break
+            later = plans[steps - 2].joined(found[steps - 2])
+            found[steps - 1] = backup(self.problem, beliefs, played, candidates, later, plans[steps - 1], steps)
+        return found
+
+    def look_ahead(self, plans: list[UsedPlans]) -> UsedPlans:
+        """What one step of lookahead with all arms proves at the start."""
+        problem = self.problem
+        start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
+        everything = np.arange(problem.n_arms)[None]
+        none = UsedPlans.none(problem)
+        return backup(problem, start, nothing, everything, none, plans[-1], problem.horizon, np.float64)
+
+    def _visit(self, plans: list[UsedPlans], n: int) -> dict[int, tuple[Array, Array, Array]]:
+        """Distinct beliefs of n sessions, the arms played and the arms to try there, by steps to go."""
+        problem, rng = self.problem, self._rng
+        types = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
+        beliefs, played = np.tile(problem.weights, (n, 1)), np.zeros((n, problem.n_arms), bool)
+        keys, visited = np.zeros(n, np.int64), {}
+        switch = rng.integers(problem.horizon + 1, size=n)
+        greedy_until = np.where(rng.random(n) < _GREEDY_FIRST, switch, problem.horizon)
+        for steps in range(problem.horizon, 1, -1):
+            if self._stop():
+                break
+            _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+            candidates = self.candidates(beliefs[first], played[first], steps, plans[steps - 1])
+            visited[steps] = (beliefs[first], played[first], candidates)
+            places = np.where(steps > greedy_until, 2, self._places(n, candidates.shape[1]))
+            arms = candidates[group.ravel(), places]
+            codes = observe(problem, types, arms, rng)
+            beliefs = beliefs * problem.table[codes]
+            beliefs /= beliefs.sum(axis=1, keepdims=True)
+            played[np.arange(n), arms] = True
+            keys = keys + self._keys[codes]
+        return visited
+
+    def _places(self, n: int, n_candidates: int) -> Integer[Array, "n"]:
+        """Columns of `candidates`: the plans' own arm, the lookahead's, the greedy one, any."""
+        draw = self._rng.random(n)
+        anything = self._rng.integers(n_candidates, size=n)
+        return np.select([draw < _LOOKAHEAD, draw < _GREEDY, draw < _OWN], [1, 2, 0], anything)
+
+    def candidates(
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int, plans: UsedPlans
+    ) -> Integer[Array, "n c"]:
+        """The plans' own arm, then the best of the lookahead and of the means in turn."""
+        quick = single(beliefs)
+        gains = np.where(played, -np.inf, quick @ self._quick.means)
+        ahead = self._quick.best(quick, played, gains, steps)
+        count = ahead.shape[1]
+        greedy = best_columns(gains, count)
+        scores = np.where(plans.conflicts(played), -np.inf, quick @ single(plans.vectors.T))
+        best = best_continuations(scores, gains, played, steps)
+        own = np.where(best.plans < 0, greedy[:, 0], plans.arms[best.plans] if len(plans.arms) else greedy[:, 0])
+        turns = np.stack([ahead, greedy], axis=2).reshape(len(beliefs), -1)
+        return np.column_stack([own, turns])
+
+
+class _QuickLookahead:
+    """One reward ahead, then the best fixed sequence of the arms left, by moments of pairs of arms."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.means = single(problem.means.T)
+        channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)
+        size = channels[:, :-1].size * problem.n_arms
+        self._pairs = None
+        if size <= _PAIRS:
+            pairs = np.einsum("azm,km->zmak", channels[:, :-1], problem.means, dtype=np.float32, casting="same_kind")
+            self._pairs = np.ascontiguousarray(pairs.reshape(*pairs.shape[:2], -1))
+        self._table, self._squares = single(problem.table.T), single((problem.table**2).T)
+
+    def best(
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"], steps: int
+    ) -> Integer[Array, "n c"]:
+        """The best arms of the lookahead, the best first; without a table of pairs: those that tell most."""
+        n_arms, pool = self._problem.n_arms, self._pool(beliefs, played, gains)
+        count = min(_EACH, n_arms - int(played.sum(axis=1).max(initial=0)))
+        if self._pairs is None or steps == 1:
+            return pool[:, -count:][:, ::-1]
+        values = np.empty(pool.shape, np.float32)
+        block = max(1, _CHUNK // (n_arms * n_arms))
+        for start in range(0, len(beliefs), block):
+            part = slice(start, start + block)
+            values[part] = self._values(beliefs[part], played[part], gains[part], pool[part], steps)
+        return np.take_along_axis(pool, best_columns(values, count), axis=1)
+
+    def _values(
+        self,
+        beliefs: Float[Array, "n M"],
+        played: Bool[Array, "n A"],
+        gains: Float[Array, "n A"],
+        pool: Integer[Array, "n p"],
+        steps: int,
+    ) -> Float[Array, "n p"]:
+        rows, n_arms = np.arange(len(beliefs))[:, None], self._problem.n_arms
+        banned = np.repeat(played[:, None, :], pool.shape[1], axis=1)
+        np.put_along_axis(banned, pool[:, :, None], True, axis=2)
+        rest = np.repeat((beliefs @ self.means)[:, None, :], pool.shape[1], axis=1)
+        values = np.take_along_axis(gains, pool, axis=1)
+        assert self._pairs is not None
+        for pairs in self._pairs:
+            moments = (beliefs @ pairs).reshape(len(beliefs), n_arms, n_arms)[rows, pool]
+            rest -= moments
+            values = values + _top(np.where(banned, -np.inf, moments), steps - 1)
+        return values + _top(np.where(banned, -np.inf, rest), steps - 1)
+
+    def _pool(
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"]
+    ) -> Integer[Array, "n p"]:
+        """Arms with the best means, then those whose probabilities vary most over the types."""
+        mass = beliefs.sum(axis=1, keepdims=True)
+        spread = beliefs @ self._squares - (beliefs @ self._table) ** 2 / mass
+        telling = np.where(played, -np.inf, spread.reshape(len(beliefs), self._problem.n_arms, -1).sum(axis=2))
+        count = min(_POOL, self._problem.n_arms - int(played.sum(axis=1).max(initial=0)))
+        return np.column_stack([best_columns(gains, count), best_columns(telling, count)[:, ::-1]])
+
+
+def best_columns(values: Float[Array, "n A"], count: int) -> Integer[Array, "n c"]:
+    """The `count` highest of every row, the highest first."""
+    best = np.argpartition(-values, count - 1, axis=1)[:, :count]
+    return np.take_along_axis(best, np.argsort(-np.take_along_axis(values, best, axis=1), axis=1), axis=1)
+
+
+def _top(scores: Float[Array, "*n A"], count: int) -> Float[Array, "*n"]:
+    return -np.partition(-scores, count - 1, axis=-1)[..., :count].sum(axis=-1)

@@ -1,0 +1,174 @@
+"""The optimum of sessions that play each arm at most once, by dynamic programming over sets of observations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..._shapes import Array, Bool, Float, Integer
+from ...errors import Status, TooLarge
+from ...policies.policy import State, best_allowed, unplayed
+from ..policies import TablePolicy
+from ..problem import Clock, Plan, Problem
+from .lookahead import WITHOUT_BINS, once_values, plan_once, upper_without_bins
+
+MAX_STATES = 1_000_000
+_CHUNK = 1 << 20
+
+
+class ExactOncePolicy(TablePolicy):
+    """The optimal policy without repeats, as the value of every set of observations.
+
+    The memory of a session is its belief, then the sorted codes of what it saw. A session that did play an arm twice,
+    or whose rewards are not all known, goes on with a lookahead.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
+        >>> plan = lmab.plan(bandit, horizon=3, repeats=False)
+        >>> plan.status, plan.policy.act_on([(0, 0.0)])
+        ('optimal', 1)
+    """
+
+    kind = "once-exact"
+    repeats = False
+
+    def _sizes(self) -> list[int]:
+        return [n_sets(self._problem, step) for step in range(self.horizon)]
+
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
+        """The optimal Q-values, times the probability of what was seen; -inf for arms played before."""
+        problem = self._problem
+        beliefs = problem.beliefs(state.memory)
+        codes = self._seen(state)
+        played, repeated = _played(problem, codes)
+        later = self._values[self._starts[state.step + 1] :] if state.step + 1 < self.horizon else np.empty(0)
+        values, covered = np.empty((len(beliefs), problem.n_arms)), self._covered(state) & ~repeated
+        values[covered] = set_values(problem, beliefs[covered], codes[covered], later)
+        if not covered.all():
+            rest = ~covered
+            values[rest] = once_values(problem, beliefs[rest], played[rest], self._remaining(state), 1)
+        return values
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        played, _ = _played(self._problem, self._seen(state))
+        return best_allowed(self.arm_values(state), unplayed(played, allowed))
+
+
+def n_sets(problem: Problem, step: int) -> int:
+    """What a session may have seen after `step` different arms, order apart."""
+    return math.comb(problem.n_arms, step) * problem.n_values**step
+
+
+def fits(problem: Problem) -> bool:
+    """Is the problem small enough for `plan_once_exactly`?"""
+    return sum(n_sets(problem, step) for step in range(problem.horizon)) <= MAX_STATES
+
+
+def plan_once_exactly(problem: Problem, clock: Clock) -> Plan:
+    """The optimal plan without repeats, for small problems; a lookahead where time runs out before."""
+    if not fits(problem):
+        needed = sum(n_sets(problem, step) for step in range(problem.horizon))
+        raise TooLarge(
+            f"without repeats Exact would need {needed} states ({problem.n_arms} arms, {problem.n_values} values, "
+            f"{problem.horizon} steps; {needed * 8 / 1e9:.3g} GB), more than {MAX_STATES}: use Certified"
+        )
+    reason = Status.TIME_LIMIT
+    try:
+        found = solved_once(problem, clock)
+    except KeyboardInterrupt:
+        found, reason = None, Status.INTERRUPTED
+    if found is not None:
+        return found
+    name = "a lookahead of depth 1, because there was no time for all states,"
+    return replace(plan_once(problem, clock, 1, name), status=reason)
+
+
+def solved_once(problem: Problem, clock: Clock) -> Plan | None:
+    """The optimal plan, or None when time ran out."""
+    stages = _stages(problem, clock)
+    if stages is None:
+        return None
+    needed = sum(map(len, stages))
+    value = float(stages[0][0])
+    policy = ExactOncePolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, bins=problem.bins)
+    upper, status = value, Status.OPTIMAL
+    message = f"dynamic programming over {needed} sets of observations, no arm twice"
+    if problem.binned:
+        upper, status = upper_without_bins(problem), Status.HEURISTIC
+        message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
+    clock.record(value, upper)
+    return Plan(policy, problem.horizon, value, upper, status, message, tuple(clock.trace))
+
+
+def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:
+    """The values of all sets, by the number of steps seen; None when time ran out."""
+    stages = [np.empty(0)]
+    block = max(1, _CHUNK // max(len(problem.weights), len(problem.table)))
+    for step in range(problem.horizon - 1, -1, -1):
+        codes = _all_sets(problem, step)
+        values = np.empty(len(codes))
+        for start in range(0, len(codes), block):
+            if clock.expired and step > 0:
+                return None
+            part = codes[start : start + block]
+            beliefs = np.tile(problem.weights, (len(part), 1))
+            for column in part.T:
+                beliefs *= problem.table[column]
+            values[start : start + block] = set_values(problem, beliefs, part, stages[0]).max(axis=1)
+        stages.insert(0, values)
+    return stages
+
+
+def set_values(
+    problem: Problem, beliefs: Float[Array, "n M"], codes: Integer[Array, "n t"], later: Float[Array, "next"]
+) -> Float[Array, "n A"]:
+    """Q-values at the given sets of observations; `later` holds the values one step on, empty at the last step."""
+    values = beliefs @ problem.means.T
+    played, _ = _played(problem, codes)
+    n_codes = len(problem.table)
+    block = max(1, _CHUNK // (n_codes * (codes.shape[1] + 1)))
+    for start in range(0, len(codes) if len(later) else 0, block):
+        part = codes[start : start + block]
+        children = np.empty((len(part), n_codes, part.shape[1] + 1), np.int64)
+        children[:, :, :-1] = part[:, None, :]
+        children[:, :, -1] = np.arange(n_codes)
+        children.sort(axis=2)
+        places = np.where(
+            np.repeat(played[start : start + block], problem.n_values, axis=1), 0, _rank(problem, children)
+        )
+        values[start : start + block] += later[places].reshape(len(part), problem.n_arms, -1).sum(axis=2)
+    return np.where(played, -np.inf, values)
+
+
+def _played(problem: Problem, codes: Integer[Array, "n t"]) -> tuple[Bool[Array, "n A"], Bool[Array, "n"]]:
+    """Which arms each row of codes contains, and whether some arm comes twice."""
+    played = np.zeros((len(codes), problem.n_arms + 1), bool)  # the last column: arms that the policy does not know
+    n_codes = len(problem.table)
+    arms = np.where(codes < n_codes, codes // problem.n_values, codes - n_codes)  # the reward may not be known yet
+    played[np.arange(len(codes))[:, None], arms] = True
+    return played[:, :-1], played.sum(axis=1) < codes.shape[1]
+
+
+def _rank(problem: Problem, codes: Integer[Array, "*n t"]) -> Integer[Array, "*n"]:
+    """Place of sorted rows of codes with distinct arms: arms in colexicographic order, then values."""
+    length, n_values = codes.shape[-1], problem.n_values
+    arms, values = codes // n_values, codes % n_values
+    choose = np.array([[math.comb(n, k + 1) for k in range(length)] for n in range(problem.n_arms)], np.int64)
+    subsets = choose[arms, np.arange(length)].sum(axis=-1)
+    return subsets * n_values**length + (values * n_values ** np.arange(length)).sum(axis=-1)
+
+
+def _all_sets(problem: Problem, length: int) -> Integer[Array, "n t"]:
+    """Every sorted row of `length` codes with distinct arms, in the order of `_rank`."""
+    subsets = [row[::-1] for row in itertools.combinations(range(problem.n_arms - 1, -1, -1), length)][::-1]
+    arms = np.array(subsets, np.int64).reshape(len(subsets), length)
+    values = np.array(list(itertools.product(range(problem.n_values), repeat=length)), np.int64).reshape(
+        -1 if length else 1, length
+    )
+    codes = arms[:, None, :] * problem.n_values + values[None, :, ::-1]
+    return codes.reshape(len(arms) * len(values), length)

@@ -1,0 +1,115 @@
+"""Plans without repeats from rounds of backups: a lower bound that holds for the policy, quickly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..._shapes import Array, Bool, Float
+from ...errors import Status
+from ..problem import Clock, Plan, Problem
+from .backups import OnceRounds, UsedPlans
+from .lookahead import WITHOUT_BINS, upper_without_bins
+from .policy import once_policy
+
+_LARGEST_TREE = 1 << 21  # nodes times types of the tree of greedy first steps
+_BLOCK = 1024  # beliefs handled at once
+_FIRST = (12, 60)  # sessions of the first rounds: soon there is something to return
+
+
+class OncePlans:
+    """The plans found so far, for 1 step to go, 2, ..., H."""
+
+    def __init__(self, problem: Problem, seed: int, clock: Clock) -> None:
+        self.problem = problem
+        self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
+        self.plans = [UsedPlans.none(problem)] * problem.horizon
+        self._greedy_start: tuple[float, int] | None = None  # of the plans as they are
+        self.sequence = float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum())
+
+    @property
+    def lower_bound(self) -> float:
+        """What the policy earns at least: the best plan for all steps, or the best fixed sequence."""
+        worth = self.plans[-1].vectors @ self.problem.weights
+        return float(max(worth.max(initial=-np.inf), self.sequence))
+
+    def greedy_start(self) -> tuple[float, int]:
+        """How many greedy steps to take before the plans, and what that earns at least; once for the same plans."""
+        if self._greedy_start is None:
+            self._greedy_start = self._best_greedy_start()
+        return self._greedy_start
+
+    def _best_greedy_start(self) -> tuple[float, int]:
+        """On the tree of what greedy steps show.
+
+        In long sessions most beliefs are unlike any that the rounds saw. The plans then underrate what is learned on
+        the way, and being greedy first earns more. No step is counted in when the tree would become too large.
+        """
+        problem = self.problem
+        beliefs, played = problem.weights[None], np.zeros((1, problem.n_arms), bool)
+        earned, best = 0.0, (self.lower_bound, 0)
+        for step in range(1, problem.horizon):
+            if beliefs.size * problem.n_values > _LARGEST_TREE:
+                break
+            arms = np.where(played, -np.inf, beliefs @ problem.means.T).argmax(axis=1)
+            earned += float(np.einsum("nm,nm->", problem.means[arms], beliefs))
+            codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)
+            beliefs = (beliefs[:, None, :] * problem.table[codes]).reshape(-1, beliefs.shape[1])
+            played[np.arange(len(arms)), arms] = True
+            played = np.repeat(played, problem.n_values, axis=0)
+            possible = beliefs.sum(axis=1) > 0
+            beliefs, played = beliefs[possible], played[possible]
+            best = max(best, (earned + self._worth(beliefs, played, problem.horizon - step), step))
+        return best
+
+    def _worth(self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int) -> float:
+        """What the plans promise with `steps` to go, in total."""
+        plans, total = self.plans[steps - 1], 0.0
+        for start in range(0, len(beliefs), _BLOCK):
+            here, seen = beliefs[start : start + _BLOCK], played[start : start + _BLOCK]
+            scores = np.where(plans.conflicts(seen), -np.inf, here @ plans.vectors.T)
+            left = np.where(seen, -np.inf, here @ self.problem.means.T)
+            sequence = np.partition(left, -steps, axis=1)[:, -steps:].sum(axis=1)  # the best arms left
+            total += float(np.maximum(scores.max(axis=1, initial=-np.inf), sequence).sum())
+        return total
+
+    def look_ahead(self) -> None:
+        if self.problem.horizon > 1:
+            self._replace([*self.plans[:-1], self.plans[-1].joined(self._rounds.look_ahead(self.plans))])
+
+    def back_up(self, n_sessions: int) -> None:
+        if self.problem.horizon > 1:
+            found = self._rounds.run(self.plans, n_sessions)
+            self._replace([old.joined(new) for old, new in zip(self.plans, found, strict=True)])
+
+    def _replace(self, plans: list[UsedPlans]) -> None:
+        self.plans, self._greedy_start = plans, None
+
+
+def rounds_of(n_beliefs: int) -> list[int]:
+    """Sessions of every round: small ones first, the last at the beliefs that the plans themselves lead to."""
+    return [n for n in _FIRST if n < n_beliefs] + [n_beliefs] * 2
+
+
+def plan_once_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) -> Plan:
+    """PBVI without repeats: what `PointBased` does there."""
+    known = upper_without_bins(problem)
+    found, reason = OncePlans(problem, seed, clock), Status.HEURISTIC
+    clock.record(found.sequence, known)
+    try:
+        found.look_ahead()
+        for n in rounds_of(n_beliefs):
+            clock.record(found.lower_bound, known)
+            if clock.expired:
+                reason = Status.TIME_LIMIT
+                break
+            found.back_up(n)
+    except KeyboardInterrupt:
+        reason = Status.INTERRUPTED
+    lower, greedy_steps = found.greedy_start()
+    clock.record(lower, known)
+    lower, upper = clock.trace[-1][1:]
+    message = f"PBVI on {n_beliefs} sessions, no arm twice: the policy earns at least the lower bound"
+    if problem.binned:
+        message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
+    policy = once_policy(problem, found.plans, greedy_steps)
+    return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))

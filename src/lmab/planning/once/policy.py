@@ -1,0 +1,168 @@
+"""OnceVectorPolicy: act by plans that know which arms they may use, no arm twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import files
+from ..._shapes import Array, Bool, Float, Integer
+from ...checks import check_count
+from ...errors import InvalidArgument
+from ...model.bandit import LatentBandit
+from ...policies.policy import State, best_allowed, unplayed
+from ..policies import OncePolicy
+from ..problem import BINS, Problem
+from .backups import UsedPlans, at_children, best_columns, best_continuations
+
+_TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
+_ROUNDING = 1e-12  # relative difference of values that counts as none
+_CHUNK = 1 << 22  # numbers computed at once
+
+
+class OnceVectorPolicy(OncePolicy):
+    """Keep what the best plan, or fixed sequence, of arms not yet played promises: greedily where that does.
+
+    `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go, `arms` their first arms and `used` the
+    arms that they may use. The first `greedy_steps` are greedy. Then a decision looks one reward ahead: the arm with
+    the best mean is played if with the plans afterwards it is worth what is promised now, else the best of the plan's
+    first arm, the arms with the best means and those that tell most. Where that arm is not allowed, the best of those
+    that are. The memory of a session is its belief, then a 1 for every arm played.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
+        >>> policy = lmab.plan(bandit, horizon=3, method=lmab.planning.PointBased(), repeats=False).policy
+        >>> policy.act_on([(1, 1.0)])
+        0
+    """
+
+    kind = "once-vectors"
+
+    def __init__(
+        self,
+        bandit: LatentBandit,
+        vectors: Float[Array, "K M"],
+        arms: Integer[Array, "K"],
+        used: Bool[Array, "K A"],
+        starts: Integer[Array, "T"],
+        *,
+        horizon: int,
+        greedy_steps: int = 0,
+        bins: int = BINS,
+    ) -> None:
+        super().__init__(bandit, horizon=horizon, bins=bins)
+        if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 0).any():
+            raise InvalidArgument(
+                f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
+            )
+        if vectors.shape != (len(arms), bandit.n_types) or used.shape != (len(arms), bandit.n_arms):
+            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
+        if len(arms) and (arms.min() < 0 or arms.max() >= bandit.n_arms):
+            raise InvalidArgument(f"arms must be in 0..{bandit.n_arms - 1}, got {int(arms.min())}..{int(arms.max())}")
+        self.vectors, self.arms, self.used, self.starts = vectors, arms, used, starts
+        self.greedy_steps = check_count("greedy_steps", greedy_steps, minimum=0)
+
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
+        """Mean now plus what the best plan or sequence earns afterwards; -inf for arms played before."""
+        everything = np.tile(np.arange(self._problem.n_arms), (len(state.memory), 1))
+        return np.where(self._played(state), -np.inf, self._values(state, everything))
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        played = self._played(state)
+        chosen = self._unmasked(state, played)
+        if allowed is not None:
+            rows = np.flatnonzero(~allowed[np.arange(len(chosen)), chosen])
+            if len(rows):
+                some = State(state.step, state.memory[rows], single=False)
+                chosen[rows] = best_allowed(self.arm_values(some), unplayed(played[rows], allowed[rows]))
+        return chosen
+
+    def _unmasked(self, state: State, played: Bool[Array, "n A"]) -> Integer[Array, "n"]:
+        beliefs = self._problem.beliefs(state.memory)
+        gains = np.where(played, -np.inf, beliefs @ self._problem.means.T)
+        greedy = best_allowed(gains, ~played)
+        if state.step < self.greedy_steps or self._remaining(state) == 1:
+            return greedy
+        promise, candidates = self._promise(beliefs, played, gains, self._remaining(state))
+        values = self._values(state, candidates)
+        keeps = values[np.arange(len(values)), greedy] >= promise - _ROUNDING * np.abs(promise)
+        return np.where(keeps, greedy, best_allowed(values, ~played))
+
+    def _values(self, state: State, tried: Integer[Array, "n c"]) -> Float[Array, "n A"]:
+        """Q-values of the arms tried, -inf for the others."""
+        problem, remaining, played = self._problem, self._remaining(state), self._played(state)
+        beliefs = problem.beliefs(state.memory)
+        values = np.full((len(beliefs), problem.n_arms), -np.inf)
+        later = self._plans(remaining - 1)
+        n, count = tried.shape
+        block = max(1, _CHUNK // (count * max(len(later.arms), problem.n_arms, beliefs.shape[1])))
+        for start in range(0, n, block):
+            part = slice(start, min(start + block, n))
+            rows, arms = np.repeat(np.arange(part.stop - start), count), tried[part].ravel()
+            worth = (beliefs[part] @ problem.means.T)[rows, arms]
+            if remaining > 1:
+                after = at_children(problem, later, beliefs[part], played[part], rows, arms, remaining - 1)
+                worth = worth + np.add.reduce([answer.values for answer in after])
+            values[start + rows, arms] = worth
+        return values
+
+    def _promise(
+        self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"], remaining: int
+    ) -> tuple[Float[Array, "n"], Integer[Array, "n c"]]:
+        """What the plans are worth now, and the arms to compare."""
+        problem = self._problem
+        mass = beliefs.sum(axis=1, keepdims=True)
+        shown = beliefs @ problem.table.T
+        spread = (beliefs @ (problem.table**2).T - shown**2 / np.where(mass > 0, mass, 1)).reshape(*gains.shape, -1)
+        telling = np.where(played, -np.inf, spread.sum(axis=2))
+        count = max(1, min(_TRIED, int((~played).sum(axis=1).min(initial=problem.n_arms))))
+        greedy = best_columns(gains, count)
+        plans = self._plans(remaining)
+        scores = np.where(plans.conflicts(played), -np.inf, beliefs @ plans.vectors.T)
+        best = best_continuations(scores, gains, played, remaining)
+        own = np.where(best.plans < 0, greedy[:, 0], plans.arms[best.plans] if len(plans.arms) else greedy[:, 0])
+        return best.values, np.column_stack([own, greedy, best_columns(telling, count)])
+
+    def _plans(self, remaining: int) -> UsedPlans:
+        if remaining < 1:
+            return UsedPlans.none(self._problem)
+        part = slice(self.starts[remaining - 1], self.starts[remaining])
+        return UsedPlans(self.vectors[part][:, self._problem.types], self.arms[part], self.used[part])
+
+    def record(self) -> files.Record:
+        base = super().record()
+        arrays = {
+            "vectors": self.vectors,
+            "arms": self.arms,
+            "used": np.packbits(self.used, axis=1),
+            "starts": self.starts,
+        }
+        fields = {**base.fields, "greedy_steps": self.greedy_steps}
+        return files.Record(base.kind, fields, arrays, base.records)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> OnceVectorPolicy:
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        arrays = record.arrays
+        used = np.unpackbits(arrays["used"], axis=1, count=bandit.n_arms).astype(bool)
+        return cls(bandit, arrays["vectors"], arrays["arms"], used, arrays["starts"], **record.fields)
+
+
+def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> OnceVectorPolicy:
+    """The policy of `plans`, for 1 step to go, 2, ..., H."""
+    starts = np.cumsum([0, *(len(some.arms) for some in plans)])
+    vectors = problem.spread(np.concatenate([some.vectors for some in plans]))
+    arms = np.concatenate([some.arms for some in plans]).astype(np.int64)
+    used = np.concatenate([some.used for some in plans])
+    return OnceVectorPolicy(
+        problem.bandit,
+        vectors,
+        arms,
+        used,
+        starts,
+        horizon=problem.horizon,
+        greedy_steps=greedy_steps,
+        bins=problem.bins,
+    )

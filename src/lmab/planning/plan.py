@@ -1,0 +1,150 @@
+"""plan: from a latent bandit and a horizon to a session policy with bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any, Protocol
+
+from ..checks import check_count
+from ..errors import InvalidArgument
+from ..estimation.result import Estimate
+from ..model.bandit import LatentBandit
+from .certified import Certified
+from .exact import Exact
+from .lookahead import QMDP, Lookahead
+from .point_based import PointBased
+from .problem import BINS, Bounds, Clock, Plan, Problem
+
+_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
+MAX_HORIZON = 10_000
+LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
+
+
+class Planner(Protocol):
+    """A way to plan: configuration that knows how to solve. `lmab.plan(..., method=...)` takes any object like this.
+
+    Examples:
+        >>> import lmab
+        >>> class BestFixedArm:
+        ...     def solve(self, problem, clock):
+        ...         bandit, steps = problem.bandit, problem.horizon
+        ...         policy = lmab.policies.Stationary(bandit.best_fixed_arms(steps)[0], horizon=steps)
+        ...         lower, upper = bandit.best_fixed(steps), bandit.known_type(steps)
+        ...         clock.record(lower, upper)
+        ...         return lmab.Plan(policy, steps, lower, upper, "heuristic", "no look at rewards", tuple(clock.trace))
+        ...     def solve_without_repeats(self, problem, clock):
+        ...         raise NotImplementedError
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> lmab.plan(bandit, horizon=5, method=BestFixedArm())
+        Plan(heuristic: optimum between 2.75 and 3.75, gap 0.36 over 5 steps)
+    """
+
+    def solve(self, problem: Problem, clock: Clock) -> Plan:
+        """A plan with bounds that hold, whenever `clock.expired` or Ctrl-C made it stop."""
+
+    def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        """The same for sessions that play each arm at most once."""
+
+
+class HasBandit(Protocol):
+    """What holds a model, such as an estimate."""
+
+    @property
+    def bandit(self) -> LatentBandit: ...
+
+
+def plan(
+    bandit: LatentBandit | HasBandit,
+    *,
+    horizon: int,
+    method: Planner | None = None,
+    time_limit: float = 60.0,
+    repeats: bool = True,
+    bins: int = BINS,
+    progress: Callable[[Bounds], None] | None = None,
+) -> Plan:
+    """Find a near-optimal policy for sessions of `horizon` steps, and prove how good it is.
+
+    Args:
+        bandit: the model to plan for, or what holds one as its `.bandit`; a plan remembers the `Estimate` it is for.
+        horizon: steps per session.
+        method: `Certified`, `Exact`, `PointBased`, `Lookahead`, `QMDP`, or a `Planner` of your own. None:
+            `Certified()`; but `QMDP()`, which is greedy, for more than 10 steps without repeats on more than 64
+            types, as traits have them: on people held out the search earned no more there, and it takes all of the
+            time limit.
+        time_limit: seconds after which the best so far is returned; the first compilation of the kernels is not
+            counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
+        repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
+            `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` searches.
+        bins: values into which continuous rewards are cut, per arm, while planning.
+        progress: called with the `Bounds` proved so far, now and then.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> plan = lmab.plan(bandit, horizon=5)
+        >>> plan.gap <= 0.01
+        True
+        >>> plan.policy.act_on([(0, 0.0)])
+        1
+    """
+    model = _bandit(bandit)
+    _check_horizon(horizon)
+    if method is None:
+        method = QMDP() if not repeats and horizon > LONG and model.n_types > MANY else Certified()
+    _check_method(method)
+    check_count("bins", bins, minimum=2)
+    if not time_limit > 0:
+        raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    if not repeats and horizon > model.n_arms:
+        raise InvalidArgument(f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}")
+    if isinstance(method, _COMPILED):
+        _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
+    problem, clock = Problem.of(model, horizon, bins), Clock(time_limit, progress)
+    made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
+    estimate = _estimate(bandit)
+    return replace(made, repeats=repeats, estimate=estimate, message=made.message + _remark(estimate))
+
+
+def _bandit(given: Any) -> LatentBandit:
+    bandit = getattr(given, "bandit", given)
+    if not isinstance(bandit, LatentBandit):
+        raise InvalidArgument(
+            f"bandit must be a LatentBandit, or hold one as its .bandit as an Estimate does, got a "
+            f"{type(given).__name__}"
+        )
+    return bandit
+
+
+def _estimate(given: object) -> Estimate | None:
+    return given if isinstance(given, Estimate) else None
+
+
+def _remark(estimate: Estimate | None) -> str:
+    """That a traits model tells everybody the same arms, where it does."""
+    factors = None if estimate is None else estimate.factors
+    return "" if factors is None or factors.tell_arms_apart else f"; {factors.ranking}"
+
+
+def _check_horizon(horizon: Any) -> None:
+    """Every planner keeps plans for each step to go, so that its limit on time could not hold for any horizon."""
+    if check_count("horizon", horizon) > MAX_HORIZON:
+        raise InvalidArgument(
+            f"horizon must be at most {MAX_HORIZON:,} steps, got {horizon}: the type is known long before; plan some "
+            f"hundred steps, and after these play the best arm of the likeliest type"
+        )
+
+
+def _check_method(method: Any) -> None:
+    if isinstance(method, type) or not hasattr(method, "solve"):
+        shown = f"the class {method.__name__} itself" if isinstance(method, type) else f"a {type(method).__name__}"
+        raise InvalidArgument(f"method must be a planner such as Certified(gap=0.01) or Exact(), got {shown}")
+
+
+@cache
+def _warm_up(method: type[Certified | Exact | Lookahead | PointBased | QMDP]) -> None:
+    """Load or compile the kernels of a method on a tiny bandit, once, before any clock runs."""
+    tiny = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    method().solve(Problem.of(tiny, 5, 2), Clock(float("inf")))

@@ -1,0 +1,343 @@
+"""The paper's sample sizes, accuracies and bounds as functions.
+
+Constants hidden in O(.) are taken as 1, so the numbers are orders of magnitude of a worst case, not advice. Numbers
+beyond the numeric range are infinite. Misprints are corrected; docs/erratum.md lists them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from ._shapes import Array, Float
+from .checks import check_count
+from .errors import InvalidArgument
+
+
+def _power(base: float, exponent: float) -> float:
+    """base ** exponent, infinite where it leaves the numeric range."""
+    try:
+        return float(base) ** exponent
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
+
+
+def _solve_log(factor: float, eta: float) -> float:
+    """Smallest N >= factor * log(N / eta), by iterating upwards."""
+    n = max(factor, 1.0)
+    if math.isinf(n):
+        return n
+    for _ in range(200):
+        larger = factor * math.log(max(n, 1.0) / eta)
+        if larger <= n * (1 + 1e-12):
+            break
+        n = larger
+    return n
+
+
+class Regime(StrEnum):
+    """What kind of problem a number of types and a horizon make (Figure 1)."""
+
+    BANDIT = "one bandit: H = 1 or M = 1"
+    CLUSTERS = "sessions show their type: H >= A / gamma^2"
+    SEPARATED = "polynomial by separation: H >= M^2 / gamma^2"
+    PARAMETERS = "types can be learned: H >= 2M - 1"
+    VALUES = "only values can be learned: H < 2M - 1"
+
+
+def regime(n_types: int, horizon: int, *, n_arms: int | None = None, gamma: float | None = None) -> Regime:
+    """The regime of Figure 1; constants and logarithms are left out, as they are there.
+
+    With `gamma`, a separation of the types, sessions of M^2 / gamma^2 steps make the number of sessions polynomial
+    (appendix C); with `n_arms` too, sessions of A / gamma^2 steps can be clustered one by one (section 1.2).
+    """
+    if n_types == 1 or horizon == 1:
+        return Regime.BANDIT
+    if gamma is not None:
+        if n_arms is not None and horizon >= n_arms / gamma**2:
+            return Regime.CLUSTERS
+        if horizon >= n_types**2 / gamma**2:
+            return Regime.SEPARATED
+    return Regime.PARAMETERS if identifiable(n_types, horizon) else Regime.VALUES
+
+
+def identifiable(n_types: int, horizon: int) -> bool:
+    """Whether sessions are long enough to identify parameters: H >= 2M - 1 (section 3.2)."""
+    return horizon >= 2 * n_types - 1
+
+
+def reconstruction_error(rank: int, off_subspace: float, noise: float) -> float:
+    """Largest error of a vector rebuilt from its core entries (Proposition 2.5).
+
+    The vector is within `off_subspace` of the subspace, and its core entries are known to within `noise`.
+    """
+    return off_subspace + (off_subspace + noise) * math.sqrt(2 * rank)
+
+
+def model_distance(n_types: int, n_values: int, core_distance: float) -> float:
+    """Largest L1 distance over arms of two types whose core pairs differ by `core_distance` (Corollary 3.2)."""
+    return 2 * n_values * math.sqrt(2 * n_types) * core_distance
+
+
+def off_subspace(moment_error: float, weight: float) -> float:
+    """Distance of a type of that weight from the leading subspace of second moments with that error (Lemma 3.7)."""
+    return math.sqrt(2 * moment_error / weight)
+
+
+def value_gap(horizon: int, distance: float) -> float:
+    """Largest difference between a policy's values on two bandits at this distance (Proposition 3.4).
+
+    Rewards are in [-1, 1]. The distance is that of reward probabilities. For normal rewards see `gaussian_value_gap`.
+    """
+    return horizon**2 * distance
+
+
+def gaussian_value_gap(horizon: int, distance: float, scale: float = 1.0, reach: float = 1.0) -> float:
+    """Largest difference between a policy's values on two bandits with normal rewards (appendix B.3).
+
+    `distance` is that of the means, which lie in [-reach, reach]. The paper has scale 1 and reach 1. A smaller scale
+    makes sessions easier to tell apart: the histories differ by distance / scale, and the values by what that costs.
+    """
+    return 2 * horizon**2 * distance * max(1.0, reach / scale)
+
+
+def value_gap_of_moments(horizon: int, n_values: int, delta: float) -> float:
+    """Largest difference between a policy's values when moments of order H agree to delta (Lemma 3.5)."""
+    return horizon * _power(n_values, horizon) * delta
+
+
+def moments_from_core(n_types: int, order: int, delta: float) -> float:
+    """How well all moments of an order agree when those of the core set agree to delta (Proposition 3.6)."""
+    return _power(2 * n_types, order / 2) * delta
+
+
+def distance_of_moments(n_types: int, core_size: int, delta: float) -> float:
+    """How close parameters are when moments up to order 2M - 1 agree to delta (Lemma 3.3, exponent corrected)."""
+    return n_types**3 * core_size * _power(delta, 1 / (2 * n_types - 1))
+
+
+def likelihood_sessions(core_size: int, n_types: int, horizon: int, delta: float, eta: float) -> float:
+    """Smallest N with N >= n^min(2H+1, 4M-1) log(N / eta) / delta^2 (Lemma 4.1)."""
+    factor = _power(core_size, min(2 * horizon + 1, 4 * n_types - 1)) * _power(delta, -2)
+    return _solve_log(factor, eta)
+
+
+def likelihood_variation(core_size: int, n_types: int, horizon: int, n_sessions: float, eta: float) -> float:
+    """How far the law of core plays at the maximum of the likelihood is from the true one (Lemma C.3).
+
+    It is sqrt((p log(n H N) + log(1 / eta)) / N) with p = n M + M - 1 parameters, where the paper prints n + M and then
+    n. Lemmas 4.1 and C.2 follow from it.
+    """
+    n_parameters = core_size * n_types + n_types - 1
+    return math.sqrt((n_parameters * math.log(core_size * horizon * n_sessions) + math.log(1 / eta)) / n_sessions)
+
+
+def moments_from_variation(core_size: int, order: int, variation: float) -> float:
+    """How well moments of an order agree when laws of core plays differ by `variation`: n^l times it (Lemma 4.1)."""
+    return _power(core_size, order) * variation
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What Algorithm 1 asks for (Theorem 3.8, or B.2 for normal rewards)."""
+
+    identifiable: bool  # horizon >= 2M - 1: parameters, not only values, can be learned
+    order: int  # highest moment that is matched, min(H, 2M - 1)
+    core_size: int  # n, the number of core pairs
+    delta_sub: float  # accuracy of the subspace, equation (choice_of_delta_a)
+    delta_tsr: float  # accuracy of every moment, section 3.4
+    subspace_sessions: float  # N0 of Lemma 3.7
+    sessions_per_entry: float  # N1, for every multi-index
+    tensor_sessions: float  # N1 for all multi-indices of all orders
+    likelihood_sessions: float  # N of Lemma 4.1 to match the same moments by maximum likelihood
+    grid_size: int | None = None  # values into which normal rewards are cut (appendix B.2); None: not cut
+
+    @property
+    def total(self) -> float:
+        """Sessions of both phases."""
+        return self.subspace_sessions + self.tensor_sessions
+
+
+def core_set_size(rank: int) -> int:
+    """n = 4 k log log k + 16, and 16 for k <= 2 (Theorem 2.4)."""
+    check_count("rank", rank)
+    return 16 if rank <= 2 else math.floor(4 * rank * math.log(math.log(rank)) + 16)
+
+
+def delta_sub(n_types: int, n_values: int, horizon: int, epsilon: float, w_min: float) -> float:
+    """How accurate the subspace must be: equation (choice_of_delta_a)."""
+    m, z, h = n_types, n_values, horizon
+    if identifiable(m, h):
+        return epsilon / (2 * z * m * h**2)
+    smallest = w_min + epsilon / (m * h**2) * _power(z * math.sqrt(2 * m), -h)
+    return min(math.sqrt(smallest), epsilon / (h * math.sqrt(m))) / (2 * z * math.sqrt(m) * h)
+
+
+def delta_tsr(n_types: int, n_values: int, horizon: int, epsilon: float, core_size: int) -> float:
+    """How accurate every moment must be: below equation (tensor_error_cond)."""
+    m, z, h = n_types, n_values, horizon
+    if identifiable(m, h):
+        return _power(epsilon / (z * h**2 * m**3.5 * core_size), 2 * m - 1)
+    return epsilon / h * _power(z * math.sqrt(2 * m), -h)
+
+
+def budget(
+    n_types: int, n_arms: int, horizon: int, epsilon: float, *, n_values: int = 2, eta: float = 0.1,
+    w_min: float | None = None,
+) -> Budget:  # fmt: skip
+    """Sessions that Theorem 3.8 asks for to be within epsilon of the optimum with probability 1 - eta.
+
+    Examples:
+        >>> from lmab import theory
+        >>> theory.budget(2, 10, 3, epsilon=0.5).identifiable
+        True
+    """
+    weight = _check(n_types, n_arms, horizon, epsilon, eta, w_min)
+    check_count("n_values", n_values, minimum=2)
+    n, order = core_set_size(n_types), min(horizon, 2 * n_types - 1)
+    sub = delta_sub(n_types, n_values, horizon, epsilon, weight)
+    tensor = delta_tsr(n_types, n_values, horizon, epsilon, n)
+    return Budget(
+        identifiable(n_types, horizon), order, n, sub, tensor,
+        subspace_sessions=n_arms**4 * n_values**2 * math.log(n_values * n_arms / eta) * _power(sub, -4),
+        sessions_per_entry=_per_entry(order, n, tensor, eta),
+        tensor_sessions=sum(_power(n, i) * _per_entry(i, n, tensor, eta) for i in range(1, order + 1)),
+        likelihood_sessions=likelihood_sessions(n, n_types, horizon, tensor, eta),
+    )  # fmt: skip
+
+
+def gaussian_budget(
+    n_types: int, n_arms: int, horizon: int, epsilon: float, *, eta: float = 0.1, w_min: float | None = None
+) -> Budget:
+    """Sessions that Theorem B.2 asks for with unit normal rewards: products of rewards, or rewards cut on a grid."""
+    weight = _check(n_types, n_arms, horizon, epsilon, eta, w_min)
+    if not identifiable(n_types, horizon):
+        size = _grid(horizon, epsilon)[1]
+        cut = budget(n_types, n_arms, horizon, epsilon, n_values=size + 1, eta=eta, w_min=weight)
+        return Budget(**{**vars(cut), "grid_size": size})
+    n, order = core_set_size(n_types), 2 * n_types - 1
+    sub = epsilon / (2 * n_types * horizon**2)
+    tensor = _power(epsilon / (horizon**2 * n_types**3.5 * n), order)
+    per_entry = [_gaussian_per_entry(i, n, tensor, eta) for i in range(1, order + 1)]
+    return Budget(
+        True, order, n, sub, tensor,
+        subspace_sessions=n_arms**4 * math.log(n_arms / eta) * _power(sub, -4),
+        sessions_per_entry=per_entry[-1],
+        tensor_sessions=sum(_power(n, i) * one for i, one in enumerate(per_entry, 1)),
+        likelihood_sessions=likelihood_sessions(n, n_types, horizon, tensor, eta),
+    )  # fmt: skip
+
+
+def printed_moment_sessions(
+    n_types: int, horizon: int, epsilon: float, *, n_values: int = 2, eta: float = 0.1
+) -> float:
+    """The second term of Theorem 3.8 for H < 2M - 1 as printed: H^2 log(M / eta) (2 M Z^2)^H / epsilon^2.
+
+    It lacks n^H, the number of multi-indices, each of which Algorithm 1 measures; `budget` counts them.
+    """
+    weight = math.log(n_types / eta) * horizon**2 / epsilon**2
+    return weight * _power(2 * n_types * n_values**2, horizon)
+
+
+def gaussian_exponent(n_types: int, horizon: int) -> int:
+    """The power of 1/epsilon in the number of sessions with normal rewards: min(2H + 2, 4M - 2) (Remark 3.9)."""
+    return min(2 * horizon + 2, 4 * n_types - 2)
+
+
+def gaussian_grid(horizon: int, epsilon: float) -> Float[Array, "Z"]:
+    """The grid of appendix B.2: from -4 sqrt(log(H / epsilon)) upwards in steps of epsilon / H^2."""
+    start, size = _grid(horizon, epsilon)
+    return start + np.arange(size) * epsilon / horizon**2
+
+
+def _check(n_types: int, n_arms: int, horizon: int, epsilon: float, eta: float, w_min: float | None) -> float:
+    for name, value in (("n_types", n_types), ("n_arms", n_arms), ("horizon", horizon)):
+        check_count(name, value)
+    for name, number in (("epsilon", epsilon), ("eta", eta)):
+        if not 0 < number < (horizon if name == "epsilon" else 1):
+            limit = "horizon" if name == "epsilon" else "1"
+            raise InvalidArgument(f"{name} must be in (0, {limit}), got {number!r}")
+    weight = 1 / n_types if w_min is None else w_min
+    if not 0 < weight <= 1 / n_types + 1e-12:
+        raise InvalidArgument(f"w_min must be in (0, 1/{n_types}], got {w_min!r}")
+    return weight
+
+
+def _grid(horizon: int, epsilon: float) -> tuple[float, int]:
+    """Where the grid of appendix B.2 starts, and how many points it has."""
+    if not 0 < epsilon < horizon:
+        raise InvalidArgument(f"epsilon must be in (0, horizon), got {epsilon!r}")
+    edge = math.sqrt(math.log(horizon / epsilon))
+    return -4 * edge, math.floor(8 * horizon**2 * edge / epsilon)
+
+
+def _log_entries(order: int, core_size: int, eta: float) -> float:
+    """log(l n^l / eta)."""
+    return math.log(order / eta) + order * math.log(core_size)
+
+
+def _per_entry(order: int, core_size: int, delta: float, eta: float) -> float:
+    return _log_entries(order, core_size, eta) * _power(delta, -2)
+
+
+def _gaussian_per_entry(order: int, core_size: int, delta: float, eta: float) -> float:
+    return _power(order * _log_entries(order, core_size, eta), order) * _power(delta, -2)
+
+
+def separation(distances: Float[Array, "M M"]) -> float:
+    """gamma of Assumption C.1: the least distance between two types, `bandit.rewards.distances(bandit.rewards)`."""
+    apart = distances[~np.eye(len(distances), dtype=bool)]
+    return float(apart.min()) if len(apart) else math.inf
+
+
+def core_separation(n_types: int, n_values: int, gamma: float) -> float:
+    """The least distance on some core pair of two types that are separated by gamma (appendix C)."""
+    return gamma / (n_values * math.sqrt(2 * n_types))
+
+
+def session_shows_type(core_size: int, horizon: int, apart: float) -> float:
+    """Least probability that a session's core plays are within apart / 8 of its own type everywhere (Lemma C.4).
+
+    Types are `apart` on some core pair. An arm is played at least H / (2n) times but for exp(-H / (16 n)), and is
+    then within apart / 8 but for 2 exp(-apart^2 H / (64 n)); the paper prints the second without the factor 2.
+    """
+    close = max(1 - 2 * math.exp(-(apart**2) * horizon / (64 * core_size)), 0.0)
+    enough = 1 - math.exp(-horizon / (16 * core_size))
+    return max(1 - core_size * (1 - close * enough), 0.0)
+
+
+def separated_horizon(core_size: int, n_types: int, n_values: int, gamma: float, epsilon: float, w_min: float) -> float:
+    """Horizon from which separation gamma makes the sample size polynomial (appendix C)."""
+    return core_size * n_types * n_values**2 * math.log(1 / (epsilon * w_min)) / gamma**2
+
+
+def separated_sessions(core_size: int, epsilon: float, w_min: float, eta: float) -> float:
+    """Smallest N with N >= n log(N / eta) / (w_min epsilon)^2: enough under separation (appendix C)."""
+    return _solve_log(core_size / (w_min * epsilon) ** 2, eta)
+
+
+@dataclass(frozen=True)
+class SeparatedErrors:
+    """What Lemma C.2 promises of the likelihood's maximum on core plays, up to the order of the types."""
+
+    epsilon: float  # 1 or more: the sessions or the steps are too few, and nothing is promised
+    weights: float  # largest |w_m - w'_m|: epsilon w_min
+    core: float  # largest difference of nu_m and nu'_m on a core pair: 2 epsilon
+    wasserstein: float  # largest distance of section 2.3: 3 epsilon, from the two above
+
+
+def separated_errors(
+    core_size: int, n_types: int, n_values: int, horizon: int, n_sessions: float, gamma: float, *, w_min: float,
+    eta: float = 0.1,
+) -> SeparatedErrors:  # fmt: skip
+    """Both bounds of Lemma C.2, with the least epsilon for which N and H are large enough.
+
+    N >= n log(N / eta) / (w_min epsilon)^2 and H >= n M Z^2 log(1 / (epsilon w_min)) / gamma^2 are solved for epsilon.
+    """
+    by_sessions = math.sqrt(core_size * math.log(n_sessions / eta) / n_sessions) / w_min
+    by_steps = math.exp(-(gamma**2) * horizon / (core_size * n_types * n_values**2)) / w_min
+    epsilon = max(by_sessions, by_steps)
+    return SeparatedErrors(epsilon, epsilon * w_min, 2 * epsilon, 3 * epsilon)

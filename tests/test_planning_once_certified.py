@@ -1,0 +1,160 @@
+"""Prices on arms bound sessions without repeats from above, whatever the prices are; plans bound them from below."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+import lmab
+from lmab import Certified, LatentBandit
+from lmab.planning import Problem
+from lmab.planning.information_price import information_price
+from lmab.planning.once import exact as no_repeats_exact
+from lmab.planning.once.certified import arm_prices, priced
+from lmab.planning.problem import Clock
+from lmab.planning.search import Search
+
+
+def draw(seed: int) -> tuple[LatentBandit, int]:
+    """Two or three values of any sign, types of weight 0."""
+    rng = np.random.default_rng([seed, 7])
+    n_types, n_arms, horizon, n_values = (int(n) for n in rng.integers([2, 4, 2, 2], [6, 7, 5, 4]))
+    n_arms, horizon = (n_arms, horizon) if n_values == 2 else (min(n_arms, 5), min(horizon, 3))
+    probabilities = rng.dirichlet(np.full(n_values, rng.choice([0.3, 1.0, 4.0])), (n_types, n_arms))
+    values = np.arange(n_values) if rng.random() < 0.5 else np.sort(rng.normal(size=n_values))
+    weights = rng.dirichlet(np.full(n_types, rng.choice([0.5, 3])))
+    if rng.random() < 0.2:
+        weights[0] = 0
+        weights /= weights.sum()
+    return LatentBandit.categorical(weights, probabilities, values.astype(float)), min(horizon, n_arms)
+
+
+def optimum(bandit: LatentBandit, horizon: int) -> float:
+    rewards = bandit.rewards
+    return oracle.optimal_value(bandit.weights, rewards.probabilities, rewards.values, horizon, repeats=False)
+
+
+def check_bounds(seed: int) -> None:
+    bandit, horizon = draw(seed)
+    problem, rng, best = Problem.of(bandit, horizon), np.random.default_rng(seed), optimum(bandit, horizon)
+    found = arm_prices(problem, rounds=int(rng.integers(1, 12)))
+    mass, slack = problem.weights.sum(), 1e-10 * problem.scale
+    assert found.at_start * mass >= best - slack
+    prices = found.prices + np.abs(rng.normal(size=found.prices.shape)) * 0.1  # any prices will do
+    there = priced(problem, prices)
+    price = information_price(there.means, there.table, there.weights, horizon, rounds=2)
+    refund = float(prices.sum(axis=0) @ problem.weights)
+    assert price.at_start * mass + refund >= best - slack
+    search = Search(there, seed=0)
+    if horizon > 1:
+        search.look_ahead(Clock(60.0))
+        search.use(price)
+        for _ in range(3):
+            search.advance(1e-3 * problem.scale)
+            assert search.upper_bound + refund >= best - slack
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_no_prices_give_less_than_the_optimum(block):
+    for seed in range(20 * block, 20 * (block + 1)):
+        check_bounds(seed)
+
+
+@pytest.mark.slow
+def test_no_prices_give_less_than_the_optimum_on_a_thousand():
+    for seed in range(1000, 2500):
+        check_bounds(seed)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_search_without_repeats_brackets_the_optimum(seed, monkeypatch):
+    monkeypatch.setattr(no_repeats_exact, "MAX_STATES", 0)
+    bandit, horizon = draw(seed)
+    best = optimum(bandit, horizon)
+    for method in (Certified(n_beliefs=20), lmab.planning.PointBased(n_beliefs=20)):
+        plan = lmab.plan(bandit, horizon=horizon, method=method, repeats=False)
+        assert plan.policy.kind == "once-vectors"
+        value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
+        assert plan.lower - 1e-9 <= value <= best + 1e-9
+        assert best <= plan.upper + 1e-9
+        assert (
+            plan.lower
+            >= lmab.plan(bandit, horizon=horizon, method=lmab.planning.Lookahead(1), repeats=False).lower - 1e-9
+        )
+        if plan.status == "certified":
+            assert plan.gap <= 0.01
+
+
+def test_large_plans_say_what_was_not_reached():
+    bandit = lmab.random_bandit(6, 40, kind="hard", rng=3)
+    plan = lmab.plan(bandit, horizon=8, repeats=False, method=Certified(n_beliefs=40))
+    assert plan.status == "heuristic"
+    assert "the asked gap was not reached" in plan.message
+    assert "Exact would need" in plan.message
+    assert plan.upper < bandit.known_type(8, repeats=False)
+    quick = lmab.plan(bandit, horizon=8, repeats=False, time_limit=1e-6)
+    assert quick.status == "time limit"
+    assert quick.lower <= plan.lower + 1e-9
+    assert quick.upper >= plan.lower
+
+
+def test_sessions_that_start_greedily_earn_what_is_promised():
+    """Here 3 steps of a tree of greedy steps promise more than the plans alone."""
+    bandit = lmab.random_bandit(8, 14, kind="spherical", rng=5)
+    plan = lmab.plan(bandit, horizon=6, method=lmab.planning.PointBased(n_beliefs=1), repeats=False)
+    assert plan.policy.greedy_steps > 0
+    assert plan.lower <= lmab.evaluate(plan.policy, bandit, horizon=6).mean + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("repeats", [True, False])
+def test_what_a_masked_policy_earns(seed, repeats, monkeypatch):
+    """By enumeration of every history: no more than the best policy of the arms allowed, and no other arm is played."""
+    bandit, horizon = draw(seed)
+    allowed = np.ones(bandit.n_arms, bool)
+    allowed[np.random.default_rng(seed).choice(bandit.n_arms, bandit.n_arms - max(horizon, 2), replace=False)] = False
+    rewards, kept = bandit.rewards, np.flatnonzero(allowed)
+    best = oracle.optimal_value(
+        bandit.weights, rewards.probabilities[:, kept], rewards.values, horizon, repeats=repeats
+    )
+    methods = [Certified(gap=1e-6), lmab.Exact(), lmab.planning.Lookahead(1), lmab.planning.PointBased(n_beliefs=20)]
+    for method in methods:
+        policy = lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats).policy
+
+        def decide(history, policy=policy):
+            arm = policy.act_on(history, allowed=allowed)
+            assert allowed[arm]
+            assert repeats or arm not in [played for played, _ in history]
+            return arm
+
+        value = oracle.policy_value(bandit.weights, rewards.probabilities, rewards.values, decide, horizon)
+        assert value <= best + 1e-9
+        if allowed.all():
+            assert value >= lmab.plan(bandit, horizon=horizon, method=method, repeats=repeats).lower - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_more_rounds_give_a_lower_bound_and_a_start_is_kept(seed):
+    problem = Problem.of(lmab.random_bandit(4, 12, kind="hard", rng=seed), 4)
+    ends = [arm_prices(problem, rounds=rounds).at_start for rounds in (1, 15, 150)]
+    assert ends[0] > ends[1] > ends[2]
+    best = lmab.plan(problem.bandit, horizon=4, repeats=False).lower
+    assert ends[2] - best < 0.75 * (problem.bandit.known_type(4, repeats=False) - best)
+    found = arm_prices(problem, rounds=15)
+    assert arm_prices(problem, rounds=0, start=found).at_start == pytest.approx(found.at_start, rel=1e-12)
+    assert arm_prices(problem, rounds=5, start=found).at_start < arm_prices(problem, rounds=5).at_start
+    stopped = arm_prices(problem, stop=lambda: True)  # the price of knowing the type, or a little more
+    assert stopped.at_start >= best
+
+
+def test_what_is_paid_is_given_back():
+    """Arms 0 and 1 are the best of both types: with the price of 0.1 on arm 0, nothing is left to learn."""
+    problem = Problem.of(LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.1], [0.7, 0.6, 0.1]]), 2)
+    found = arm_prices(problem, rounds=3)
+    np.testing.assert_allclose(found.refund, found.prices.sum(axis=0))
+    assert found.refund.min() > 0.05
+    assert found.at_start == pytest.approx(1.5, abs=0.02)
+    assert (found.prices >= 0).all()
+    there = priced(problem, found.prices)
+    np.testing.assert_allclose(there.means, problem.means - found.prices)

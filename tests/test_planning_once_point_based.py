@@ -1,0 +1,54 @@
+"""Greedy steps before the plans, without repeats: against enumeration of every session."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_planning_once_backups import case, follows
+
+from lmab.planning.once.backups import UsedPlans
+from lmab.planning.once.point_based import OncePlans
+from lmab.planning.problem import Clock, Problem
+
+
+def found(seed: int, raised: float = 0.0) -> OncePlans:
+    """Four steps; the plans for three and for two steps to go are given, and promise `raised` more."""
+    problem, later, _, _ = case(seed)
+    none, plans = UsedPlans.none(problem), OncePlans(problem, 0, Clock(60.0))
+    given = UsedPlans(later.vectors + raised, later.arms, later.used)
+    plans.plans = [none, given, UsedPlans(given.vectors + 1.0, given.arms, given.used), none]
+    return plans
+
+
+def earned(problem: Problem, plans: list[UsedPlans], belief: np.ndarray, gone: set[int], greedy: int) -> float:
+    """What `greedy` greedy steps and then the best plan earn."""
+    steps = problem.horizon - len(gone)
+    if greedy == 0:
+        return follows(problem, plans[steps - 1], belief, gone, steps)
+    gains = [-np.inf if arm in gone else float(belief @ problem.means[arm]) for arm in range(problem.n_arms)]
+    arm = int(np.argmax(gains))
+    codes = range(arm * problem.n_values, (arm + 1) * problem.n_values)
+    later = sum(earned(problem, plans, belief * problem.table[code], gone | {arm}, greedy - 1) for code in codes)
+    return gains[arm] + later
+
+
+@pytest.mark.parametrize("raised", [-3.0, 0.0, 2.0])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_greedy_start_is_the_best_by_enumeration(seed, raised):
+    plans = found(seed, raised)
+    by_steps = [earned(plans.problem, plans.plans, plans.problem.weights, set(), greedy) for greedy in range(4)]
+    value, steps = plans.greedy_start()
+    assert value == pytest.approx(max(by_steps), rel=1e-12)
+    assert by_steps[steps] == pytest.approx(value, rel=1e-12)
+
+
+def test_new_plans_are_looked_at_anew():
+    plans = found(0)
+    before = plans.greedy_start()
+    assert plans.greedy_start() is before  # once for the same plans
+    plans.back_up(60)
+    after = plans.greedy_start()
+    assert after is not before
+    assert after >= before
+    plans.look_ahead()
+    assert plans.greedy_start() is not after

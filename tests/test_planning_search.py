@@ -1,0 +1,367 @@
+"""The search: its kernels, dominated arms, and the same plans as before."""
+
+from __future__ import annotations
+
+import golden_plans
+import numpy as np
+import pytest
+from planning_cases import optimal_at, small_bandit
+from seeds import generator
+
+import lmab
+from lmab._kernel.compiled import planning as compiled_exact
+from lmab._kernel.compiled import planning as compiled_lookahead
+from lmab._kernel.compiled import planning_search as compiled_search
+from lmab._kernel.reference import planning as reference_exact
+from lmab._kernel.reference import planning as reference_lookahead
+from lmab._kernel.reference import planning_search as reference_search
+from lmab.planning import search as search_module
+from lmab.planning.exact import binomials, n_states
+from lmab.planning.policies import vector_policy
+from lmab.planning.problem import Clock, Problem
+from lmab.planning.search import Search, best_somewhere, undominated_arms
+
+GOLDEN = golden_plans.load()
+
+
+def problem(seed: int, horizon: int = 5) -> Problem:
+    bandit, _ = small_bandit(seed)
+    return Problem.of(bandit, horizon, 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_exact_blocks(seed):
+    it, step = problem(seed), 3
+    table = binomials(len(it.table), it.horizon)
+    later = generator(seed).normal(size=n_states(len(it.table), step + 1))
+    answers = []
+    for module in (reference_exact, compiled_exact):
+        values, symbols = np.empty(n_states(len(it.table), step)), np.zeros(step, np.int64)
+        for part in np.array_split(values, 3):  # a block continues where the one before stopped
+            module.exact_block(it.weights, it.table, it.means, table, later, symbols, part)
+        answers.append(values)
+    np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12)
+
+
+def test_ranks_count_every_multiset_once():
+    table = binomials(4, 3)
+    rows = [(i, j, k) for k in range(4) for j in range(k + 1) for i in range(j + 1)]
+    assert [reference_exact.rank(np.array(row), table) for row in rows] == list(range(n_states(4, 3)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_step_values(seed):
+    it, rng = problem(seed), generator(seed)
+    beliefs, vectors = rng.random((30, len(it.weights))), rng.normal(size=(7, len(it.weights)))
+    answers = [
+        m.one_step_values(beliefs, it.table, it.means, vectors) for m in (reference_lookahead, compiled_lookahead)
+    ]
+    np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("priced", [False, True], ids=["without price", "priced"])
+@pytest.mark.parametrize("seed", range(8))
+def test_both_searches_close_the_gap_around_the_optimum(seed, priced):
+    it = problem(seed)
+    best = lmab.plan(it.bandit, horizon=it.horizon, method=lmab.Exact()).lower
+    tolerance = 1e-4 * it.scale
+    for module in (reference_search, compiled_search):
+        search = Search(it, seed=0)
+        search.look_ahead(Clock(60.0))
+        search.back_up(20)
+        if priced:
+            search.charge_for_information(Clock(60.0))
+            assert search.price.rates[1:].min() > 0
+        for _ in range(200):
+            args = (search.price, search.lower, search.upper, search.nodes, it.horizon, tolerance, 1 << 16)
+            reason = module.run_trials(search.arms, *args)
+            assert search.lower_bound <= best + 1e-9
+            assert search.upper_bound >= best - 1e-9
+            if reason == reference_search.CLOSED:
+                break
+            if reason == reference_search.FULL:
+                search._grow()
+        assert reason == reference_search.CLOSED
+        assert search.upper_bound - search.lower_bound <= tolerance
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
+    """Against a linear program's answer by dense sampling of the factor, and the reference against the compiled."""
+    rng = np.random.default_rng(seed)
+    n, weights = int(rng.integers(1, 9)), rng.random(8)[: int(rng.integers(1, 9))]
+    n = len(weights)
+    point, x = rng.dirichlet(np.full(n, 0.5)), rng.dirichlet(np.full(n, 0.5)) * rng.random()
+    point[rng.random(n) < 0.2] = 0
+    drop = -rng.random() * float(weights @ point)
+    factors = np.linspace(0, 20, 20_001)
+    dense = (factors * drop + np.maximum(0, np.outer(factors, point) - x) @ weights).min()
+    exact = reference_search.knapsack(point, drop, weights, x)
+    assert dense - 1e-3 <= exact <= dense + 1e-12
+    there = np.maximum(point, 1e-300)
+    scratch = np.concatenate([x / there, weights * there])
+    assert compiled_search._knapsack(scratch, n, -drop) == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_prices_and_points_of_a_search_hold_at_any_belief(seed):
+    it, rng = problem(seed, horizon=4), np.random.default_rng(seed)
+    search = Search(it, seed=0)
+    search.charge_for_information(Clock(60.0))
+    search.advance(1e-3 * it.scale)
+    scratch = compiled_search._scratch(1, 1, len(it.weights), it.horizon)
+    for steps in (2, 3, 4):
+        for x in rng.dirichlet(np.full(len(it.weights), 0.3), 20) * 0.7:
+            best = optimal_at(it.table, it.means, x[None], steps)[0]
+            soft = compiled_search._drop(search.arms, search.upper, steps, x[None], 0, scratch)
+            assert steps * (it.corner @ x) + soft >= best - 1e-12 * it.scale
+            assert soft >= reference_search.sawtooth(search.arms, search.upper, x, steps) - 1e-12 * it.scale
+            assert reference_search.price_bound(search.price, x, steps) >= best - 1e-12 * it.scale
+
+
+@pytest.mark.parametrize("priced", [False, True], ids=["without price", "priced"])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_tells(seed, steps, priced):
+    """Every code's share, from the formulas of the reference; the last bandit has more codes than a block holds."""
+    it = problem(seed, horizon=4) if seed < 5 else Problem.of(lmab.random_bandit(5, 140, rng=0), 4, 4)
+    search = Search(it, seed=0)
+    if priced:
+        search.charge_for_information(Clock(60.0))
+    search.advance(1e-2 * it.scale, work=1 << 12)
+    arms, upper, nodes = search.arms, search.upper, search.nodes
+    x = np.random.default_rng(seed).dirichlet(np.full(len(it.weights), 0.5)) * 0.6
+    node = reference_search.add_node(arms, nodes, x, key=5, steps=steps + 1)
+    before = nodes.values[node].copy()
+    scratch = compiled_search._scratch(len(it.means), it.n_values, len(it.weights), it.horizon)
+    compiled_search._open(arms, search.price, upper, nodes, node, steps, scratch)
+    exact = min(0.0, float((arms.last @ x).max() - it.corner @ x))
+    drop = exact if steps == 1 else compiled_search._drop(arms, upper, steps, x[None], 0, scratch)
+    shares = []
+    for row in it.table:
+        soft = reference_search.knapsack(x, drop, steps * arms.spread, x * row)
+        shares.append(steps * (it.corner @ (x * row)) + soft)
+        if priced:
+            shares[-1] = min(shares[-1], reference_search.price_bound(search.price, x * row, steps))
+    np.testing.assert_allclose(nodes.shares[node], shares, rtol=1e-9, atol=1e-12)
+    values = it.means @ x + np.reshape(shares, (len(it.means), -1)).sum(axis=1)
+    np.testing.assert_allclose(nodes.values[node], np.minimum(before, values), rtol=1e-9, atol=1e-12)
+    assert (nodes.low[node] == upper.counts[steps]).all()
+    assert (nodes.high[node] == upper.counts[steps]).all()
+
+
+@pytest.mark.parametrize("n_types", [1, 2, 3, 8])
+def test_the_screen_shows_what_every_point_gains_at_two_factors(n_types):
+    rng = np.random.default_rng(n_types)
+    points = rng.dirichlet(np.full(n_types, 0.5), (3, 40)).transpose(0, 2, 1).astype(np.float32)
+    drops, spread = -rng.random((3, 40)), rng.random(n_types)
+    x, gains = 1e-9 * rng.dirichlet(np.ones(n_types)), np.zeros((2, compiled_search.BLOCK), np.float32)
+    compiled_search._screen(spread, points, drops, 2, 10, 30, x[None], 0, gains)
+    for row, factor in ((0, 1.0), (1, 0.5)):
+        beyond = np.maximum(0, factor * points[2, :, 10:30].T - x / x.sum()) @ spread
+        np.testing.assert_allclose(
+            gains[row, :20], (-factor * drops[2, 10:30] - 2 * beyond) / factor, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_only_records_are_found():
+    numbers = np.array([[-1.0, 0.5, 2.0, 2.0], [-3.0, -2.0, -1.0, -4.0]], np.float32)
+    records = np.zeros((3, 2), np.int32)
+    bits = numbers.view(np.int32)
+    assert compiled_search._highest(bits, 0, 2, records, 1) == 1
+    assert compiled_search._highest(bits, 0, 4, records, 1) == 2
+    assert compiled_search._highest(bits, 0, 4, records, 1) == -1  # no longer one
+    assert compiled_search._highest(bits, 1, 4, records, 1) == -1  # nothing is gained
+    assert records.view(np.float32).tolist() == [[0, 0], [2, 0], [0, 0]]
+
+
+def test_the_bounds_hold_at_beliefs_the_search_never_saw():
+    """Points and vectors against the exact value at random beliefs, for every number of steps to go."""
+    bandit = lmab.random_bandit(4, 8, kind="hard", rng=generator(2))
+    it = Problem.of(bandit, 6, 2)
+    search = Search(it, seed=0)
+    search.look_ahead(Clock(60.0))
+    search.back_up(50)
+    search.advance(1e-6)
+    assert search.upper.counts[3:6].min() > 5
+    rng = generator(0)
+    for steps in range(2, 7):
+        for concentration in (0.05, 0.5, 5.0):
+            x = 0.3 * rng.dirichlet(np.full(4, concentration)) + 1e-12
+            best = _optimum(bandit, x, steps)
+            upper = steps * (it.corner @ x) + reference_search.sawtooth(search.arms, search.upper, x, steps)
+            assert upper >= best - 1e-12
+            assert (x @ search.lower.vectors[steps, :, : search.lower.counts[steps]]).max() <= best + 1e-12
+
+
+def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkeypatch):
+    monkeypatch.setattr(search_module, "_START", 16)
+    bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))  # one that has many
+    it = Problem.of(bandit, 6, 2)
+    search = Search(it, seed=0)
+    for _ in range(60):
+        search.advance(1e-6)
+    nodes, upper = search.nodes, search.upper
+    assert upper.drops.shape[1] > 16
+    owners = np.flatnonzero(nodes.points[: nodes.counts[0]] >= 0)
+    assert len(owners) > 50
+    for node in owners.tolist():
+        steps, point, x = nodes.steps[node], nodes.points[node], nodes.beliefs[node]
+        np.testing.assert_allclose(upper.beliefs[steps, :, point], x / x.sum(), rtol=1e-9)
+        plane = steps * (it.corner @ x)
+        assert plane + upper.drops[steps, point] * x.sum() >= nodes.upper[node] - 1e-12
+    assert search.lower_bound <= _optimum(bandit, bandit.weights, 6) + 1e-9 <= search.upper_bound + 2e-9
+
+
+def test_what_nodes_have_looked_at_stays_looked_at_when_dead_points_go():
+    it = Problem.of(lmab.random_bandit(5, 8, rng=np.random.default_rng(1)), 6, 2)
+    search = Search(it, seed=0)
+    search.advance(1e-6)
+    nodes, upper = search.nodes, search.upper
+    count, stage = int(nodes.counts[0]), 3
+    parents = np.flatnonzero(nodes.steps[:count] == stage + 1)
+    parents = parents[nodes.high[parents, 0] >= 0]
+    upper.drops[stage, : upper.counts[stage] : 3] = 0.0  # every third point is dead
+    alive = upper.drops[stage, : upper.counts[stage]] < 0
+    kept = upper.beliefs[stage][:, : len(alive)][:, alive].copy()
+    ranges = [(nodes.low[node, 0], nodes.high[node, 0]) for node in parents]
+    assert len({pair for pair in ranges if pair[0] < pair[1]}) > 1
+    nodes.points[:count][(nodes.steps[:count] == stage) & (nodes.points[:count] % 3 == 0)] = -1
+    search._bury_dead_points()
+    assert upper.counts[stage] == alive.sum()
+    np.testing.assert_array_equal(upper.beliefs[stage, :, : alive.sum()], kept)
+    np.testing.assert_array_equal(upper.screen[stage, :, : alive.sum()], kept.astype(np.float32))
+    for node, (low, high) in zip(parents, ranges, strict=True):
+        assert (nodes.low[node, 0], nodes.high[node, 0]) == (alive[:low].sum(), alive[:high].sum())
+
+
+def _optimum(bandit: lmab.LatentBandit, x: np.ndarray, steps: int) -> float:
+    there = lmab.LatentBandit.bernoulli(x / x.sum(), bandit.means)
+    return lmab.plan(there, horizon=steps, method=lmab.Exact()).lower * x.sum()
+
+
+def _value(bandit: lmab.LatentBandit, arms: np.ndarray, horizon: int) -> float:
+    some = lmab.LatentBandit.categorical(bandit.weights, bandit.rewards.probabilities[:, arms], bandit.rewards.values)
+    return lmab.plan(some, horizon=horizon, method=lmab.Exact()).lower
+
+
+def _bandit(kind: str, n_values: int, rng: np.random.Generator) -> lmab.LatentBandit:
+    """A few arms, and mixtures and garblings of them that are never needed."""
+    if kind != "categorical":
+        return lmab.random_bandit(3, 8, kind=kind, rng=rng)
+    values = np.sort(rng.normal(size=n_values))
+    base = rng.dirichlet(np.ones(n_values), (3, 3))
+    worse = base[:, :2] @ np.where(np.eye(n_values) > 0, 0.7, 0)  # 0.7 stays, the rest is shown as the worst value
+    worse[:, :, 0] += 0.3
+    return lmab.LatentBandit.categorical(rng.dirichlet(np.ones(3)), np.concatenate([base, worse], axis=1), values)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("kind", "n_values"), [("hard", 2), ("ordinary", 2), ("categorical", 2), ("categorical", 3)])
+def test_nothing_is_lost(kind, n_values, seed):
+    bandit = _bandit(kind, n_values, generator(seed))
+    problem = Problem.of(bandit, 4, 2)
+    kept = undominated_arms(problem.table, problem.means)
+    everything = np.arange(bandit.n_arms)
+    assert _value(bandit, kept, 4) == pytest.approx(_value(bandit, everything, 4), abs=1e-12)
+    if kind == "categorical":
+        assert not {3, 4} & set(kept.tolist())  # garbled and worse: always superfluous
+
+
+def test_means_alone_would_lose_what_cheap_arms_tell():
+    """The negative control: the same reduction without the condition on what an arm shows."""
+    # Two gambles that hardly tell which is better, and a probe that always loses a little and tells all.
+    gambles = [[[0.4, 0, 0, 0.6], [0.6, 0, 0, 0.4]], [[0.6, 0, 0, 0.4], [0.4, 0, 0, 0.6]]]
+    probe = [[[0, 1, 0, 0]], [[0, 0, 1, 0]]]
+    bandit = lmab.LatentBandit.categorical(
+        [0.5, 0.5], np.concatenate([gambles, probe], axis=1), [-1.0, -0.1, -0.05, 1.0]
+    )
+    problem = Problem.of(bandit, 6, 2)
+    assert best_somewhere(problem.means).tolist() == [0, 1]
+    assert undominated_arms(problem.table, problem.means).tolist() == [0, 1, 2]
+    assert _value(bandit, np.array([0, 1]), 6) < 0.9 * _value(bandit, np.arange(3), 6)
+
+
+def test_the_last_step_needs_only_arms_that_are_best_somewhere():
+    rng = generator(0)
+    means = rng.random((30, 4))
+    kept = best_somewhere(means)
+    assert len(kept) < 30
+    beliefs = rng.dirichlet(np.full(4, 0.5), 2000)
+    np.testing.assert_allclose((beliefs @ means.T).max(axis=1), (beliefs @ means[kept].T).max(axis=1), rtol=1e-12)
+    for arm in kept:  # each of them is needed
+        others = [other for other in kept if other != arm]
+        assert len(best_somewhere(means[others])) == len(others)
+
+
+def test_equal_arms_keep_one():
+    means = np.array([[0.5, 0.2], [0.5, 0.2], [0.1, 0.9]])
+    table = np.stack([1 - means, means], axis=1).reshape(6, 2)
+    assert len(undominated_arms(table, means)) == 2
+    assert len(best_somewhere(means)) == 2
+
+
+def test_stopping_keeps_the_rest():
+    means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])
+    table = np.stack([1 - means, means], axis=1).reshape(6, 2)
+    assert undominated_arms(table, means, lambda: True).tolist() == [0, 1, 2]
+    assert best_somewhere(means, lambda: True).tolist() == [0, 1, 2]
+    asked = iter([False, True])
+    several = np.concatenate([[[0.1, 0.05]], means])  # the weakest is examined, then time is up
+    assert best_somewhere(several, lambda: next(asked)).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("seconds", "dropped"), [(0.4, False), (60.0, True)])
+def test_programs_are_not_begun_in_the_last_half_second(seconds, dropped):
+    """Loading the solver and one program may take as long."""
+    search = Search(Problem.of(lmab.random_bandit(4, 20, kind="hard", rng=generator(0)), 5, 2), seed=0)
+    search.drop_dominated_arms(Clock(seconds))
+    assert (len(search.arms.means) < 20) == dropped
+
+
+def test_solver_tolerance_is_no_dominance():
+    """Arms that differ by less than a solver notices, but do differ, both stay."""
+    means = np.array([[0.6, 0.4], [0.6 + 1e-8, 0.4 + 1e-8]])
+    table = np.stack([1 - means, means], axis=1).reshape(4, 2)
+    assert undominated_arms(table, means).tolist() == [0, 1]
+
+
+def test_vectors_name_the_arms_of_the_bandit_after_arms_were_dropped():
+    bandit = lmab.random_bandit(4, 20, kind="hard", rng=generator(0))
+    search = Search(Problem.of(bandit, 5, 2), seed=0)
+    search.drop_dominated_arms(Clock(60.0))
+    assert len(search.arms.means) < 20
+    search.advance(1e-3)
+    policy = vector_policy(search.problem, search.sets())
+    assert search.lower_bound > 3
+    assert lmab.evaluate(policy, bandit, horizon=5).mean >= search.lower_bound - 1e-9
+
+
+def test_a_search_that_drops_arms_ends_at_the_same_optimum():
+    bandit = lmab.random_bandit(4, 20, kind="hard", rng=generator(0))
+    exact = lmab.plan(bandit, horizon=5, method=lmab.Exact()).lower
+    plan = lmab.plan(bandit, horizon=5, method=lmab.Certified(gap=1e-8))  # open long enough to drop
+    assert plan.status == "certified"
+    assert plan.lower - 1e-9 <= exact <= plan.upper + 1e-9
+    assert lmab.evaluate(plan.policy, bandit, horizon=5).mean >= plan.lower - 1e-9
+
+
+def test_there_are_six():
+    assert len(GOLDEN) == 6
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_plan_is_the_golden_one(name):
+    """Where the search was changed on purpose, `python tests/golden_plans.py` makes the files anew."""
+    expected, found = GOLDEN[name]["result"], golden_plans.solve(GOLDEN[name]["configuration"])
+    assert found["status"] == expected["status"]
+    assert found["first_arms"] == expected["first_arms"]
+    for n_batches, bounds in expected["bounds"].items():
+        assert found["bounds"][n_batches] == pytest.approx(bounds, rel=1e-3)  # single precision chooses what is tried
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_bounds_of_golden_plans_only_improve(name):
+    bounds = [GOLDEN[name]["result"]["bounds"][str(n)] for n in golden_plans.BATCHES]
+    assert all(lower <= upper * (1 + 1e-12) for lower, upper in bounds)
+    assert bounds == sorted(bounds, key=lambda pair: (pair[0], -pair[1]))
