@@ -1,4 +1,4 @@
-"""A real Dask cluster of processes, for tests: a scheduler, and workers that can be killed."""
+"""Dask clusters for tests: processes that can be killed, and threads of this process where nobody is."""
 
 from __future__ import annotations
 
@@ -56,3 +56,13 @@ def cluster(folder, n_workers):
             yield processes, client
     finally:
         processes.end()
+
+
+@contextmanager
+def in_process(n_workers):
+    """A client of a cluster inside this process, for tests that kill nobody: nothing has to be started."""
+    from distributed import Client, LocalCluster
+
+    options = {"processes": False, "protocol": "tcp", "dashboard_address": None, "memory_limit": 0}
+    with LocalCluster(n_workers=n_workers, threads_per_worker=1, **options) as local, Client(local) as client:
+        yield client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "lmab"
 # Numba compiles the bare function, and typer reads the signatures of the commands.
 UNCHECKED = ("lmab._kernel.compiled", "lmab.cli")
 
+
+# A program started in the background of a shell ignores Ctrl-C, and so would the tests about it and what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # By their files: to import a package here would be to import its modules before anything is checked.
 _paths = (path.relative_to(SOURCE.parent) for path in SOURCE.rglob("*.py") if path.name != "__init__.py")

@@ -11,6 +11,7 @@ import numpy as np
 
 import lmab
 from lmab import LatentBandit
+from lmab.testing.oracle import small_bandit as small_bandit
 
 #: Two Bernoulli arms with uniform priors: optimal expected successes in H = 1, 2, ... pulls, exact.
 TWO_UNIFORM_ARMS = [

@@ -510,12 +510,10 @@ def test_the_first_compilation_is_announced_on_a_terminal_only(monkeypatch, caps
 
 def test_compilation_is_noticed_and_loading_is_not(tmp_path):
     program = """
-import numpy as np, lmab
+import numpy as np
 from lmab import _kernel
 _kernel.on_compilation(lambda: print("compiling"))
-bandit = lmab.random_bandit(2, 3, rng=np.random.default_rng(0))
-log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=50, horizon=3, rng=np.random.default_rng(0))
-lmab.fit(log, n_types=2, method=lmab.EM(restarts=1), rng=np.random.default_rng(0))
+_kernel.kernel("planning").updated(np.ones(2), np.ones(2))
 print("done")
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from clusters import cluster
+from clusters import cluster, in_process
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,7 +268,7 @@ def test_a_worker_that_does_not_see_the_files_says_which(packed, tmp_path, monke
 
     monkeypatch.setattr(passes_module.Cluster, "_submitted", hiding)
     seen = pytest.raises(InvalidFile, match=r"worker tcp://.*00001\.codes: .* cannot see this part")
-    with cluster(tmp_path, 1) as (_, client), seen:
+    with in_process(1) as client, seen:
         fitted(packed, client)
 
 
@@ -295,13 +295,13 @@ def test_a_dead_scheduler_leaves_the_best_model_so_far(packed, tmp_path, monkeyp
     assert np.isfinite(best.log_likelihood)
 
 
-def test_a_cluster_without_workers_is_lost_after_a_while(packed, tmp_path, monkeypatch):
+def test_a_cluster_without_workers_is_lost_after_a_while(packed, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed")
     from lmab.estimation import passes as passes_module
 
     monkeypatch.setattr(passes_module, "_LOOK", 0.1)
     monkeypatch.setattr(passes_module, "_PATIENCE", 0.3)
-    with cluster(tmp_path, 0) as (_, client), pytest.raises(ClusterLost, match="there was no worker for"):
+    with in_process(0) as client, pytest.raises(ClusterLost, match="there was no worker for"):
         fitted(packed, client)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import threading
 import time
 from typing import Any
 
@@ -439,19 +440,31 @@ def test_a_run_is_the_same_for_any_number_of_threads(rng):
 
 
 def test_chains_end_when_one_of_them_fails(rng, monkeypatch):
-    data, bandit, sweeps = tiny(rng), lmab.random_bandit(2, 2, rng=rng), []
+    data, bandit, failed = tiny(rng), lmab.random_bandit(2, 2, rng=rng), threading.Event()
+    chains, sweeps_after = [], []
 
-    class Failing:
+    class Chain:
+        prior, weights, rewards = None, 0, 0
+
         def sweep(self, own):
-            sweeps.append(own)
-            if len(sweeps) == 3:
+            if self is chains[0]:
+                failed.set()
                 raise RuntimeError
-            time.sleep(0.01)
+            if failed.is_set():
+                time.sleep(0.001)  # the failing thread gets its turn
+                sweeps_after.append(own)
 
-    monkeypatch.setattr(type(data), "chain", lambda self, bandit: Failing())
+        def likely(self, own):
+            return 0, 0
+
+    def chain(self, bandit):
+        chains.append(Chain())
+        return chains[-1]
+
+    monkeypatch.setattr(type(data), "chain", chain)
     with pytest.raises(RuntimeError):
-        prior_module.run(data, bandit, rng=rng, schedule=prior_module.Schedule(2, 1000, 1, 1), threads=2)
-    assert len(sweeps) < 20  # of 2,000
+        prior_module.run(data, bandit, rng=rng, schedule=prior_module.Schedule(2, 100_000, 1, 1), threads=2)
+    assert len(sweeps_after) < 50_000  # of 100,000
 
 
 def test_merged_sessions_have_the_same_law(rng):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import config
+from numba.core import event
 
 from lmab._kernel.compiled import em as compiled
+from lmab._kernel.compiled import planning
 from lmab._kernel.reference import em as reference
 
 KERNELS = [reference, compiled]
@@ -187,18 +187,10 @@ def test_gaussian_likelihood_equals_the_density(rng):
 
 def test_compilation_leaves_numbas_settings_alone():
     """The kernel is compiled with a vectoriser that Numba leaves off: for itself only."""
-    program = """
-import os, tempfile
-os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp()
-import numpy as np
-from numba import config
-before = config.SLP_VECTORIZE
-from lmab._kernel.compiled import em
-models = np.full((1, 3, 8), 0.125)
-logs = np.empty(1)
-arguments = (np.zeros(1, np.uint8), np.array([0, 1]), np.empty(0), np.array([0, 1]), models)
-em.categorical(*arguments, np.empty((1, 3, 8)), logs, 0, 1)
-assert em.categorical.stats.cache_misses, "nothing was compiled"
-assert config.SLP_VECTORIZE == before
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
+    before, seen = config.SLP_VECTORIZE, []
+    for dispatcher in (compiled.categorical, planning.updated):
+        with event.trigger_event("numba:compile", data={"dispatcher": dispatcher}):
+            seen.append(config.SLP_VECTORIZE)
+        assert before == config.SLP_VECTORIZE
+    assert seen == [1, before]
+    assert before != 1

@@ -15,34 +15,40 @@ from benchmarks import study_coverage
 from benchmarks.study_direct_mle import Case, earned, genie, learned
 
 
+few_or_many = pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.slow)])
+
+
+@few_or_many
 @pytest.mark.parametrize("cell", ["1/rank", "1/rank^1.5"])
-def test_certificates_hold_where_most_arms_were_hardly_played(cell, monkeypatch):
+def test_certificates_hold_where_most_arms_were_hardly_played(cell, number, monkeypatch):
     monkeypatch.setattr(study_coverage, "_BASELINE", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lmab.errors.LmabWarning)  # thin logs warn, as they should
-        rows = [study_coverage.run(cell, 1000 + number) for number in range(5)]
+        rows = [study_coverage.run(cell, 1000 + log) for log in range(number)]
     for claim in ("value", "optimum", "regret", "gain"):
-        assert sum(row[claim] for row in rows) >= 4, claim  # 0.1 held .2 to .67 of them
+        assert sum(row[claim] for row in rows) >= number - number // 4, claim  # 0.1 held .2 to .67 of them
 
 
-def test_sparse_rewards_are_not_learned_worse_than_by_one_type():
+@few_or_many
+def test_sparse_rewards_are_not_learned_worse_than_by_one_type(number):
     case = Case("sparse", 4, 20, 7, 2_000)
     shares = []
-    for number in range(100, 104):
-        bandit = case.draw(number)
+    for seed in range(100, 100 + number):
+        bandit = case.draw(seed)
         learners = lmab.DirectMLE(4), lmab.DirectMLE(1)
-        shares.append([earned(case, bandit, learner, number) / genie(case, bandit) for learner in learners])
+        shares.append([earned(case, bandit, learner, seed) / genie(case, bandit) for learner in learners])
     ours, one = np.array(shares).T
     assert ours.mean() > one.mean() - 0.03
     assert ours.mean() > 0.88
 
 
-def test_a_number_of_types_that_is_chosen_costs_little_where_information_must_be_paid_for():
+@few_or_many
+def test_a_number_of_types_that_is_chosen_costs_little_where_information_must_be_paid_for(number):
     case = Case("hard", 4, 20, 5, 500)
     shares = []
-    for number in range(100, 104):
-        bandit = case.draw(number)
-        values = [learned(case, bandit, lmab.DirectMLE(n), number)[1] for n in ("auto", 4)]
+    for seed in range(100, 100 + number):
+        bandit = case.draw(seed)
+        values = [learned(case, bandit, lmab.DirectMLE(n), seed)[1] for n in ("auto", 4)]
         shares.append(np.array(values) / genie(case, bandit))
     auto, given = np.array(shares).T
     assert auto.mean() > given.mean() - 0.05  # 0.1 lost .13
