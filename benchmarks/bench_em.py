@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.estimation import Observations, observe
+from lmab.estimation import Log, observe
 from lmab.estimation.climb import Likelihood
 from lmab.estimation.passes import Threads
 
@@ -40,7 +40,7 @@ def main() -> Rows:
     return rows
 
 
-def _log(n_sessions: int) -> Observations:
+def _log(n_sessions: int) -> Log:
     """Uniform exploration, in pieces so that the largest log fits into memory."""
     rng = np.random.default_rng(0)
     bandit = lmab.random_bandit(N_CONTEXTS, N_ARMS, rng=rng)
@@ -54,12 +54,12 @@ def _log(n_sessions: int) -> Observations:
 
 
 def _per_session(
-    data: Observations, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time
+    data: Log, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time
 ) -> float:
     """Nanoseconds per session of one EM map: expectation, maximisation and all."""
     with Threads(threads) as passes:
         task = Likelihood(data, N_CONTEXTS, data.prior(0.0), passes)
-        model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))
+        model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))
         return _time(lambda: task.map(model), repeats, clock) / len(data.sessions) * 1e9
 
 
@@ -72,17 +72,17 @@ def _growth_and_threads(small: float) -> Rows:
         rows[f"growth-{n_sessions}"] = one / small
     one, two = (_per_session(data, threads, 5, time.perf_counter) for threads in (1, 2))
     print(f"{n_sessions:,} sessions, on the clock: one thread {one:.1f} ns, two {two:.1f} ns, ratio {one / two:.2f}")
-    codes = data.log.codes
+    codes = data.codes
     print(f"codes of that log: {codes.nbytes / 1e6:.0f} MB ({codes.dtype})")
     return rows | {"one-thread": one, "two-threads": two, "threads-ratio": one / two, "codes-MB": codes.nbytes / 1e6}
 
 
-def _sparse(data: Observations) -> float:
+def _sparse(data: Log) -> float:
     """The same expectation and maximisation as products with a sparse matrix of counts."""
     from scipy.special import logsumexp
 
-    counts, _ = data.start_models.features()
-    model = data.start_models.random(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
+    counts, _ = data.features()
+    model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
     transposed = counts.T.tocsr()
 
     def step() -> None:
@@ -148,7 +148,7 @@ fit = lmab.EM().fit(data, n_types=7, rng=np.random.default_rng(0))
 seconds = time.perf_counter() - start
 print("a whole fit of 1,000,000 sessions:", fit.message)
 print(json.dumps({"fit/wall": seconds, "fit/used": time.process_time() - worked, "fit/iterations": len(fit.trace),
-                  "fit/more-MB": peak() - before, "fit/codes-MB": data.log.codes.nbytes / 1e6}))
+                  "fit/more-MB": peak() - before, "fit/codes-MB": data.codes.nbytes / 1e6}))
 """
 
 _FIRST_CALL = """

@@ -19,8 +19,9 @@ import lmab
 from lmab._shapes import Array
 from lmab.estimation import Progress
 from lmab.estimation import log as steps_of
-from lmab.estimation.categorical import CategoricalLog, CategoricalObservations, HeldSteps
+from lmab.estimation.categorical import CategoricalLog
 from lmab.estimation.gpu import Gpu
+from lmab.estimation.log import Steps
 from lmab.estimation.passes import Threads
 
 from . import rows as rows_of
@@ -90,18 +91,16 @@ def machine() -> str:
 def _passes(case: Case) -> Rows:
     """Sessions a second of passes over a log that is on the device, and of two threads of the CPU on a part of it."""
     log, models = _log(case), _models(case, 1)
-    em_map = _observations(log).em_map(_observations(log).prior(0.0))
     small = _log(case, max(case.n_sessions // 40, 400_000))
-    near = _observations(small).em_map(_observations(small).prior(0.0))
     with Gpu(2) as passes:
         start = time.perf_counter()
-        em_map.expectation(models, passes)
+        log.expectation(models, passes)
         first = time.perf_counter() - start
-        seconds = _seconds(lambda: em_map.expectation(models, passes))
-        statistics, logs = near.expectation(models, passes)
+        seconds = _seconds(lambda: log.expectation(models, passes))
+        statistics, logs = small.expectation(models, passes)
     with Threads(2) as threads:
-        truth = near.expectation(models, threads)
-        theirs = small.n_distinct / _best(lambda: near.expectation(models, threads), 2)
+        truth = small.expectation(models, threads)
+        theirs = small.n_distinct / _best(lambda: small.expectation(models, threads), 2)
     ours, slowest = case.n_sessions / np.median(seconds), case.n_sessions / seconds.max()
     wrong = (np.abs(statistics - truth[0])[truth[0] > 0] / truth[0][truth[0] > 0]).max()
     lost = np.abs(logs / truth[1] - 1).max()
@@ -120,14 +119,14 @@ def _streamed(n_sessions: int) -> Rows:
     """A packed log in files, passed over from the device's memory and, with a fourth of the memory, in parts."""
     with tempfile.TemporaryDirectory() as folder, patch.object(steps_of, "PARTITION", PART):
         packed = lmab.pack(simulated(n_sessions), f"{folder}/packed")
-        data = CategoricalObservations.encode(packed, np.array([0.0, 1.0]))
-        em_map, models = data.em_map(data.prior(0.0)), data.start_models.random(1, TYPES, np.random.default_rng(0))
-        n_bytes = data.log.n_steps
+        data = CategoricalLog.encode(packed, np.array([0.0, 1.0]))
+        models = data.random_models(1, TYPES, np.random.default_rng(0))
+        n_bytes = data.n_steps
         seconds, found = [], []
         for memory in (None, n_bytes // 4):
             with Gpu(2, memory=memory) as passes:
-                found.append(em_map.expectation(models, passes))
-                seconds.append(float(np.median(_seconds(lambda: em_map.expectation(models, passes)))))
+                found.append(data.expectation(models, passes))
+                seconds.append(float(np.median(_seconds(lambda: data.expectation(models, passes)))))
     same = all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
     print(
         f"a packed log of {n_sessions:,} sessions, {n_bytes / 1e9:.2f} GB: {n_sessions / seconds[0] / 1e9:.2f} "
@@ -157,13 +156,9 @@ def _as_log(codes: Array, offsets: Array, n_arms: int) -> CategoricalLog:
     sessions = lmab.Sessions(steps // 2, (steps % 2).astype(float), offsets[: few + 1], n_arms)
     for array in (codes, offsets):
         array.flags.writeable = False
-    return CategoricalLog(sessions, np.array([0.0, 1.0]), HeldSteps(offsets, codes, np.empty(0)))
-
-
-def _observations(log: CategoricalLog) -> CategoricalObservations:
-    if "cells" not in log.__dict__:
-        log.__dict__["cells"] = np.ones((log.n_arms, 2))  # nothing here depends on them
-    return CategoricalObservations(log)
+    log = CategoricalLog(sessions, Steps.of(codes, offsets), np.array([0.0, 1.0]))
+    log.__dict__["cells"] = np.ones((log.n_arms, 2))  # nothing here depends on them
+    return log
 
 
 def _models(case: Case, n_models: int) -> Array:
@@ -271,16 +266,14 @@ def _whole_fit(n_sessions: int) -> Rows:
     codes, cells = _played(n_sessions, case.length, np.cumsum(truth.weights), truth.means)
     log = _as_log(codes, np.arange(0, len(codes) + 1, case.length), case.n_arms)
     log.__dict__["cells"] = cells.astype(float)
-    observations, watch = CategoricalObservations(log), _Watch()
+    watch = _Watch()
     print(f"{n_sessions:,} sessions made in {time.perf_counter() - start:.1f} s", flush=True)
     with Gpu() as passes:
         start = time.perf_counter()
-        observations.em_map(observations.prior(0.0)).expectation(_models(case, 1), passes)
+        log.expectation(_models(case, 1), passes)
         loading = time.perf_counter() - start
         start = time.perf_counter()
-        fit = lmab.EM(restarts=8).fit(
-            observations, n_types=8, rng=np.random.default_rng(0), progress=watch, backend=passes
-        )
+        fit = lmab.EM(restarts=8).fit(log, n_types=8, rng=np.random.default_rng(0), progress=watch, backend=passes)
         seconds = time.perf_counter() - start
     watch.show(start)
     print(

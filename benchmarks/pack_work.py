@@ -88,10 +88,10 @@ def maps(folder: Path) -> dict[str, float]:
     from distributed import Client, LocalCluster
 
     data = observe(lmab.Packed(folder / "packed", verify=False))
-    model, em_map = data.start_models.random(1, TYPES, np.random.default_rng(0)), data.em_map(data.prior(1.0))
+    model = data.random_models(1, TYPES, np.random.default_rng(0))
     with Threads(2) as passes:
-        em_map.expectation(model, passes)
-        here = timed(lambda: [em_map.expectation(model, passes) for _ in range(_MAPS)])
+        data.expectation(model, passes)
+        here = timed(lambda: [data.expectation(model, passes) for _ in range(_MAPS)])
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -99,14 +99,14 @@ def maps(folder: Path) -> dict[str, float]:
     ):
         passes_module._FAR = 0
         away = Cluster(client, one)
-        em_map.expectation(model, away)
+        data.expectation(model, away)
         workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
 
         def used() -> float:
             return time.process_time() + sum(sum(worker.cpu_times()[:2]) for worker in workers)
 
         before = used()
-        far = [em_map.expectation(model, away) for _ in range(_MAPS)]
+        far = [data.expectation(model, away) for _ in range(_MAPS)]
         there = used() - before
     np.testing.assert_array_equal(here.result[-1][0], far[-1][0])
     result = {"map/threads": here.used / _MAPS, "map/dask": there / _MAPS}

@@ -19,7 +19,7 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.estimation import Observations, observe, sweep
+from lmab.estimation import Log, observe, sweep
 from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.em import in_order_of, packed_start
 from lmab.estimation.passes import SERIAL
@@ -40,12 +40,12 @@ TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.2, 0.4], [0.1, 0.8, 0.5
 ONE_START = lmab.EM(restarts=1, prior=1.0)
 
 
-def likelihood(observations: Observations, n_types: int, prior: float = 0.0) -> Likelihood:
-    return Likelihood(observations, n_types, observations.prior(prior), SERIAL)
+def likelihood(log: Log, n_types: int, prior: float = 0.0) -> Likelihood:
+    return Likelihood(log, n_types, log.prior(prior), SERIAL)
 
 
-def expectation(observations: Observations, models):
-    return observations.em_map(observations.prior(0.0)).expectation(models, SERIAL)
+def expectation(log: Log, models):
+    return log.expectation(models, SERIAL)
 
 
 def gaussian_log(seed: int) -> lmab.Sessions:
@@ -60,7 +60,7 @@ def test_likelihood_and_responsibilities_equal_enumeration(log, seed):
     probabilities = rng.dirichlet(np.ones(2), size=(2, 3))
     bandit = lmab.LatentBandit.categorical([0.3, 0.7], probabilities, [0.0, 1.0])
     data = observe(log, values=[0.0, 1.0])
-    statistics, total = expectation(data, data.models.pack(bandit))
+    statistics, total = expectation(data, data.pack(bandit))
     rows = []
     for session in log:
         history = tuple(zip(session.arms.tolist(), session.rewards.tolist(), strict=True))
@@ -76,7 +76,7 @@ def test_the_statistics_are_the_gradient(rng):
     """d log L / d log theta is the expected count (Fisher's identity), here against finite differences."""
     bandit = lmab.random_bandit(3, 4, rng=rng)
     data = observe(lmab.simulate(bandit, lmab.Uniform(4), n_sessions=30, horizon=5, rng=rng))
-    model = data.start_models.random(1, 3, rng)
+    model = data.random_models(1, 3, rng)
     statistics, _ = expectation(data, model)
     for row, column in [(0, 0), (1, 2), (5, 1), (8, 0)]:
         changed = np.concatenate([model, model])
@@ -91,7 +91,7 @@ def test_the_gradient_equals_enumeration(log, seed):
     rng = np.random.default_rng(seed)
     weights, probabilities = np.array([0.3, 0.7]), rng.dirichlet(np.ones(2), size=(2, 3))
     data = observe(log, values=[0.0, 1.0])
-    statistics, _ = expectation(data, data.models.pack(lmab.LatentBandit.categorical(weights, probabilities, [0, 1])))
+    statistics, _ = expectation(data, data.pack(lmab.LatentBandit.categorical(weights, probabilities, [0, 1])))
     by_weight, by_probability = np.zeros(2), np.zeros((2, 3, 2))
     for session in log:
         steps = [(arm, int(reward)) for arm, reward in zip(session.arms, session.rewards, strict=True)]
@@ -114,7 +114,7 @@ def test_the_gradient_equals_enumeration(log, seed):
 )
 def test_the_objective_never_falls(log, seed, n_types, prior, accelerate):
     data = observe(log)
-    start = data.start_models.random(3, n_types, np.random.default_rng(seed))
+    start = data.random_models(3, n_types, np.random.default_rng(seed))
     found = climb(likelihood(data, n_types, prior), start, left=0.0, max_maps=40, accelerate=accelerate)
     for trace in found.traces:
         assert (np.diff(trace) >= -1e-10 * np.abs(trace[0])).all()
@@ -124,7 +124,7 @@ def test_the_objective_never_falls(log, seed, n_types, prior, accelerate):
 @given(seed=st.integers(0, 2**32 - 1), prior=st.sampled_from([0.0, 1.0]), scale=st.sampled_from([None, 0.5]))
 def test_the_gaussian_objective_never_falls(seed, prior, scale):
     data = observe(gaussian_log(seed), rewards="gaussian", scale=scale)
-    start = data.start_models.random(2, 3, np.random.default_rng(seed))
+    start = data.random_models(2, 3, np.random.default_rng(seed))
     for accelerate in (False, True):
         found = climb(likelihood(data, 3, prior), start, left=0.0, max_maps=30, accelerate=accelerate)
         for trace in found.traces:
@@ -138,7 +138,7 @@ def test_one_map_does_not_see_the_order_of_sessions_or_steps(log, seed):
     order = np.concatenate([shuffled.offsets[k] + rng.permutation(n) for k, n in enumerate(shuffled.lengths)])
     shuffled = replace(shuffled, arms=shuffled.arms[order], rewards=shuffled.rewards[order])
     first, second = observe(log, values=[0.0, 1.0]), observe(shuffled, values=[0.0, 1.0])
-    start = first.start_models.random(2, 3, rng)
+    start = first.random_models(2, 3, rng)
     one, another = (likelihood(data, 3).map(start) for data in (first, second))
     np.testing.assert_allclose(one[0], another[0], rtol=1e-10)
     np.testing.assert_allclose(one[1], another[1], rtol=1e-8, atol=1e-10)
@@ -149,14 +149,14 @@ def test_relabelling_types_and_arms_relabels_the_map(log, seed):
     rng = np.random.default_rng(seed)
     types, arms = rng.permutation(3).tolist(), rng.permutation(3).tolist()
     data = observe(log, values=[0.0, 1.0])
-    start = data.start_models.random(1, 3, rng)
+    start = data.random_models(1, 3, rng)
     objective, ahead = likelihood(data, 3).map(start)
     moved = observe(replace(log, arms=np.argsort(arms)[log.arms]), values=[0.0, 1.0])
-    renamed = moved.models.pack(data.models.bandit(start[0], 3).relabel(types=types, arms=arms))
+    renamed = moved.pack(data.bandit(start[0], 3).relabel(types=types, arms=arms))
     other, there = likelihood(moved, 3).map(renamed)
     np.testing.assert_allclose(other, objective, rtol=1e-10)
-    expected = data.models.bandit(ahead[0], 3).relabel(types=types, arms=arms)
-    np.testing.assert_allclose(moved.models.bandit(there[0], 3).means, expected.means, rtol=1e-8, atol=1e-10)
+    expected = data.bandit(ahead[0], 3).relabel(types=types, arms=arms)
+    np.testing.assert_allclose(moved.bandit(there[0], 3).means, expected.means, rtol=1e-8, atol=1e-10)
 
 
 @given(log=strategies.logs(max_sessions=12, max_steps=4), seed=st.integers(0, 2**32 - 1))
@@ -165,7 +165,7 @@ def test_merging_changes_nothing(log, seed):
     repeated = log + log + log + log + log
     data, merged = observe(log, values=[0.0, 1.0]), observe(repeated, values=[0.0, 1.0])
     assert merged.n_distinct <= len(log)
-    models = data.start_models.random(2, 3, np.random.default_rng(seed))
+    models = data.random_models(2, 3, np.random.default_rng(seed))
     one, five = expectation(data, models), expectation(merged, models)
     np.testing.assert_allclose(five[1], 5 * one[1], rtol=1e-10)
     np.testing.assert_allclose(five[0], 5 * one[0], rtol=1e-9, atol=1e-12)
@@ -176,8 +176,8 @@ def test_merging_a_large_log_and_leaving_a_diverse_one(rng):
     log = lmab.simulate(coin, lmab.Uniform(2), n_sessions=10_000, horizon=4, rng=rng)
     merged: Any = observe(log)
     assert merged.n_distinct <= 35  # multisets of 4 codes among 4
-    assert merged.log.counts.sum() == 10_000
-    np.testing.assert_array_equal(merged.log.cells.sum(axis=1), np.bincount(log.arms))
+    assert merged.counts.sum() == 10_000
+    np.testing.assert_array_equal(merged.cells.sum(axis=1), np.bincount(log.arms))
     diverse = lmab.simulate(lmab.random_bandit(3, 50, rng=rng), lmab.Uniform(50), n_sessions=10_000, horizon=7, rng=rng)
     assert observe(diverse).n_distinct == 10_000
 
@@ -189,7 +189,7 @@ def test_squarem_needs_half_the_maps():
         rng = generator(seed)
         bandit = lmab.random_bandit(5, 20, rng=rng)
         data = observe(lmab.simulate(bandit, lmab.Uniform(20), n_sessions=3000, horizon=7, rng=rng))
-        task, start = likelihood(data, 5), data.start_models.random(1, 5, rng)
+        task, start = likelihood(data, 5), data.random_models(1, 5, rng)
         plain = climb(task, start, left=-1, max_maps=100, accelerate=False).traces[0][-1]
         fast = climb(task, start, left=-1, max_maps=100, accelerate=True).traces[0]
         reached = np.flatnonzero(np.array(fast) >= plain)
@@ -227,9 +227,9 @@ def test_a_type_that_dies_is_reported():
     """One session type only: a second type can take no session of its own, or copy the first."""
     log = lmab.Sessions.from_arrays(np.tile([0, 1], (50, 1)), np.tile([0.0, 1.0], (50, 1)))
     data = observe(log)
-    model = data.models.pack(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]))
+    model = data.pack(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]))
     found = climb(likelihood(data, 2), model, left=1e-8, max_maps=100, accelerate=True)
-    assert data.models.bandit(found.models[0], 2).weights.tolist() == [1.0, 0.0]
+    assert data.bandit(found.models[0], 2).weights.tolist() == [1.0, 0.0]
     from lmab.estimation.em import fitted, tally
 
     message = fitted(likelihood(data, 2), 0.0, found, tally(found, 1), None).message
@@ -294,7 +294,7 @@ class Watched:
     """An ascent that notes what its extrapolations were before and after they were made valid."""
 
     def __init__(self, task: Likelihood) -> None:
-        self.task, self.observations, self.seen = task, task.observations, []
+        self.task, self.log, self.seen = task, task.log, []
 
     def map(self, models):
         return self.task.map(models)
@@ -312,7 +312,7 @@ def test_extrapolation_never_takes_what_is_possible_to_zero(family):
     data = observe(log, rewards=family)
     n_types = 3 if family == "gaussian" else 6
     watched = Watched(likelihood(data, n_types))
-    models = data.start_models.random(6, n_types, np.random.default_rng(0))
+    models = data.random_models(6, n_types, np.random.default_rng(0))
     climb(watched, models, left=0.0, max_maps=150, accelerate=True)
     overshot = 0
     for trial, near, valid in watched.seen:
@@ -323,14 +323,14 @@ def test_extrapolation_never_takes_what_is_possible_to_zero(family):
         if family == "gaussian":
             assert (valid[:, -1] >= 0.5 * near[:, -1]).all()
         else:
-            sums = data.models.bandit(valid[0], n_types).rewards.probabilities.sum(axis=2)
+            sums = data.bandit(valid[0], n_types).rewards.probabilities.sum(axis=2)
             np.testing.assert_allclose(sums, 1)
     assert overshot > 0
 
 
 def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
     data = observe(gaussian_log(0), rewards="gaussian")
-    near = data.start_models.random(2, 3, np.random.default_rng(0))
+    near = data.random_models(2, 3, np.random.default_rng(0))
     trial = near.copy()
     trial[:, -1] *= np.array([[-3.0], [0.8]])
     valid = likelihood(data, 3).repair(trial, near)
@@ -468,10 +468,10 @@ def test_one_map_is_the_textbook_map(family):
     log = gaussian_log(2) if family == "gaussian" else hilly_log(2)
     data = observe(log, rewards=family)
     n_types, prior, rng = 3, 1.7, np.random.default_rng(4)
-    start = data.start_models.random(1, n_types, rng)
-    bandit = data.models.bandit(start[0], n_types)
+    start = data.random_models(1, n_types, rng)
+    bandit = data.bandit(start[0], n_types)
     objective, ahead = likelihood(data, n_types, prior).map(start)
-    after = data.models.bandit(ahead[0], n_types)
+    after = data.bandit(ahead[0], n_types)
     shares = lmab.model.belief.posterior(bandit, log)
     np.testing.assert_allclose(after.weights, shares.mean(axis=0), rtol=1e-9)
     by_step = np.repeat(shares, log.lengths, axis=0)
@@ -632,7 +632,7 @@ def test_a_start_that_loses_on_the_sample_still_counts_on_the_whole_log(monkeypa
     """Where the search ends lower than the start, the fit goes on from the start itself."""
     log = logged(300, 2)
     best = lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0), rng=0)
-    worse = packed_start(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5] * 3] * 2), best.observations)
+    worse = packed_start(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5] * 3] * 2), best.encoded)
     monkeypatch.setattr("lmab.estimation.em.packed_start", lambda *_: worse)  # stays where it is: types are alike
     found = lmab.fit(log, n_types=2, method=ONE_START, start=best.bandit, rng=0)
     assert found.trace[-1] >= best.trace[-1] - 1e-6

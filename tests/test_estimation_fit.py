@@ -378,7 +378,7 @@ def test_the_search_goes_two_numbers_beyond_the_best(means, tried, monkeypatch, 
     """Held-out scores are given here: what is tested is how many numbers of types are tried."""
     scores = iter([np.full(20, mean) for mean in means])
     monkeypatch.setattr(fit_module, "_score", lambda *arguments: next(scores))
-    monkeypatch.setattr(fit_module, "MAX_CONTEXTS", len(means))
+    monkeypatch.setattr(fit_module, "MAX_TYPES", len(means))
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=rng)
     curve = fit_module.choose(observe(log), rng=rng)
     assert curve.n_types == tuple(range(1, tried + 1))
@@ -405,7 +405,7 @@ def test_large_logs_hold_out_fewer_folds(n_sessions, n_folds, monkeypatch, rng):
         return np.zeros(3)
 
     monkeypatch.setattr(fit_module, "_score", score)
-    monkeypatch.setattr(fit_module, "MAX_CONTEXTS", 1)
+    monkeypatch.setattr(fit_module, "MAX_TYPES", 1)
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=n_sessions, horizon=2, rng=rng)
     fit_module.choose(observe(log), rng=rng)
     (folds,) = seen

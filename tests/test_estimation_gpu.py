@@ -86,7 +86,7 @@ def test_without_a_name_passes_run_on_threads():
 @pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
 def test_partitions_hold_the_whole_log(sessions, rewards, monkeypatch):
     monkeypatch.setattr("lmab.estimation.log.PARTITION", 40)
-    log = observe(sessions, rewards=rewards).log
+    log = observe(sessions, rewards=rewards)
     parts = list(log.partitions())
     assert len(parts) > 1
     steps = log.codes if rewards == "categorical" else log.arms
@@ -96,7 +96,7 @@ def test_partitions_hold_the_whole_log(sessions, rewards, monkeypatch):
         np.concatenate([part[2] for part in parts]), log.counts if rewards == "categorical" else []
     )
     np.testing.assert_array_equal(
-        np.concatenate([part[3] for part in parts]), [] if rewards == "categorical" else log.residuals
+        np.concatenate([part[3] for part in parts]), [] if rewards == "categorical" else log.numbers
     )
     assert log.n_steps == len(steps)
 
@@ -109,7 +109,7 @@ def test_partitions_of_a_packed_log_are_those_of_the_same_log_in_memory(rng, eve
     n_steps, offsets = int(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
     sessions = lmab.Sessions(rng.integers(40, size=n_steps), rng.integers(2, size=n_steps).astype(float), offsets, 40)
     packed = lmab.pack(sessions, tmp_path / "packed")
-    logs = [observe(one, values=(0.0, 1.0)).log.level(every) for one in (sessions, packed)]
+    logs = [observe(one, values=(0.0, 1.0)).level(every) for one in (sessions, packed)]
     held, filed = (list(log.partitions()) for log in logs)
     assert len(filed) == len(held) > 1
     for ours, theirs in zip(filed, held, strict=True):
@@ -143,14 +143,14 @@ class Device:
 def test_another_device_may_do_the_expectation(sessions, rewards):
     """The map gives the device its log and models, and takes what it answers."""
     data = observe(sessions, rewards=rewards)
-    models = data.start_models.random(2, 2, np.random.default_rng(0))
-    device = Device((np.full((2, data.log.n_sums, 8), 3.0), np.zeros(2)))
-    statistics, logs = data.em_map(data.prior(0.0)).expectation(models, device)
-    assert device.asked[0] is data.log
+    models = data.random_models(2, 2, np.random.default_rng(0))
+    device = Device((np.full((2, data.n_sums, 8), 3.0), np.zeros(2)))
+    statistics, logs = data.expectation(models, device)
+    assert device.asked[0] is data
     assert device.asked[1] is models
     assert (statistics == 3.0).all()
     constant = 0.0 if rewards == "categorical" else np.log(models[:, -1, 0] * np.sqrt(2 * np.pi))
-    np.testing.assert_allclose(logs, -data.log.n_steps * constant)
+    np.testing.assert_allclose(logs, -data.n_steps * constant)
 
 
 def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_they_are(sessions, monkeypatch):
@@ -167,12 +167,12 @@ def test_too_little_memory_is_said_with_what_to_do_and_other_errors_stay_what_th
     monkeypatch.setattr(gpu_module, "on_gpu", Full)
     monkeypatch.setattr("lmab.estimation.gpu.on_gpu", Full)
     data = observe(sessions)
-    model = data.models.pack(lmab.random_bandit(2, sessions.n_arms, rng=0))
+    model = data.pack(lmab.random_bandit(2, sessions.n_arms, rng=0))
     with gpu_module.Gpu() as gpu, pytest.raises(TooLarge, match=r"too little free memory: .* or use the CPU"):
-        gpu.expectation(data.log, model)
+        gpu.expectation(data, model)
     Full.words = "[700] CUDA_ERROR_ILLEGAL_ADDRESS"
     with gpu_module.Gpu() as gpu, pytest.raises(RuntimeError, match="ILLEGAL_ADDRESS"):
-        gpu.expectation(data.log, model)
+        gpu.expectation(data, model)
 
 
 def test_empty_counts_and_rewards_stay_empty():

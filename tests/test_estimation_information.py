@@ -183,8 +183,8 @@ def test_information_has_the_same_bits_for_any_number_of_threads(family, rng, mo
 def test_an_estimates_information_includes_its_prior(family, rng):
     case = categorical_case(2, 2, 2, 60, rng) if family == "categorical" else gaussian_case(2, 2, 60, rng)
     fit = lmab.fit(case[1], n_types=2, rewards=family, method=lmab.EM(prior=3.0), rng=rng)
-    with_prior = fit.observations.information(fit.bandit, fit.observations.prior(3.0)).matrix
-    without = fit.observations.information(fit.bandit, fit.observations.prior(0.0)).matrix
+    with_prior = fit.encoded.information(fit.bandit, fit.encoded.prior(3.0)).matrix
+    without = fit.encoded.information(fit.bandit, fit.encoded.prior(0.0)).matrix
     np.testing.assert_array_equal(fit.information().matrix, with_prior)
     assert np.diag(with_prior - without)[1:5].min() > 0
 
@@ -209,7 +209,7 @@ def test_merged_sessions_count_as_often_as_they_occur(rng):
     bandit, sessions, prior = categorical_case(2, 2, 2, 15, rng)
     repeated = sessions + sessions + sessions + sessions
     merged = observe(repeated, values=[0.0, 1.0])
-    assert len(merged.log.counts)
+    assert len(merged.counts)
     once, nothing = observe(sessions, values=[0.0, 1.0]), Prior(prior.centre, np.zeros(2))
     four = merged.information(bandit, nothing).matrix
     np.testing.assert_allclose(four, 4 * once.information(bandit, nothing).matrix, rtol=1e-9, atol=1e-9)

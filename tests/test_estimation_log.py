@@ -18,10 +18,10 @@ from lmab.data import sealing
 from lmab.data.packed import Partitions
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import log, observe
-from lmab.estimation.categorical import FiledSteps, HeldSteps
-from lmab.estimation.log import merge
-from lmab.estimation.passes import Threads
+from lmab.estimation.log import Beside, merge
+from lmab.estimation.passes import SERIAL, Threads
 from lmab.evaluation import diagnostics
+from lmab.model import belief
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,7 @@ def small(monkeypatch):
     monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     monkeypatch.setattr("lmab.estimation.log.SAMPLE", 64)
-    monkeypatch.setattr("lmab.estimation.log.SAMPLE", 64)
-    monkeypatch.setattr("lmab.estimation.categorical._HASHED_SESSIONS", 100)
+    monkeypatch.setattr("lmab.estimation.log._HASHED_SESSIONS", 100)
     monkeypatch.setattr("lmab.estimation.categorical._DRAWN_SESSIONS", 300)
     monkeypatch.setattr("lmab.data.packing._STEPS", 70)
     monkeypatch.setattr(sealing, "PARTITION", 500)
@@ -65,15 +64,16 @@ def assert_same(one, other):
 
 def test_steps_in_files_are_those_in_memory(pair):
     log, packed, distinct = pair
-    held, filed = observe(log).log, observe(packed).log
-    assert isinstance(filed.steps, FiledSteps if distinct else HeldSteps)
+    held, filed = observe(log), observe(packed)
+    assert filed.travels == distinct
+    assert not held.travels
     assert filed.n_distinct == held.n_distinct
     assert filed.codes.dtype == held.codes.dtype
     for name in ("codes", "offsets", "counts", "cells"):
         np.testing.assert_array_equal(getattr(filed, name), getattr(held, name))
     for size in (0, 100):
-        np.testing.assert_array_equal(filed.steps.parts(size), held.steps.parts(size))
-        assert len(held.steps.parts(size)) > 1 or not distinct
+        np.testing.assert_array_equal(filed.parts(size), held.parts(size))
+        assert len(held.parts(size)) > 1 or not distinct
     assert len(pickle.dumps(filed)) < 20_000 or not distinct
 
 
@@ -156,9 +156,9 @@ def only_parts(monkeypatch):
         assert 2 * (high - low) <= self.n_sessions, "most of the log was asked for"
         return part(self, low, high, *columns, room=room)
 
-    for name in ("passes", "steps"):  # also where statistics are as large as a small log
+    for name in ("passes", "log"):  # also where statistics are as large as a small log
         monkeypatch.setattr(f"lmab.estimation.{name}.count_parts", lambda *sizes: 4)
-    for name, size in (("gaussian.fit_test._STEPS", 1000), ("traits._PILOT", 200), ("traits._SAMPLE", 200)):
+    for name, size in (("gaussian._STEPS", 1000), ("traits.traits._PILOT", 200), ("traits.traits._SAMPLE", 200)):
         monkeypatch.setattr(f"lmab.estimation.{name}", size)
     monkeypatch.setattr(lmab.Packed, "load", never)
     monkeypatch.setattr(Partitions, "part", watched)
@@ -166,9 +166,9 @@ def only_parts(monkeypatch):
         "data.packed",
         "data.fingerprint",
         "model.bins",
-        "estimation.encoding",
+        "estimation.families",
         "estimation.result",
-        "estimation.gaussian.log",
+        "estimation.gaussian",
     ):
         monkeypatch.setattr(f"lmab.{name}._SESSIONS", 100)
 
@@ -199,7 +199,7 @@ def test_amounts_are_cut_as_they_are_read(amounts, only_parts):
     again = pickle.loads(pickle.dumps(other.sessions))
     assert again[:30] == one.sessions[:30]
     for data in (packed, other.sessions):  # what is cut already stays as it is
-        assert replace(other, observations=None, fingerprint=one.log).with_log(data).log == one.log
+        assert replace(other, encoded=None, fingerprint=one.log).with_log(data).log == one.log
 
 
 def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_parts):
@@ -235,7 +235,7 @@ def test_normal_rewards(amounts, only_parts, prior, scale):
     np.testing.assert_array_equal(one.posterior(), other.posterior())
     np.testing.assert_array_equal(*(fit.require_log().heldout(fit.bandit) for fit in fits))
     assert len(pickle.dumps(other.require_log())) < 20_000
-    logs = [fit.require_log().log for fit in fits]
+    logs = [fit.require_log() for fit in fits]
     for name in ("n_steps", "n_sums", "largest", "squares", "n_distinct", "least_scale"):
         assert getattr(logs[0], name) == getattr(logs[1], name)
 
@@ -253,10 +253,10 @@ def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monke
 
 
 def test_normal_rewards_in_files_are_those_in_memory(amounts):
-    held, filed = (observe(data, rewards="gaussian").log for data in amounts)
-    for name in ("arms", "residuals", "offsets", "centres", "plays"):
+    held, filed = (observe(data, rewards="gaussian") for data in amounts)
+    for name in ("arms", "numbers", "offsets", "centres", "plays"):
         np.testing.assert_array_equal(getattr(filed, name), getattr(held, name))
-    assert filed.residuals @ filed.residuals == pytest.approx(filed.squares)
+    assert filed.numbers @ filed.numbers == pytest.approx(filed.squares)
     rewards, arms = amounts[0].rewards, amounts[0].arms
     np.testing.assert_allclose(held.centres, [rewards[arms == arm].mean() for arm in range(3)])
 
@@ -284,17 +284,17 @@ def test_a_level_is_one_of_many_parts(pair):
         assert whole.level(16) is None
         return
     level, other = whole.level(16), filed.level(16)
-    parts = whole.log.steps.parts(0)
-    np.testing.assert_array_equal(level.log.steps.parts(0), parts[8::16])
+    parts = whole.parts(0)
+    np.testing.assert_array_equal(level.parts(0), parts[8::16])
     assert level.n_distinct == -(-whole.n_distinct // 16)
-    models = whole.start_models.random(2, 3, np.random.default_rng(0))
+    models = whole.random_models(2, 3, np.random.default_rng(0))
     with Threads(2) as passes:
-        found = [data.em_map(data.prior(1.0)).expectation(models, passes) for data in (level, other)]
+        found = [data.expectation(models, passes) for data in (level, other)]
     for one, two in zip(*found, strict=True):
         np.testing.assert_array_equal(one, two)
     rows = np.concatenate([np.arange(*part) for part in parts[8::16]])
     expected = observe(log[rows], values=whole.values)
-    alone = expected.em_map(whole.prior(1.0)).expectation(models, Threads(1))
+    alone = expected.expectation(models, Threads(1))
     np.testing.assert_allclose(found[0][0], alone[0], rtol=1e-9)
     np.testing.assert_allclose(found[0][1], alone[1], rtol=1e-9)
 
@@ -302,13 +302,13 @@ def test_a_level_is_one_of_many_parts(pair):
 def test_a_large_log_is_climbed_on_a_part_first(rng, monkeypatch):
     log = made(rng, True, n=8000)
     data = observe(log)
-    seen, original = [], type(data.em_map(data.prior(0.0))).expectation
+    seen, original = [], type(data).expectation
 
     def noted(self, models, passes):
-        seen.append((self.log.n_distinct, len(models)))
+        seen.append((self.n_distinct, len(models)))
         return original(self, models, passes)
 
-    monkeypatch.setattr(type(data.em_map(data.prior(0.0))), "expectation", noted)
+    monkeypatch.setattr(type(data), "expectation", noted)
     fits, maps = [], []
     for level in (16, 1 << 40):
         seen.clear()
@@ -352,7 +352,7 @@ def sessions(codes: np.ndarray, offsets: np.ndarray) -> list[tuple[int, ...]]:
 def test_merged_sessions_are_the_distinct_ones_with_their_counts(sample, chunk, seed, n_sessions, n_codes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "SAMPLE", sample)
-        patch.setattr(log, "_HASHED_TOGETHER", chunk)
+        patch.setattr(log, "_HASHED_STEPS", chunk)
         codes, offsets = ragged(seed, n_sessions, n_codes)
         found, starts, counts = merge(codes, offsets, n_codes)
     expected = Counter(sessions(codes, offsets))
@@ -459,3 +459,118 @@ def test_a_bandit_of_another_family_is_refused(rng):
         observe(log).heldout(normal)
     with pytest.raises(ValueError, match="normal rewards"):
         observe(log, rewards="gaussian").log_likelihood(coins)
+
+
+# Codes beside those of the arms.
+
+GROUPED = {
+    "two values": lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.4], [0.2, 0.7, 0.5]]),
+    "normal": lmab.LatentBandit.gaussian([0.5, 0.5], [[3.0, 1.0, 2.0], [1.0, 3.0, 2.5]], scale=0.8),
+}
+
+
+def grouped(bandit, rng, n=60):
+    """A log, and a log of the same sessions whose first code is one of three groups."""
+    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=n, horizon=3, rng=rng)
+    plain = observe(log, rewards=bandit.rewards.family)
+    groups = rng.integers(3, size=n)
+    made = {"categorical": lambda beside: type(plain).encode(log, plain.values, beside)}
+    made["gaussian"] = lambda beside: type(plain).encode(log, None, beside)
+    return log, plain, groups, made[bandit.rewards.family]
+
+
+def beside_rows(log):
+    return slice(1 + log.n_own, 1 + log.n_own + log.n_beside)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_rows_of_ones_beside_the_arms_change_nothing(kind, rng):
+    bandit = GROUPED[kind]
+    _, plain, groups, made = grouped(bandit, rng)
+    log = made(Beside(3, front=groups))
+    assert log.log_likelihood(bandit) == pytest.approx(plain.log_likelihood(bandit), rel=1e-12)
+    found, expected = (one.expectation(one.pack(bandit), SERIAL)[0] for one in (log, plain))
+    np.testing.assert_allclose(found[:, : expected.shape[1]], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[0, -3:].sum(axis=1), np.bincount(groups, minlength=3))
+    ahead = [
+        one.maximise(one.expectation(one.pack(bandit), SERIAL)[0], one.pack(bandit), one.prior(1.0))
+        for one in (log, plain)
+    ]
+    found, expected = (one.bandit(model[0], 2) for one, model in zip((log, plain), ahead, strict=True))
+    np.testing.assert_allclose(found.means, expected.means, rtol=1e-9)
+    np.testing.assert_array_equal(ahead[0][0, beside_rows(log), :2], 1.0)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_a_code_in_front_of_a_session_gives_its_group_weights_of_its_own(kind, rng):
+    """The row w(x) / w of a group stands for the weights of its sessions; each group alone is the oracle."""
+    bandit = GROUPED[kind]
+    sessions, plain, groups, made = grouped(bandit, rng)
+    log, ratios = made(Beside(3, front=groups)), np.array([[1.8, 0.2], [1.0, 1.0], [0.0, 2.0]])
+    model = log.pack(bandit)
+    model[0, beside_rows(log), :2] = ratios
+    statistics, logs = log.expectation(model, SERIAL)
+    expected = 0.0
+    for group, ratio in enumerate(ratios):
+        own = replace(bandit, weights=bandit.weights * ratio)
+        rows = np.flatnonzero(groups == group)
+        expected += plain.subset(rows).log_likelihood(own)
+        np.testing.assert_allclose(
+            statistics[0, -3 + group, :2], belief.posterior(own, sessions[rows]).sum(axis=0), rtol=1e-7, atol=1e-9
+        )
+    assert logs[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_a_code_after_a_step_multiplies_its_likelihood(kind, rng):
+    """Two letters after steps, and none after some: the factor of a session is the product over its letters."""
+    bandit = GROUPED[kind]
+    sessions, _, _, made = grouped(bandit, rng)
+    letters = rng.integers(-1, 2, size=sessions.n_steps)
+    log, rows = made(Beside(2, steps=letters)), np.array([[0.7, 0.4], [0.3, 0.6]])
+    model = log.pack(bandit)
+    model[0, beside_rows(log), :2] = rows
+    factors = np.where(letters[:, None] >= 0, rows[letters], 1.0)
+    joint = belief.log_joint(bandit, sessions) + np.add.reduceat(np.log(factors), sessions.offsets[:-1], axis=0)
+    assert log.expectation(model, SERIAL)[1][0] == pytest.approx(np.logaddexp.reduce(joint, axis=1).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("rewards", ["categorical", "gaussian"])
+def test_codes_beside_are_the_same_in_files_and_in_samples(rewards, rng, tmp_path):
+    sessions = made(rng, True, n=300)
+    packed, groups = lmab.pack(sessions, tmp_path / "packed"), rng.integers(4, size=300)
+    logs = [observe(data, rewards=rewards) for data in (sessions, packed)]
+    arguments = (np.array([0.0, 1.0]),) if rewards == "categorical" else (None,)
+    held, filed = (type(log).encode(log.sessions, *arguments, Beside(4, front=groups)) for log in logs)
+    np.testing.assert_array_equal(held.codes, filed.codes)
+    np.testing.assert_array_equal(held.offsets, filed.offsets)
+    np.testing.assert_array_equal(held.own.codes, logs[0].codes)
+    np.testing.assert_array_equal(held.own.offsets, logs[0].offsets)
+    rows = np.array([3, 7, 100, 299])
+    some = held.subset(rows)
+    np.testing.assert_array_equal(some.beside.front, groups[rows])
+    front = some.codes[some.offsets[:-1]] if not len(some.counts) else None
+    assert front is None or front.tolist() == (held.n_own + groups[rows]).tolist()
+
+
+def test_letters_of_a_sample_are_those_of_its_steps(rng):
+    sessions = made(rng, True, n=50)
+    letters, rows = np.arange(sessions.n_steps), np.array([0, 4, 49])
+    found = Beside(len(letters), steps=letters).subset(sessions, rows).steps
+    assert found.tolist() == [i for row in rows for i in range(sessions.offsets[row], sessions.offsets[row + 1])]
+
+
+def test_the_fit_of_a_log_with_codes_beside_it_is_that_without(rng):
+    """Starts, chains, information and traits leave the codes beside the arms' alone while their rows are 1."""
+    bandit = GROUPED["two values"]
+    _, plain, groups, made = grouped(bandit, rng, n=400)
+    beside = made(Beside(3, front=groups))
+    fits = [lmab.EM(prior=1.0, restarts=2).fit(one, n_types=2, rng=np.random.default_rng(0)) for one in (plain, beside)]
+    assert fits[1].log_likelihood == pytest.approx(fits[0].log_likelihood, abs=1e-4)
+    found, expected = (one.information(bandit, one.prior(1.0)).matrix for one in (beside, plain))
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+    chain = beside.chain(bandit)
+    chain.sweep(rng)
+    assert chain.rewards.probabilities.shape == (2, 3, 2)
+    found, expected = (one.surface.deviations()[0].data @ one.multiplicity.repeat(3) for one in (beside, plain))
+    assert found == pytest.approx(expected)

@@ -38,7 +38,7 @@ def test_improvement_raises_the_likelihood_and_keeps_rank_and_sums(seed, rank, n
     flat = table.reshape(-1, n_types)
     fit = low_rank.positive(low_rank.project(flat, np.full(n_types, 0.2), rank))
     for _ in range(3):
-        better = low_rank.improve_categorical(fit, cells)
+        better = low_rank.improve_probabilities(fit, cells)
         now, then = better.table.reshape(cells.shape), fit.table.reshape(cells.shape)
         np.testing.assert_allclose(now.sum(axis=1), 1, rtol=1e-9)
         np.testing.assert_allclose(now[0, 0], 0, atol=1e-12)
@@ -55,7 +55,7 @@ def test_improvement_of_full_rank_finds_the_frequencies(rng):
     start = low_rank.project(rng.dirichlet(np.ones(2), size=(4, 3)).transpose(0, 2, 1).reshape(8, 3), np.ones(3) / 3, 3)
     fit = low_rank.positive(start)
     for _ in range(30):
-        fit = low_rank.improve_categorical(fit, cells)
+        fit = low_rank.improve_probabilities(fit, cells)
     expected = cells / cells.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(fit.table.reshape(cells.shape), expected, rtol=1e-6)
 
@@ -70,12 +70,12 @@ def test_the_objective_never_falls_under_a_rank(rewards, rng):
     log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=400, horizon=5, rng=rng)
     data = observe(log, rewards=rewards)
     task = Confined(Likelihood(data, 5, data.prior(1.0), SERIAL), 3)
-    start = np.stack([task.confinement.project(model) for model in data.start_models.random(2, 5, rng)])
+    start = np.stack([task.project(model) for model in data.random_models(2, 5, rng)])
     for accelerate in (False, True):
         found = climb(task, start, left=0.0, max_maps=40, accelerate=accelerate)
         for trace, model in zip(found.traces, found.models, strict=True):
             assert (np.diff(trace) >= -1e-9 * np.abs(trace[0])).all()
-            assert affine_rank(data.models.bandit(model, 5)) <= 3
+            assert affine_rank(data.bandit(model, 5)) <= 3
 
 
 def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
@@ -141,11 +141,11 @@ def test_gaussian_improvement_is_weighted_least_squares(rng):
 
     losses = [loss(fit)]
     for _ in range(200):
-        fit = low_rank.improve_gaussian(fit, plays, plays * means)
+        fit = low_rank.improve_means(fit, plays, plays * means)
         losses.append(loss(fit))
     assert (np.diff(losses) <= 1e-9).all()
     assert losses[-1] < losses[0]
     assert np.linalg.matrix_rank(fit.table - fit.table[:, :1], tol=1e-8) == 1
     full = low_rank.project(means, np.full(4, 0.25), 4)
-    full = low_rank.improve_gaussian(full, plays, plays * (means + 1))
+    full = low_rank.improve_means(full, plays, plays * (means + 1))
     np.testing.assert_allclose(full.table, means + 1, atol=1e-6)

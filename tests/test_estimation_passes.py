@@ -92,12 +92,11 @@ def test_every_pass_has_the_same_bits_for_any_number_of_threads(family, rng, mon
     bandit = make([0.4, 0.6], [[0.9, 0.1, 0.5], [0.2, 0.8, 0.4]])
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=700, horizon=5, rng=rng)
     data, features = observe(log, rewards=family), rng.normal(size=(6, 2))
-    em_map = data.em_map(data.prior(1.0))
-    models = data.start_models.random(3, 2, rng)
+    models = data.random_models(3, 2, rng)
 
     def everything(passes):
         third = third_moments(log, features[: data.n_features], data.values, passes)
-        return (*em_map.expectation(models, passes), data.heldout(bandit, passes), third)
+        return (*data.expectation(models, passes), data.heldout(bandit, passes), third)
 
     alone = everything(SERIAL)
     for threads in (2, 3):
@@ -219,8 +218,8 @@ def test_a_method_of_others_needs_no_backend(packed, expected):
     class Own:
         forgiving = False
 
-        def fit(self, observations, *, n_types, rng, progress=None):
-            return METHOD.fit(observations, n_types=n_types, rng=rng)
+        def fit(self, log, *, n_types, rng, progress=None):
+            return METHOD.fit(log, n_types=n_types, rng=rng)
 
     assert_same(lmab.fit(packed, n_types=3, method=Own(), rng=1), expected)
 

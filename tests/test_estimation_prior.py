@@ -61,9 +61,9 @@ def test_a_number_makes_pseudo_plays_at_each_arms_average(rng):
 def test_categorical_maxima_are_frequencies_with_pseudo_counts(rng):
     data = observe(lmab.Sessions.from_arrays([[0, 1, 2]], [[0.0, 1.0, 1.0]]), values=[0.0, 1.0])
     prior = categorical_prior(rng)
-    models = data.start_models.random(1, 2, rng)
+    models = data.random_models(1, 2, rng)
     statistics = rng.gamma(1.0, size=models.shape)
-    found = data.em_map(prior).maximise(statistics, models)[0, 1:]
+    found = data.maximise(statistics, models, prior)[0, 1:]
     for type_ in range(2):
         for arm in range(3):
             own = statistics[0, 1 + 2 * arm : 3 + 2 * arm, type_] + prior.strength[arm] * prior.centre[arm]
@@ -78,7 +78,7 @@ def test_categorical_log_prior_is_the_log_density_of_pseudo_counts(rng):
         prior.strength[arm] * prior.centre[arm, z] * np.log(bandit.rewards.probabilities[m, arm, z])
         for m in range(2) for arm in range(3) for z in range(2)
     )  # fmt: skip
-    found = data.em_map(prior).log_prior(data.models.pack(bandit)[:, :, :2])
+    found = data.log_prior(data.pack(bandit)[:, :, :2], prior)
     np.testing.assert_allclose(found, [expected], rtol=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_gaussian_log_prior_is_the_squared_distance_from_the_centre(rng):
     data, prior = gaussian_data(0), gaussian_prior(rng)
     bandit = lmab.LatentBandit.gaussian([0.3, 0.7], 50 + rng.normal(size=(2, 3)), scale=1.7)
     expected = -0.5 * (prior.strength * (bandit.means - prior.centre) ** 2).sum() / 1.7**2
-    found = data.em_map(prior).log_prior(data.models.pack(bandit)[:, :, :2])
+    found = data.log_prior(data.pack(bandit)[:, :, :2], prior)
     np.testing.assert_allclose(found, [expected], rtol=1e-12)
 
 
@@ -95,7 +95,7 @@ def test_the_objective_never_falls_under_any_prior(log, seed, accelerate):
     rng = np.random.default_rng(seed)
     data = observe(log, values=[0.0, 1.0])
     task = Likelihood(data, 3, categorical_prior(rng, (0.0, 1.0, 5.0)), SERIAL)
-    found = climb(task, data.start_models.random(2, 3, rng), left=0.0, max_maps=30, accelerate=accelerate)
+    found = climb(task, data.random_models(2, 3, rng), left=0.0, max_maps=30, accelerate=accelerate)
     for trace in found.traces:
         assert (np.diff(trace) >= -1e-10 * np.abs(trace[0])).all()
 
@@ -107,9 +107,9 @@ def test_the_gaussian_objective_never_falls_under_any_prior(rank, seed, scale, a
     data, prior = gaussian_data(seed, scale), gaussian_prior(rng)
     free = Likelihood(data, 3, prior, SERIAL)
     task = free if rank is None else Confined(free, rank)
-    start = data.start_models.random(2, 3, rng)
+    start = data.random_models(2, 3, rng)
     if rank is not None:
-        start = np.stack([task.confinement.project(model) for model in start])
+        start = np.stack([task.project(model) for model in start])
     found = climb(task, start, left=0.0, max_maps=30, accelerate=accelerate)
     for trace in found.traces:
         assert (np.diff(trace) >= -1e-9 * np.abs(trace[0])).all()
@@ -125,12 +125,12 @@ def test_the_end_of_the_climb_is_a_maximum_of_likelihood_plus_prior(family, rng)
     else:
         data, prior = gaussian_data(3), gaussian_prior(rng)
     task = Likelihood(data, 2, prior, SERIAL)
-    found = climb(task, data.start_models.random(1, 2, rng), left=1e-12, max_maps=3000, accelerate=True)
-    bandit = data.models.bandit(found.models[0], 2)
+    found = climb(task, data.random_models(1, 2, rng), left=1e-12, max_maps=3000, accelerate=True)
+    bandit = data.bandit(found.models[0], 2)
     coordinates = data.information(bandit, prior).coordinates
     moves = np.concatenate([np.eye(coordinates.size), -np.eye(coordinates.size)]) * 0.01
     for weights, rewards in zip(coordinates.moved_weights(moves), coordinates.moved(moves), strict=True):
-        other = data.models.pack(lmab.LatentBandit(weights, rewards))
+        other = data.pack(lmab.LatentBandit(weights, rewards))
         assert task.expectation(other)[1][0] < found.objectives[0]
 
 
@@ -139,8 +139,8 @@ def test_a_strong_prior_takes_an_arm_to_its_centre(rng):
     data = observe(lmab.simulate(truth, lmab.Uniform(3), n_sessions=500, horizon=5, rng=rng))
     centre = np.array([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]])
     task = Likelihood(data, 2, Prior(centre, np.array([0.0, 1e9, 0.0])), SERIAL)
-    found = climb(task, data.start_models.random(1, 2, rng), left=1e-8, max_maps=500, accelerate=True)
-    means = data.models.bandit(found.models[0], 2).means
+    found = climb(task, data.random_models(1, 2, rng), left=1e-8, max_maps=500, accelerate=True)
+    means = data.bandit(found.models[0], 2).means
     np.testing.assert_allclose(means[:, 1], 0.1, atol=1e-5)
     assert np.ptp(means[:, 0]) > 0.3
 
@@ -295,9 +295,9 @@ def tiny(rng, n_sessions=4, n_arms=2, n_steps=3):
     return coded(rng.integers(n_arms, size=shape), rng.integers(2, size=shape), n_arms)
 
 
-def exact_posterior_mean(observations, n_types):
+def exact_posterior_mean(log, n_types):
     """Mean over types of arm 0's mean, by enumerating all types of sessions, laws, centres and spreads."""
-    grid, log = arm_law.beta_grid(), observations.log
+    grid = arm_law.beta_grid()
     first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
     n_sessions, total, answer = len(log.sessions), [], []
     sessions = [(2 * session.arms + session.rewards).astype(int) for session in log.sessions]
@@ -713,7 +713,7 @@ def test_a_known_scale_stays_and_rewards_without_noise_keep_a_least_one(rng):
     flat = observe(lmab.Sessions(log.arms, log.arms + 9.0 * types, log.offsets, 5), rewards="gaussian")
     start = lmab.LatentBandit.gaussian([0.5, 0.5], [np.arange(5.0), 9 + np.arange(5.0)], scale=0.5)
     certain = prior_module.run(flat, start, rng=rng, schedule=prior_module.Schedule(chains=1, burn=60, keep=5, thin=1))
-    np.testing.assert_allclose([rewards.scale for rewards in certain.rewards], flat.log.least_scale, rtol=0.5)
+    np.testing.assert_allclose([rewards.scale for rewards in certain.rewards], flat.least_scale, rtol=0.5)
     np.testing.assert_allclose(means_of(certain).mean(axis=0), start.means, atol=1e-3)
 
 

@@ -29,9 +29,9 @@ class Middle(Estimator):
     """One type: every arm pays its average."""
 
     def solve(self, request: Request) -> Estimate:
-        data = request.observations
+        data = request.log
         stop = request.progress(Progress("middle", 1, 1, 0.0))
-        bandit = data.models.bandit(data.start_models.clustered(np.zeros(data.n_distinct, int), 1)[0], 1)
+        bandit = data.bandit(data.clustered(np.zeros(data.n_distinct, int), 1)[0], 1)
         likelihood = data.log_likelihood(bandit)
         return Estimate(
             bandit, likelihood, data.n_parameters(1), Status.INTERRUPTED if stop else Status.ITERATION_LIMIT,
@@ -101,7 +101,7 @@ CASES = {
 def estimate(request):
     made = CASES[request.param]()
     if request.param == "chosen":
-        made = replace(made, check=diagnostics.check(made.observations, n_types=made.n_types, rng=1))
+        made = replace(made, check=diagnostics.check(made.encoded, n_types=made.n_types, rng=1))
     return made
 
 
@@ -122,9 +122,9 @@ def same(first, second) -> bool:
 
 def test_round_trip_to_the_bit(estimate, tmp_path):
     again = saved(estimate, tmp_path)
-    assert again.observations is None
+    assert again.encoded is None
     for name in (field.name for field in dataclasses.fields(Estimate)):
-        if name not in ("observations", "fingerprint", "known_scale"):
+        if name not in ("encoded", "fingerprint", "known_scale"):
             assert same(getattr(again, name), getattr(estimate, name)), name
     assert again.log == estimate.log
     assert (again.bic, again.aic, repr(again), again._repr_html_()) == (
@@ -157,8 +157,8 @@ def test_with_its_log_it_is_what_it_was(estimate, tmp_path):
     mine, theirs = estimate.standard_errors(), whole.standard_errors()
     np.testing.assert_array_equal(mine.means, theirs.means)
     np.testing.assert_array_equal(mine.weights, theirs.weights)
-    assert whole.observations.log_likelihood(whole.bandit) == estimate.observations.log_likelihood(estimate.bandit)
-    assert whole.observations.n_parameters(2) == estimate.observations.n_parameters(2)
+    assert whole.encoded.log_likelihood(whole.bandit) == estimate.encoded.log_likelihood(estimate.bandit)
+    assert whole.encoded.n_parameters(2) == estimate.encoded.n_parameters(2)
     errors = saved(estimate, tmp_path).standard_errors(estimate.sessions)
     np.testing.assert_array_equal(errors.means, mine.means)
 
@@ -232,7 +232,7 @@ def test_files_of_0_1_noted_less(tmp_path):
 def test_the_check_may_use_the_encoded_log():
     log = a_log()
     estimate = fit(log)
-    mine = diagnostics.check(estimate.observations, n_types=2, rng=1)
+    mine = diagnostics.check(estimate.encoded, n_types=2, rng=1)
     assert same(mine, diagnostics.check(log, n_types=2, rng=1))
 
 
@@ -244,7 +244,7 @@ def floored(*probabilities: float) -> np.ndarray:
 def test_probabilities_are_clipped_before_they_are_made_to_sum_to_one():
     """Equation (clipping_mu): 1.5 counts as 1 and -1 as 0, whatever the others are."""
     vectors = np.array([[0.5, 1.5, -1.0, 0.5, 0.3, 0.7], [0.2, 0.6, 1.2, -0.2, 0.0, 0.0]])
-    found = observe(LOG).models.from_moments(np.array([0.4, 0.6]), vectors).rewards.probabilities
+    found = observe(LOG).from_moments(np.array([0.4, 0.6]), vectors).rewards.probabilities
     np.testing.assert_allclose(found[0, 0], floored(1 / 3, 2 / 3))
     np.testing.assert_allclose(found[0, 1], floored(0.0, 1.0))
     np.testing.assert_allclose(found[1, 0], floored(0.25, 0.75))
@@ -252,13 +252,13 @@ def test_probabilities_are_clipped_before_they_are_made_to_sum_to_one():
 
 
 def test_an_arm_without_plays_gets_the_rewards_of_all_arms():
-    found = observe(LOG).models.from_moments(np.array([0.4, 0.6]), np.tile([0.9, 0.1], (2, 3))).rewards.probabilities
+    found = observe(LOG).from_moments(np.array([0.4, 0.6]), np.tile([0.9, 0.1], (2, 3))).rewards.probabilities
     np.testing.assert_allclose(found[:, 2], np.tile([2 / 8, 6 / 8], (2, 1)))
     np.testing.assert_allclose(found[:, 0], np.tile([0.9, 0.1], (2, 1)))
 
 
 def test_an_arm_that_came_out_as_nothing_gets_its_own_rewards():
-    found = observe(LOG).models.from_moments(np.array([1.0]), np.array([[-0.3, 0.0005, 0.5, 0.5, 0.5, 0.5]]))
+    found = observe(LOG).from_moments(np.array([1.0]), np.array([[-0.3, 0.0005, 0.5, 0.5, 0.5, 0.5]]))
     np.testing.assert_allclose(found.rewards.probabilities[0, 0], [1 / 4, 3 / 4])  # arm 0 paid 1 in three of four plays
 
 
@@ -267,15 +267,13 @@ def test_normal_means_stay_and_the_scale_is_what_is_left():
     means = np.array([[0.0, 3.0], [2.0, -1.0]])
     bandit = lmab.LatentBandit.gaussian([0.5, 0.5], means, scale=0.5)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=20_000, horizon=3, rng=rng).with_arms(3)
-    found = observe(log, rewards="gaussian").models.from_moments(
-        np.array([0.5, 0.5]), np.column_stack([means, [9.0, 9.0]])
-    )
+    found = observe(log, rewards="gaussian").from_moments(np.array([0.5, 0.5]), np.column_stack([means, [9.0, 9.0]]))
     np.testing.assert_array_equal(found.means[:, :2], means)
     np.testing.assert_allclose(found.means[:, 2], log.rewards.mean())
     assert found.rewards.scale == pytest.approx(0.5, abs=0.02)
-    known = observe(log, rewards="gaussian", scale=0.7).models.from_moments(np.array([0.5, 0.5]), np.zeros((2, 3)))
+    known = observe(log, rewards="gaussian", scale=0.7).from_moments(np.array([0.5, 0.5]), np.zeros((2, 3)))
     assert known.rewards.scale == 0.7
-    absurd = observe(log, rewards="gaussian").models.from_moments(np.array([0.5, 0.5]), 50 * np.ones((2, 3)))
+    absurd = observe(log, rewards="gaussian").from_moments(np.array([0.5, 0.5]), 50 * np.ones((2, 3)))
     assert 0 < absurd.rewards.scale < 1e-4  # more explained than there is: next to nothing is left
 
 

@@ -62,8 +62,8 @@ def test_a_clustered_model_has_smoothed_frequencies(rng):
     log = lmab.Sessions.from_arrays([[0, 1], [0, 1], [0, 0]], [[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
     data = observe(log)
     assert data.n_distinct == 3
-    model = data.start_models.clustered(np.array([0, 1, 1]), 2)
-    bandit = data.models.bandit(model[0], 2)
+    model = data.clustered(np.array([0, 1, 1]), 2)
+    bandit = data.bandit(model[0], 2)
     np.testing.assert_allclose(bandit.weights, [1 / 3, 2 / 3])
     marginal = np.array([0.5, 0.5])  # of arm 0; five pseudo-plays of it
     np.testing.assert_allclose(bandit.rewards.probabilities[0, 0], (np.array([1, 0]) + 5 * marginal) / 6)
@@ -73,12 +73,12 @@ def test_a_clustered_model_has_smoothed_frequencies(rng):
 def test_softened_models_exclude_nothing_that_the_log_holds(data):
     sure = np.zeros((2, 4, 3))
     sure[:, :, 0] = 1.0
-    model = data.models.pack(lmab.LatentBandit.categorical([0.5, 0.5], sure, [0.0, 1.0, 2.0]))
-    soft = data.start_models.soften(model)
-    assert data.em_map(data.prior(0.0)).expectation(model, SERIAL)[1][0] == -np.inf
-    assert np.isfinite(data.em_map(data.prior(0.0)).expectation(soft, SERIAL)[1][0])
-    expected = 0.98 * sure + 0.02 * data.log.marginals
-    np.testing.assert_allclose(data.models.bandit(soft[0], 2).rewards.probabilities, expected, rtol=1e-12)
+    model = data.pack(lmab.LatentBandit.categorical([0.5, 0.5], sure, [0.0, 1.0, 2.0]))
+    soft = data.soften(model)
+    assert data.expectation(model, SERIAL)[1][0] == -np.inf
+    assert np.isfinite(data.expectation(soft, SERIAL)[1][0])
+    expected = 0.98 * sure + 0.02 * data.marginals
+    np.testing.assert_allclose(data.bandit(soft[0], 2).rewards.probabilities, expected, rtol=1e-12)
 
 
 def test_a_reward_that_the_sample_of_the_starts_misses_is_not_impossible(monkeypatch, rng):
@@ -99,32 +99,31 @@ def test_a_reward_that_the_sample_of_the_starts_misses_is_not_impossible(monkeyp
 def test_extrapolations_are_made_valid(family, data, rng):
     if family == "gaussian":
         data = observe(data.sessions, rewards="gaussian")
-    near = data.start_models.random(2, 3, rng)
-    em_map = data.em_map(data.prior(0.0))
-    repaired = em_map.repair(-near, near)
+    near = data.random_models(2, 3, rng)
+    repaired = data.repair(-near, near)
     np.testing.assert_allclose(repaired[:, 0].sum(axis=1), 1)
     assert (repaired[:, 0, :3] > 0).all()
     for model in repaired:
-        data.models.bandit(model, 3)  # raises where it is not one
+        data.bandit(model, 3)  # raises where it is not one
     if family == "gaussian":
         np.testing.assert_array_equal(repaired[:, -1], 0.5 * near[:, -1])
     trial = near.copy()
     trial[:, 0, :2] = [-1.0, 0.98]
-    weights = em_map.repair(trial, near)[0, 0, :3]
+    weights = data.repair(trial, near)[0, 0, :3]
     np.testing.assert_allclose(weights, np.array([0.02 / 3, 0.98, 1 / 3]) / (0.02 / 3 + 0.98 + 1 / 3), rtol=1e-12)
 
 
 def test_a_probability_shrinks_to_a_fiftieth_at_most(data):
-    near = data.models.pack(lmab.LatentBandit.categorical([1.0], [[[0.2, 0.3, 0.5]] * 4], [0.0, 1.0, 2.0]))
+    near = data.pack(lmab.LatentBandit.categorical([1.0], [[[0.2, 0.3, 0.5]] * 4], [0.0, 1.0, 2.0]))
     trial = near.copy()
     trial[0, 1, 0] = -1.0
-    found = data.em_map(data.prior(0.0)).repair(trial, near)[0, 1:4, 0]
+    found = data.repair(trial, near)[0, 1:4, 0]
     np.testing.assert_allclose(found, np.array([0.004, 0.3, 0.5]) / 0.804, rtol=1e-12)
 
 
 def test_the_better_starts_go_on(data, rng):
     task = Likelihood(data, 2, data.prior(1.0), SERIAL)
-    models = data.start_models.random(8, 2, rng)
+    models = data.random_models(8, 2, rng)
     method = EM(accelerate=False)
     way = method._compete(task, models, 1, (2, 3), StopOnce())
     first = climb(task, models, left=0.0, max_maps=2, accelerate=False)
@@ -137,9 +136,9 @@ def test_the_better_starts_go_on(data, rng):
 def test_starts_are_valid_and_differ(data, rng):
     models = draw_starts(data, 2, 8, rng)
     assert len(models) == 8
-    bandits = [data.models.bandit(model, 2) for model in models]
+    bandits = [data.bandit(model, 2) for model in models]
     assert len({bandit.means.tobytes() for bandit in bandits}) > 5  # clusters may coincide
-    logs = data.em_map(data.prior(0.0)).expectation(models, SERIAL)[1]
+    logs = data.expectation(models, SERIAL)[1]
     assert np.isfinite(logs).all()
 
 
@@ -236,7 +235,7 @@ def test_spectral_features_are_those_of_pairs_of_different_steps(rng):
     centre = np.eye(6) - np.kron(np.eye(3), np.ones((2, 2))) * shares
     moment = centre @ pairs @ centre
     vectors = np.linalg.eigh((moment + moment.T) / 2)[1]
-    sums = data.start_models.features()[0].toarray()
+    sums = data.features()[0].toarray()
     expected = sums @ centre @ vectors[:, -1]
     found = spectral_features(data, 1)[:, 0]
     np.testing.assert_allclose(found * np.sign(found @ expected), expected, atol=1e-9)

@@ -41,7 +41,7 @@ def small(seed: int = 0, n: int = 200, n_arms: int = 4) -> Task:
 
 def marginal(task: Task, parameters: np.ndarray) -> float:
     """The log-likelihood by its definition."""
-    log = task.observations.sessions
+    log = task.log.sessions
     logits = parameters[:, 0] + POINTS.places @ parameters[:, 1:].T
     logs = np.where(
         log.rewards[:, None] == 1, -np.logaddexp(0, -logits.T[log.arms]), -np.logaddexp(0, logits.T[log.arms])
@@ -50,7 +50,7 @@ def marginal(task: Task, parameters: np.ndarray) -> float:
 
 
 def arms_of(task: Task, variance: float = 0.5) -> Arms:
-    first = first_arms(task.observations, 1)
+    first = first_arms(task.log, 1)
     return replace(first, centre=np.array([0.3, 0.7]), variance=np.array([1.0, variance]))
 
 
@@ -123,7 +123,7 @@ def test_the_evidence_of_normal_rewards_is_exact():
         observe(lmab.Sessions.from_arrays(np.tile([0, 1], (30, 1)), rewards), rewards="gaussian", scale=1.0), SERIAL
     )
     points = Points.of(0, 1)
-    arms = replace(first_arms(task.observations, 0), centre=np.array([0.2]), variance=np.array([0.5]))
+    arms = replace(first_arms(task.log, 0), centre=np.array([0.2]), variance=np.array([0.5]))
     statistics, _ = task.expectation(arms, points)
     arms = regressed(task.surface, statistics, arms, points, 2)
     found = evidence(arms, task.expectation(arms, points)[1])
@@ -144,7 +144,7 @@ def test_the_plain_map_climbs_and_packs_what_it_unpacks():
         (objective,), model = ascent.map(model)
         assert objective >= last - 1e-9
         last = objective
-    assert ascent.observations is task.observations
+    assert ascent.log is task.log
     assert (ascent.repair(-np.ones((1, 3, 4)), np.ones((1, 3, 4)))[0, -1] == 0.5).all()
 
 

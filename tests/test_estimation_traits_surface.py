@@ -107,7 +107,7 @@ def test_two_values_are_the_two_parameter_logistic_model():
 def test_normal_means_are_linear_and_measured_from_the_mean_of_all_rewards():
     data, parameters, scale = case("normal")
     model = data.surface.model(parameters, scale, POINTS)
-    bandit = data.models.bandit(model[0], len(POINTS))
+    bandit = data.bandit(model[0], len(POINTS))
     expected = data.sessions.rewards.mean() + parameters[:, 0] + POINTS.places @ parameters[:, 1:].T
     np.testing.assert_allclose(bandit.means, expected, rtol=1e-12)
     assert bandit.rewards.scale == scale
@@ -183,9 +183,9 @@ def test_the_best_scale_is_that_of_the_residuals():
     data, parameters, scale = case("normal")
     arms = Arms(parameters, np.zeros((4, 3, 3)), parameters[0], parameters[0], scale)
     statistics, _ = Task(data, SERIAL).expectation(arms, POINTS)
-    shares = data.em_map(data.prior(0.0)).expectation(data.surface.model(parameters, scale, POINTS), SERIAL)[0]
+    shares = data.expectation(data.surface.model(parameters, scale, POINTS), SERIAL)[0]
     np.testing.assert_array_equal(shares[0], statistics)
-    bandit = data.models.bandit(data.surface.model(parameters, scale, POINTS)[0], len(POINTS))
+    bandit = data.bandit(data.surface.model(parameters, scale, POINTS)[0], len(POINTS))
     posterior = lmab.model.belief.posterior(bandit, data.sessions)
     steps = np.repeat(posterior, data.sessions.lengths, axis=0)
     squares = (data.sessions.rewards[:, None] - bandit.means.T[data.sessions.arms]) ** 2

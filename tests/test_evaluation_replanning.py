@@ -162,7 +162,7 @@ def test_maximum_likelihood_has_no_certificate(log):
 
 
 def test_more_sessions_hide_smaller_factors(log, estimate):
-    data = estimate.observations
+    data = estimate.encoded
     small, large = (hidden_size(each, 1.0) for each in (data.subset(np.arange(300)), data))
     assert small == pytest.approx(large * 10**0.25, rel=0.05)
 

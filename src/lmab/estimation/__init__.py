@@ -12,7 +12,7 @@ from .fit import fit as fit
 from .information import Coordinates as Coordinates
 from .information import Information as Information
 from .information import contrasts as contrasts
-from .log import Observations as Observations
+from .log import Log as Log
 from .log import Prior as Prior
 from .moment_matching import MomentMatching as MomentMatching
 from .moment_matching import reconstruct as reconstruct

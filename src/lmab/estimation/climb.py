@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer
-from .log import Confinement, EMMap, Observations, Prior
+from .log import Log, Prior
 from .passes import Passes
 
 _FIRST_REACH = 16.0  # longest jump at first, in units of the plain map's; it grows while jumps succeed
@@ -23,28 +22,24 @@ _ROUNDING = 1e-13  # of the objective: gains below this are noise
 class Likelihood:
     """The objective on batches of models, and its EM map."""
 
-    observations: Observations
+    log: Log
     n_types: int
     prior: Prior
     passes: Passes
 
-    @cached_property
-    def em_map(self) -> EMMap:
-        return self.observations.em_map(self.prior)
-
     def expectation(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
         """Expected statistics, and the objective."""
-        statistics, objective = self.em_map.expectation(models, self.passes)
+        statistics, objective = self.log.expectation(models, self.passes)
         if self.prior.active:
-            objective = objective + self.em_map.log_prior(models[:, :, : self.n_types])
+            objective = objective + self.log.log_prior(models[:, :, : self.n_types], self.prior)
         return statistics, objective
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
         statistics, objective = self.expectation(models)
-        return objective, self.em_map.maximise(statistics, models)
+        return objective, self.log.maximise(statistics, models, self.prior)
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return self.em_map.repair(trial, near)
+        return self.log.repair(trial, near)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,24 +50,24 @@ class Confined:
     rank: int
 
     @property
-    def observations(self) -> Observations:
-        return self.task.observations
+    def log(self) -> Log:
+        return self.task.log
 
     @property
     def passes(self) -> Passes:
         return self.task.passes
 
-    @cached_property
-    def confinement(self) -> Confinement:
-        return self.observations.confinement(self.task.prior, self.task.n_types, self.rank)
+    def project(self, model: Float[Array, "K P"]) -> Float[Array, "K P"]:
+        """A valid model of the rank near `model`."""
+        return self.log.project(model, self.task.prior, self.task.n_types, self.rank)
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
         statistics, objective = self.task.expectation(models)
-        pairs = zip(statistics, models, strict=True)
-        return objective, np.stack([self.confinement.maximise(*pair) for pair in pairs])
+        pairs, wanted = zip(statistics, models, strict=True), (self.task.prior, self.task.n_types, self.rank)
+        return objective, np.stack([self.log.improve(*pair, *wanted) for pair in pairs])
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return np.stack([self.confinement.project(model) for model in self.task.repair(trial, near)])
+        return np.stack([self.project(model) for model in self.task.repair(trial, near)])
 
 
 class Ascent(Protocol):

@@ -16,7 +16,7 @@ from ..errors import ClusterLost, InvalidArgument, Status
 from ..model.bandit import LatentBandit
 from .climb import Climb, Confined, Likelihood, climb
 from .families import observe
-from .log import LEARNED, START, Observations, Prior
+from .log import LEARNED, START, Log, Prior
 from .passes import DEVICES, Threads, opened
 from .prior import learn, unlearnable
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
@@ -91,12 +91,12 @@ class EM(Estimator):
 
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
-        observations, n_types, progress = request.observations, request.n_types, request.progress
+        log, n_types, progress = request.log, request.n_types, request.progress
         with opened(request.backend, self.threads) as passes:
-            prior, why_not = self._first_prior(observations)
-            task = Likelihood(observations, n_types, prior, passes)
+            prior, why_not = self._first_prior(log)
+            task = Likelihood(log, n_types, prior, passes)
             if request.start is not None:
-                check_start(request.start, observations, n_types)
+                check_start(request.start, log, n_types)
             if self.prior == LEARNED and why_not is None:
                 task, outcome, starts = self._search_and_learn(task, request)
             else:
@@ -107,26 +107,26 @@ class EM(Estimator):
                 outcome = self._confine(task, outcome.models[outcome.order()[0]], self.rank, progress)
             found = fitted(task, self.prior if why_not is None else START, outcome, starts, self.rank)
             if request.start is not None:
-                found = replace(found, bandit=in_order_of(request.start, found.bandit, observations.sessions))
+                found = replace(found, bandit=in_order_of(request.start, found.bandit, log.sessions))
             if passes.failure is not None:
                 raise ClusterLost(str(passes.failure), found)
             return found if why_not is None else replace(found, message=f"{found.message}; {why_not}")
 
     def _no_lower(self, task: Likelihood, outcome: Climb, start: LatentBandit, progress: StopOnce) -> Climb:
         """The outcome, or a climb from the given model where that is better, which a sample may have missed."""
-        model = task.observations.models.pack(start)
+        model = task.log.pack(start)
         if not task.map(model)[0][0] > outcome.objectives.max():
             return outcome
         again = self._climb(task, model, 1 if outcome.stopped else self.max_iterations, progress, "climb")
         return replace(again, stopped=again.stopped or outcome.stopped)
 
-    def _first_prior(self, observations: Observations) -> tuple[Prior, str | None]:
+    def _first_prior(self, log: Log) -> tuple[Prior, str | None]:
         """The prior under which starts compete, and why none is learned where one was asked for."""
         if not isinstance(self.prior, str):
-            return observations.prior(self.prior), None
-        reason = unlearnable(observations)
+            return log.prior(self.prior), None
+        reason = unlearnable(log)
         said = None if reason is None else f"no prior was learned, since {reason}: {START:g} pseudo-plays instead"
-        return observations.prior(START), said
+        return log.prior(START), said
 
     def polish(self, estimate: Estimate, *, rank: int) -> Estimate:
         """The estimate, climbed on with the types' reward tables confined to rank `rank`."""
@@ -136,15 +136,15 @@ class EM(Estimator):
         with Threads(self.threads) as passes:
             prior = estimate.arm_prior if isinstance(self.prior, str) else data.prior(self.prior)
             task = Likelihood(data, n_types, prior, passes)
-            outcome = self._confine(task, data.models.pack(estimate.bandit)[0], rank, StopOnce())
+            outcome = self._confine(task, data.pack(estimate.bandit)[0], rank, StopOnce())
             kind = estimate.prior if isinstance(self.prior, str) else self.prior
             return fitted(task, kind, outcome, estimate.starts, rank)
 
     def _confine(self, task: Likelihood, model: Float[Array, "K P"], rank: int, progress: StopOnce) -> Climb:
         if not task.prior.active:
-            task = replace(task, prior=task.observations.prior(_LEAST_PRIOR))
+            task = replace(task, prior=task.log.prior(_LEAST_PRIOR))
         confined = Confined(task, rank)
-        first = confined.confinement.project(model)
+        first = confined.project(model)
         return self._climb(confined, first[None], self.max_iterations, progress, "polish")
 
     def _search_and_learn(self, task: Likelihood, request: Request) -> tuple[Likelihood, Climb, Starts]:
@@ -158,47 +158,47 @@ class EM(Estimator):
         found, starts = self._search(pilot, request)
         best = found.models[found.order()]
         if sampled:
-            best = task.observations.start_models.soften(best[:_LARGE_FINISHERS])
+            best = task.log.soften(best[:_LARGE_FINISHERS])
         if found.stopped:
             last = replace(self._climb(task, best[:1], 1, StopOnce(), ""), stopped=True) if sampled else found
             return task, last, starts
-        bandit = pilot.observations.models.bandit(found.models[found.order()[0]], task.n_types)
-        task = replace(task, prior=learn(pilot.observations, bandit, self.sweeps, rng, self.threads))
+        bandit = pilot.log.bandit(found.models[found.order()[0]], task.n_types)
+        task = replace(task, prior=learn(pilot.log, bandit, self.sweeps, rng, self.threads))
         if not sampled:
             return task, self._climb(task, best[:1], self.max_iterations, progress, "climb"), starts
         return task, self._by_levels(task, best, progress)[0], starts
 
     def _pilot(self, task: Likelihood, rng: np.random.Generator) -> Likelihood:
         """The same for a sample of the sessions, where the log is large."""
-        data, size = task.observations, self._pilot_size(task)
+        data, size = task.log, self._pilot_size(task)
         if data.n_distinct <= 2 * size:
             return task
-        return replace(task, observations=data.subset(np.sort(sample_rows(len(data.sessions), size, rng))))
+        return replace(task, log=data.subset(np.sort(sample_rows(len(data.sessions), size, rng))))
 
     def _pilot_size(self, task: Likelihood) -> int:
-        return max(_PILOT, _PILOT_PER_PARAMETER * task.observations.n_parameters(task.n_types))
+        return max(_PILOT, _PILOT_PER_PARAMETER * task.log.n_parameters(task.n_types))
 
     def _starts(self, task: Likelihood, request: Request) -> Float[Array, "R K P"]:
         """The models that compete: the one that was given, and others drawn from the log."""
         n_starts = self.restarts if task.n_types > 1 else 1
         if request.start is None:
-            return draw_starts(task.observations, task.n_types, n_starts, request.rng)
-        given = packed_start(request.start, task.observations)
+            return draw_starts(task.log, task.n_types, n_starts, request.rng)
+        given = packed_start(request.start, task.log)
         if n_starts == 1:
             return given
-        drawn = draw_starts(task.observations, task.n_types, n_starts - 1, request.rng)
+        drawn = draw_starts(task.log, task.n_types, n_starts - 1, request.rng)
         return np.concatenate([given, drawn])
 
     def _search(self, task: Likelihood, request: Request) -> tuple[Climb, Starts]:
         """Let the starts compete, on a sample where the log is large; climb to the end from the best."""
-        data, pilot, progress = task.observations, self._pilot(task, request.rng), request.progress
+        data, pilot, progress = task.log, self._pilot(task, request.rng), request.progress
         models = self._starts(pilot, request)
         n_starts = len(models)
         if pilot is task:
             outcome = self._finish(task, models, _FINISHERS, _ROUNDS, progress)
             return outcome, tally(outcome, n_starts)
         found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
-        models = data.start_models.soften(models if found is None else found.models)
+        models = data.soften(models if found is None else found.models)
         if found is not None and found.stopped:
             outcome = replace(self._climb(task, models[:1], 1, StopOnce(), ""), stopped=True)
             return outcome, tally(outcome, n_starts)
@@ -210,11 +210,11 @@ class EM(Estimator):
 
         A map of the whole log costs as much as many of a part, and most of the way to its maximum is the same.
         """
-        part = task.observations.level(_LEVEL)
+        part = task.log.level(_LEVEL)
         if part is None or part.n_distinct < _LEVEL_SIZE * self._pilot_size(task):
             outcome = self._finish(task, models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
             return outcome, outcome
-        found = self._finish(replace(task, observations=part), models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
+        found = self._finish(replace(task, log=part), models, _LARGE_FINISHERS, _ROUNDS[:1], progress)
         best = found.models[found.order()[:1]]
         if found.stopped:
             return replace(self._climb(task, best, 1, StopOnce(), ""), stopped=True), found
@@ -273,7 +273,7 @@ class EM(Estimator):
                 progress.stop()
             return progress(Progress(stage, maps, max_maps, objective))
 
-        n_distinct = task.observations.n_distinct
+        n_distinct = task.log.n_distinct
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
 
@@ -287,21 +287,21 @@ def tally(outcome: Climb, n_starts: int) -> Starts:
 def fitted(task: Likelihood, prior: float | str, outcome: Climb, starts: Starts, rank: int | None) -> Estimate:
     """The best of the climbs as an estimate."""
     best = int(outcome.order()[0])
-    observations = task.observations
-    bandit = observations.models.bandit(outcome.models[best], task.n_types)
+    log = task.log
+    bandit = log.bandit(outcome.models[best], task.n_types)
     status = Status.CONVERGED if outcome.converged[best] else Status.ITERATION_LIMIT
     status = Status.INTERRUPTED if outcome.stopped else status
     return Estimate(
         bandit=bandit,
-        log_likelihood=observations.log_likelihood(bandit, task.passes.processor),
-        n_parameters=observations.n_parameters(task.n_types, rank),
+        log_likelihood=log.log_likelihood(bandit, task.passes.processor),
+        n_parameters=log.n_parameters(task.n_types, rank),
         status=status,
-        message=_message(status, int(outcome.n_maps[best]), starts, observations, bandit.weights, prior),
+        message=_message(status, int(outcome.n_maps[best]), starts, log, bandit.weights, prior),
         trace=np.array(outcome.traces[best]),
         starts=starts,
         prior=prior,
         learned=task.prior if prior == LEARNED else None,
-        observations=observations,
+        encoded=log,
     )
 
 
@@ -309,7 +309,7 @@ def _message(
     status: Status,
     n_maps: int,
     starts: Starts,
-    observations: Observations,
+    log: Log,
     weights: Float[Array, "M"],
     prior: float | str,
 ) -> str:
@@ -319,31 +319,31 @@ def _message(
         Status.INTERRUPTED: f"interrupted after {n_maps} maps: the best so far",
     }
     parts = [said[status], str(starts)]
-    dead = np.flatnonzero(weights * len(observations.sessions) < 0.5)
+    dead = np.flatnonzero(weights * len(log.sessions) < 0.5)
     if len(dead):
         parts.append(f"no session is left in type {listing(dead)}: fewer types fit as well")
-    never = np.flatnonzero(observations.sessions.plays == 0)
+    never = np.flatnonzero(log.sessions.plays == 0)
     if len(never):
         given = "the law of the other arms" if prior == LEARNED else "the average rewards of all arms"
         parts.append(f"never played, so given {given}: arm {listing(never)}")
     return "; ".join(parts)
 
 
-def check_start(start: LatentBandit, observations: Observations, n_types: int) -> None:
+def check_start(start: LatentBandit, log: Log, n_types: int) -> None:
     """Raise where a fit of `n_types` types to the log cannot start from the model."""
-    wanted = n_types, observations.sessions.n_arms
+    wanted = n_types, log.sessions.n_arms
     if (start.n_types, start.n_arms) != wanted:
         got = f"{start.n_types} types and {start.n_arms} arms"
         raise InvalidArgument(f"start must have {wanted[0]} types and {wanted[1]} arms, got {got}")
-    own, values = start.rewards.values, observations.values
+    own, values = start.rewards.values, log.values
     knows = own is None if values is None else own is not None and bool(np.isin(values, own).all())
     if not knows:
         raise InvalidArgument(f"start must know every reward of the log, got {start}")
 
 
-def packed_start(start: LatentBandit, observations: Observations) -> Float[Array, "1 K P"]:
+def packed_start(start: LatentBandit, log: Log) -> Float[Array, "1 K P"]:
     """The model as arrays, moved off the edges, where EM could not leave them."""
-    return observations.start_models.soften(observations.models.pack(start))
+    return log.soften(log.pack(start))
 
 
 def in_order_of(start: LatentBandit, bandit: LatentBandit, sessions: Sessions | Packed) -> LatentBandit:
@@ -391,11 +391,10 @@ def sweep(
         True
     """
     check("prior", prior, NOT_NEGATIVE)
-    observations = observe(sessions, rewards=bandit.rewards.family, values=values)
-    em_map = observations.em_map(observations.prior(prior))
-    model = observations.models.pack(bandit)
+    log = observe(sessions, rewards=bandit.rewards.family, values=values)
+    model, pseudo = log.pack(bandit), log.prior(prior)
     with Threads() as passes:
         for _ in range(check_count("sweeps", sweeps)):
-            statistics, logs = em_map.expectation(model, passes)
-            model = em_map.maximise(statistics, model)
-    return observations.models.bandit(model[0], bandit.n_types), float(logs[0])
+            statistics, logs = log.expectation(model, passes)
+            model = log.maximise(statistics, model, pseudo)
+    return log.bandit(model[0], bandit.n_types), float(logs[0])

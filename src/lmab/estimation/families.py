@@ -14,9 +14,9 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..model.bins import Bins
 from ..model.rewards import distinct_values, index_among
-from .categorical import CategoricalObservations
-from .gaussian import GaussianObservations
-from .log import Observations
+from .categorical import CategoricalLog
+from .gaussian import GaussianLog
+from .log import Log
 
 FAMILIES = ("categorical", "gaussian", "binned")
 _SESSIONS = 1 << 16  # whose rewards are looked at together
@@ -24,7 +24,7 @@ _SESSIONS = 1 << 16  # whose rewards are looked at together
 
 def observe(
     sessions: Sessions | Packed, *, rewards: str | None = None, values: Any = None, scale: float | None = None
-) -> Observations:
+) -> Log:
     """The log encoded for the named family of rewards, as `fit` does it.
 
     The rewards of a packed log stay in its files.
@@ -37,19 +37,19 @@ def observe(
         if values is not None or scale is not None:
             raise InvalidArgument("values and scale must be None for binned rewards, got some")
         bins = Bins.of_amounts(sessions)
-        return CategoricalObservations.encode(bins.cut(sessions), bins.values, bins.edges)
+        return CategoricalLog.encode(bins.cut(sessions), bins.values, edges=bins.edges)
     if rewards == "gaussian":
         if values is not None:
             raise InvalidArgument("values must be None for gaussian rewards, got some")
         check("scale", scale, optional(POSITIVE))
-        return GaussianObservations.encode(sessions, None if scale is None else float(scale))
+        return GaussianLog.encode(sessions, None if scale is None else float(scale))
     if scale is not None:
         raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
     if values is not None:
         known = np.unique(check_array("values", values, ndim=1))
-        return CategoricalObservations.encode(_listed(sessions, known), known)
+        return CategoricalLog.encode(_listed(sessions, known), known)
     seen = distinct_values(_pieces(sessions), limited=rewards is None)
-    return CategoricalObservations.encode(_listed(sessions, seen), seen)
+    return CategoricalLog.encode(_listed(sessions, seen), seen)
 
 
 def _pieces(sessions: Sessions | Packed) -> Iterable[Float[Array, "_"]]:

@@ -17,15 +17,14 @@ from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from .em import EM
 from .families import observe
-from .gaussian import misfit
-from .log import Observations
+from .log import Log
 from .passes import require_backend
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 
 _DEFAULT = EM()
 _OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
-MAX_CONTEXTS = 64
-_EPISODES = 100_000  # of a larger log are looked at
+MAX_TYPES = 64
+_SESSIONS = 100_000  # of a larger log are looked at
 _ENOUGH = 10_000  # sessions that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
 _PATIENCE = 2  # numbers tried beyond the last that was worth it; twice as many where even more may be chosen
@@ -85,12 +84,12 @@ def fit(
     own_number = getattr(method, "own_number", False)  # methods of others may not know of it
     if own_number and n_types is not None:
         raise InvalidArgument(f"n_types must be None with {type(method).__name__}, got {n_types!r}: {_OWN}")
-    observations = observe(sessions, rewards=rewards, values=values, scale=scale)
+    log = observe(sessions, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
     if n_types == "auto":
         _warn(_doubts(sessions))
-        curve = choose(observations, forgiving=method.forgiving, rng=rng, progress=watch)
+        curve = choose(log, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
         number = 0 if own_number else _number(n_types, len(sessions))
@@ -98,11 +97,11 @@ def fit(
     where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend and no start
     if start is not None and (curve is None or start.n_types == number):
         where["start"] = start
-    result = method.fit(observations, n_types=number, rng=rng, progress=watch, **where)
+    result = method.fit(log, n_types=number, rng=rng, progress=watch, **where)
     if rewards == "binned":
-        result = replace(result, bins=observations.bins)
-    if result.bandit.rewards.values is None:
-        _warn(misfit(result.bandit, result.sessions))
+        result = replace(result, bins=log.bins)
+    if result.encoded is not None:
+        _warn(result.encoded.misfit(result.bandit))
     if result.status is Status.ITERATION_LIMIT:
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
@@ -148,9 +147,7 @@ def _warn(messages: list[str]) -> None:
         warnings.warn(message, LmabWarning, stacklevel=3)
 
 
-def choose(
-    observations: Observations, *, forgiving: bool = True, rng: np.random.Generator, progress: StopOnce | None = None
-) -> Curve:
+def choose(log: Log, *, forgiving: bool = True, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:
     """Held-out log-likelihood for 1, 2, ... types, until it falls or rises by next to nothing.
 
     Whole sessions are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
@@ -159,13 +156,13 @@ def choose(
     clearly behind the best: such fits lose next to nothing by a type too many, and by one too few they lose what
     planning needs.
     """
-    sessions = sample_rows(len(observations.sessions), _EPISODES, rng)
+    sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
     scores: list[Float[Array, "n"]] = []
-    most = max(min(MAX_CONTEXTS, len(sessions) // 2), 1)
+    most = max(min(MAX_TYPES, len(sessions) // 2), 1)
     while len(scores) < most and not (scores and progress is not None and progress.stopped):
         n_types = len(scores) + 1
-        scores.append(_score(observations, sessions, folds, n_types, rng, _prefixed(progress, n_types)))
+        scores.append(_score(log, sessions, folds, n_types, rng, _prefixed(progress, n_types)))
         useless = _useless([float(score.mean()) for score in scores])
         if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_types > _reach(scores, forgiving)[0]):
             break
@@ -182,7 +179,7 @@ def _useless(means: list[float]) -> int:
 
 
 def _score(
-    observations: Observations,
+    log: Log,
     sessions: Integer[Array, "n"],
     folds: list[Integer[Array, "..."]],
     n_types: int,
@@ -192,9 +189,9 @@ def _score(
     """Held-out log-likelihood of every session of every fold, in the order of the folds."""
     found = []
     for fold in folds:
-        train = observations.subset(np.setdiff1d(sessions, fold))
+        train = log.subset(np.setdiff1d(sessions, fold))
         fit = _METHOD.fit(train, n_types=n_types, rng=rng, progress=progress)
-        found.append(observations.subset(fold).heldout(fit.bandit))
+        found.append(log.subset(fold).heldout(fit.bandit))
     return np.concatenate(found)
 
 

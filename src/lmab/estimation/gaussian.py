@@ -1,11 +1,17 @@
-"""Normal rewards with one standard deviation, and all that estimation asks of them."""
+"""Normal rewards with one standard deviation, and all that estimation asks of them.
+
+The code of a step is its arm; the number beside it is the reward less the mean of the arm, so that large means cost no
+precision. Rows 1 to A of a model hold the (centred) means, the last row the scale in every column. Rows of codes beside
+the arms' stand between them, and are likelihoods as in every family: the kernel is given means at such a distance from
+the number 0 that the density there is this likelihood, up to a factor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,183 +26,117 @@ from ..model.gaussian import Gaussian
 from . import low_rank
 from .arm_law import GaussianArms
 from .information import Coordinates, Information, check_size, normalised, summed, with_weights, within_support
-from .log import (
-    Chain,
-    Confinement,
-    EMMap,
-    InFiles,
-    InMemory,
-    Models,
-    Observations,
-    Prior,
-    StartModels,
-    Steps,
-    count_parameters,
-    equal_weights,
-    expectation,
-    frozen,
-    log_likelihoods,
-    normalised_weights,
-    padded,
-)
+from .log import Beside, Chain, Log, Prior, Steps, count_parameters, normalised_weights
 from .passes import SERIAL, Arrays, Passes
 from .traits.surface import Arms, Points, Surface
 
-_BYTES = 8  # of a residual
-_LEAST_SCALE = 1e-6  # of the rewards' own deviation: below it the likelihood has no maximum
-_SESSIONS = 1 << 16  # added up together, in memory too, so that a packed log has the same bits
-_SHRINK = 0.02  # an extrapolation may take a weight down to this part of what it was
-_SHRINK_SCALE = 0.5  # ... and the scale to this
-_SMOOTHING = 5.0  # pseudo-plays at the arm's mean in a model made of clusters
-_DEVIATION = 0.5  # of a random mean from the arm's, in standard deviations of the rewards
-_LEAST_WEIGHT = 0.02  # of a cluster
-_LEAST = 1e-9  # a weight never falls below
-_STEPS = 100_000  # of a larger log are looked at, in whole sessions
-_ONE_VALUE = 0.2  # share of one single value above which rewards are no measurements
-_NOISE = 1.63  # over the root of the number of rewards: what the distance reaches by chance in 1 of 100 logs
-_DISTANCE = 0.08  # between the two distributions of rewards, above which promises were seen to be wrong
-
-
-class Window(NamedTuple):
-    """Arrays that hold sessions low to high - 1, perhaps among others."""
-
-    arms: Shaped[Array, "S"]
-    residuals: Float[Array, "S"]
-    offsets: Integer[Array, "K1"]
-    low: int
-    high: int
-
-    @property
-    def own(self) -> Window:
-        """The same sessions alone."""
-        first, last = int(self.offsets[self.low]), int(self.offsets[self.high])
-        offsets = self.offsets[self.low : self.high + 1] - first
-        return Window(self.arms[first:last], self.residuals[first:last], offsets, 0, self.high - self.low)
-
-    @property
-    def arrays(self) -> Arrays:
-        """(arms, lengths, no counts, residuals)."""
-        return self.arms, np.diff(self.offsets), np.empty(0), self.residuals
+_BYTES = 8  # Bytes of a number.
+_LEAST_SCALE = 1e-6  # Part of the rewards' own deviation, below which the likelihood has no maximum.
+_LEAST_RATIO = 1e-300  # Likelihoods of codes beside the arms' are taken for this where they are smaller.
+_SESSIONS = 1 << 16  # Sessions added up together, in memory too, so that a packed log has the same bits.
+_SHRINK = 0.02  # An extrapolation may take a weight down to this part of what it was.
+_SHRINK_SCALE = 0.5  # An extrapolation may take the scale down to this part of what it was.
+_SMOOTHING = 5.0  # Pseudo-plays at the arm's mean in a model made of clusters.
+_DEVIATION = 0.5  # Deviation of a random mean from the arm's, in standard deviations of the rewards.
+_LEAST_WEIGHT = 0.02  # Least weight of a cluster.
+_LEAST = 1e-9  # A weight never falls below this in a chain.
+_STEPS = 100_000  # Steps of a larger log that are looked at, in whole sessions.
+_ONE_VALUE = 0.2  # Share of one single value above which rewards are no measurements.
+_NOISE = 1.63  # Over the root of the number of rewards: what the distance reaches by chance in 1 of 100 logs.
+_DISTANCE = 0.08  # Distance between the two distributions of rewards, above which promises were seen to be wrong.
 
 
 @dataclass(frozen=True, eq=False)
-class HeldSteps(InMemory):
-    """Steps in memory."""
-
-    arms: Shaped[Array, "S"]  # unsigned, of the smallest size
-    residuals: Float[Array, "S"]
-
-    @property
-    def n_bytes(self) -> int:
-        return _BYTES * self.n_steps
-
-    def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Window:
-        return Window(self.arms, self.residuals, self.offsets, low, high)
-
-
-@dataclass(frozen=True, eq=False)
-class FiledSteps(InFiles):
-    """Steps in the files of a packed log, whose codes are looked up, or are arms with their rewards beside them."""
-
-    centres: Float[Array, "A"]
-    arms: Shaped[Array, "c"] | None  # of each code; None: itself
-    residuals: Float[Array, "c"] | None  # of each code
-
-    @property
-    def n_bytes(self) -> int:
-        return _BYTES * self.n_steps
-
-    @property
-    def held(self) -> HeldSteps:
-        window = self.window(0, self.n_all)
-        return HeldSteps(window.offsets, window.arms, window.residuals)
-
-    def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Window:
-        if self.arms is not None and self.residuals is not None:
-            offsets, codes = self.partitions.part(low, high, "codes", room=room)
-            arms, residuals = self.arms.take(codes), self.residuals.take(codes)
-        else:
-            offsets, arms, rewards = self.partitions.part(low, high, "codes", "rewards", room=room)
-            residuals = rewards - self.centres.take(arms)
-        return Window(frozen(arms), frozen(residuals), frozen(offsets), 0, high - low)
-
-
-def centred(sessions: Sessions | Packed, centres: Float[Array, "A"]) -> Steps:
-    """The steps of a log, with the rewards of each arm less its centre."""
-    smallest = np.min_scalar_type(sessions.n_arms - 1)
-    if isinstance(sessions, Sessions):
-        residuals = sessions.rewards - centres[sessions.arms]
-        return HeldSteps(frozen(sessions.offsets), frozen(sessions.arms.astype(smallest)), frozen(residuals))
-    if sessions.values is None:
-        return FiledSteps(sessions.partitions, centres, None, None)
-    arms = np.repeat(np.arange(sessions.n_arms), len(sessions.values)).astype(smallest)
-    residuals = (sessions.values - centres[:, None]).ravel()
-    return FiledSteps(sessions.partitions, centres, arms, residuals)
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianLog:
+class GaussianLog(Log):
     """A log with rewards centred arm by arm."""
 
-    sessions: Sessions | Packed  # as they were given
-    known_scale: float | None  # None: estimated
+    family = Gaussian.family
+    kernel_name = "gaussian"
+
     centres: Float[Array, "A"]  # mean reward of each arm; an arm never played gets that of all arms
-    steps: Steps
+    recode: Shaped[Array, "c"] | None = field(default=None, kw_only=True)  # the arm of each code in the files
+    residuals: Float[Array, "c"] | None = field(default=None, kw_only=True)  # the number beside each code there
 
     @classmethod
     def encode(
-        cls, sessions: Sessions | Packed, known_scale: float | None, centres: Float[Array, "A"] | None = None
+        cls, sessions: Sessions | Packed, known_scale: float | None, beside: Beside | None = None
     ) -> GaussianLog:
-        """The log, centred at each arm's mean where no other centres are given."""
-        centres = _means(sessions) if centres is None else centres
-        return cls(sessions, known_scale, centres, centred(sessions, centres))
+        """The log, centred at each arm's mean; a scale that is not known must be there to be estimated."""
+        log = cls.centred_at(sessions, _means(sessions), known_scale, beside)
+        if known_scale is None and log.spread == 0:
+            raise InvalidArgument(
+                "scale must be given where no arm's rewards ever differ: there is none to estimate, got None"
+            )
+        return log
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What a pickle holds: nothing that is computed again as easily."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+    @classmethod
+    def centred_at(
+        cls,
+        sessions: Sessions | Packed,
+        centres: Float[Array, "A"],
+        known_scale: float | None,
+        beside: Beside | None = None,
+    ) -> GaussianLog:
+        """The log, with the rewards of each arm less its centre."""
+        smallest = np.min_scalar_type(sessions.n_arms - 1)
+        if isinstance(sessions, Sessions):
+            numbers = sessions.rewards - centres[sessions.arms]
+            steps = Steps.of(sessions.arms.astype(smallest), sessions.offsets, numbers=numbers)
+            memory = steps if beside is None else beside.joined(steps, sessions.n_arms)
+            return cls(sessions, memory, centres, beside=beside, known_scale=known_scale)
+        recode = residuals = None
+        if sessions.values is not None:
+            recode = np.repeat(np.arange(sessions.n_arms), len(sessions.values)).astype(smallest)
+            residuals = (sessions.values - centres[:, None]).ravel()
+        return cls(sessions, None, centres, recode=recode, residuals=residuals, beside=beside, known_scale=known_scale)
 
-    @cached_property
-    def held(self) -> HeldSteps:
-        """All steps in memory."""
-        return self.steps.held
+    def subset(self, rows: Integer[Array, "n"]) -> GaussianLog:
+        """With the centres of the whole log, so that models of one fit the other."""
+        beside = None if self.beside is None else self.beside.subset(self.sessions, rows)
+        return GaussianLog.centred_at(self.sessions[rows], self.centres, self.known_scale, beside)
+
+    def level(self, every: int) -> None:
+        return None
 
     @property
-    def arms(self) -> Shaped[Array, "S"]:
-        """Unsigned, of the smallest size."""
-        return self.held.arms
+    def n_own(self) -> int:
+        return self.n_arms
 
     @property
-    def residuals(self) -> Float[Array, "S"]:
-        """Rewards less the centre of their arm."""
-        return self.held.residuals
-
-    @property
-    def offsets(self) -> Integer[Array, "N1"]:
-        return self.held.offsets
-
-    @property
-    def n_steps(self) -> int:
-        return self.steps.n_steps
-
-    @property
-    def n_arms(self) -> int:
-        return self.sessions.n_arms
+    def n_features(self) -> int:
+        return self.n_arms
 
     @property
     def n_sums(self) -> int:
-        return 1 + 2 * self.n_arms
+        return 1 + 2 * (self.n_arms + self.n_beside)
+
+    @property
+    def _n_bytes(self) -> int:
+        return _BYTES * self._n_codes
+
+    def _read(self, low: int, high: int, room: Integer[Array, "m"] | None) -> Steps:
+        if self.recode is not None and self.residuals is not None:
+            offsets, codes = self._partitions.part(low, high, "codes", room=room)
+            return Steps.of(self.recode.take(codes), offsets, numbers=self.residuals.take(codes))
+        offsets, arms, rewards = self._partitions.part(low, high, "codes", "rewards", room=room)
+        return Steps.of(arms, offsets, numbers=rewards - self.centres.take(arms))
+
+    def _kernel_arrays(self, steps: Steps) -> Arrays:
+        return steps.codes, steps.numbers, steps.offsets
+
+    @property
+    def arms(self) -> Shaped[Array, "S"]:
+        """The arm of every step, unsigned, of the smallest size."""
+        return self.own.codes
+
+    @property
+    def numbers(self) -> Float[Array, "S"]:
+        """The reward of every step less the centre of its arm."""
+        return self.own.numbers
 
     @cached_property
     def largest(self) -> float:
-        return max(float(np.abs(residuals).max()) for residuals in self._pieces()) or 1.0
-
-    def partitions(self) -> Iterable[Arrays]:
-        """(arms, lengths, no counts, residuals) of parts of the log."""
-        return self.steps.stretches()
-
-    @property
-    def n_distinct(self) -> int:
-        return self.steps.n_distinct
+        return max(float(np.abs(numbers).max()) for numbers in self._pieces()) or 1.0
 
     @cached_property
     def plays(self) -> Integer[Array, "A"]:
@@ -208,23 +148,232 @@ class GaussianLog:
 
     @cached_property
     def squares(self) -> float:
-        """Sum of the squared residuals."""
-        return float(sum((residuals**2).sum() for residuals in self._pieces()))
+        """Sum of the squared numbers."""
+        return float(sum((numbers**2).sum() for numbers in self._pieces()))
 
     def _pieces(self) -> Iterator[Float[Array, "_"]]:
-        """The residuals, some sessions at a time."""
-        n = self.steps.n_all
-        for low in range(0, n, _SESSIONS):
-            yield self.steps.window(low, min(low + _SESSIONS, n)).own.residuals
+        """The numbers, some sessions at a time."""
+        for low in range(0, self.n_all, _SESSIONS):
+            yield self.steps(low, min(low + _SESSIONS, self.n_all)).own.numbers
 
     @cached_property
     def spread(self) -> float:
         """Standard deviation of the rewards around their arm's mean."""
-        return float(np.sqrt(self.squares / self.n_steps))
+        return float(np.sqrt(self.squares / self.sessions.n_steps))
 
     @property
     def least_scale(self) -> float:
         return _LEAST_SCALE * max(self.spread, np.finfo(float).tiny ** 0.25)
+
+    @property
+    def first_scale(self) -> float:
+        """The scale that a fit begins with."""
+        return max(self.spread, self.least_scale) if self.known_scale is None else self.known_scale
+
+    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
+        return count_parameters(n_types, int(self.played.sum()), rank) + int(self.known_scale is None)
+
+    def prior(self, strength: float) -> Prior:
+        return Prior.equal(self.centres, strength)
+
+    # Models and bandits.
+
+    def empty_model(self, n_models: int, n_types: int, scale: float) -> Float[Array, "R K P"]:
+        """Models of equal weights, means at the arms' centres, and the scale."""
+        models = self.empty_models(n_models, self.n_arms + self.n_beside + 2, n_types)
+        models[:, -1] = scale
+        return models
+
+    def means_of(self, models: Float[Array, "*R K m"]) -> Float[Array, "*R A m"]:
+        """The rows of the (centred) means, as a view."""
+        return models[..., 1 : 1 + self.n_arms, :]
+
+    def pack(self, bandit: LatentBandit) -> Float[Array, "1 K P"]:
+        rewards = gaussian(bandit)
+        model = self.empty_model(1, bandit.n_types, rewards.scale)
+        model[0, 0, : bandit.n_types] = bandit.weights
+        self.means_of(model)[0, :, : bandit.n_types] = (rewards.means - self.centres).T
+        return model
+
+    def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
+        weights = model[0, :n_types] / model[0, :n_types].sum()
+        means = self.means_of(model)[:, :n_types].T + self.centres
+        return LatentBandit(weights, Gaussian(means, float(model[-1, 0])), self.sessions.arm_labels)
+
+    def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
+        """Means are taken as they are."""
+        means = np.where(self.played, vectors, self.centres)
+        rewards = Gaussian(means, self._scale_left(weights, means))
+        return LatentBandit(weights, rewards, self.sessions.arm_labels)
+
+    def _scale_left(self, weights: Float[Array, "M"], means: Float[Array, "M A"]) -> float:
+        """What is left of the rewards' variance once the types have explained their part."""
+        if self.known_scale is not None:
+            return self.known_scale
+        between = weights @ (means - self.centres) ** 2
+        left = self.spread**2 - float(self.plays / self.plays.sum() @ between)
+        return float(np.sqrt(max(left, self.least_scale**2)))
+
+    # The EM map: expected plays and sums, and their means.
+
+    def expectation(
+        self, models: Float[Array, "R K P"], passes: Passes
+    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
+        """Expected plays, sums of numbers, and masses of the codes beside the arms', in this order."""
+        tables, top = self._with_means_beside(models)
+        found = passes.expectation(self, tables)
+        if found is not None:
+            scales = models[:, -1, 0] * np.sqrt(2 * np.pi)
+            found = found[0], found[1] - self.n_steps * np.log(scales)
+        statistics, logs = found or self._summed(tables, passes)
+        if not self.n_beside:
+            return statistics, logs
+        plays, beside = slice(1, 1 + self.n_arms), slice(1 + self.n_arms, 1 + self.n_arms + self.n_beside)
+        sums = slice(beside.stop, beside.stop + self.n_arms)
+        masses = statistics[:, beside]
+        factors = top + np.log(models[:, -1, :1] * np.sqrt(2 * np.pi))
+        logs = logs + (masses.sum(axis=2) * factors).sum(axis=1)
+        return np.concatenate([statistics[:, :1], statistics[:, plays], statistics[:, sums], masses], axis=1), logs
+
+    def _with_means_beside(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R K P"], Float[Array, "R L"]]:
+        """Tables whose rows beside the arms' are means at which 0 has their likelihood over the largest; its log."""
+        if not self.n_beside:
+            return models, np.empty((len(models), 0))
+        tables, own = models.copy(), slice(1 + self.n_arms, 1 + self.n_arms + self.n_beside)
+        logs = np.log(np.maximum(models[:, own], _LEAST_RATIO))
+        top = logs.max(axis=2, where=models[:, :1] > 0, initial=np.log(_LEAST_RATIO))
+        below = np.maximum(top[:, :, None] - logs, 0.0)
+        tables[:, own] = models[:, -1:] * np.sqrt(2 * below)
+        return tables, top
+
+    def maximise(
+        self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"], prior: Prior
+    ) -> Float[Array, "R K P"]:
+        plays, sums = self._with_prior(statistics, prior)
+        result = models.copy()
+        result[:, 0] = normalised_weights(statistics[:, 0])
+        np.divide(sums, plays, out=self.means_of(result), where=plays > 0)
+        result[:, -1] = self.best_scales(result, plays, sums, prior)[:, None]
+        return result
+
+    def _with_prior(
+        self, statistics: Float[Array, "R Q P"], prior: Prior
+    ) -> tuple[Float[Array, "R A P"], Float[Array, "R A P"]]:
+        """Plays, and sums of centred rewards, with those of the prior."""
+        n_arms, pull = self.n_arms, prior.centre - self.centres
+        plays = statistics[:, 1 : 1 + n_arms] + prior.strength[:, None]
+        return plays, statistics[:, 1 + n_arms : 1 + 2 * n_arms] + (prior.strength * pull)[:, None]
+
+    def best_scales(
+        self, models: Float[Array, "R K m"], plays: Float[Array, "R A m"], sums: Float[Array, "R A m"], prior: Prior
+    ) -> Float[Array, "R"]:
+        """The best scale for the models' means, given what `_with_prior` gives; the known one where it is known.
+
+        The penalty of the prior counts as squared deviation, so that the map climbs likelihood plus prior.
+        """
+        if self.known_scale is not None:
+            return models[:, -1, 0]
+        means = self.means_of(models)
+        squares = self.squares + means.shape[2] * float(prior.strength @ (prior.centre - self.centres) ** 2)
+        rest = squares - 2 * (means * sums).sum(axis=(1, 2)) + (means**2 * plays).sum(axis=(1, 2))
+        return np.sqrt(np.maximum(rest / self.sessions.n_steps, self.least_scale**2))
+
+    def log_prior(self, models: Float[Array, "R K M"], prior: Prior) -> Float[Array, "R"]:
+        deviations = (self.means_of(models) - (prior.centre - self.centres)[:, None]) / models[:, -1:]
+        return -0.5 * np.einsum("a,ram->r", prior.strength, deviations**2)
+
+    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        trial, beside = trial.copy(), slice(1 + self.n_arms, 1 + self.n_arms + self.n_beside)
+        trial[:, 0] = normalised_weights(trial[:, 0], _SHRINK * near[:, 0])
+        trial[:, beside] = np.maximum(trial[:, beside], _SHRINK * near[:, beside])
+        trial[:, -1] = np.maximum(trial[:, -1], _SHRINK_SCALE * near[:, -1])
+        return trial
+
+    # Means of a given rank over the types.
+
+    def project(self, model: Float[Array, "K P"], prior: Prior, n_types: int, rank: int) -> Float[Array, "K P"]:
+        result = model.copy()
+        self.means_of(result)[:, :n_types] = self._nearest(model, n_types, rank).table
+        return result
+
+    def improve(
+        self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: Prior, n_types: int, rank: int
+    ) -> Float[Array, "K P"]:
+        plays, sums = (part[..., :n_types] for part in self._with_prior(statistics[None], prior))
+        result = model.copy()
+        result[0] = normalised_weights(statistics[None, 0])[0]
+        fit = low_rank.improve_means(self._nearest(model, n_types, rank), plays[0], sums[0])
+        self.means_of(result)[:, :n_types] = fit.table
+        result[-1] = self.best_scales(result[None, :, :n_types], plays, sums, prior)[0]
+        return result
+
+    def _nearest(self, model: Float[Array, "K P"], n_types: int, rank: int) -> low_rank.LowRank:
+        return low_rank.project(self.means_of(model)[:, :n_types], model[0, :n_types], rank)
+
+    # Models that EM may start from.
+
+    def random_models(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+        models = self.empty_model(n_models, n_types, self.first_scale)
+        draws = _DEVIATION * self.spread * rng.standard_normal((n_models, self.n_arms, n_types))
+        self.means_of(models)[..., :n_types] = np.where(self.played[:, None], draws, 0.0)
+        return models
+
+    def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
+        n_arms, empty = self.n_arms, self.empty_model(1, n_types, self.first_scale)
+        statistics = np.zeros((1, 1 + 2 * n_arms, empty.shape[2]))
+        np.add.at(statistics[0, 0], labels, 1.0)
+        offsets = self.own.offsets[: len(labels) + 1]
+        arms, owners = self.arms[: offsets[-1]].astype(np.int64), np.repeat(labels, np.diff(offsets))
+        np.add.at(statistics[0, 1:], (arms, owners), 1.0)
+        np.add.at(statistics[0, 1 + n_arms :], (arms, owners), self.numbers[: offsets[-1]])
+        model = self.maximise(statistics, empty, Prior.equal(self.centres, _SMOOTHING))
+        model[:, -1] = empty[:, -1]
+        model[:, 0, :n_types] = normalised_weights(model[:, 0, :n_types], _LEAST_WEIGHT)
+        return model
+
+    def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        return models  # no normal reward is impossible
+
+    def features(self) -> tuple[Any, Float[Array, "D"]]:
+        from scipy.sparse import csr_array
+
+        steps = (self.numbers, self.arms.astype(np.int64), self.own.offsets)
+        squares = np.bincount(self.arms, self.numbers**2, minlength=self.n_arms)
+        return csr_array(steps, shape=(self.n_distinct, self.n_arms)), squares
+
+    def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
+        return features  # rewards are centred already
+
+    # Parts that have a life of their own.
+
+    def chain(self, bandit: LatentBandit) -> GaussianChain:
+        return GaussianChain(self, bandit)
+
+    @property
+    def surface(self) -> GaussianSurface:
+        return GaussianSurface(self)
+
+    def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
+        """The information of the log and the prior."""
+        weights, rewards, scale_is_known = bandit.weights, gaussian(bandit), self.known_scale is not None
+        size = len(weights) + rewards.means.size + (not scale_is_known)
+        check_size(len(weights), size)
+        matrix = summed(partial(_part, self, weights, rewards), self, size, passes)
+        strength = np.repeat(prior.strength[:, None], len(weights), axis=1)
+        deviations = (prior.centre[:, None] - rewards.means.T) / rewards.scale
+        _add_seen(matrix, strength, strength * deviations, strength * deviations**2)
+        matrix = with_weights(matrix[:size, :size], weights, float(self.n_distinct))
+        return Information(matrix, GaussianCoordinates(weights, rewards, self.played, scale_is_known))
+
+    def misfit(self, bandit: LatentBandit) -> list[str]:
+        return misfit(bandit, self.sessions)
+
+
+def gaussian(bandit: LatentBandit) -> Gaussian:
+    """The bandit's rewards, which must be of this family."""
+    if not isinstance(bandit.rewards, Gaussian):
+        raise InvalidArgument(f"bandit must have normal rewards, as this log was read, got {bandit}")
+    return bandit.rewards
 
 
 def _means(sessions: Sessions | Packed) -> Float[Array, "A"]:
@@ -236,258 +385,14 @@ def _means(sessions: Sessions | Packed) -> Float[Array, "A"]:
     return np.where(plays > 0, sums / np.maximum(plays, 1), sums.sum() / plays.sum())
 
 
-@dataclass(frozen=True, eq=False)
-class GaussianObservations(Observations):
-    log: GaussianLog
-    family = Gaussian.family
-
-    @classmethod
-    def encode(cls, sessions: Sessions | Packed, known_scale: float | None) -> GaussianObservations:
-        """The log with rewards centred at each arm's mean; a scale that is not known must be there to be estimated."""
-        log = GaussianLog.encode(sessions, known_scale)
-        if known_scale is None and log.spread == 0:
-            raise InvalidArgument(
-                "scale must be given where no arm's rewards ever differ: there is none to estimate, got None"
-            )
-        return cls(log)
-
-    @property
-    def known_scale(self) -> float | None:
-        return self.log.known_scale
-
-    @property
-    def sessions(self) -> Sessions | Packed:  # type: ignore[override]
-        return self.log.sessions
-
-    @property
-    def values(self) -> None:
-        return None
-
-    @property
-    def n_distinct(self) -> int:
-        return self.log.n_distinct
-
-    @property
-    def multiplicity(self) -> Float[Array, "n"]:
-        return np.ones(self.n_distinct)
-
-    @property
-    def n_features(self) -> int:
-        return self.log.n_arms
-
-    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
-        scale = int(self.log.known_scale is None)
-        return count_parameters(n_types, int(self.log.played.sum()), rank) + scale
-
-    def subset(self, rows: Integer[Array, "n"]) -> GaussianObservations:
-        """With the centres of the whole log, so that models of one fit the other."""
-        part = GaussianLog.encode(self.sessions[rows], self.log.known_scale, self.log.centres)
-        return GaussianObservations(part)
-
-    def prior(self, strength: float) -> Prior:
-        return Prior.equal(self.log.centres, strength)
-
-    @property
-    def models(self) -> GaussianModels:
-        return GaussianModels(self.log)
-
-    @property
-    def start_models(self) -> GaussianStartModels:
-        return GaussianStartModels(self.log)
-
-    @property
-    def surface(self) -> GaussianSurface:
-        return GaussianSurface(self.log)
-
-    def em_map(self, prior: Prior) -> GaussianMap:
-        return GaussianMap(self.log, prior)
-
-    def confinement(self, prior: Prior, n_types: int, rank: int) -> GaussianConfinement:
-        return GaussianConfinement(self.em_map(prior), n_types, rank)
-
-    def chain(self, bandit: LatentBandit) -> GaussianChain:
-        return GaussianChain(self.log, bandit)
-
-    def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
-        return gaussian_information(self.log, bandit.weights, gaussian(bandit), prior, passes)
-
-    def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
-        return log_likelihoods(bandit, self.sessions, passes)
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianModels(Models):
-    log: GaussianLog
-
-    def pack(self, bandit: LatentBandit) -> Float[Array, "1 K P"]:
-        rewards = gaussian(bandit)
-        model = np.zeros((1, self.log.n_arms + 2, padded(bandit.n_types)))
-        model[0, 0, : bandit.n_types] = bandit.weights
-        model[0, 1:-1, : bandit.n_types] = (rewards.means - self.log.centres).T
-        model[0, -1] = rewards.scale
-        return model
-
-    def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
-        weights = model[0, :n_types] / model[0, :n_types].sum()
-        means = model[1:-1, :n_types].T + self.log.centres
-        return LatentBandit(weights, Gaussian(means, float(model[-1, 0])), self.log.sessions.arm_labels)
-
-    def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
-        """Means are taken as they are."""
-        means = np.where(self.log.played, vectors, self.log.centres)
-        rewards = Gaussian(means, self._scale(weights, means))
-        return LatentBandit(weights, rewards, self.log.sessions.arm_labels)
-
-    def _scale(self, weights: Float[Array, "M"], means: Float[Array, "M A"]) -> float:
-        """What is left of the rewards' variance once the types have explained their part."""
-        log = self.log
-        if log.known_scale is not None:
-            return log.known_scale
-        between = weights @ (means - log.centres) ** 2
-        left = log.spread**2 - float(log.plays / log.plays.sum() @ between)
-        return float(np.sqrt(max(left, log.least_scale**2)))
-
-
-def gaussian(bandit: LatentBandit) -> Gaussian:
-    """The bandit's rewards, which must be of this family."""
-    if not isinstance(bandit.rewards, Gaussian):
-        raise InvalidArgument(f"bandit must have normal rewards, as this log was read, got {bandit}")
-    return bandit.rewards
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianMap(EMMap):
-    log: GaussianLog
-    prior: Prior
-
-    def expectation(
-        self, models: Float[Array, "R K P"], passes: Passes
-    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        log = self.log
-        elsewhere = passes.expectation(log, models)
-        if elsewhere is not None:
-            scales = models[:, -1, 0] * np.sqrt(2 * np.pi)
-            return elsewhere[0], elsewhere[1] - log.n_steps * np.log(scales)
-        return expectation("gaussian", log.steps, models, log.n_sums, passes)
-
-    def maximise(self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        plays, sums = self.with_prior(statistics)
-        result = models.copy()
-        result[:, 0] = normalised_weights(statistics[:, 0])
-        np.divide(sums, plays, out=result[:, 1:-1], where=plays > 0)
-        result[:, -1] = self.best_scales(result, plays, sums)[:, None]
-        return result
-
-    def with_prior(self, statistics: Float[Array, "R Q P"]) -> tuple[Float[Array, "R A P"], Float[Array, "R A P"]]:
-        """Plays, and sums of centred rewards, with those of the prior."""
-        n_arms = self.log.n_arms
-        plays = statistics[:, 1 : 1 + n_arms] + self.prior.strength[:, None]
-        return plays, statistics[:, 1 + n_arms :] + (self.prior.strength * self._pull)[:, None]
-
-    @property
-    def _pull(self) -> Float[Array, "A"]:
-        """The prior's centres as the models' means are: less the log's."""
-        return self.prior.centre - self.log.centres
-
-    def best_scales(
-        self, models: Float[Array, "R K m"], plays: Float[Array, "R A m"], sums: Float[Array, "R A m"]
-    ) -> Float[Array, "R"]:
-        """The best scale for the models' means, given what `with_prior` gives; the known one where it is known.
-
-        The penalty of the prior counts as squared deviation, so that the map climbs likelihood plus prior.
-        """
-        if self.log.known_scale is not None:
-            return models[:, -1, 0]
-        means = models[:, 1:-1]
-        squares = self.log.squares + means.shape[2] * float(self.prior.strength @ self._pull**2)
-        rest = squares - 2 * (means * sums).sum(axis=(1, 2)) + (means**2 * plays).sum(axis=(1, 2))
-        return np.sqrt(np.maximum(rest / self.log.n_steps, self.log.least_scale**2))
-
-    def log_prior(self, models: Float[Array, "R K M"]) -> Float[Array, "R"]:
-        deviations = (models[:, 1:-1] - self._pull[:, None]) / models[:, -1:]
-        return -0.5 * np.einsum("a,ram->r", self.prior.strength, deviations**2)
-
-    def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        trial = trial.copy()
-        trial[:, 0] = normalised_weights(trial[:, 0], _SHRINK * near[:, 0])
-        trial[:, -1] = np.maximum(trial[:, -1], _SHRINK_SCALE * near[:, -1])
-        return trial
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianStartModels(StartModels):
-    log: GaussianLog
-
-    def random(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
-        models = self._empty(n_models, n_types)
-        shape = (n_models, self.log.n_arms, n_types)
-        draws = _DEVIATION * self.log.spread * rng.standard_normal(shape)
-        models[:, 1:-1, :n_types] = np.where(self.log.played[:, None], draws, 0.0)
-        return models
-
-    def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
-        log, n_arms, empty = self.log, self.log.n_arms, self._empty(1, n_types)
-        statistics = np.zeros((1, 1 + 2 * n_arms, empty.shape[2]))
-        np.add.at(statistics[0, 0], labels, 1.0)
-        end = log.offsets[len(labels)]
-        arms, owners = log.arms[:end].astype(np.int64), np.repeat(labels, np.diff(log.offsets[: len(labels) + 1]))
-        np.add.at(statistics[0, 1:], (arms, owners), 1.0)
-        np.add.at(statistics[0, 1 + n_arms :], (arms, owners), log.residuals[:end])
-        model = GaussianMap(log, Prior.equal(log.centres, _SMOOTHING)).maximise(statistics, empty)
-        model[:, -1] = empty[:, -1]
-        model[:, 0, :n_types] = normalised_weights(model[:, 0, :n_types], _LEAST_WEIGHT)
-        return model
-
-    def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return models  # no normal reward is impossible
-
-    def features(self) -> tuple[Any, Float[Array, "D"]]:
-        from scipy.sparse import csr_array
-
-        log = self.log
-        steps = (log.residuals, log.arms.astype(np.int64), log.offsets)
-        squares = np.bincount(log.arms, log.residuals**2, minlength=log.n_arms)
-        return csr_array(steps, shape=(log.n_distinct, log.n_arms)), squares
-
-    def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
-        return features  # rewards are centred already
-
-    def _empty(self, n_models: int, n_types: int) -> Float[Array, "R K P"]:
-        log, models = self.log, equal_weights(n_models, self.log.n_arms + 2, n_types)
-        models[:, -1] = max(log.spread, log.least_scale) if log.known_scale is None else log.known_scale
-        return models
-
-
-@dataclass(frozen=True, eq=False)
-class GaussianConfinement(Confinement):
-    em_map: GaussianMap
-    n_types: int
-    rank: int
-
-    def project(self, model: Float[Array, "K P"]) -> Float[Array, "K P"]:
-        result = model.copy()
-        result[1:-1, : self.n_types] = self._nearest(model).table
-        return result
-
-    def maximise(self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"]) -> Float[Array, "K P"]:
-        plays, sums = (part[..., : self.n_types] for part in self.em_map.with_prior(statistics[None]))
-        result = model.copy()
-        result[0] = normalised_weights(statistics[None, 0])[0]
-        fit = low_rank.improve_gaussian(self._nearest(model), plays[0], sums[0])
-        result[1:-1, : self.n_types] = fit.table
-        result[-1] = self.em_map.best_scales(result[None, :, : self.n_types], plays, sums)[0]
-        return result
-
-    def _nearest(self, model: Float[Array, "K P"]) -> low_rank.LowRank:
-        return low_rank.project(model[1:-1, : self.n_types], model[0, : self.n_types], self.rank)
-
-
 class GaussianChain(Chain):
+    """A Gibbs chain on normal rewards; the scale is drawn too unless it is known."""
+
     def __init__(self, log: GaussianLog, bandit: LatentBandit) -> None:
         self._log, self.scale = log, float(bandit.rewards.spread)
         # One centre for all arms, so that arms can be compared, and large means cost no precision.
         self._centre = float(log.centres[log.played].mean())
-        self._rewards = log.residuals + (log.centres - self._centre)[log.arms]
+        self._rewards = log.numbers + (log.centres - self._centre)[log.arms]
         own = log.centres[log.played] - self._centre
         self._arms = GaussianArms(max(log.spread, log.least_scale), float(own.min()), float(own.max()))
         weights = np.maximum(bandit.weights, _LEAST)
@@ -513,7 +418,7 @@ class GaussianChain(Chain):
     def sweep(self, rng: np.random.Generator) -> None:
         log, n_arms, uniforms = self._log, self._log.n_arms, rng.random(self._log.n_distinct)
         kernel("gibbs").gaussian(
-            log.arms, self._rewards, log.offsets, self._table, self.scale, uniforms, self._statistics
+            log.arms, self._rewards, log.own.offsets, self._table, self.scale, uniforms, self._statistics
         )  # fmt: skip
         self._table[0] = np.maximum(rng.dirichlet(self._statistics[0] + 1.0), _LEAST)
         plays, sums = self._statistics[1 : 1 + n_arms], self._statistics[1 + n_arms :]
@@ -563,28 +468,12 @@ class GaussianCoordinates(Coordinates):
         return moves[:, first : first + n_means].reshape(len(moves), self.rewards.n_arms, len(self.weights))
 
 
-def gaussian_information(
-    log: GaussianLog, weights: Float[Array, "M"], rewards: Gaussian, prior: Prior, passes: Passes
-) -> Information:
-    """The information of the log and the prior."""
-    scale_is_known = log.known_scale is not None
-    size = len(weights) + rewards.means.size + (not scale_is_known)
-    check_size(len(weights), size)
-    part = partial(_part, log, weights, rewards)
-    matrix = summed(part, log.steps, size, passes)
-    strength = np.repeat(prior.strength[:, None], len(weights), axis=1)
-    deviations = (prior.centre[:, None] - rewards.means.T) / rewards.scale
-    _add_seen(matrix, strength, strength * deviations, strength * deviations**2)
-    matrix = with_weights(matrix[:size, :size], weights, float(log.n_distinct))
-    return Information(matrix, GaussianCoordinates(weights, rewards, log.played, scale_is_known))
-
-
 def _part(log: GaussianLog, weights: Float[Array, "M"], rewards: Gaussian, low: int, high: int) -> Float[Array, "Q Q"]:
     """What some sessions tell about means and scale, less what is missing because their types are not seen."""
     n_types, n_arms = rewards.means.shape
-    window = log.steps.window(low, high).own
-    offsets, arms = window.offsets, window.arms.astype(np.int64)
-    deviations = (window.residuals[:, None] - (rewards.means - log.centres).T[arms]) / rewards.scale  # (S, M)
+    found = log.alone(log.steps(low, high).own)
+    offsets, arms = found.offsets, found.codes.astype(np.int64)
+    deviations = (found.numbers[:, None] - (rewards.means - log.centres).T[arms]) / rewards.scale  # (S, M)
     with np.errstate(divide="ignore"):
         joint = np.log(weights) + np.add.reduceat(-0.5 * deviations**2, offsets[:-1], axis=0)
     shares = normalised(joint, weights)
@@ -641,7 +530,7 @@ class GaussianSurface(Surface):
         return self.log.played
 
     def scale(self) -> float:
-        return self.unit if self.log.known_scale is None else self.log.known_scale
+        return self.log.first_scale
 
     @cached_property
     def _middles(self) -> Float[Array, "A"]:
@@ -661,14 +550,13 @@ class GaussianSurface(Surface):
 
         log, arms = self.log, self.log.arms.astype(np.int64)
         shape = (log.n_distinct, log.n_arms)
-        sums = csr_array((np.array(log.residuals), arms, log.offsets), shape=shape)
-        return sums, csr_array((np.ones(len(arms)), arms, log.offsets), shape=shape), np.ones(log.n_arms)
+        sums = csr_array((np.array(log.numbers), arms, log.own.offsets), shape=shape)
+        return sums, csr_array((np.ones(len(arms)), arms, log.own.offsets), shape=shape), np.ones(log.n_arms)
 
     def model(self, parameters: Float[Array, "A p"], scale: float, points: Points) -> Float[Array, "1 K P"]:
-        result = np.zeros((1, self.log.n_arms + 2, padded(len(points))))
+        result = self.log.empty_model(1, len(points), scale)
         result[0, 0, : len(points)] = points.weights
-        result[0, 1:-1, : len(points)] = self._means(parameters, points)
-        result[0, -1] = scale
+        self.log.means_of(result)[0, :, : len(points)] = self._means(parameters, points)
         return result
 
     def _means(self, parameters: Float[Array, "A p"], points: Points) -> Float[Array, "A K"]:
@@ -679,7 +567,7 @@ class GaussianSurface(Surface):
         self, statistics: Float[Array, "Q P"], parameters: Float[Array, "A p"], scale: float, points: Points
     ) -> tuple[Float[Array, "A p"], Float[Array, "A p p"]]:
         n_arms, p = parameters.shape
-        plays, sums = statistics[1 : 1 + n_arms, : len(points)], statistics[1 + n_arms :, : len(points)]
+        plays, sums = (statistics[k : k + n_arms, : len(points)] for k in (1, 1 + n_arms))
         rows = np.column_stack([np.ones(len(points)), points.places])
         gradient = (sums - plays * self._means(parameters, points)) @ rows
         information = (plays @ np.einsum("ki,kj->kij", rows, rows).reshape(len(rows), -1)).reshape(n_arms, p, p)
@@ -700,13 +588,12 @@ class GaussianSurface(Surface):
         self, statistics: Float[Array, "Q P"], parameters: Float[Array, "A p"], scale: float, points: Points
     ) -> float:
         n_arms, model = len(parameters), self.model(parameters, scale, points)
-        plays, sums = statistics[None, 1 : 1 + n_arms], statistics[None, 1 + n_arms :]
-        without = GaussianMap(self.log, Prior.equal(self.log.centres, 0.0))
-        return float(without.best_scales(model, plays, sums)[0])
+        plays, sums = statistics[None, 1 : 1 + n_arms], statistics[None, 1 + n_arms : 1 + 2 * n_arms]
+        return float(self.log.best_scales(model, plays, sums, self.log.prior(0.0))[0])
 
     def averaged(self, arms: Arms, points: Points) -> LatentBandit:
         """Means are linear in the parameters, so that averaging changes nothing."""
-        return GaussianModels(self.log).bandit(self.model(arms.parameters, arms.scale, points)[0], len(points))
+        return self.log.bandit(self.model(arms.parameters, arms.scale, points)[0], len(points))
 
 
 def misfit(bandit: LatentBandit, sessions: Sessions | Packed) -> list[str]:

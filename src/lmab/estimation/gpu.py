@@ -36,7 +36,7 @@ _MOST_WORDS = 4  # of short sessions
 
 
 class Gpu(Passes):
-    """Passes on one GPU: `with Gpu() as passes: em_map.expectation(models, passes)`.
+    """Passes on one GPU: `with Gpu() as passes: log.expectation(models, passes)`.
 
     The codes of a log go to the device with the first pass and stay there. Those that do not fit are brought anew for
     every pass, one part while the part before is worked on.

@@ -53,7 +53,7 @@ def check_size(n_types: int, size: int) -> None:
 
 
 class Parted(Protocol):
-    """Steps that can be looked at part by part."""
+    """A log that can be looked at part by part."""
 
     @property
     def n_steps(self) -> int: ...
@@ -61,24 +61,24 @@ class Parted(Protocol):
     def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
         """The first session of each part, and the one after its last."""
 
-    def window(self, low: int, high: int) -> Any:
+    def steps(self, low: int, high: int) -> Any:
         """Arrays that hold some sessions: `offsets`, of which those from `low` to `high` count."""
 
 
-def summed(part: Part, steps: Parted, size: int, passes: Passes) -> Float[Array, "Q Q"]:
+def summed(part: Part, log: Parted, size: int, passes: Passes) -> Float[Array, "Q Q"]:
     """The sum of what all sessions tell, in one pass over a log."""
-    parts = steps.parts(8 * size**2)
-    (found,) = passes.ordered(_parts, len(parts), steps, part, parts, work=steps.n_steps)
+    parts = log.parts(8 * size**2)
+    (found,) = passes.ordered(_parts, len(parts), log, part, parts, work=log.n_steps)
     return found.sum(axis=0)
 
 
 def _parts(
-    steps: Parted, part: Part, parts: Integer[Array, "B 2"], first: int, last: int
+    log: Parted, part: Part, parts: Integer[Array, "B 2"], first: int, last: int
 ) -> tuple[Float[Array, "n Q Q"]]:
     found = []
     for start, end in parts[first:last].tolist():
-        window = steps.window(start, end)
-        ranges = spans(window.offsets[window.low : window.high + 1], _STEPS)
+        steps = log.steps(start, end)
+        ranges = spans(steps.offsets[steps.low : steps.high + 1], _STEPS)
         total = part(start + ranges[0][0], start + ranges[0][1])
         for low, high in ranges[1:]:
             total += part(start + low, start + high)

@@ -1,37 +1,56 @@
-"""The encoded log: sessions as lists of codes, in memory or in files, and what a reward family answers about them."""
+"""The encoded log: the only object between data and kernels.
+
+A session is a list of codes, and each code names a row of a model's table that holds one number per type: its
+likelihood there. A kernel multiplies the rows of a session with the weights in row 0 and adds the posterior up in the
+same rows. So whatever a session tells is one more code with one more row, and never another pass: what an arm paid,
+and beside it the group of features that the session came with, whether it went on after a step, or the state in which
+a step was decided (`Beside`). Codes may have a number beside them, where the row is a mean and no likelihood.
+
+A log in memory, in the files of a packed log, a sample of it and a level of it are the same object. Each reward family
+is one subclass, in a file of its own, that answers every question of estimation about its rewards.
+
+Models are arrays, so that they can be added, subtracted and extrapolated whatever their reward family: a batch of R
+models is one array (R, K, P). Row 0 holds the weights, the other rows what the family needs, in P columns (M types,
+padded with types of weight 0 to a multiple of 8: see `padded`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from .._kernel import kernel
-from .._shapes import Array, Float, Integer, Shaped
-from ..data.packed import Packed, Partitions
+from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
+from ..model.rewards import index_among
 from .information import Information
 from .passes import PARTITION, SERIAL, Arrays, Passes, count_parts, edges_at, session_edges
 from .traits.surface import Surface
 
-LEARNED = "learned"  # what a method is asked for
-START = 1.5  # pseudo-plays at the arm's own mean under which a start is searched, and where none can be learned
-SAMPLE = 4096  # sessions looked at to guess how many are distinct
-MOST = 1 << 24  # distinct sessions that are kept in memory, wherever the log lies
-_LARGE = 1 << 24  # sessions of a log of which more are looked at, since few would always let it seem worth merging
-_HASHED_TOGETHER = 1 << 18  # steps hashed at once
-Pick = Callable[[Any], tuple[Any, Any]]  # codes and offsets of the sessions with these numbers
-LANES = 8  # types the kernel works on at a time
-_WIDE = 128  # columns from which on a power of two of them is avoided
-_COUNTED_TOGETHER = 1 << 20  # numbers counted at once
+LEARNED = "learned"  # The prior that a method is asked to learn.
+START = 1.5  # Pseudo-plays at the arm's own mean under which a start is searched, and where no prior can be learned.
+SAMPLE = 4096  # Sessions looked at to guess how many are distinct.
+MOST = 1 << 24  # Distinct sessions that are kept in memory, wherever the log lies.
+LANES = 8  # Types that the kernel works on at a time.
+_LARGE = 1 << 24  # Logs of so many sessions need a larger sample: few sessions would always make merging seem worth it.
+_CODED = 1 << 18  # Steps encoded at once.
+_HASHED_STEPS = 1 << 18  # Steps hashed at once.
+_HASHED_SESSIONS = 1 << 20  # Sessions of a log in files that are hashed together.
+_WIDE = 128  # Columns from which on a power of two of them is avoided.
+_COUNTED = 1 << 20  # Numbers counted at once.
+_NONE: Float[Array, "0"] = np.empty(0)
+
+Pick = Callable[[Any], tuple[Any, Any]]  # Gives codes and offsets of the sessions with these numbers.
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +58,8 @@ class Prior:
     """Pseudo-plays that every type has seen: arm a `strength[a]` times, paying what `centre[a]` says.
 
     For rewards on Z values the centre is a distribution over them (so that strength times centre are pseudo-counts);
-    for normal rewards it is a mean. The objective gains sum_a strength[a] E[log density of such a reward], without the
-    part that depends on the scale of normal rewards only.
+    for normal rewards and counts it is a mean. The objective gains sum_a strength[a] E[log density of such a reward],
+    without the part that depends on the scale of normal rewards only.
 
     Examples:
         >>> import numpy as np
@@ -67,8 +86,251 @@ class Prior:
         return self.strength[:, None] * self.centre
 
 
-class Models(ABC):
-    """Bandits as model arrays and back (`models.py`)."""
+class Steps(NamedTuple):
+    """Arrays that hold sessions low to high - 1, perhaps among others: what kernels read."""
+
+    codes: Shaped[Array, "T"]  # unsigned, of the smallest size
+    offsets: Integer[Array, "K1"]
+    counts: Float[Array, "C"]  # sessions that each distinct one stands for; empty: one
+    numbers: Float[Array, "n"]  # beside each code; empty: the codes say all
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, codes: Array, offsets: Array, counts: Array = _NONE, numbers: Array = _NONE) -> Steps:
+        """All of the sessions in these arrays."""
+        return cls(*map(frozen, (codes, offsets, counts, numbers)), 0, len(offsets) - 1)
+
+    @property
+    def own(self) -> Steps:
+        """The same sessions alone."""
+        first, last = int(self.offsets[self.low]), int(self.offsets[self.high])
+        offsets = self.offsets[self.low : self.high + 1] - first
+        counts = self.counts[self.low : self.high]
+        return Steps(self.codes[first:last], offsets, counts, self.numbers[first:last], 0, self.high - self.low)
+
+
+class Beside(NamedTuple):
+    """Codes beside those of the arms: `n_rows` more rows of every table, after those of the arms.
+
+    Models hold 1 in these rows until their owner says what they are: the ratio w(x) / w of a session's group of
+    features, the chance that a session goes on or is left after a step, one over the normaliser of the state in which
+    a step was decided.
+    """
+
+    n_rows: int
+    front: Integer[Array, "N"] | None = None  # one code in front of each session
+    steps: Integer[Array, "S"] | None = None  # one code after each step; -1: none
+
+    def subset(self, sessions: Sessions | Packed, rows: Integer[Array, "n"]) -> Beside:
+        """The codes beside some of the sessions."""
+        front = None if self.front is None else self.front[rows]
+        if self.steps is None:
+            return self._replace(front=front)
+        assert isinstance(sessions, Sessions)
+        lengths = sessions.offsets[rows + 1] - sessions.offsets[rows]
+        ends = np.cumsum(lengths)
+        places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(sessions.offsets[rows] - ends + lengths, lengths)
+        return Beside(self.n_rows, front, self.steps[places])
+
+    def joined(self, steps: Steps, n_own: int, low: int = 0) -> Steps:
+        """The steps of sessions `low`, `low` + 1, ... with their codes beside them; numbers beside those are 0."""
+        codes, offsets, numbers = steps.codes.astype(np.int64), steps.offsets, steps.numbers
+        if self.steps is not None:
+            codes, kept = np.stack([codes, n_own + self.steps], axis=1).ravel(), np.ones(2 * len(codes), bool)
+            kept[1::2] = self.steps >= 0
+            numbers = np.stack([numbers, np.zeros_like(numbers)], axis=1).ravel()[kept] if len(numbers) else numbers
+            offsets = np.concatenate([[0], np.cumsum(kept)])[2 * offsets]
+            codes = codes[kept]
+        if self.front is not None:
+            group = self.front[low : low + len(offsets) - 1]
+            codes = np.insert(codes, offsets[:-1], n_own + group)
+            numbers = np.insert(numbers, offsets[:-1], 0.0) if len(numbers) else numbers
+            offsets = offsets + np.arange(len(offsets))
+        return Steps.of(codes.astype(np.min_scalar_type(n_own + self.n_rows - 1)), offsets, steps.counts, numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Log(ABC):
+    """A log encoded for one reward family."""
+
+    family: ClassVar[str]  # as `lmab.fit(rewards=...)` names it
+    kernel_name: ClassVar[str] = "categorical"  # the kernel that reads its codes
+
+    sessions: Sessions | Packed  # as they were given
+    memory: Steps | None  # the distinct sessions; None: they stay in the files of the packed log
+    beside: Beside | None = field(default=None, kw_only=True)  # codes beside those of the arms
+    every: int = field(default=1, kw_only=True)  # 16: every 16th part counts, the others are left out
+    known_scale: float | None = field(default=None, kw_only=True)  # of normal rewards; None: estimated
+    _cuts: dict[int, Integer[Array, "..."]] = field(default_factory=dict, repr=False, kw_only=True)  # by their number
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds: nothing that is computed again as easily."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    # Where the codes lie, and how passes are cut into parts of them.
+
+    @property
+    def travels(self) -> bool:
+        """Whether a pickle is small: the codes lie in files, which another process opens itself."""
+        return self.memory is None
+
+    @property
+    def n_arms(self) -> int:
+        return self.sessions.n_arms
+
+    @property
+    @abstractmethod
+    def n_own(self) -> int:
+        """Codes of the arms; those beside them follow."""
+
+    @property
+    def n_beside(self) -> int:
+        """Rows of a table for the codes beside those of the arms."""
+        return 0 if self.beside is None else self.beside.n_rows
+
+    @property
+    def n_sums(self) -> int:
+        """Rows of the statistics."""
+        return 1 + self.n_own + self.n_beside
+
+    @property
+    def n_all(self) -> int:
+        """Distinct sessions, those of the parts that are left out included."""
+        return self._partitions.n_sessions if self.memory is None else len(self.memory.offsets) - 1
+
+    @property
+    def n_distinct(self) -> int:
+        """Sessions that a pass walks through, after merging identical ones."""
+        return -(-self.n_all // self.every)
+
+    @property
+    def _n_codes(self) -> int:
+        """Codes of all distinct sessions; in files those of the arms, by which parts are cut."""
+        return self._partitions.n_steps if self.memory is None else int(self.memory.offsets[-1])
+
+    @property
+    def n_steps(self) -> int:
+        """Codes that a pass walks through."""
+        return self._n_codes // self.every
+
+    @property
+    @abstractmethod
+    def _n_bytes(self) -> int:
+        """Bytes of what a pass reads."""
+
+    @property
+    def largest(self) -> float | None:
+        """The largest absolute number beside a code; None where the codes say all."""
+        return None
+
+    @property
+    def _partitions(self) -> Any:
+        assert isinstance(self.sessions, Packed)
+        return self.sessions.partitions
+
+    def steps(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Steps:
+        """Arrays with the sessions low to high - 1; offsets that are made for them lie in `room`, if given."""
+        if self.memory is not None:
+            return self.memory._replace(low=low, high=high)
+        found = self._read(low, high, room)
+        return found if self.beside is None else self.beside.joined(found, self.n_own, low)
+
+    @abstractmethod
+    def _read(self, low: int, high: int, room: Integer[Array, "m"] | None) -> Steps:
+        """Sessions of a packed log from its files, without the codes beside them."""
+
+    @cached_property
+    def held(self) -> Steps:
+        """All sessions in memory."""
+        return self.steps(0, self.n_all)
+
+    @property
+    def codes(self) -> Shaped[Array, "T"]:
+        return self.held.codes
+
+    @property
+    def offsets(self) -> Integer[Array, "K1"]:
+        return self.held.offsets
+
+    @property
+    def counts(self) -> Float[Array, "C"]:
+        return self.held.counts
+
+    @cached_property
+    def own(self) -> Steps:
+        """All sessions in memory, without the codes beside those of the arms."""
+        return self.alone(self.held)
+
+    def alone(self, steps: Steps) -> Steps:
+        """The steps without the codes beside those of the arms."""
+        if self.beside is None:
+            return steps
+        kept: Bool[Array, "T"] = steps.codes < self.n_own
+        offsets = np.concatenate([[0], np.cumsum(kept)])[steps.offsets]
+        numbers = steps.numbers[kept] if len(steps.numbers) else steps.numbers
+        return Steps.of(steps.codes[kept], offsets, steps.counts, numbers)
+
+    @cached_property
+    def multiplicity(self) -> Float[Array, "n"]:
+        """How many sessions each distinct one stands for."""
+        return self.counts if len(self.counts) else np.ones(self.n_distinct)
+
+    def _cut(self, n_parts: int) -> Integer[Array, "B1"]:
+        """The edges of parts with about equally many codes; none is empty."""
+        if n_parts not in self._cuts:
+            targets = np.arange(1, n_parts) * (self._n_codes / n_parts)
+            where = self._partitions.cuts(targets) if self.memory is None else np.searchsorted(self.offsets, targets)
+            self._cuts[n_parts] = edges_at(where, self.n_all)
+        return self._cuts[n_parts]
+
+    def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
+        """The first session of each part and the one after its last, for results of `result_bytes` a part.
+
+        They depend on the log and the size of a part's result only, never on where the log lies or passes run.
+        """
+        edges = self._cut(count_parts(self._n_codes, self._n_bytes, result_bytes if self.every == 1 else 0))
+        return np.stack([edges[:-1], edges[1:]], axis=1)[self.every // 2 :: self.every]
+
+    def partitions(self) -> Iterator[Arrays]:
+        """(codes, lengths, counts, numbers) of parts as long as a device wants them."""
+        edges = self._cut(-(-self._n_codes // PARTITION))
+        for low, high in pairwise(edges.tolist()) if self.every == 1 else self.parts(0).tolist():
+            own = self.steps(low, high).own
+            yield own.codes, np.diff(own.offsets), own.counts, own.numbers
+
+    def level(self, every: int) -> Self | None:
+        """One of `every` parts of the log, on which a climb begins; None where the log is too small for that."""
+        return None if count_parts(self._n_codes, self._n_bytes, 0) < every else replace(self, every=every)
+
+    # What estimation asks of a reward family.
+
+    @property
+    def values(self) -> Float[Array, "Z"] | None:
+        """The reward values; None where rewards are a matter of means and have no list of values."""
+        return None
+
+    @property
+    def bins(self) -> Bins | None:
+        """How rewards were cut into the values, where they were."""
+        return None
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Numbers that describe a type: (arm, value) pairs, or arms."""
+
+    @abstractmethod
+    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
+        """Free parameters, of a model of the given rank; a value that an arm never paid has none."""
+
+    @abstractmethod
+    def subset(self, rows: Integer[Array, "n"]) -> Self:
+        """The same encoding of some of the sessions."""
+
+    @abstractmethod
+    def prior(self, strength: float) -> Prior:
+        """`strength` pseudo-plays per type and arm that pay what the arm pays on average in the log."""
 
     @abstractmethod
     def pack(self, bandit: LatentBandit) -> Float[Array, "1 K P"]:
@@ -85,48 +347,32 @@ class Models(ABC):
         An arm that was never played gets the rewards of all arms together.
         """
 
-
-class EMMap(ABC):
-    """The two halves of the EM map on batches of models, under one prior (`em_map.py`)."""
-
-    prior: Prior
-
     @abstractmethod
-    def expectation(
-        self, models: Float[Array, "R K P"], passes: Passes
-    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-        """Expected sufficient statistics (row 0: sessions per type) and log-likelihood under every model."""
-
-    @abstractmethod
-    def maximise(self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+    def maximise(
+        self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"], prior: Prior
+    ) -> Float[Array, "R K P"]:
         """The models that explain statistics and prior best; what they say nothing about stays as in `models`."""
 
     @abstractmethod
-    def log_prior(self, models: Float[Array, "R K M"]) -> Float[Array, "R"]:
+    def log_prior(self, models: Float[Array, "R K M"], prior: Prior) -> Float[Array, "R"]:
         """log density of the prior, up to a constant, at models without padding."""
 
     @abstractmethod
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         """The extrapolated `trial` made valid; nothing that is positive in the models `near` becomes zero."""
 
-
-class Confinement(ABC):
-    """Models whose reward tables have a given rank (`confinement.py`)."""
-
     @abstractmethod
-    def project(self, model: Float[Array, "K P"]) -> Float[Array, "K P"]:
+    def project(self, model: Float[Array, "K P"], prior: Prior, n_types: int, rank: int) -> Float[Array, "K P"]:
         """A valid model of the rank near `model`."""
 
     @abstractmethod
-    def maximise(self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"]) -> Float[Array, "K P"]:
+    def improve(
+        self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: Prior, n_types: int, rank: int
+    ) -> Float[Array, "K P"]:
         """A better model of the rank than `model`, which has that rank, for statistics and prior."""
 
-
-class StartModels(ABC):
-    """Models that EM may start from, and what finds them (`start_models.py`)."""
-
     @abstractmethod
-    def random(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+    def random_models(self, n_models: int, n_types: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
         """Models drawn around the marginals, with equal weights."""
 
     @abstractmethod
@@ -145,9 +391,176 @@ class StartModels(ABC):
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
         """Coordinates of the features, less their mean under each arm's marginal."""
 
+    @abstractmethod
+    def chain(self, bandit: LatentBandit) -> Chain:
+        """A Gibbs chain that starts from the bandit."""
+
+    @property
+    @abstractmethod
+    def surface(self) -> Surface:
+        """Arms that are linear in the factors of a session."""
+
+    @abstractmethod
+    def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
+        """The observed information about the bandit's parameters, that of the prior included."""
+
+    def possible(self, bandit: LatentBandit) -> LatentBandit:
+        """The bandit, made to exclude no reward that a session of this log may hold."""
+        return bandit
+
+    def misfit(self, bandit: LatentBandit) -> list[str]:
+        """Why the rewards of the bandit, which was fitted to this log, do not describe it; nothing where they do."""
+        return []
+
+    # What follows for every family.
+
+    def expectation(
+        self, models: Float[Array, "R K P"], passes: Passes
+    ) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
+        """Expected sufficient statistics (row 0: sessions per type) and log-likelihood under every model."""
+        return passes.expectation(self, models) or self._summed(models, passes)
+
+    def _summed(self, tables: Float[Array, "R K P"], passes: Passes) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
+        """What the kernel adds up over all parts, under every table."""
+        parts = self.parts(8 * self.n_sums * tables.shape[2])
+        n_models, n_parts = len(tables), len(parts)
+        arguments = (self, parts, np.ascontiguousarray(tables))
+        statistics, logs = passes.ordered(_tasks, n_parts * n_models, *arguments, work=self._n_codes * n_models)
+        if n_parts == 1:
+            return statistics, logs
+        statistics = statistics.reshape(n_parts, n_models, *statistics.shape[1:])
+        return statistics.sum(axis=0), np.ascontiguousarray(logs.reshape(n_parts, n_models).T).sum(axis=1)
+
+    def _kernel_arrays(self, steps: Steps) -> Arrays:
+        """What the kernel is given of the steps."""
+        return steps.codes, steps.offsets, steps.counts
+
+    def log_likelihood(self, bandit: LatentBandit, passes: Passes = SERIAL) -> float:
+        """Total natural log-likelihood of the log."""
+        return float(self.expectation(self.pack(bandit), passes)[1][0])
+
+    def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
+        """log-likelihood of each session under a bandit that was fitted to others, so made to exclude nothing."""
+        edges, arguments = session_edges(self.sessions, 0), (self.sessions, self.possible(bandit))
+        (logs,) = passes.ordered(_logs, len(edges) - 1, *arguments, edges, work=self.sessions.n_steps)
+        return logs
+
+    def empty_models(self, n_models: int, n_rows: int, n_types: int) -> Float[Array, "R K P"]:
+        """Models of equal weights, 1 in the rows of the codes beside the arms', and zeros elsewhere."""
+        models = np.zeros((n_models, n_rows, padded(n_types)))
+        models[:, 0, :n_types] = 1 / n_types
+        models[:, 1 + self.n_own : 1 + self.n_own + self.n_beside, :n_types] = 1.0
+        return models
+
+
+@dataclass(frozen=True, eq=False)
+class ValuesLog(Log):
+    """A log as codes a * Z + z of its Z distinct rewards, identical sessions merged where that pays."""
+
+    listed: Float[Array, "Z"]  # the distinct rewards, each with a code for every arm
+    recode: Shaped[Array, "c"] | None = field(default=None, kw_only=True)  # from codes in the files; None: the same
+
+    @classmethod
+    def encode(
+        cls, sessions: Sessions | Packed, listed: Float[Array, "Z"], beside: Beside | None = None, **more: Any
+    ) -> Self:
+        """The log in codes of the listed rewards; `more` are fields of the family."""
+        if isinstance(sessions, Packed):
+            log = cls(sessions, None, listed, recode=_recoding(sessions, listed), beside=beside, **more)
+            return replace(log, memory=merged_from_files(log, log._pick))
+        n_codes = sessions.n_arms * len(listed)
+        codes = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
+        for start in range(0, sessions.n_steps, _CODED):
+            chunk = slice(start, start + _CODED)
+            place = index_among(listed, sessions.rewards[chunk], first_step=start)
+            codes[chunk] = sessions.arms[chunk] * np.int64(len(listed)) + place
+        offsets = sessions.offsets
+        if beside is not None:
+            codes, offsets = beside.joined(Steps.of(codes, offsets), n_codes)[:2]
+            n_codes += beside.n_rows
+        return cls(sessions, Steps.of(*merge(codes, offsets, n_codes)), listed, beside=beside, **more)
+
+    def subset(self, rows: Integer[Array, "n"]) -> Self:
+        beside = None if self.beside is None else self.beside.subset(self.sessions, rows)
+        return self.encode(self.sessions[rows], self.listed, beside, **self._more)
+
+    @property
+    def _more(self) -> dict[str, Any]:
+        """Fields of the family that a sample shares."""
+        return {}
+
+    def level(self, every: int) -> Self | None:
+        part = super().level(every)
+        if part is not None:
+            part.__dict__["cells"] = self.cells  # which are those of the whole log, counted once
+        return part
+
+    @property
+    def n_own(self) -> int:
+        return self.n_arms * len(self.listed)
+
+    @property
+    def _n_bytes(self) -> int:
+        if self.memory is not None:
+            return int(self.memory.codes.nbytes)
+        return self._n_codes * (self._partitions.bytes_per_step if self.recode is None else self.recode.itemsize)
+
+    def _read(self, low: int, high: int, room: Integer[Array, "m"] | None) -> Steps:
+        offsets, codes = self._partitions.part(low, high, "codes", room=room)
+        return Steps.of(self._recoded(codes), offsets)
+
+    def _pick(self, rows: Integer[Array, "n"]) -> tuple[Shaped[Array, "T"], Integer[Array, "n1"]]:
+        """Codes and offsets of the sessions `rows`, which rise."""
+        offsets, codes = self._partitions.pick(rows, "codes")
+        if self.beside is None:
+            return self._recoded(codes), offsets
+        beside = self.beside.subset(self.sessions, rows)
+        return beside.joined(Steps.of(self._recoded(codes), offsets), self.n_own)[:2]
+
+    def _recoded(self, codes: Shaped[Array, "T"]) -> Any:
+        return codes if self.recode is None else self.recode.take(codes)
+
+    @cached_property
+    def cells(self) -> Float[Array, "A Z"]:
+        """How often each arm paid each of the listed rewards."""
+        if isinstance(self.sessions, Packed):
+            cells = np.zeros((self.n_arms, len(self.listed)))
+            cells[:, _places(self.sessions, self.listed)] = self.sessions.cells
+            return cells
+        size = self.n_own + self.n_beside
+        if len(self.counts):
+            cells = np.bincount(self.codes, np.repeat(self.counts, np.diff(self.offsets)), minlength=size)
+        else:
+            cells = tally(self.codes, size)
+        return cells[: self.n_own].reshape(self.n_arms, len(self.listed))
+
+    @cached_property
+    def played(self) -> Bool[Array, "A"]:
+        return self.cells.sum(axis=1) > 0
+
+    def by_arm(self, tables: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
+        """The rows of the arms' codes in tables or their sums, as a view."""
+        shape = (len(tables), self.n_arms, len(self.listed), tables.shape[2])
+        return tables[:, 1 : 1 + self.n_own].reshape(shape)
+
+
+def _places(packed: Packed, listed: Float[Array, "Z"]) -> Integer[Array, "V"]:
+    """The place of each reward of the packed log among the listed ones."""
+    assert packed.values is not None
+    return index_among(listed, packed.values)
+
+
+def _recoding(packed: Packed, listed: Float[Array, "Z"]) -> Shaped[Array, "c"] | None:
+    """The code of each code in the files; None where the files already use these codes."""
+    assert packed.values is not None
+    if np.array_equal(packed.values, listed):
+        return None
+    table = (np.arange(packed.n_arms)[:, None] * len(listed) + _places(packed, listed)).ravel()
+    return table.astype(np.min_scalar_type(packed.n_arms * len(listed) - 1))
+
 
 class Chain(ABC):
-    """One state of a Gibbs sampler over models of the log; `sweep` moves it (`chain.py`)."""
+    """One state of a Gibbs sampler over models of the log; `sweep` moves it."""
 
     @abstractmethod
     def sweep(self, rng: np.random.Generator) -> None:
@@ -172,93 +585,34 @@ class Chain(ABC):
         """The prior of centres and strengths that were averaged over draws."""
 
 
-class Observations(ABC):
-    """An encoded log, which hands out the roles of its reward family."""
+def _tasks(
+    log: Log, parts: Integer[Array, "B 2"], tables: Float[Array, "R K P"], first: int, last: int
+) -> tuple[Float[Array, "n Q P"], Float[Array, "n"]]:
+    """Statistics and log-likelihood of tasks first to last - 1; task b * R + r is part b under table r.
 
-    family: str  # as `lmab.fit(rewards=...)` names it
-    sessions: Sessions | Packed  # as they were given
+    So a range of tasks asks for each of its parts once, for all tables.
+    """
+    n_models, sum_up = len(tables), getattr(kernel("em"), log.kernel_name)
+    statistics, logs = np.empty((last - first, log.n_sums, tables.shape[2])), np.empty(last - first)
+    asked = range(first // n_models, -(-last // n_models))
+    room = np.empty(1 + int(np.diff(parts[asked.start : asked.stop], axis=1).max()) if log.travels else 0, np.int64)
+    for part in asked:
+        steps = log.steps(*parts[part].tolist(), room)
+        edges = np.array([steps.low, steps.high])
+        start = max(part * n_models, first)
+        end = min((part + 1) * n_models, last)
+        one, other = start % n_models, end - part * n_models
+        own = slice(start - first, end - first)
+        sum_up(*log._kernel_arrays(steps), edges, tables, statistics[own], logs[own], one, other)
+    return statistics, logs
 
-    @property
-    @abstractmethod
-    def values(self) -> Float[Array, "Z"] | None:
-        """The reward values; None where rewards are continuous."""
 
-    @property
-    def known_scale(self) -> float | None:
-        """The scale of normal rewards, where it was given instead of being estimated."""
-        return None
-
-    @property
-    def bins(self) -> Bins | None:
-        """How rewards were cut into the values, where they were."""
-        return None
-
-    @property
-    @abstractmethod
-    def n_distinct(self) -> int:
-        """Sessions that a pass walks through, after merging identical ones."""
-
-    @property
-    @abstractmethod
-    def multiplicity(self) -> Float[Array, "n"]:
-        """How many sessions each distinct one stands for."""
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int:
-        """Numbers that describe a type: (arm, value) pairs, or arms."""
-
-    @abstractmethod
-    def n_parameters(self, n_types: int, rank: int | None = None) -> int:
-        """Free parameters, of a model of the given rank; a value that an arm never paid has none."""
-
-    @abstractmethod
-    def subset(self, rows: Integer[Array, "n"]) -> Observations:
-        """The same encoding of some of the sessions."""
-
-    def level(self, every: int) -> Observations | None:
-        """One of `every` parts of the log, on which a climb begins; None where the log is too small for that."""
-        return None
-
-    @abstractmethod
-    def prior(self, strength: float) -> Prior:
-        """`strength` pseudo-plays per type and arm that pay what the arm pays on average in the log."""
-
-    @property
-    @abstractmethod
-    def models(self) -> Models: ...
-
-    @property
-    @abstractmethod
-    def start_models(self) -> StartModels: ...
-
-    @property
-    @abstractmethod
-    def surface(self) -> Surface:
-        """Arms that are linear in the factors of a session."""
-
-    @abstractmethod
-    def em_map(self, prior: Prior) -> EMMap: ...
-
-    @abstractmethod
-    def confinement(self, prior: Prior, n_types: int, rank: int) -> Confinement: ...
-
-    @abstractmethod
-    def chain(self, bandit: LatentBandit) -> Chain:
-        """A Gibbs chain that starts from the bandit."""
-
-    @abstractmethod
-    def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
-        """The observed information about the bandit's parameters, that of the prior included."""
-
-    @abstractmethod
-    def heldout(self, bandit: LatentBandit, passes: Passes = SERIAL) -> Float[Array, "N"]:
-        """log-likelihood of each session under a bandit that was fitted to others, so made to exclude nothing."""
-
-    def log_likelihood(self, bandit: LatentBandit, passes: Passes = SERIAL) -> float:
-        """Total natural log-likelihood of the log."""
-        em_map = self.em_map(self.prior(0.0))
-        return float(em_map.expectation(self.models.pack(bandit), passes)[1][0])
+def _logs(
+    sessions: Sessions | Packed, bandit: LatentBandit, edges: Integer[Array, "B1"], first: int, last: int
+) -> tuple[Float[Array, "n"]]:
+    """Part by part, so that the logs of a session do not depend on which parts are asked for together."""
+    parts = [sessions[slice(low, high)] for low, high in pairwise(edges[first : last + 1].tolist())]
+    return (np.concatenate([np.logaddexp.reduce(belief.log_joint(bandit, part), axis=1) for part in parts]),)
 
 
 def count_parameters(n_types: int, n_features: int, rank: int | None) -> int:
@@ -268,156 +622,36 @@ def count_parameters(n_types: int, n_features: int, rank: int | None) -> int:
     return n_types - 1 + n_features + (rank - 1) * (n_types - 1 + n_features - (rank - 1))
 
 
-@dataclass(frozen=True, eq=False)
-class Steps(ABC):
-    """Distinct sessions by number."""
+def padded(n_types: int) -> int:
+    """Columns of a model with `n_types` types.
 
-    every: int = field(default=1, kw_only=True)  # 16: every 16th part counts, the others are left out
-    travels = False  # whether a pickle is small
-
-    @property
-    @abstractmethod
-    def n_all(self) -> int:
-        """Distinct sessions, those that are left out included."""
-
-    @property
-    @abstractmethod
-    def n_steps(self) -> int:
-        """Their steps."""
-
-    @property
-    @abstractmethod
-    def n_bytes(self) -> int:
-        """Bytes of what is summed up."""
-
-    @abstractmethod
-    def cuts(self, targets: Float[Array, "n"]) -> Integer[Array, "n"]:
-        """For each number of steps, above 0, the first session with at least as many steps before it."""
-
-    @abstractmethod
-    def window(self, low: int, high: int, room: Integer[Array, "m"] | None = None) -> Any:
-        """A window on the sessions low to high - 1; offsets that are made for it lie in `room`, if given.
-
-        It has three arrays for the kernel, `low` and `high` in their numbers, and itself alone as `own`.
-        """
-
-    @property
-    @abstractmethod
-    def held(self) -> Any:
-        """The same in memory."""
-
-    @property
-    def n_distinct(self) -> int:
-        return -(-self.n_all // self.every)
-
-    def parts(self, result_bytes: int) -> Integer[Array, "B 2"]:
-        """The first session of each part and the one after its last, for results of `result_bytes` a part.
-
-        They depend on the log and the size of a part's result only, never on where the log lies or passes run.
-        """
-        n_parts = count_parts(self.n_steps, self.n_bytes, result_bytes if self.every == 1 else 0)
-        edges = edges_at(self.cuts(np.arange(1, n_parts) * (self.n_steps / n_parts)), self.n_all)
-        return np.stack([edges[:-1], edges[1:]], axis=1)[self.every // 2 :: self.every]
-
-    def stretches(self) -> Iterator[Arrays]:
-        """Parts as long as a device wants them, as `CodedLog` gives them."""
-        n_parts = -(-self.n_steps // PARTITION)
-        edges = edges_at(self.cuts(np.arange(1, n_parts) * (self.n_steps / n_parts)), self.n_all)
-        for low, high in pairwise(edges.tolist()) if self.every == 1 else self.parts(0).tolist():
-            yield self.window(low, high).own.arrays
-
-    def level(self, every: int) -> Steps | None:
-        """One of `every` parts; None where that is not a small part of the log."""
-        n_parts = count_parts(self.n_steps, self.n_bytes, 0)
-        return None if n_parts < every else replace(self, every=every)
-
-
-@dataclass(frozen=True, eq=False)
-class InMemory(Steps):
-    """Steps in memory."""
-
-    offsets: Integer[Array, "K1"]
-
-    @property
-    def n_all(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def n_steps(self) -> int:
-        return int(self.offsets[-1])
-
-    @property
-    def held(self) -> Any:
-        return self
-
-    def cuts(self, targets: Float[Array, "n"]) -> Integer[Array, "n"]:
-        return np.searchsorted(self.offsets, targets)
-
-
-@dataclass(frozen=True, eq=False)
-class InFiles(Steps):
-    """Steps in the files of a packed log; a process that gets this object opens the files itself."""
-
-    partitions: Partitions
-    travels = True
-    _cuts: dict[int, Integer[Array, "..."]] = field(default_factory=dict, repr=False, kw_only=True)  # by their number
-
-    @property
-    def n_all(self) -> int:
-        return self.partitions.n_sessions
-
-    @property
-    def n_steps(self) -> int:
-        return self.partitions.n_steps
-
-    def cuts(self, targets: Float[Array, "n"]) -> Integer[Array, "n"]:
-        if len(targets) not in self._cuts:
-            self._cuts[len(targets)] = self.partitions.cuts(targets)
-        return self._cuts[len(targets)]
-
-
-def expectation(
-    family: str, steps: Steps, models: Float[Array, "R K P"], n_sums: int, passes: Passes
-) -> tuple[Float[Array, "R Q P"], Float[Array, "R"]]:
-    """Expected statistics, `n_sums` rows of them, and log-likelihood under every model, by the kernel of the family."""
-    parts = steps.parts(8 * n_sums * models.shape[2])
-    n_models, n_parts = len(models), len(parts)
-    arguments = (steps, parts, np.ascontiguousarray(models), family, n_sums)
-    work = steps.n_steps * n_models
-    statistics, logs = passes.ordered(_tasks, n_parts * n_models, *arguments, work=work)
-    if n_parts == 1:
-        return statistics, logs
-    statistics = statistics.reshape(n_parts, n_models, *statistics.shape[1:])
-    return statistics.sum(axis=0), np.ascontiguousarray(logs.reshape(n_parts, n_models).T).sum(axis=1)
-
-
-def _tasks(
-    steps: Steps,
-    parts: Integer[Array, "B 2"],
-    models: Float[Array, "R K P"],
-    family: str,
-    n_sums: int,
-    first: int,
-    last: int,
-) -> tuple[Float[Array, "n Q P"], Float[Array, "n"]]:
-    """Statistics and log-likelihood of tasks first to last - 1; task b * R + r is part b under model r.
-
-    So a range of tasks asks for each of its parts once, for all models.
+    Wide models have an odd number of lanes: the kernel walks through rows at one column, and where rows are a power of
+    two apart they would all compete for the same few lines of the processor's cache.
     """
-    n_models, sum_up = len(models), getattr(kernel("em"), family)
-    statistics, logs = np.empty((last - first, n_sums, models.shape[2])), np.empty(last - first)
-    asked = range(first // n_models, -(-last // n_models))
-    room = np.empty(1 + int(np.diff(parts[asked.start : asked.stop], axis=1).max()) if steps.travels else 0, np.int64)
-    for part in asked:
-        low, high = parts[part].tolist()
-        window = steps.window(low, high, room)
-        edges = np.array([window.low, window.high])
-        start = max(part * n_models, first)
-        end = min((part + 1) * n_models, last)
-        one, other = start % n_models, end - part * n_models
-        own = slice(start - first, end - first)
-        sum_up(*window[:3], edges, models, statistics[own], logs[own], one, other)
-    return statistics, logs
+    lanes = -(-n_types // LANES)
+    return (lanes | 1) * LANES if lanes * LANES >= _WIDE else lanes * LANES
+
+
+def normalised_weights(masses: Float[Array, "R P"], floor: Float[Array, "R P"] | float = 0.0) -> Float[Array, "R P"]:
+    """Weights in proportion to `masses`, none below `floor` before they are made to sum to 1."""
+    masses = np.maximum(masses, floor)
+    return masses / masses.sum(axis=1, keepdims=True)
+
+
+def tally(numbers: Shaped[Array, "S"], size: int) -> Float[Array, "n"]:
+    """How often each of 0 to size - 1 occurs; in chunks, since counting needs wide integers."""
+    chunks = range(0, len(numbers), _COUNTED)
+    return sum((np.bincount(numbers[i : i + _COUNTED], minlength=size) for i in chunks), np.zeros(size))
+
+
+def frozen(array: Array) -> Array:
+    """A read-only view: kernels are compiled once for arrays that are always of one kind."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+# Merging: sessions that are identical up to the order of their steps are stored once, with a count.
 
 
 def merge(
@@ -440,6 +674,42 @@ def merge(
     first = np.flatnonzero(fresh)
     counts = np.diff(np.append(first, n_sessions)).astype(np.float64)
     return *take(codes, offsets, order[first]), counts
+
+
+def merged_from_files(log: Log, pick: Pick) -> Steps | None:
+    """Distinct sessions of a packed log in memory with their counts, where that pays; None: they stay in the files.
+
+    Found partition by partition, by the rules of `merge`: the same log gives the same arrays wherever it lies.
+    """
+    n, n_codes = log.n_all, log.n_own + log.n_beside
+    if seems_diverse(n, pick, n_codes):
+        return None
+    hashes, counts, rows = np.empty((2, 0), np.uint64), np.empty(0), np.empty(0, np.int64)
+    for low in range(0, n, _HASHED_SESSIONS):
+        steps = log.steps(low, min(low + _HASHED_SESSIONS, n))
+        found = hashes_of(steps.codes, steps.offsets, n_codes)
+        hashes, counts, rows = _joined(
+            np.concatenate([hashes, found], axis=1),
+            np.concatenate([counts, np.ones(steps.high)]),
+            np.concatenate([rows, low + np.arange(steps.high)]),
+        )
+        if len(rows) > worth(n):
+            return None
+    order = np.argsort(rows)
+    codes, offsets = pick(rows[order])
+    codes, offsets = take(codes, offsets, np.argsort(order))
+    return Steps.of(codes, offsets, counts)
+
+
+def _joined(
+    hashes: Integer[Array, "2 n"], counts: Float[Array, "n"], rows: Integer[Array, "n"]
+) -> tuple[Integer[Array, "2 k"], Float[Array, "k"], Integer[Array, "k"]]:
+    """Hashes in order, each once, with the sum of its counts and its first row."""
+    order = np.lexsort(hashes)
+    fresh = np.ones(len(rows), bool)
+    fresh[1:] = (hashes[:, order[1:]] != hashes[:, order[:-1]]).any(axis=0)
+    first = np.flatnonzero(fresh)
+    return hashes[:, order[first]], np.add.reduceat(counts[order], first), rows[order[first]]
 
 
 def worth(n_sessions: int) -> float:
@@ -474,7 +744,7 @@ def hashes_of(codes: Shaped[Array, "S"], offsets: Integer[Array, "N1"], n_codes:
     hashes = np.empty((2, n_sessions), np.uint64)
     low = 0
     while low < n_sessions:
-        high = max(int(np.searchsorted(offsets, offsets[low] + _HASHED_TOGETHER, side="right")) - 1, low + 1)
+        high = max(int(np.searchsorted(offsets, offsets[low] + _HASHED_STEPS, side="right")) - 1, low + 1)
         steps = words[:, codes[offsets[low] : offsets[high]]]
         hashes[:, low:high] = np.add.reduceat(steps, offsets[low:high] - offsets[low], axis=1)
         low = high
@@ -490,54 +760,3 @@ def take(
     owner = np.repeat(np.arange(len(picked)), lengths)
     steps = codes[np.arange(result[-1]) - result[owner] + offsets[picked][owner]]
     return steps[np.lexsort((steps, owner))], result
-
-
-def padded(n_types: int) -> int:
-    """Columns of a model with `n_types` types.
-
-    Wide models have an odd number of lanes: the kernel walks through rows at one column, and where rows are a power of
-    two apart they would all compete for the same few lines of the processor's cache.
-    """
-    lanes = -(-n_types // LANES)
-    return (lanes | 1) * LANES if lanes * LANES >= _WIDE else lanes * LANES
-
-
-def equal_weights(n_models: int, n_rows: int, n_types: int) -> Float[Array, "R K P"]:
-    """Models of equal weights and zeros elsewhere."""
-    models = np.zeros((n_models, n_rows, padded(n_types)))
-    models[:, 0, :n_types] = 1 / n_types
-    return models
-
-
-def normalised_weights(masses: Float[Array, "R P"], floor: Float[Array, "R P"] | float = 0.0) -> Float[Array, "R P"]:
-    """Weights in proportion to `masses`, none below `floor` before they are made to sum to 1."""
-    masses = np.maximum(masses, floor)
-    return masses / masses.sum(axis=1, keepdims=True)
-
-
-def tally(numbers: Shaped[Array, "S"], size: int) -> Float[Array, "n"]:
-    """How often each of 0 to size - 1 occurs; in chunks, since counting needs wide integers."""
-    chunks = range(0, len(numbers), _COUNTED_TOGETHER)
-    return sum((np.bincount(numbers[i : i + _COUNTED_TOGETHER], minlength=size) for i in chunks), np.zeros(size))
-
-
-def frozen(array: Array) -> Array:
-    """A read-only view: kernels are compiled once for arrays that are always of one kind."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def log_likelihoods(bandit: LatentBandit, sessions: Sessions | Packed, passes: Passes) -> Float[Array, "N"]:
-    """log-likelihood of each session."""
-    edges = session_edges(sessions, 0)
-    (logs,) = passes.ordered(_logs, len(edges) - 1, sessions, bandit, edges, work=sessions.n_steps)
-    return logs
-
-
-def _logs(
-    sessions: Sessions | Packed, bandit: LatentBandit, edges: Integer[Array, "B1"], first: int, last: int
-) -> tuple[Float[Array, "n"]]:
-    """Part by part, so that the logs of a session do not depend on which parts are asked for together."""
-    parts = [sessions[slice(low, high)] for low, high in pairwise(edges[first : last + 1].tolist())]
-    return (np.concatenate([np.logaddexp.reduce(belief.log_joint(bandit, part), axis=1) for part in parts]),)

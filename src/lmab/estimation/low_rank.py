@@ -54,14 +54,14 @@ def positive(fit: LowRank) -> LowRank:
     return LowRank(fit.loadings, scores)
 
 
-def improve_categorical(fit: LowRank, cells: Float[Array, "A Z M"]) -> LowRank:
+def improve_probabilities(fit: LowRank, cells: Float[Array, "A Z M"]) -> LowRank:
     """More of sum cells * log(table), the sums over the values of each arm staying 1."""
     scores = _coordinate_step(fit, cells.reshape(-1, cells.shape[2]))
     return LowRank(_loading_step(LowRank(fit.loadings, scores), cells), scores)
 
 
-def improve_gaussian(fit: LowRank, plays: Float[Array, "A M"], sums: Float[Array, "A M"]) -> LowRank:
-    """Less of sum plays * (sums / plays - table)^2, by weighted least squares."""
+def improve_means(fit: LowRank, plays: Float[Array, "A M"], sums: Float[Array, "A M"]) -> LowRank:
+    """One weighted least-squares step that lowers sum plays * (sums / plays - table)^2."""
     base, directions = fit.loadings[:, 0], fit.loadings[:, 1:]
     curvature = np.einsum("ai,aj,am->mij", directions, directions, plays)
     coordinates = _solve(curvature, directions.T @ (sums - plays * base[:, None]))

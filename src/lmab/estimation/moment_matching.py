@@ -23,7 +23,7 @@ from ..moments.high_orders import CoreMoments, core_moments
 from ..moments.second import subspace
 from .categorical import LEAST
 from .families import observe
-from .log import Observations
+from .log import Log
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce, finish
 
 BINS = optional(Or(Count(2), OneOf(("auto",))))
@@ -85,21 +85,21 @@ class MomentMatching(Estimator):
 
     def solve(self, request: Request) -> Estimate:
         """The parameters that match the moments of the log."""
-        observations, n_types = request.observations, request.n_types
-        sessions = observations.sessions
+        log, n_types = request.log, request.n_types
+        sessions = log.sessions
         if sessions.horizon < 2:
             raise InvalidArgument(f"sessions must have sessions of at least 2 steps, got {sessions.horizon}")
-        continuous = observations.values is None
+        continuous = log.values is None
         if continuous and self.design is None and not theory.identifiable(n_types, sessions.horizon):
             return self._solve_cut(request)
-        core = self._core(observations, n_types)
+        core = self._core(log, n_types)
         tensors = core_moments(sessions, core, min(sessions.horizon, 2 * n_types - 1))
         task = Matching(tensors, core, n_types, self._slack(core, n_types, sessions.horizon))
         fits = self._search(task, request.rng, request.progress)
         best = min(fits, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, sessions)
         return finish(
-            observations,
+            log,
             bandit,
             status=Status.INTERRUPTED if request.progress.stopped else _status(best, tensors),
             message=self._message(best, tensors, core, n_types, sessions.horizon),
@@ -108,20 +108,20 @@ class MomentMatching(Estimator):
 
     def _solve_cut(self, request: Request) -> Estimate:
         """Short sessions with normal rewards: match the moments of cut rewards (appendix B.2)."""
-        sessions = request.observations.sessions.load()
-        bins = Bins.of_log(sessions, self.bins, self.epsilon, request.observations.known_scale)
+        sessions = request.log.sessions.load()
+        bins = Bins.of_log(sessions, self.bins, self.epsilon, request.log.known_scale)
         cut = bins.cut(sessions)
         values = np.unique(cut.rewards)
-        fit = self.solve(replace(request, observations=observe(cut, values=values)))
+        fit = self.solve(replace(request, log=observe(cut, values=values)))
         assert isinstance(fit.bandit.rewards, Categorical)
         edges = bins.edges_between(values)
         return replace(fit, bandit=replace(fit.bandit, rewards=replace(fit.bandit.rewards, edges=edges)), bins=bins)
 
-    def _core(self, observations: Observations, n_types: int) -> Design:
+    def _core(self, log: Log, n_types: int) -> Design:
         if self.design is not None:
             return self.design
-        rank = min(self.rank or n_types, observations.n_features)
-        return design(subspace(observations.sessions, rank=rank, rewards=observations.family))
+        rank = min(self.rank or n_types, log.n_features)
+        return design(subspace(log.sessions, rank=rank, rewards=log.family))
 
     def _slack(self, core: Design, n_types: int, horizon: int) -> float:
         """What a type of weight 1 may leave its bounds by: equation (valid_param_2), with the measured error.

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..model.bandit import LatentBandit
-from .log import Observations, Prior
+from .log import Log, Prior
 from .passes import Threads
 
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
@@ -24,25 +24,23 @@ _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
 
 
-def unlearnable(observations: Observations) -> str | None:
+def unlearnable(log: Log) -> str | None:
     """Why nothing can be learned about what arms are like here; None: it can."""
-    n_played = int((observations.sessions.plays > 0).sum())
+    n_played = int((log.sessions.plays > 0).sum())
     if n_played < _LEAST_ARMS:
         return f"{n_played} of the arms were played, and what arms are like takes at least {_LEAST_ARMS}"
-    values = observations.values
+    values = log.values
     if values is not None and len(values) < 2:
         return "every reward is the same"
     return None
 
 
-def learn(
-    observations: Observations, bandit: LatentBandit, sweeps: int, rng: np.random.Generator, threads: int | None = None
-) -> Prior:
+def learn(log: Log, bandit: LatentBandit, sweeps: int, rng: np.random.Generator, threads: int | None = None) -> Prior:
     """The prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
     keep = min(_KEEP, -(-sweeps // 4))
     thin = max(min(sweeps // (2 * keep), 3), 1)
     schedule = Schedule(_CHAINS, max(sweeps - keep * thin, 0), keep, thin)
-    return run(observations, bandit, rng=rng, schedule=schedule, threads=threads).prior
+    return run(log, bandit, rng=rng, schedule=schedule, threads=threads).prior
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,9 @@ class Schedule:
     thin: int = 3  # sweeps per draw
 
     @classmethod
-    def of(cls, observations: Observations, n_draws: int) -> Schedule:
+    def of(cls, log: Log, n_draws: int) -> Schedule:
         """About `n_draws` draws, from fewer and shorter chains where a sweep takes long."""
-        work = observations.sessions.n_steps + 100 * observations.sessions.n_arms
+        work = log.sessions.n_steps + 100 * log.sessions.n_arms
         chains, burn = (5, 120) if work <= _LARGE else (3, 60)
         return cls(chains, burn, -(-n_draws // chains))
 
@@ -75,7 +73,7 @@ class Draws:
 
 
 def run(
-    observations: Observations,
+    log: Log,
     bandit: LatentBandit,
     *,
     rng: np.random.Generator,
@@ -89,7 +87,7 @@ def run(
     stop = Event()
     with Threads(threads) as passes:
         try:
-            one = partial(_draws, observations, bandit, schedule, stop)
+            one = partial(_draws, log, bandit, schedule, stop)
             priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
@@ -99,10 +97,10 @@ def run(
 
 
 def _draws(
-    observations: Observations, bandit: LatentBandit, schedule: Schedule, stop: Event, rng: np.random.Generator
+    log: Log, bandit: LatentBandit, schedule: Schedule, stop: Event, rng: np.random.Generator
 ) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
     """Weights, rewards, centres and inverse strengths of the arms, of each draw that one chain keeps."""
-    kept, chain = [], observations.chain(bandit)
+    kept, chain = [], log.chain(bandit)
     for sweep in range(schedule.burn + schedule.keep * schedule.thin):
         if stop.is_set():
             break
@@ -113,8 +111,8 @@ def _draws(
 
 
 def draw_models(
-    observations: Observations, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule
+    log: Log, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule
 ) -> tuple[Float[Array, "B M"], tuple[Any, ...]]:
     """Weights and rewards of models that the log could have come from, by chains that start at `bandit`."""
-    draws = run(observations, bandit, rng=rng, schedule=schedule)
+    draws = run(log, bandit, rng=rng, schedule=schedule)
     return draws.weights, draws.rewards

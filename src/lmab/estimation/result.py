@@ -25,7 +25,7 @@ from ..model.bins import Bins
 from .check import Calibration, Check, Gain, Replay
 from .families import observe
 from .information import Information, StandardErrors, standard_errors
-from .log import START, Observations, Prior
+from .log import START, Log, Prior
 from .passes import opened
 from .traits.coordinates import traits_information
 from .traits.surface import Factors
@@ -66,7 +66,7 @@ class StopOnce:
 class Request:
     """One fit to be made."""
 
-    observations: Observations  # the encoded log
+    log: Log  # the encoded log
     n_types: int  # 0 where the method has its own number
     rng: np.random.Generator
     progress: StopOnce  # to be told; once it answers True, the best so far is wanted
@@ -106,7 +106,7 @@ class Estimator(ABC):
 
     def fit(
         self,
-        observations: Observations,
+        log: Log,
         *,
         n_types: int = 0,
         rng: np.random.Generator,
@@ -116,7 +116,7 @@ class Estimator(ABC):
     ) -> Estimate:
         """Fit `n_types` types to an encoded log; unlike `lmab.fit` this warns of nothing."""
         watch = progress if isinstance(progress, StopOnce) else StopOnce(progress)
-        return self.solve(Request(observations, n_types, rng, watch, backend, start))
+        return self.solve(Request(log, n_types, rng, watch, backend, start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,11 +176,11 @@ class Estimate:
     trace: Float[Array, "T"]  # log-likelihood (plus log prior) of the best start after each iteration; never falls
     starts: Starts
     prior: float | str  # as the method was asked: pseudo-counts per type and arm, or "learned"
-    observations: Observations | None = field(repr=False)  # the encoded log; None: loaded from a file
+    encoded: Log | None = field(repr=False)  # the encoded log; None: loaded from a file
     bins: Bins | None = None  # how continuous rewards were cut before the fit; a policy for `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of types was chosen
     check: Check | None = None  # how well held-out sessions are predicted; None where this was not checked
-    fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `observations`
+    fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `encoded`
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
     learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
     factors: Factors | None = field(default=None, repr=False)  # of a traits model: where types and arms lie
@@ -239,14 +239,14 @@ class Estimate:
         }
         return card("Estimate", rows)
 
-    def require_log(self) -> Observations:
+    def require_log(self) -> Log:
         """The encoded log; raises where the estimate was loaded from a file."""
-        if self.observations is None:
+        if self.encoded is None:
             raise InvalidArgument(
                 f"estimate must have its log for this, but files hold no log: give estimate.with_log(sessions) the "
                 f"sessions that were fitted ({self.log})"
             )
-        return self.observations
+        return self.encoded
 
     def with_log(self, sessions: Sessions | Packed) -> Estimate:
         """The same estimate with the log that it was fitted to, where it was loaded from a file; another log raises.
@@ -261,24 +261,24 @@ class Estimate:
             >>> lmab.load(path).with_log(log).posterior().shape
             (500, 2)
         """
-        if self.observations is not None and sessions is self.sessions:
+        if self.encoded is not None and sessions is self.sessions:
             return self
         log = sessions.with_arms(self.bandit.n_arms) if sessions.n_arms < self.bandit.n_arms else sessions
         log = log if self.bins is None else self.bins.cut(log)
         found = Fingerprint.of(log)
-        if found == self.log and self.observations is not None:
+        if found == self.log and self.encoded is not None:
             return self
         if found == self.log or (self.log.checksum is None and found.n_sessions == self.n_sessions):
-            observations = _observe(self.bandit, log, self.known_scale)
-            if self.log.checksum is not None or self._explains(observations):
-                return replace(self, observations=observations, fingerprint=None)
+            encoded = _observe(self.bandit, log, self.known_scale)
+            if self.log.checksum is not None or self._explains(encoded):
+                return replace(self, encoded=encoded, fingerprint=None)
         raise InvalidArgument(
             f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
         )
 
-    def _explains(self, observations: Observations) -> bool:
+    def _explains(self, encoded: Log) -> bool:
         """Whether a log has the stored likelihood; files of 0.1 hold nothing else about their log."""
-        found = observations.log_likelihood(self.bandit)
+        found = encoded.log_likelihood(self.bandit)
         return abs(found - self.log_likelihood) <= 1e-6 * abs(self.log_likelihood)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -286,14 +286,12 @@ class Estimate:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        known = self.known_scale if self.observations is None else self.observations.known_scale is not None
-        return files.encode(
-            replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("observations",)
-        )
+        known = self.known_scale if self.encoded is None else self.encoded.known_scale is not None
+        return files.encode(replace(self, fingerprint=self.log, known_scale=known), "estimate", without=("encoded",))
 
     @classmethod
     def from_record(cls, record: files.Record) -> Estimate:
-        return files.decode(record, cls, _PARTS, observations=None)
+        return files.decode(record, cls, _PARTS, encoded=None)
 
     @property
     def arm_prior(self) -> Prior:
@@ -364,7 +362,7 @@ _PARTS: files.Makers = {
 }
 
 
-def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: bool) -> Observations:
+def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: bool) -> Log:
     """The log, encoded as for the fit of `bandit`."""
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
@@ -372,7 +370,7 @@ def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: boo
 
 
 def finish(
-    observations: Observations,
+    log: Log,
     bandit: LatentBandit,
     *,
     status: Status,
@@ -380,15 +378,15 @@ def finish(
     starts: Starts,
 ) -> Estimate:
     """The Estimate of `bandit`; its likelihood is only reported."""
-    log_likelihood = observations.log_likelihood(bandit)
+    log_likelihood = log.log_likelihood(bandit)
     return Estimate(
         bandit=bandit,
         log_likelihood=log_likelihood,
-        n_parameters=observations.n_parameters(bandit.n_types),
+        n_parameters=log.n_parameters(bandit.n_types),
         status=status,
         message=message,
         trace=np.array([log_likelihood]),
         starts=starts,
         prior=0.0,
-        observations=observations,
+        encoded=log,
     )

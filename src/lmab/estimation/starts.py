@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from .log import Observations
+from .log import Log
 from .tensor_decomposition import TensorDecomposition
 
 _DENSE = 400  # features up to which the eigenvectors come from a full decomposition
@@ -13,39 +13,38 @@ _MAX_DIMENSIONS = 12
 _LLOYD = 20
 
 
-def draw_starts(data: Observations, n_types: int, n_starts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
+def draw_starts(data: Log, n_types: int, n_starts: int, rng: np.random.Generator) -> Float[Array, "R K P"]:
     """A tensor decomposition where the log allows one, k-means++ on spectral features, and random models."""
     starts = _tensor_start(data, n_types, rng) if n_types > 1 and n_starts > 2 else []
     n_clustered = (n_starts - len(starts) + 1) // 2 if n_types > 1 and data.n_distinct > n_types else 0
     if n_clustered:
         features = spectral_features(data, min(n_types - 1, _MAX_DIMENSIONS))
         labels = [cluster(features, data.multiplicity, n_types, rng) for _ in range(n_clustered)]
-        starts += [data.start_models.clustered(one, n_types) for one in labels]
-    return np.concatenate([*starts, data.start_models.random(n_starts - len(starts), n_types, rng)])
+        starts += [data.clustered(one, n_types) for one in labels]
+    return np.concatenate([*starts, data.random_models(n_starts - len(starts), n_types, rng)])
 
 
-def _tensor_start(data: Observations, n_types: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
+def _tensor_start(data: Log, n_types: int, rng: np.random.Generator) -> list[Float[Array, "1 K P"]]:
     """One model, or none where there are too few steps or too many features."""
     n_features = data.n_features
     if data.sessions.horizon < 3 or not n_types <= n_features <= _DENSE:
         return []
     bandit = TensorDecomposition(restarts=10).fit(data, n_types=n_types, rng=rng).bandit
-    return [data.start_models.soften(data.models.pack(bandit))]
+    return [data.soften(data.pack(bandit))]
 
 
-def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N k"]:
+def spectral_features(data: Log, n_dimensions: int) -> Float[Array, "N k"]:
     """Each session's coordinates along the leading directions in which types differ.
 
     These are eigenvectors of the second moment of the centred steps over pairs of *different* steps of a session:
     given the type, different steps are independent, so what is left is the covariance between types.
     """
-    models = data.start_models
-    sums, squares = models.features()
+    sums, squares = data.features()
     size, multiplicity = len(squares), data.multiplicity[:, None]
 
     def moment(directions: Float[Array, "D k"]) -> Float[Array, "D k"]:
-        centred = models.centre(directions)
-        return models.centre(sums.T @ (multiplicity * (sums @ centred)) - squares[:, None] * centred)
+        centred = data.centre(directions)
+        return data.centre(sums.T @ (multiplicity * (sums @ centred)) - squares[:, None] * centred)
 
     k = max(min(n_dimensions, size - 1), 1)
     if size <= _DENSE:
@@ -58,7 +57,7 @@ def spectral_features(data: Observations, n_dimensions: int) -> Float[Array, "N 
         values, vectors = eigsh(operator, k=k, which="LA", v0=np.ones(size) + np.arange(size) / size)
     leading = np.argsort(-values)[:k]
     scale = np.sqrt(np.maximum(values[leading], 0) / max(values[leading[0]], np.finfo(float).tiny))
-    return sums @ (models.centre(vectors[:, leading]) * scale)
+    return sums @ (data.centre(vectors[:, leading]) * scale)
 
 
 def cluster(

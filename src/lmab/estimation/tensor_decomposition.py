@@ -61,13 +61,13 @@ class TensorDecomposition(Estimator):
 
     def solve(self, request: Request) -> Estimate:
         """The components of the log's third moments."""
-        observations, n_types = request.observations, request.n_types
-        sessions = observations.sessions
+        log, n_types = request.log, request.n_types
+        sessions = log.sessions
         if sessions.horizon < 3:
             raise InvalidArgument(
                 f"sessions must have sessions of at least 3 steps: third moments need three, got {sessions.horizon}"
             )
-        moments = second_moments(sessions, values=observations.values, rewards=observations.family)
+        moments = second_moments(sessions, values=log.values, rewards=log.family)
         used = self._used(moments)
         if n_types > used.sum():
             raise InvalidArgument(f"n_types must be at most the {used.sum()} features, got {n_types}")
@@ -84,10 +84,10 @@ class TensorDecomposition(Estimator):
         if not used.all():  # the first value of every arm has what its others leave
             cells = types.reshape(n_types, sessions.n_arms, -1)
             cells[:, :, 0] = 1 - np.clip(cells, 0, 1).sum(axis=2)
-        bandit = observations.models.from_moments(weights / weights.sum(), types)
+        bandit = log.from_moments(weights / weights.sum(), types)
         drawn = self.restarts * n_types
         return finish(
-            observations,
+            log,
             bandit,
             status=Status.CONVERGED if converged else Status.ITERATION_LIMIT,
             message=f"{n_types} components of the third moments"

@@ -15,7 +15,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument
 from ..estimation.assumptions import reaction, reacts
 from ..estimation.em import EM
-from ..estimation.log import Observations
+from ..estimation.log import Log
 from ..estimation.prior import Schedule, draw_models
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
@@ -261,7 +261,7 @@ def _check_bounds(plan: Plan, value: float) -> None:
         )
 
 
-def one_more(observations: Observations, n_types: int, rng: np.random.Generator) -> tuple[float, float]:
+def one_more(observations: Log, n_types: int, rng: np.random.Generator) -> tuple[float, float]:
     """Held-out log-likelihood of a session with one more type, over that with `n_types`; and its standard error."""
     rows = sample_rows(len(observations.sessions), _LOOKED_AT, rng)
     if len(rows) < 2 * (n_types + 1):
@@ -272,7 +272,7 @@ def one_more(observations: Observations, n_types: int, rng: np.random.Generator)
 
 
 def _one_more_gains(
-    observations: Observations, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int,
+    observations: Log, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int,
     rng: np.random.Generator,
 ) -> Float[Array, "h"]:  # fmt: skip
     train, test = observations.subset(np.setdiff1d(rows, fold)), observations.subset(np.sort(fold))

@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, LmabError
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..estimation.em import EM
 from ..estimation.families import observe
-from ..estimation.log import Observations
+from ..estimation.log import Log
 from ..estimation.result import Estimate, Estimator
 from ..estimation.traits.traits import GENEROSITY, Traits
 from ..model import belief
@@ -38,7 +38,7 @@ _RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 100, 25)])  # variance betwe
 
 
 def check(
-    sessions: Sessions | Packed | Observations | Estimate,
+    sessions: Sessions | Packed | Log | Estimate,
     *,
     n_types: int | None = None,
     method: Estimator | None = None,
@@ -84,7 +84,7 @@ def check(
 
 
 def _model(
-    sessions: Sessions | Packed | Observations | Estimate, method: Estimator | None, n_types: int | None
+    sessions: Sessions | Packed | Log | Estimate, method: Estimator | None, n_types: int | None
 ) -> tuple[Estimator, int]:
     """What is fitted, and with how many types."""
     given = sessions if isinstance(sessions, Estimate) else None
@@ -118,7 +118,7 @@ class _Fold:
     @classmethod
     def of(
         cls,
-        observations: Observations,
+        observations: Log,
         test: Integer[Array, "n"],
         method: Estimator,
         n_types: int,
@@ -150,13 +150,13 @@ def _replay(gains: Float[Array, "n"]) -> Replay | None:
 
 
 def _observed(
-    sessions: Sessions | Packed | Observations, rewards: str | None, rng: np.random.Generator
-) -> Observations:
+    sessions: Sessions | Packed | Log, rewards: str | None, rng: np.random.Generator
+) -> Log:
     """The log, or some of its sessions where it is large, encoded."""
-    if not isinstance(sessions, Observations):
+    if not isinstance(sessions, Log):
         require_log("sessions", sessions)
-    encoded = sessions if isinstance(sessions, Observations) else None
-    log = sessions.sessions if isinstance(sessions, Observations) else sessions
+    encoded = sessions if isinstance(sessions, Log) else None
+    log = sessions.sessions if isinstance(sessions, Log) else sessions
     if len(log) < 10:
         raise InvalidArgument(f"sessions must be at least 10 to hold some out, got {len(log)}")
     sample = _sample(len(log), rng)

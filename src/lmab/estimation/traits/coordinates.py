@@ -16,7 +16,7 @@ from ...data.sessions import Sessions
 from ...model import belief
 from ...model.bandit import LatentBandit
 from ..information import Coordinates, Information, check_size
-from ..log import Observations
+from ..log import Log
 from ..passes import Passes, spans
 from .rounds import Task
 from .surface import Arms, Factors, Points, Surface
@@ -93,11 +93,9 @@ def _rest(arms: Arms) -> tuple[Any, ...]:
     return arms.covariance, arms.centre, arms.variance, arms.scale
 
 
-def traits_information(
-    observations: Observations, factors: Factors, bandit: LatentBandit, passes: Passes
-) -> Information:
+def traits_information(log: Log, factors: Factors, bandit: LatentBandit, passes: Passes) -> Information:
     """The information of the log and the law of arms about all arms."""
-    surface, alive = observations.surface, factors.alive
+    surface, alive = log.surface, factors.alive
     kept = np.r_[np.ones(surface.n_intercepts, bool), alive]
     parameters = np.column_stack([factors.intercepts, factors.loadings[:, alive]])
     check_size(bandit.n_types, parameters.size)
@@ -106,9 +104,9 @@ def traits_information(
     arms = Arms(
         parameters, factors.covariance[:, kept][:, :, kept], factors.centre[kept], np.diag(spread), _scale(bandit)
     )
-    statistics, _ = Task(observations, passes).expectation(arms, points)
+    statistics, _ = Task(log, passes).expectation(arms, points)
     _, seen = surface.derivatives(statistics, parameters, arms.scale, points)
-    matrix = -_missing(observations, arms, points)
+    matrix = -_missing(log, arms, points)
     n_arms, p = parameters.shape
     blocks = matrix.reshape(n_arms, p, n_arms, p)
     everyone = np.arange(n_arms)
@@ -116,20 +114,20 @@ def traits_information(
     return Information(matrix, TraitCoordinates(bandit.weights, surface.played, surface, arms, points))
 
 
-def hidden_size(observations: Observations, scale: float) -> float:
+def hidden_size(log: Log, scale: float) -> float:
     """Root mean square of loadings up to which a factor would hide in the noise of the arms' covariances.
 
     A pair of arms that met in m sessions has a covariance with error noise / sqrt(m). The covariances of A arms that
     load w on a factor have the eigenvalue A w^2 unit^2 and show it above that of the noise, sqrt(A / m) noise; twice
     that is seen for sure.
     """
-    n, played = len(observations.sessions), observations.surface.played
+    n, played = len(log.sessions), log.surface.played
     rows = np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)
-    _, _, unit = observations.subset(rows).surface.deviations()
-    steps = np.diff(observations.sessions[rows].offsets).astype(np.float64)
+    _, _, unit = log.subset(rows).surface.deviations()
+    steps = np.diff(log.sessions[rows].offsets).astype(np.float64)
     n_arms, typical = int(played.sum()), float(unit[played].mean())
     pairs = n * float((steps * (steps - 1)).mean()) / n_arms**2  # sessions that met an average pair of arms
-    noise = scale**2 if observations.values is None else typical
+    noise = scale**2 if log.values is None else typical
     return float(np.sqrt(2 * noise / (typical**2 * np.sqrt(max(pairs * n_arms, 1.0)))))
 
 
@@ -137,12 +135,12 @@ def _scale(bandit: LatentBandit) -> float:
     return 1.0 if bandit.rewards.values is not None else float(bandit.rewards.spread)
 
 
-def _missing(observations: Observations, arms: Arms, points: Points) -> Float[Array, "P P"]:
+def _missing(log: Log, arms: Arms, points: Points) -> Float[Array, "P P"]:
     """What is missing, from a sample of a large log."""
-    n = len(observations.sessions)
-    some = observations.sessions[np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)]
-    model = observations.surface.bandit(arms, points)
-    parts = (_part(observations.surface, some, model, arms, points, *one) for one in spans(some.offsets, _STEPS))
+    n = len(log.sessions)
+    some = log.sessions[np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)]
+    model = log.surface.bandit(arms, points)
+    parts = (_part(log.surface, some, model, arms, points, *one) for one in spans(some.offsets, _STEPS))
     total = next(parts)
     for part in parts:
         total += part

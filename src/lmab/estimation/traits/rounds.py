@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..._shapes import Array, Float
-from ..log import EMMap, Observations
+from ..log import Log
 from ..passes import Passes
 from .surface import Arms, Points, Surface
 
@@ -33,25 +33,21 @@ _LEAST = 1e-4  # of an eigenvalue, so that no factor starts at 0, where it would
 class Task:
     """A log whose arms are fitted."""
 
-    observations: Observations
+    log: Log
     passes: Passes
 
     @property
     def surface(self) -> Surface:
-        return self.observations.surface
-
-    @property
-    def em_map(self) -> EMMap:
-        return self.observations.em_map(self.observations.prior(0.0))
+        return self.log.surface
 
     def expectation(self, arms: Arms, points: Points) -> tuple[Float[Array, "Q P"], float]:
         """Expected statistics of the types, and the log-likelihood."""
         model = self.surface.model(arms.parameters, arms.scale, points)
-        statistics, logs = self.em_map.expectation(model, self.passes)
+        statistics, logs = self.log.expectation(model, self.passes)
         return statistics[0], float(logs[0])
 
 
-def first_arms(data: Observations, n_factors: int) -> Arms:
+def first_arms(data: Log, n_factors: int) -> Arms:
     """Intercepts of a model without factors, and loadings from the arms' covariances."""
     surface = data.surface
     loadings = start_loadings(data, n_factors) if n_factors else np.zeros((len(surface.played), 0))
@@ -150,8 +146,8 @@ class Plain:
     arms: Arms  # for the law, which says nothing
 
     @property
-    def observations(self) -> Observations:
-        return self.task.observations
+    def log(self) -> Log:
+        return self.task.log
 
     def pack(self, arms: Arms) -> Float[Array, "1 K A"]:
         return np.column_stack([arms.parameters, np.full(len(arms.parameters), arms.scale)]).T[None]
@@ -175,7 +171,7 @@ class Plain:
         return trial
 
 
-def start_loadings(data: Observations, n_factors: int) -> Float[Array, "A d"]:
+def start_loadings(data: Log, n_factors: int) -> Float[Array, "A d"]:
     """Leading eigenvectors of the covariances of arms over pairs of different steps of a session."""
     sums, plays, unit = data.surface.deviations()
     n_arms = len(unit)

@@ -13,7 +13,7 @@ from ...data.sessions import sample_rows
 from ...errors import InvalidArgument, Status
 from ...model.bandit import LatentBandit
 from ..climb import climb
-from ..log import LEARNED, Observations
+from ..log import LEARNED, Log
 from ..passes import Threads
 from ..result import Estimate, Estimator, Progress, Request, Starts
 from .rounds import NO_PRECISION, Plain, Task, first_arms, learned_round
@@ -89,7 +89,7 @@ class Traits(Estimator):
 
     def solve(self, request: Request) -> Estimate:
         """The fit from its one start, which is deterministic."""
-        data = request.observations
+        data = request.log
         n_factors = identified(data, self.n_factors)
         points = Points.of(n_factors, self.n_points)
         with Threads(self.threads) as passes:
@@ -100,9 +100,9 @@ class Traits(Estimator):
 
     def _learned(self, task: Task, points: Points, request: Request) -> _Course:
         """Rounds on few points (and a sample of a large log), then on all, then until nothing is gained."""
-        data, n_factors = task.observations, points.n_factors
-        pilot = replace(task, observations=_sample(data, _PILOT, request.rng))
-        arms, trace = first_arms(pilot.observations, n_factors), list[float]()
+        data, n_factors = task.log, points.n_factors
+        pilot = replace(task, log=_sample(data, _PILOT, request.rng))
+        arms, trace = first_arms(pilot.log, n_factors), list[float]()
         few = Points.of(n_factors, -(-self.n_points // 4))
         left, status = self.tolerance * len(data.sessions), Status.ITERATION_LIMIT
         for number in range(self.max_iterations):
@@ -122,11 +122,11 @@ class Traits(Estimator):
 
     def _plain(self, task: Task, points: Points, request: Request) -> _Course:
         """Marginal maximum likelihood, accelerated."""
-        first = first_arms(task.observations, points.n_factors)
+        first = first_arms(task.log, points.n_factors)
         law = np.zeros_like(first.centre), np.full_like(first.variance, 1 / NO_PRECISION)
         first = replace(first, centre=law[0], variance=law[1])
         ascent = Plain(task, points, first)
-        n_distinct = task.observations.n_distinct
+        n_distinct = task.log.n_distinct
 
         def observe(maps: int, objective: float) -> bool:
             return request.progress(Progress("traits", maps, self.max_iterations, objective))
@@ -140,7 +140,7 @@ class Traits(Estimator):
         return _Course(ascent.unpack(found.models[0]), status, int(found.n_maps[0]), found.traces[0])
 
     def _estimate(self, task: Task, points: Points, course: _Course) -> Estimate:
-        data, surface = task.observations, task.surface
+        data, surface = task.log, task.surface
         free = self.prior == LEARNED and not self.equal_loadings
         ranking = ranked(surface, course.arms, points) if free else Ranking(course.arms, by_mean=False)
         bandit = surface.averaged(ranking.arms, points)
@@ -158,10 +158,10 @@ class Traits(Estimator):
             starts=Starts(1, 1, 1),
             prior=self.prior or 0.0,
             factors=factors,
-            observations=data,
+            encoded=data,
         )
 
-    def _doubled(self, data: Observations, arms: Arms, points: Points, bandit: LatentBandit) -> float:
+    def _doubled(self, data: Log, arms: Arms, points: Points, bandit: LatentBandit) -> float:
         """What twice the points change in the log-likelihood of a session."""
         some = data.subset(np.arange(min(len(data.sessions), _SAMPLE)))
         finer = data.surface.averaged(arms, Points.of(points.n_factors, 2 * self.n_points))
@@ -181,7 +181,7 @@ class _Course:
     trace: tuple[float, ...]
 
 
-def identified(data: Observations, n_factors: int) -> int:
+def identified(data: Log, n_factors: int) -> int:
     """How many of the factors a log can say anything about: none from single steps or from equal rewards."""
     equal = data.values is not None and len(data.values) == 1
     if data.sessions.horizon == 1 or equal:
@@ -189,13 +189,13 @@ def identified(data: Observations, n_factors: int) -> int:
     return min(n_factors, data.sessions.n_arms)
 
 
-def _sample(data: Observations, size: int, rng: np.random.Generator) -> Observations:
+def _sample(data: Log, size: int, rng: np.random.Generator) -> Log:
     if data.n_distinct <= 2 * size:
         return data
     return data.subset(np.sort(sample_rows(len(data.sessions), size, rng)))
 
 
-def _factors(data: Observations, ranking: Ranking, points: Points, doubled: float) -> Factors:
+def _factors(data: Log, ranking: Ranking, points: Points, doubled: float) -> Factors:
     """The same surface along the principal axes of the loadings."""
     surface, q, arms = data.surface, data.surface.n_intercepts, ranking.arms
     loadings = arms.parameters[:, q:]
@@ -219,7 +219,7 @@ def _factors(data: Observations, ranking: Ranking, points: Points, doubled: floa
     )
 
 
-def _message(data: Observations, course: _Course, factors: Factors, offered: int) -> str:
+def _message(data: Log, course: _Course, factors: Factors, offered: int) -> str:
     said = {
         Status.CONVERGED: f"converged after {course.n_rounds} rounds",
         Status.ITERATION_LIMIT: f"stopped by max_iterations after {course.n_rounds} rounds: raise it",
