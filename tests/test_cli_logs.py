@@ -114,15 +114,25 @@ def test_several_files_are_one_log(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"person": "who"}, "--person and --time must be given together"),
-        ({"time": "when"}, "--person and --time must be given together"),
-        ({"person": "who", "time": "when", "session": "session"}, "do not give --session or --step beside them"),
-        ({"person": "who", "time": "when", "step": "t"}, "do not give --session or --step beside them"),
+        ({"time": "when"}, "--time must be given with --person"),
+        ({"person": "who", "time": "when", "session": "visit"}, "do not give --session beside them"),
+        ({"person": "who", "time": "when", "step": "t"}, "do not give --step beside them"),
+        ({"person": "who", "time": "when", "ended": "end"}, "do not give --ended beside them"),
+        ({"person": "who", "time": "when", "limit": 5}, "do not give --limit beside them"),
     ],
 )
 def test_persons_and_times_make_sessions_together_and_alone(tmp_path, given, message):
     with pytest.raises(InvalidArgument, match=message):
         Columns(**given).read(tmp_path / "log.csv")
+
+
+def test_what_is_known_of_sessions_is_read_by_options(tmp_path):
+    (tmp_path / "log.csv").write_text("session,arm,reward,land,who,end\n1,a,1,de,x,left\n2,b,0,fr,x,left\n")
+    found = Columns(features="land, who", person="who", ended="end").read(tmp_path / "log.csv")
+    assert list(found.features) == ["land", "who"]
+    assert found.persons.tolist() == ["x", "x"]
+    assert found.ended.tolist() == ["left", "left"]
+    assert Columns(limit=1).read(tmp_path / "log.csv").ended.tolist() == ["unknown", "unknown"]
 
 
 @contextmanager

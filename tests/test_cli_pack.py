@@ -142,7 +142,7 @@ def test_a_packed_log_at_other_commands(log, tmp_path):
 def test_options_that_a_packed_log_has_no_use_for(log, tmp_path):
     run("pack", log, "-o", tmp_path / "packed", *COLUMNS)
     with pytest.raises(InvalidArgument, match="whose columns were named when it was packed"):
-        run("fit", tmp_path / "packed", "--session", "session")
+        run("fit", tmp_path / "packed", "--session", "visit")
     with pytest.raises(InvalidArgument, match="is a packed log, and must be given alone"):
         run("fit", tmp_path / "packed", log)
     with pytest.raises(InvalidArgument, match="--cluster must be given with a packed log"):

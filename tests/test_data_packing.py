@@ -254,7 +254,7 @@ def test_events_become_sessions(small, tmp_path, rng):
     path = written(tmp_path / "stamps.parquet", columns | {"when": stamps})
     packed = lmab.pack(path, tmp_path / "stamps", **how)
     assert sessions(packed.load()) == sessions(lmab.Sessions.from_events(path, **how))
-    with pytest.raises(InvalidArgument, match="person and time must be given together"):
+    with pytest.raises(InvalidArgument, match="time must be given with person"):
         lmab.pack(path, tmp_path / "another", person="who")
 
 

@@ -34,10 +34,21 @@ class Columns:
     propensity: Annotated[
         str | None, typer.Option("--propensity", help="Column of the probability with which the arm was chosen.")
     ] = None
-    person: Annotated[
-        str | None, typer.Option("--person", help="Column of the person, to make sessions of events; with --time.")
+    features: Annotated[
+        str | None, typer.Option("--features", help="Columns known before a session, such as country,device,age.")
     ] = None
-    time: Annotated[str | None, typer.Option("--time", help="Column of the time of an event; with --person.")] = None
+    person: Annotated[
+        str | None, typer.Option("--person", help="Column of the person; with --time, sessions are made of events.")
+    ] = None
+    ended: Annotated[
+        str | None, typer.Option("--ended", help="Column of how a session ended: left, went on, or unknown.")
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="The log keeps so many steps: shorter sessions left.", min=1)
+    ] = None
+    time: Annotated[
+        str | None, typer.Option("--time", help="Column of the time of an event: pauses part sessions.")
+    ] = None
     gap: Annotated[str, typer.Option("--gap", help="Pause that ends a session of a person: 90s, 30m, 2h, 1d.")] = "30m"
     at_most: Annotated[
         int | None, typer.Option("--at-most", help="Keep this many steps of a session, from its first.", min=1)
@@ -67,7 +78,7 @@ class Columns:
         shared = self._shared(None)
         if self._by_events:
             return pack(path, folder, person=self.person, time=self.time, gap=self.gap, **shared)
-        return pack(path, folder, session=self.session, step=self.step, **shared)
+        return pack(path, folder, session=self.session, step=self.step, **shared, **self._of_sessions)
 
     def _read(self, path: Path | list[Path], labels: tuple[str | int, ...] | None) -> Sessions:
         folder = _packed_folder(path)
@@ -78,7 +89,7 @@ class Columns:
             assert self.person is not None
             assert self.time is not None
             return Sessions.from_events(path, person=self.person, time=self.time, gap=self.gap, **shared)
-        return Sessions.read(path, session=self.session, step=self.step, **shared)
+        return Sessions.read(path, session=self.session, step=self.step, **shared, **self._of_sessions)
 
     def _opened(self, folder: Path) -> Packed:
         if self != COLUMNS:
@@ -90,16 +101,24 @@ class Columns:
 
     def _shared(self, labels: tuple[str | int, ...] | None) -> dict[str, Any]:
         names = ("arm", "reward", "propensity", "at_most", "encoding")
-        return {name: getattr(self, name) for name in names} | {"missing": str(self.missing), "arm_labels": labels}
+        features = tuple(name.strip() for name in (self.features or "").split(",") if name.strip())
+        shared = {name: getattr(self, name) for name in names}
+        return shared | {"missing": str(self.missing), "arm_labels": labels, "features": features}
+
+    @property
+    def _of_sessions(self) -> dict[str, Any]:
+        return {"person": self.person, "ended": self.ended, "limit": self.limit}
 
     @property
     def _by_events(self) -> bool:
-        if self.person is None and self.time is None:
+        if self.time is None:
             return False
-        if self.person is None or self.time is None:
-            raise InvalidArgument("--person and --time must be given together: sessions are made of both")
-        if self.session != "session" or self.step is not None:
-            raise InvalidArgument("--person and --time make sessions: do not give --session or --step beside them")
+        if self.person is None:
+            raise InvalidArgument("--time must be given with --person: sessions are made of both")
+        options = {"--session": "session", "--step": "step", "--ended": "ended", "--limit": "limit"}
+        wrong = [option for option, name in options.items() if getattr(self, name) != getattr(COLUMNS, name)]
+        if wrong:
+            raise InvalidArgument(f"--person and --time make sessions: do not give {wrong[0]} beside them")
         return True
 
 

@@ -17,14 +17,17 @@ Columns = Mapping[str, str | None]
 
 #: Words that names of columns contain, the most telling first.
 _WORDS = {
-    "session": ("session", "sess", "session", "visit", "trip", "basket", "sid", "user", "person", "student"),
+    "session": ("session", "sess", "visit", "trip", "basket", "sid", "user", "person", "student"),
     "person": ("person", "user", "visitor", "customer", "student", "member", "client", "uid", "id"),
     "time": ("timestamp", "time", "when", "date", "ts", "at"),
-    "arm": ("arm", "arm", "item", "product", "movie", "article", "page", "skill", "problem", "choice", "offer"),
+    "arm": ("arm", "item", "product", "movie", "article", "page", "skill", "problem", "choice", "offer"),
     "reward": ("reward", "click", "rating", "correct", "score", "revenue", "amount", "liked", "like", "value", "paid"),
     "step": ("step", "position", "rank", "order", "time", "index"),
     "propensity": ("propensity", "pscore", "probability", "prob"),
+    "ended": ("ended", "end", "left", "exit", "bounce"),
 }  # fmt: skip
+FEATURE = "feature "  # before the name of a feature: its role
+OF_SESSIONS = ("person", "ended")  # other roles that say something of whole sessions
 
 
 def require_columns(found: list[str], columns: Columns) -> list[str]:
@@ -35,12 +38,19 @@ def require_columns(found: list[str], columns: Columns) -> list[str]:
         role = missing[0]
         listed = ", ".join(map(repr, found))
         guess = suggestion(role, str(columns[role]), [name for name in found if name not in names])
-        remedy = f"pass {role}={guess!r}" if guess else f"pass {role}=... with the name of the column"
+        argument = "features" if role.startswith(FEATURE) else role
+        meant = f"[{guess!r}]" if argument == "features" else repr(guess)
+        remedy = f"pass {argument}={meant}" if guess else f"pass {argument}=... with the name of the column"
         raise InvalidData(f"the log has no column {columns[role]!r}; its columns are {listed}; {remedy}")
     twice = [name for name in names if found.count(name) > 1]
     if twice:
         raise InvalidData(f"the log must have one column {twice[0]!r}, got {found.count(twice[0])}")
     return list(dict.fromkeys(names))
+
+
+def of_session(role: str) -> bool:
+    """Whether a column of this role says something of whole sessions, where these are given."""
+    return role.startswith(FEATURE) or role in OF_SESSIONS
 
 
 def suggestion(role: str, asked: str, free: Iterable[str]) -> str | None:
@@ -56,7 +66,7 @@ def suggestion(role: str, asked: str, free: Iterable[str]) -> str | None:
     close = get_close_matches(asked.casefold().replace("_", "").replace(" ", ""), plain, n=1, cutoff=0.8)
     if close:
         return plain[close[0]]
-    for word in _WORDS[role]:
+    for word in _WORDS.get(role, ()):
         for text, name in plain.items():
             if word in text:
                 return name
@@ -213,6 +223,13 @@ class Column:
     def numbers(self) -> Float[Array, "S"]:
         """The measured numbers of all rows."""
         return np.concatenate(self._numbers)
+
+    def names(self, rows: Integer[Array, "n"]) -> Shaped[Array, "n"]:
+        """The ids of some rows as the log has them."""
+        if not self._texts:
+            return np.concatenate(self._numbers)[rows]
+        codes, distinct = self._coded()
+        return np.array(distinct.to_pylist(), object)[codes[rows]]
 
     def ids(self) -> Shaped[Array, "S"]:
         """Numbers in the same order as the column's values; text becomes its rank."""

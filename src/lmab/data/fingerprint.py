@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
+from .features import Features, person_words
 from .ingest import step_numbers
 from .packed import Packed
 from .rows import mixed
@@ -18,7 +19,7 @@ _TABLE = 1 << 18  # words that are kept in a table
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Size of a log and a checksum of its arms and rewards, which does not depend on the order of the sessions.
+    """Size of a log and a checksum of what it holds, which does not depend on the order of the sessions.
 
     Examples:
         >>> import lmab
@@ -89,6 +90,27 @@ def _words(places: Integer[Array, "*p"], arms: Integer[Array, "s"], rewards: Flo
 
 
 def _checksum(sessions: Sessions) -> int:
-    """The sum over sessions of a hash of the session's arms and rewards, in their order."""
+    """The sum over sessions of a hash of the session's arms and rewards, in their order, and of what else is known."""
     words = _words(step_numbers(sessions.offsets), sessions.arms, sessions.rewards)
-    return int(mixed(np.add.reduceat(words, sessions.offsets[:-1])).sum())
+    own = np.add.reduceat(words, sessions.offsets[:-1])
+    more = known_words(sessions.features, sessions.persons, sessions.endings)
+    return int(mixed(own if more is None else own ^ more).sum())
+
+
+def known_words(
+    features: Features | None, persons: Shaped[Array, "N"] | None, endings: Shaped[Array, "N"] | None
+) -> Shaped[Array, "N"] | None:
+    """A word for each session, of its features, person and end; None where the log has none of them."""
+    parts = []
+    if features is not None:
+        parts.append(features.words[features.rows])
+    if persons is not None:
+        parts.append(person_words(persons) + np.uint64(1))
+    if endings is not None:
+        parts.append(endings.astype(np.uint64) + np.uint64(2))
+    if not parts:
+        return None
+    found = np.zeros(len(parts[0]), np.uint64)
+    for part in parts:
+        found = mixed(found ^ mixed(part))
+    return found

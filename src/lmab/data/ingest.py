@@ -21,10 +21,22 @@ from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..checks import COUNT, OneOf, check_fields, optional
 from ..errors import InvalidArgument, InvalidData, LmabWarning
 from . import log_files
-from .columns import Column, Columns, Labels, Where, require_columns
+from .columns import FEATURE, Column, Columns, Labels, Where, of_session, require_columns
+from .features import (
+    ENDED,
+    LEFT,
+    WENT_ON,
+    Features,
+    SessionColumn,
+    ending_codes,
+    limit_codes,
+    person_numbers,
+    person_values,
+)
 from .log_files import Paths
 
 MISSING = ("error", "drop", "zero")
+_CUT_BY_THE_END = 0.01  # share of sessions from events that may go on after the log: of more, no end is known
 
 
 class Log(NamedTuple):
@@ -36,6 +48,9 @@ class Log(NamedTuple):
     n_arms: int
     propensities: Float[Array, "S"] | None
     arm_labels: Labels | None
+    features: Features | None = None
+    persons: Shaped[Array, "N"] | None = None
+    endings: Integer[Array, "N"] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,9 +62,10 @@ class Options:
     at_most: int | None = None  # steps of a session that are kept, from its first
     gap: str | float | None = None  # the pause between two sessions of a person; None: sessions are given
     encoding: str = "utf-8"  # of text files
+    limit: int | None = None  # steps at which the log stops: shorter sessions left, and of the others nobody knows
 
     def __post_init__(self) -> None:
-        check_fields(self, {"missing": OneOf(MISSING), "at_most": optional(COUNT)})
+        check_fields(self, {"missing": OneOf(MISSING), "at_most": optional(COUNT), "limit": optional(COUNT)})
 
     @property
     def plain(self) -> bool:
@@ -136,8 +152,10 @@ def parse(
     where: Where = "row {}".format,
 ) -> Log:
     """The sessions of record batches with one row per step."""
-    gathered = _gathered(batches, columns, options, untyped, where)
-    order, offsets = _sessions(gathered, columns, options.pause)
+    gathered, others = _gathered(batches, columns, options, untyped, where)
+    named = gathered["session" if options.pause is None else "person"]
+    found = _sessions(gathered, columns, options.pause)
+    order, offsets = found.order, found.offsets
     arms, labels = gathered.pop("arm").arms(options.arm_labels, n_arms or 0)
     size = len(labels) if labels is not None else max(n_arms or 0, int(arms.max()) + 1)
     rewards = gathered.pop("reward").numbers()
@@ -145,42 +163,137 @@ def parse(
     if order is not None:
         arms, rewards = arms[order], rewards[order]
         propensities = None if propensities is None else propensities[order]
-    return finished(Log(arms, rewards, offsets, size, propensities, labels), columns, options)
+    known = _known(others, found, named, options)
+    log = Log(arms, rewards, offsets, size, propensities, labels, *known)
+    if log.persons is not None and found.starts is not None:
+        log = _in_time(log, found, options)
+    return finished(log, columns, options)
 
 
 def finished(log: Log, columns: Columns, options: Options) -> Log:
     """The log as the options want it: with the first steps of sessions, and without missing rewards."""
+    if options.limit is not None:
+        if log.endings is not None and options.gap is None:
+            raise InvalidArgument("ended and limit must not be given together: both say how sessions ended")
+        log = log._replace(endings=limit_codes(np.diff(log.offsets), options.limit))
     if options.at_most is not None:
+        if log.endings is not None:
+            cut = np.diff(log.offsets) > options.at_most
+            log = log._replace(endings=np.where(cut, WENT_ON, log.endings).astype(np.uint8))
         log = _kept(log, step_numbers(log.offsets) < options.at_most)
     return log if options.missing == "error" else _without_missing(log, columns, options.missing)
 
 
+class _Found(NamedTuple):
+    """The sessions of a log: which rows they are, and when they took place where the log has times."""
+
+    order: Integer[Array, "S"] | None  # of the rows; None: as they are
+    offsets: Integer[Array, "N1"]
+    starts: Shaped[Array, "N"] | None = None  # time of the first and the last step
+    ends: Shaped[Array, "N"] | None = None
+    cut_by_the_end: float = 0.0  # share of sessions whose last event is less than the gap before the end of the log
+
+    def first_rows(self, sessions: Any = slice(None)) -> Integer[Array, "n"]:
+        """The rows that some sessions begin with."""
+        first = self.offsets[:-1][sessions]
+        return first if self.order is None else self.order[first]
+
+
+def _known(
+    others: dict[str, SessionColumn], found: _Found, named: Column, options: Options
+) -> tuple[Features | None, Shaped[Array, "N"] | None, Integer[Array, "N"] | None]:
+    """Features, persons and ends of the sessions."""
+    n_sessions = len(found.offsets) - 1
+    values = {}
+    for role, column in others.items():
+        values[role], mixed = column.of_sessions(found.order, found.offsets, last=role == "ended")
+        if mixed.any():
+            row = found.first_rows([int(mixed.argmax())])
+            what = "session" if options.pause is None else "a session of person"
+            raise InvalidData(
+                f"column {column.name!r} must have one value in a session, got several in {what} "
+                f"{named.names(row).tolist()[0]!r}: give it per session, or leave it out"
+            )
+    features = {role.removeprefix(FEATURE): values[role] for role in values if role.startswith(FEATURE)}
+    persons, endings = values.get("person"), values.get("ended")
+    if options.pause is not None:
+        persons = named.names(found.first_rows())
+        if endings is None and found.cut_by_the_end <= _CUT_BY_THE_END:
+            endings = np.full(n_sessions, ENDED[LEFT])
+    return (
+        Features.of(features, n_sessions) if features else None,
+        None if persons is None else person_values(persons, n_sessions),
+        None if endings is None else ending_codes(endings, n_sessions),
+    )
+
+
+def _in_time(log: Log, found: _Found, options: Options) -> Log:
+    """The log with sessions in the order of time, where persons come back and the log has times."""
+    starts, ends = found.starts, found.ends
+    assert starts is not None
+    assert ends is not None
+    assert log.persons is not None
+    persons = person_numbers(log.persons)
+    order = np.argsort(starts, kind="stable") if options.pause is None else np.arange(len(starts))
+    by_person = order[np.argsort(persons[order], kind="stable")]
+    same = persons[by_person][1:] == persons[by_person][:-1]
+    overlaps = int((same & (starts[by_person][1:] < ends[by_person][:-1])).sum())
+    if overlaps:
+        sessions = "1 session begins" if overlaps == 1 else f"{overlaps:,} sessions begin"
+        _tell(
+            f"{sessions} before the person's last one has ended: sessions of a person are in the order of their start"
+        )
+    return log if np.array_equal(order, np.arange(len(order))) else picked(log, order)
+
+
+def picked(log: Log, rows: Integer[Array, "n"]) -> Log:
+    """Some sessions of a log, in the order of `rows`."""
+    lengths = np.diff(log.offsets)[rows]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    steps = np.arange(offsets[-1]) + np.repeat(log.offsets[:-1][rows] - offsets[:-1], lengths)
+    own = None if log.propensities is None else log.propensities[steps]
+    log = log._replace(arms=log.arms[steps], rewards=log.rewards[steps], offsets=offsets, propensities=own)
+    return _of_sessions(log, rows)
+
+
+def _of_sessions(log: Log, rows: Any) -> Log:
+    """The log with what is known of some sessions only."""
+    return log._replace(
+        features=None if log.features is None else log.features.take(rows),
+        persons=None if log.persons is None else log.persons[rows],
+        endings=None if log.endings is None else log.endings[rows],
+    )
+
+
 def _gathered(
     batches: Iterable[Any], columns: Columns, options: Options, untyped: bool, where: Where
-) -> dict[str, Column]:
-    """All rows of all columns, by role."""
+) -> tuple[dict[str, Column], dict[str, SessionColumn]]:
+    """All rows of the columns of steps, and of those that say something of whole sessions, by role."""
     may_miss = options.missing != "error"
+    named = {role: name for role, name in columns.items() if name is not None}
+    whole = {role for role in named if of_session(role) and not (role == "person" and options.gap is not None)}
     gathered = {
         role: Column(name, role, where, untyped=untyped, missing=may_miss and role == "reward")
-        for role, name in columns.items()
-        if name is not None
+        for role, name in named.items()
+        if role not in whole
     }
+    others = {role: SessionColumn(name, untyped=untyped) for role, name in named.items() if role in whole}
     labels = options.arm_labels
     gathered["arm"].untyped &= labels is None or isinstance(labels[0], int)
     n_rows = 0
     for batch in batches:
         for column in gathered.values():
             column.add(batch.column(column.name), n_rows)
+        for other in others.values():
+            other.add(batch.column(other.name))
         n_rows += batch.num_rows
     if n_rows == 0:
         raise InvalidData("the log must have at least one row, got none")
-    return gathered
+    return gathered, others
 
 
-def _sessions(
-    gathered: dict[str, Column], columns: Columns, pause: Gap | None
-) -> tuple[Integer[Array, "S"] | None, Integer[Array, "N1"]]:
-    """The order of the rows (None: as they are), and the offsets of the sessions; their columns are taken out."""
+def _sessions(gathered: dict[str, Column], columns: Columns, pause: Gap | None) -> _Found:
+    """Which rows are which sessions; the columns that say so are taken out."""
     keys = gathered.pop("session" if pause is None else "person").ids()
     within = "step" if pause is None else "time"
     column = gathered.pop(within, None)
@@ -192,7 +305,7 @@ def _sessions(
     if steps is not None:
         _tell_ties(keys, steps, columns[within])
     if pause is None:
-        first = np.concatenate([[True], keys[1:] != keys[:-1]])
+        first, cut = np.concatenate([[True], keys[1:] != keys[:-1]]), 0.0
     else:
         assert column is not None
         assert steps is not None
@@ -200,7 +313,12 @@ def _sessions(
         if guessed is not None:
             _tell(f"the numbers in column {column.name!r} are taken as {guessed}, because they are so large")
         first = breaks(keys, steps, pause, seconds)
-    return order, np.append(np.flatnonzero(first), len(keys))
+        last = steps[np.append(first[1:], True)]
+        cut = float(((steps.max() - last).astype(np.float64) * seconds < pause.size).mean())
+    offsets = np.append(np.flatnonzero(first), len(keys))
+    if steps is None or column is None or (pause is None and column.seconds is None):
+        return _Found(order, offsets)
+    return _Found(order, offsets, steps[offsets[:-1]], steps[offsets[1:] - 1], cut)
 
 
 def _tell_ties(keys: Shaped[Array, "S"], steps: Shaped[Array, "S"], name: str | None) -> None:
@@ -263,7 +381,8 @@ def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
     lengths = np.add.reduceat(kept.astype(np.int64), log.offsets[:-1])
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
     propensities = None if log.propensities is None else log.propensities[kept]
-    return log._replace(arms=log.arms[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities)
+    log = log._replace(arms=log.arms[kept], rewards=log.rewards[kept], offsets=offsets, propensities=propensities)
+    return log if lengths.all() else _of_sessions(log, lengths > 0)
 
 
 def merged_labels(first: Labels | None, second: Labels | None) -> Labels | None:
@@ -292,8 +411,23 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
     if log.propensities is not None:
         data["propensity"] = log.propensities
     roles = {"step": "step"} | ({"propensity": "propensity"} if log.propensities is not None else {})
+    for role, column in _columns_of_sessions(log).items():
+        roles[role] = role.removeprefix(FEATURE)
+        if roles[role] in data:
+            raise InvalidArgument(f"features must have other names than the columns of a log, got {roles[role]!r}")
+        data[roles[role]] = pa.array(column, from_pandas=True).take(pa.array(data["session"]))
     labels = None if log.arm_labels is None else list(log.arm_labels)
     log_files.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
+
+
+def _columns_of_sessions(log: Log) -> dict[str, Shaped[Array, "N"]]:
+    """What is known of sessions, by role."""
+    found: dict[str, Shaped[Array, "N"]] = {}
+    if log.persons is not None:
+        found["person"] = log.persons
+    if log.endings is not None:
+        found["ended"] = np.array(ENDED, object)[log.endings]
+    return found | {FEATURE + name: column for name, column in (log.features or {}).items()}
 
 
 def step_numbers(offsets: Integer[Array, "N1"]) -> Integer[Array, "S"]:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from ..checks import check_writable
 from ..errors import InvalidArgument, InvalidFile, LmabError, LmabWarning, first_line
-from .columns import Columns, require_columns
+from .columns import Columns, of_session, require_columns
 
 CSV_BLOCK = 1 << 22  # bytes of text parsed at once
 _HEADER = 1 << 16  # bytes in which the header is looked for
@@ -43,7 +43,8 @@ def csv_batches(path: Path, columns: Columns, encoding: str) -> Iterator[Iterato
         names = require_columns(schema.names, columns)
         if not pa.types.is_string(schema.field(columns["reward"]).type):
             break
-    types = {columns[role]: pa.string() for role in ("session", "person", "arm") if columns.get(role)}
+    named = {role for role in columns if role in ("session", "arm") or of_session(role)}
+    types = {columns[role]: pa.string() for role in named if columns[role]}
     for role in ("reward", "propensity"):
         name = columns.get(role)
         if name is not None and (
@@ -120,6 +121,8 @@ def _json_field(field: Any, columns: Columns) -> Any:
     """The type of a column in all blocks: integers of measured columns may have decimals in later blocks."""
     import pyarrow as pa
 
+    if pa.types.is_null(field.type) and any(of_session(role) for role, name in columns.items() if name == field.name):
+        return pa.field(field.name, pa.string())
     measured = field.name in (columns["reward"], columns.get("propensity"))
     wide = measured and (pa.types.is_integer(field.type) or pa.types.is_null(field.type))
     return pa.field(field.name, pa.float64() if wide else field.type)
@@ -145,7 +148,7 @@ _FIRST_LINE = {"CSV": 2, "JSON lines": 1}  # of the first row, in an editor
 class Note(NamedTuple):
     """What our own Parquet files say about themselves."""
 
-    columns: dict[str, str]  # more columns: step, propensity
+    columns: dict[str, str]  # more columns, by role: step, propensity, and those that say something of sessions
     n_arms: int
     arm_labels: tuple[str | int, ...] | None
 
@@ -282,7 +285,7 @@ def note_of(path: Path, columns: Columns) -> Note | None:
         more, n_arms, labels = dict(note["columns"]), note["n_arms"], note["arm_labels"]
     except (ValueError, TypeError, KeyError):
         return None
-    valid = isinstance(n_arms, int) and set(more) <= {"step", "propensity"}
+    valid = isinstance(n_arms, int) and all(role in ("step", "propensity") or of_session(role) for role in more)
     if labels is not None:
         valid = valid and isinstance(labels, list) and len(labels) == n_arms
         valid = valid and all(isinstance(label, str | int) for label in labels)

@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,9 @@ def pack(
     missing: str = "error",
     at_most: int | None = None,
     encoding: str = "utf-8",
+    features: Sequence[str] = (),
+    ended: str | None = None,
+    limit: int | None = None,
 ) -> Packed:
     """Write a log of any size into `folder`, from where `lmab.fit` reads it in place.
 
@@ -199,8 +202,10 @@ def pack(
         >>> packed.arm_labels, len(packed)
         (('milk', 'tea'), 2)
     """
-    if (person is None) != (time is None):
-        raise InvalidArgument("person and time must be given together: sessions are made of both")
+    if person is None and time is not None:
+        raise InvalidArgument("time must be given with person: sessions are made of both")
+    if features or ended is not None or limit is not None or (person is not None and time is None):
+        raise InvalidArgument("features, persons and ends of sessions are not packed: read the log by Sessions.read")
     columns: dict[str, str | None] = {"arm": arm, "reward": reward, "propensity": propensity}
     columns |= {"session": session, "step": step} if person is None else {"person": person, "time": time}
     options = Options(arm_labels, missing, at_most, None if person is None else gap, encoding)

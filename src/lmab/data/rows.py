@@ -16,7 +16,7 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..errors import InvalidData, LmabError
 from . import ingest, log_files
-from .columns import Column, Columns, arm_numbers, by_place
+from .columns import Column, Columns, arm_numbers, by_place, of_session
 from .ingest import Log, Options
 from .log_files import Paths
 
@@ -307,6 +307,14 @@ class _Growing:
         return self._array
 
 
+def of_sessions(notes: Sequence[log_files.Note] | None, columns: Columns) -> dict[str, str]:
+    """The columns that say something of whole sessions, by role: those asked for, and those in our own files."""
+    found = {role: name for role, name in columns.items() if name is not None}
+    for note in notes or ():
+        found |= note.columns
+    return {role: name for role, name in found.items() if of_session(role)}
+
+
 def read_logs(paths: Paths, columns: Columns, options: Options) -> list[Log]:
     """What `ingest.read` gives, with less memory where the log allows it.
 
@@ -328,6 +336,8 @@ def read_logs(paths: Paths, columns: Columns, options: Options) -> list[Log]:
 
 def _sorted(files: Sequence[Path], columns: Columns, options: Options, way: Way) -> Log:
     notes = ingest.notes_of(files, columns, options)
+    if options.limit is not None or of_sessions(notes, columns):
+        raise Change(split=True)  # what is known of sessions takes the usual way
     untyped = any(log_files.is_text(path) for path in files)
     expected = 0 if untyped else sum(log_files.rows_of(path) for path in files if log_files.kind_of(path) == "Parquet")
     labels, least = ingest.known_labels(notes, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float, Integer
+from .._shapes import Array, Float, Integer, Shaped
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidData
 from . import ingest, rows
+from .columns import FEATURE
+from .features import ENDED, Features, ending_codes, person_values, require_endings
 from .ingest import Options, step_numbers
 from .log_files import Paths
 
@@ -42,6 +44,9 @@ class Sessions:
     n_arms: int
     propensities: Float[Array, "S"] | None = None  # probability with which the logging policy chose the arm
     arm_labels: tuple[str | int, ...] | None = None  # what the arms are called; None: their numbers
+    features: Features | None = None  # what is known of each session before its first step
+    persons: Shaped[Array, "N"] | None = None  # whose session it was: int64, or text and None for a stranger
+    endings: Integer[Array, "N"] | None = None  # uint8, LEFT, WENT_ON or UNKNOWN; `ended` has the words
 
     def __post_init__(self) -> None:
         for name, dtype in (("arms", np.int32), ("rewards", np.float64), ("offsets", np.int64)):
@@ -49,10 +54,44 @@ class Sessions:
         if self.propensities is not None:
             object.__setattr__(self, "propensities", frozen(self.propensities, np.float64))
         require_sound(self.arms, self.rewards, self.offsets, self.n_arms, self.propensities, self.arm_labels)
+        if self.features is not None:
+            object.__setattr__(self, "features", Features.of(self.features, len(self)))
+        if self.persons is not None:
+            object.__setattr__(self, "persons", frozen(person_values(self.persons, len(self)), None))
+        if self.endings is not None:
+            object.__setattr__(self, "endings", frozen(self.endings, np.uint8))
+            require_endings(self.lengths, self.endings)
 
     @classmethod
-    def from_arrays(cls, arms: Any, rewards: Any, *, propensities: Any = None, n_arms: int | None = None) -> Sessions:
-        """Sessions from (N, H) arrays; a negative arm is a step that was not played."""
+    def from_arrays(
+        cls,
+        arms: Any,
+        rewards: Any,
+        *,
+        n_arms: int | None = None,
+        propensities: Any = None,
+        features: Mapping[str, Any] | None = None,
+        persons: Any = None,
+        ended: Any = None,
+    ) -> Sessions:
+        """Sessions from (N, H) arrays; a negative arm is a step that was not played.
+
+        Args:
+            arms: (N, H) integers, -1 where a session has no step.
+            rewards: (N, H).
+            n_arms: how many arms there are; None: as many as were played.
+            propensities: (N, H), the probability with which each arm was chosen.
+            features: what is known of each session before its first step: N values by column, numbers or text.
+            persons: N ids: whose session it was; the sessions of a person are in the order of time.
+            ended: N words: "left", "went on" (we cut the session), or "unknown" (the log stops at this length).
+
+        Examples:
+            >>> import lmab
+            >>> log = lmab.Sessions.from_arrays([[0, 1], [2, -1]], [[1.0, 0.0], [1.0, 0.0]],
+            ...     features={"country": ["de", "fr"]}, persons=["ann", "bob"], ended=["unknown", "left"])
+            >>> log.features["country"], log.ended
+            (array(['de', 'fr'], dtype=object), array(['unknown', 'left'], dtype='<U7'))
+        """
         arms, rewards = np.asarray(arms), np.asarray(rewards, np.float64)
         if arms.ndim != 2 or arms.shape != rewards.shape or 0 in arms.shape:
             raise InvalidArgument(
@@ -71,7 +110,10 @@ class Sessions:
                 raise InvalidArgument(f"propensities must have shape {arms.shape}, got {propensities.shape}")
             propensities = propensities[played]
         flat = arms[played]
-        return cls(flat, rewards[played], _offsets(lengths), n_arms or int(flat.max()) + 1, propensities)
+        n_sessions, size = len(lengths), n_arms or int(flat.max()) + 1
+        known = None if features is None else Features.of(features, n_sessions)
+        endings = None if ended is None else ending_codes(ended, n_sessions)
+        return cls(flat, rewards[played], _offsets(lengths), size, propensities, None, known, persons, endings)
 
     @classmethod
     def from_frame(
@@ -83,6 +125,10 @@ class Sessions:
         reward: str,
         step: str | None = None,
         propensity: str | None = None,
+        features: Sequence[str] = (),
+        person: str | None = None,
+        ended: str | None = None,
+        limit: int | None = None,
         arm_labels: tuple[str | int, ...] | None = None,
         missing: str = "error",
         at_most: int | None = None,
@@ -100,6 +146,12 @@ class Sessions:
             reward: column of the reward.
             step: column that orders the steps of a session: numbers or times.
             propensity: column of the probability with which the arm was chosen.
+            features: columns of what is known before a session: numbers or text, with one value in a session. Numbers
+                that are names, such as those of regions, must be text.
+            person: column of the person; where `step` is a time, the sessions of a person are in its order.
+            ended: column of how the session ended, in its last row: "left", "went on" or "unknown"; or whether the
+                person left.
+            limit: how many steps the log keeps of a session at most: shorter sessions left, of the others nobody knows.
             arm_labels: the table of labels, where it is known.
             missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
             at_most: how many steps of a session are kept, from its first; None: all.
@@ -112,7 +164,8 @@ class Sessions:
             (('milk', 'tea'), array([1, 0, 1], dtype=int32))
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
-        options = Options(arm_labels, missing, at_most)
+        columns |= _columns_of_sessions(features, person, ended)
+        options = Options(arm_labels, missing, at_most, limit=limit)
         return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, options))
 
     @classmethod
@@ -126,12 +179,15 @@ class Sessions:
         reward: str,
         gap: str | float = "30m",
         propensity: str | None = None,
+        features: Sequence[str] = (),
         arm_labels: tuple[str | int, ...] | None = None,
         missing: str = "error",
         at_most: int | None = None,
         encoding: str = "utf-8",
     ) -> Sessions:
         """Sessions from events without sessions: the events of a person with pauses below `gap` are one session.
+
+        A pause says that the person left. Where more than 1% of the sessions may go on after the log, no end is known.
 
         Args:
             events: a data frame, or what `read` takes: a file, a folder, or several files.
@@ -141,6 +197,7 @@ class Sessions:
             reward: column of the reward.
             gap: the pause that ends a session: "30m", "90s", "2h", "1d", or a number in the units of the column.
             propensity: column of the probability with which the arm was chosen.
+            features: columns of what is known before a session: numbers or text, with one value in a session.
             arm_labels: the table of labels, where it is known.
             missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
             at_most: how many steps of a session are kept, from its first; None: all.
@@ -153,7 +210,8 @@ class Sessions:
             >>> lmab.Sessions.from_events(log, person="who", time="when", arm="item", reward="click").lengths
             array([2, 1, 1])
         """
-        columns = {"person": person, "time": time, "arm": arm, "reward": reward, "propensity": propensity}
+        columns = _columns_of_sessions(features, None, None)
+        columns |= {"person": person, "time": time, "arm": arm, "reward": reward, "propensity": propensity}
         options = Options(arm_labels, missing, at_most, gap, encoding)
         if isinstance(events, str | os.PathLike | list | tuple):
             return _joined([cls(*log) for log in ingest.read(events, columns, options)])
@@ -169,6 +227,10 @@ class Sessions:
         reward: str = "reward",
         step: str | None = None,
         propensity: str | None = None,
+        features: Sequence[str] = (),
+        person: str | None = None,
+        ended: str | None = None,
+        limit: int | None = None,
         arm_labels: tuple[str | int, ...] | None = None,
         missing: str = "error",
         at_most: int | None = None,
@@ -184,19 +246,25 @@ class Sessions:
             reward: column of the reward.
             step: column that orders the steps of a session: numbers or times.
             propensity: column of the probability with which the arm was chosen.
+            features: columns of what is known before a session: numbers or text, with one value in a session. Numbers
+                that are names, such as those of regions, must be text.
+            person: column of the person; where `step` is a time, the sessions of a person are in its order.
+            ended: column of how the session ended, in its last row: "left", "went on" or "unknown"; or whether the
+                person left.
+            limit: how many steps the log keeps of a session at most: shorter sessions left, of the others nobody knows.
             arm_labels: the table of labels, where it is known.
             missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
             at_most: how many steps of a session are kept, from its first; None: all.
             encoding: of text files.
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
-        options = Options(arm_labels, missing, at_most, None, encoding)
+        columns |= _columns_of_sessions(features, person, ended)
+        options = Options(arm_labels, missing, at_most, None, encoding, limit)
         return _joined([cls(*log) for log in rows.read_logs(path, columns, options)])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write to a Parquet or CSV file with the columns session, step, arm, reward (and propensity)."""
-        columns = (self.arms, self.rewards, self.offsets, self.n_arms, self.propensities, self.arm_labels)
-        ingest.write(path, ingest.Log(*columns))
+        """Write to a Parquet or CSV file: session, step, arm, reward, propensity, person, ended, and the features."""
+        ingest.write(path, ingest.Log(*(getattr(self, name) for name in ingest.Log._fields)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -205,6 +273,11 @@ class Sessions:
     def n_steps(self) -> int:
         """The number of steps of all sessions together."""
         return len(self.arms)
+
+    @property
+    def ended(self) -> Shaped[Array, "N"] | None:
+        """How each session ended: "left", "went on" or "unknown"; None: the log does not say."""
+        return None if self.endings is None else np.array(ENDED)[self.endings]
 
     @property
     def lengths(self) -> Integer[Array, "N"]:
@@ -271,33 +344,41 @@ class Sessions:
         lengths = self.lengths[rows]
         offsets = _offsets(lengths)
         steps = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
-        return self._taken(steps, offsets)
+        return self._taken(steps, offsets, rows)
 
-    def _taken(self, steps: Any, offsets: Integer[Array, "n1"]) -> Sessions:
-        propensities = None if self.propensities is None else self.propensities[steps]
-        return Sessions(self.arms[steps], self.rewards[steps], offsets, self.n_arms, propensities, self.arm_labels)
+    def _taken(self, steps: Any, offsets: Integer[Array, "n1"], rows: Any) -> Sessions:
+        return Sessions(
+            self.arms[steps],
+            self.rewards[steps],
+            offsets,
+            self.n_arms,
+            None if self.propensities is None else self.propensities[steps],
+            self.arm_labels,
+            None if self.features is None else self.features.take(rows),
+            None if self.persons is None else self.persons[rows],
+            None if self.endings is None else self.endings[rows],
+        )
 
     def __iter__(self) -> Iterator[Sessions]:
         return (self[k] for k in range(len(self)))
 
     def __add__(self, other: Sessions) -> Sessions:
         """All sessions of both; tables of labels are merged."""
-        if (self.propensities is None) != (other.propensities is None):
-            raise InvalidArgument("both logs must have propensities, or none; got one with and one without")
+        for name in ("propensities", "features", "persons", "ended"):
+            if (getattr(self, name) is None) != (getattr(other, name) is None):
+                raise InvalidArgument(f"both logs must have {name}, or none; got one with and one without")
         labels, moved = _merge_labels(self, other)
         n_arms = max(self.n_arms, other.n_arms) if labels is None else len(labels)
-        propensities = (
-            None
-            if self.propensities is None or other.propensities is None
-            else np.concatenate([self.propensities, other.propensities])
-        )
         return Sessions(
             np.concatenate([self.arms, moved[other.arms]]),
             np.concatenate([self.rewards, other.rewards]),
             np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
             n_arms,
-            propensities,
+            _both(self.propensities, other.propensities),
             labels,
+            None if self.features is None or other.features is None else self.features + other.features,
+            _both(self.persons, other.persons),
+            _both(self.endings, other.endings),
         )
 
     def split(self, fraction: float = 0.5, *, rng: Rng) -> tuple[Sessions, Sessions]:
@@ -340,7 +421,7 @@ class Sessions:
         for low in range(0, len(self), n_sessions):
             offsets = self.offsets[low : low + n_sessions + 1]
             steps = slice(int(offsets[0]), int(offsets[-1]))
-            yield self._taken(steps, offsets - offsets[0])
+            yield self._taken(steps, offsets - offsets[0], slice(low, low + n_sessions))
 
     def load(self) -> Sessions:
         """The log itself: it is in memory already, unlike a packed one."""
@@ -353,19 +434,32 @@ class Sessions:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sessions):
             return NotImplemented
-        pairs = [(self.arms, other.arms), (self.rewards, other.rewards), (self.offsets, other.offsets)]
-        if self.propensities is not None and other.propensities is not None:
-            pairs.append((self.propensities, other.propensities))
-        return (
-            (self.n_arms, self.arm_labels) == (other.n_arms, other.arm_labels)
-            and (self.propensities is None) == (other.propensities is None)
-            and all(np.array_equal(mine, theirs) for mine, theirs in pairs)
-        )
+        names = ("arms", "rewards", "offsets", "propensities", "persons", "endings")
+        return (self.n_arms, self.arm_labels, self.features) == (
+            other.n_arms,
+            other.arm_labels,
+            other.features,
+        ) and all(_same(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Sessions({len(self)} sessions, {self.n_steps} steps, {self.n_arms} arms)"
+
+
+def _columns_of_sessions(features: Sequence[str], person: str | None, ended: str | None) -> dict[str, str | None]:
+    """The columns that say something of whole sessions, by role."""
+    if isinstance(features, str):
+        raise InvalidArgument(f"features must be several names, such as [{features!r}], got {features!r}")
+    return {"person": person, "ended": ended} | {FEATURE + name: name for name in features}
+
+
+def _same(first: Shaped[Array, "n"] | None, second: Shaped[Array, "m"] | None) -> bool:
+    return first is second if first is None or second is None else np.array_equal(first, second)
+
+
+def _both(first: Shaped[Array, "n"] | None, second: Shaped[Array, "m"] | None) -> Shaped[Array, "s"] | None:
+    return None if first is None or second is None else np.concatenate([first, second])
 
 
 def _joined(logs: list[Sessions]) -> Sessions:

@@ -1,0 +1,347 @@
+"""What a log knows of a session besides its steps: features, known before its first step, the person, how it ended.
+
+Features are a table of distinct rows and the row of each session. A column holds numbers or text. NaN and None are
+missing values, which never drop a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Bool, Integer, Shaped
+from ..errors import InvalidArgument, InvalidData
+
+ENDED = ("left", "went on", "unknown")  # how a session ended: the person left, we cut it, the log has a limit there
+LEFT, WENT_ON, UNKNOWN = range(3)  # their codes
+_WIDE = 1 << 62  # keys of rows stay below this
+_YES, _NO = ("true", "1", "1.0"), ("false", "0", "0.0")  # whether the person left, in columns of other forms
+
+
+@dataclass(frozen=True, eq=False)
+class Features(Mapping[str, Array]):
+    """A mapping from the name of a column to its value in every session.
+
+    Examples:
+        >>> features = Features.of({"country": ["de", "fr", "de"], "age": [31, None, 31]}, 3)
+        >>> features["country"]
+        array(['de', 'fr', 'de'], dtype=object)
+        >>> features["age"]
+        array([31., nan, 31.])
+        >>> features.rows, features.n_rows
+        (array([0, 1, 0], dtype=int32), 2)
+    """
+
+    columns: tuple[str, ...]
+    table: tuple[Shaped[Array, "R"], ...]  # per column the value of each distinct row: float64 (NaN) or text (None)
+    rows: Integer[Array, "N"]  # the distinct row of each session
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], n_sessions: int) -> Features:
+        """Features from columns with one value per session."""
+        if not isinstance(given, Mapping) or not given:
+            raise InvalidArgument(f"features must be a mapping such as {{'country': values}}, got {given!r}")
+        if isinstance(given, Features):
+            columns, table, rows = given.columns, given.table, given.rows
+        else:
+            columns = tuple(given)
+            values = [column_values(name, given[name]) for name in columns]
+            for name, column in zip(columns, values, strict=True):
+                if len(column) != n_sessions:
+                    raise InvalidArgument(
+                        f"features[{name!r}] must hold one value for each of the {n_sessions} sessions, "
+                        f"got {len(column)}"
+                    )
+            table, rows = _distinct(values)
+        if len(rows) != n_sessions:
+            raise InvalidArgument(f"features must hold {n_sessions} sessions, got {len(rows)}")
+        return cls(columns, table, rows)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of distinct rows."""
+        return len(self.table[0])
+
+    def __getitem__(self, name: str) -> Shaped[Array, "N"]:
+        if name not in self.columns:
+            raise KeyError(name)
+        return self.table[self.columns.index(name)][self.rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def take(self, sessions: Any) -> Features:
+        """Those of some sessions, with the same table of rows."""
+        return Features(self.columns, self.table, self.rows[sessions])
+
+    def __add__(self, other: Features) -> Features:
+        """Those of the sessions of both."""
+        if self.columns != other.columns:
+            raise InvalidArgument(
+                f"both logs must have the same features, got {list(self.columns)} and {list(other.columns)}"
+            )
+        both = [_joined(name, *pair) for name, *pair in zip(self.columns, self.table, other.table, strict=True)]
+        table, places = _distinct(both)
+        return Features(self.columns, table, places[np.concatenate([self.rows, self.n_rows + other.rows])])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Features):
+            return NotImplemented
+        return self.columns == other.columns and all(_same(self[name], other[name]) for name in self.columns)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Features({', '.join(self.columns)}; {len(self.rows)} sessions, {self.n_rows} distinct rows)"
+
+    @property
+    def words(self) -> Shaped[Array, "R"]:
+        """64 bits of a hash of each distinct row, for checksums."""
+        texts = ("\x1f".join(map(repr, row)) for row in zip(*(column.tolist() for column in self.table), strict=True))
+        digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+        return np.frombuffer(digests, np.uint64)
+
+
+def column_values(name: str, given: Any) -> Shaped[Array, "n"]:
+    """A column as numbers (NaN: missing) or text (None: missing); values of other kinds, and both kinds, raise."""
+    values = _array(given)
+    if values.ndim != 1:
+        raise InvalidArgument(f"features[{name!r}] must be one-dimensional, got the shape {values.shape}")
+    if values.dtype.kind == "O":
+        values = _objects(name, values)
+    elif values.dtype.kind in "US":
+        values = values.astype(str).astype(object)
+    if values.dtype.kind in "biuf":
+        values = values.astype(np.float64) + 0.0  # -0.0 is 0.0
+        if np.isinf(values).any():
+            raise InvalidData(f"features[{name!r}] must hold finite numbers, got {values[np.isinf(values)][0]}")
+    elif values.dtype.kind != "O":
+        raise InvalidData(f"features[{name!r}] must hold numbers or text, got {values.dtype}")
+    return values
+
+
+def _array(given: Any) -> Shaped[Array, "..."]:
+    """An array of what was given; a list keeps its numbers and texts apart, which NumPy would make all text."""
+    return np.array(given, object) if isinstance(given, list | tuple) else np.asarray(given)
+
+
+def _objects(name: str, values: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
+    """Objects as numbers or as text; None, NaN and the missing value of pandas become NaN or None."""
+    missing = np.array([value is None or value != value or type(value).__name__ == "NAType" for value in values], bool)
+    known = values[~missing]
+    kinds = {str if isinstance(value, str) else float if _is_number(value) else type(value) for value in known}
+    if kinds - {str, float} or len(kinds) > 1:
+        names = sorted({type(value).__name__ for value in known})
+        raise InvalidData(f"features[{name!r}] must hold numbers or text, got values of {', '.join(names)}")
+    if kinds == {float}:
+        numbers = np.full(len(values), np.nan)
+        numbers[~missing] = known.astype(np.float64)
+        return numbers
+    texts = np.full(len(values), None, object)
+    texts[~missing] = known
+    return texts
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
+
+
+def _joined(name: str, first: Shaped[Array, "r"], second: Shaped[Array, "s"]) -> Shaped[Array, "t"]:
+    if first.dtype != second.dtype:
+        raise InvalidArgument(f"features[{name!r}] must hold text or numbers in both logs, got text in one only")
+    return np.concatenate([first, second])
+
+
+def _same(first: Shaped[Array, "n"], second: Shaped[Array, "m"]) -> bool:
+    return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+
+
+def _distinct(columns: list[Shaped[Array, "n"]]) -> tuple[tuple[Shaped[Array, "r"], ...], Integer[Array, "n"]]:
+    """The distinct rows of columns, and the row of each entry."""
+    n = len(columns[0])
+    keys, size = np.zeros(n, np.int64), 1
+    for column in columns:
+        codes, n_codes = _codes(column)
+        if size * n_codes >= _WIDE:
+            found, keys = np.unique(keys, return_inverse=True)
+            size = len(found)
+        keys, size = keys * n_codes + codes, size * n_codes
+    _, first, rows = np.unique(keys, return_index=True, return_inverse=True)
+    return tuple(column[first] for column in columns), rows.astype(np.int32)
+
+
+def _codes(column: Shaped[Array, "n"]) -> tuple[Integer[Array, "n"], int]:
+    if column.dtype.kind == "f":
+        found, codes = np.unique(column, return_inverse=True)
+        return codes, len(found)
+    numbers: dict[Any, int] = {}
+    codes = np.array([numbers.setdefault(value, len(numbers)) for value in column.tolist()], np.int64)
+    return codes, len(numbers)
+
+
+class SessionColumn:
+    """A column of the rows of a log that says something of the whole session, while it is read."""
+
+    def __init__(self, name: str, *, untyped: bool) -> None:
+        self.name = name
+        self._untyped = untyped  # text may stand for numbers
+        self._chunks: list[Any] = []
+
+    def add(self, values: Any) -> None:
+        """Add the values of some more rows."""
+        self._chunks.append(values)
+
+    def of_sessions(
+        self, order: Integer[Array, "S"] | None, offsets: Integer[Array, "N1"], *, last: bool = False
+    ) -> tuple[Shaped[Array, "N"], Bool[Array, "N"]]:
+        """The value of each session, as numbers or text, and whether its rows disagree.
+
+        Rows where the value is missing say nothing. With `last` the last row of a session speaks for it.
+        """
+        codes, values = self._coded()
+        codes = codes if order is None else codes[order]
+        if last:
+            return values[codes[offsets[1:] - 1]], np.zeros(len(offsets) - 1, bool)
+        missing = codes == len(values) - 1
+        low = np.minimum.reduceat(codes, offsets[:-1])
+        high = np.maximum.reduceat(np.where(missing, -1, codes), offsets[:-1])
+        return values[low], (high >= 0) & (low != high)
+
+    def _coded(self) -> tuple[Integer[Array, "S"], Shaped[Array, "v"]]:
+        """A code per row, and the values, the last of which is the missing one."""
+        import pyarrow as pa
+
+        parts = [_plain(chunk) for chunk in self._chunks]
+        try:
+            known = pa.chunked_array(parts) if len({part.type for part in parts}) == 1 else _one_type(parts)
+            encoded = known.combine_chunks().dictionary_encode()
+        except pa.ArrowException as error:
+            problem = str(error).splitlines()[0]
+            raise InvalidData(f"column {self.name!r} must hold text or numbers in all files: {problem}") from None
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        texts = encoded.dictionary
+        if self._untyped and not pa.types.is_floating(texts.type):
+            texts = _as_numbers(texts)
+        listed = column_values(self.name, np.array([*texts.to_pylist(), None], object))
+        codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+        if listed.dtype.kind == "f":
+            codes[np.isnan(listed)[codes]] = len(texts)
+        return codes, listed
+
+
+def _plain(values: Any) -> Any:
+    """Text, numbers and truth values of any type as text or 64-bit numbers."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        return values.cast(pa.uint8()).cast(pa.float64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return values.cast(pa.float64(), safe=False)
+    return values.cast(pa.string())
+
+
+def _one_type(parts: list[Any]) -> Any:
+    """Columns of which some have no values at all, and so no type."""
+    import pyarrow as pa
+
+    kind = next((part.type for part in parts if part.null_count < len(part)), parts[0].type)
+    return pa.chunked_array([part.cast(kind) for part in parts])
+
+
+def _as_numbers(texts: Any) -> Any:
+    """Texts of a file without types as numbers, where all of them are."""
+    import pyarrow as pa
+
+    try:
+        return texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return texts
+
+
+def person_values(given: Any, n_sessions: int) -> Shaped[Array, "N"]:
+    """Ids of persons, one per session: integers or text, and None for a stranger, who never comes back."""
+    found = _array(given)
+    if found.shape != (n_sessions,):
+        raise InvalidArgument(f"persons must hold one id for each of the {n_sessions} sessions, got {found.shape}")
+    if found.dtype.kind in "iu":
+        return found.astype(np.int64)
+    if found.dtype.kind == "U":
+        return found.astype(object)
+    found = found.astype(object)
+    ids = [None if one is None or one != one else one for one in found.tolist()]
+    whole = (int, np.integer, float)  # a column with missing values holds integers as floats
+    ids = [int(one) if isinstance(one, whole) and one == int(one) else one for one in ids]
+    kinds = {type(one) for one in ids if one is not None}
+    if len(kinds) > 1 or kinds - {int, str}:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidData(f"persons must be all integers or all text, got values of {names}")
+    return np.array(ids, np.int64 if kinds == {int} and None not in ids else object)
+
+
+def person_numbers(persons: Shaped[Array, "N"]) -> Integer[Array, "N"]:
+    """A number from 0 for each person; every stranger has one of his own."""
+    numbers: dict[Any, int] = {}
+    if persons.dtype != object:
+        return np.unique(persons, return_inverse=True)[1]
+    keys = ((one, 0) if one is not None else (None, place) for place, one in enumerate(persons.tolist()))
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+
+
+def person_words(persons: Shaped[Array, "N"]) -> Shaped[Array, "N"]:
+    """64 bits for each id: an integer itself, or a hash of the text."""
+    if persons.dtype != object:
+        return persons.astype(np.uint64)
+    words = [b"\xff" * 8 if one is None else str(one).encode() for one in persons.tolist()]
+    digests = b"".join(hashlib.blake2b(word, digest_size=8).digest() for word in words)
+    return np.frombuffer(digests, np.uint64)
+
+
+def ending_codes(given: Any, n_sessions: int) -> Integer[Array, "N"]:
+    """The code of how each session ended: from its word, or from whether the person left."""
+    found = np.asarray(given)
+    if found.shape != (n_sessions,):
+        raise InvalidArgument(f"ended must hold one entry for each of the {n_sessions} sessions, got {found.shape}")
+    codes = dict(zip(ENDED, range(3), strict=True))
+    codes |= dict.fromkeys(_YES, LEFT) | dict.fromkeys(_NO, WENT_ON) | dict.fromkeys(("None", "nan", ""), UNKNOWN)
+    words = [str(one).strip() for one in found.tolist()]
+    wrong = [word for word in set(words) if word.lower() not in codes and word not in codes]
+    if wrong:
+        raise InvalidData(
+            f"ended must be 'left', 'went on' or 'unknown' (or true where the person left), got {wrong[0]!r}"
+        )
+    return np.array([codes.get(word, codes.get(word.lower(), UNKNOWN)) for word in words], np.uint8)
+
+
+def limit_codes(lengths: Integer[Array, "N"], limit: int) -> Integer[Array, "N"]:
+    """How sessions ended in a log that keeps at most `limit` steps: shorter ones left, the others are unknown."""
+    if lengths.max() > limit:
+        raise InvalidData(f"limit must be at least the longest session, which has {lengths.max()} steps, got {limit}")
+    return np.where(lengths == limit, UNKNOWN, LEFT).astype(np.uint8)
+
+
+def require_endings(lengths: Integer[Array, "N"], endings: Integer[Array, "E"]) -> None:
+    """Raise unless all sessions of the longest length are unknown, or none: else who is unknown tells the type."""
+    if len(endings) != len(lengths):
+        raise InvalidArgument(f"ended must hold one entry for each of the {len(lengths)} sessions, got {len(endings)}")
+    unknown = endings == UNKNOWN
+    if not unknown.any():
+        return
+    limit = int(lengths.max())
+    at_limit = lengths == limit
+    if (unknown != at_limit).any():
+        raise InvalidData(
+            f"ended may be 'unknown' only of all sessions at the limit of the log, got {int(unknown.sum())} unknown "
+            f"sessions, {int((unknown & at_limit).sum())} of them among the {int(at_limit.sum())} of {limit} steps: "
+            f"whose end is known would depend on the person; give limit={limit} instead, or leave ended out"
+        )

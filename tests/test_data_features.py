@@ -1,0 +1,261 @@
+"""What a log knows of a session besides its steps: features, persons, and how it ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from lmab import Sessions
+from lmab.data import Fingerprint
+from lmab.data.features import LEFT, UNKNOWN, WENT_ON, Features, person_numbers
+from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+
+ARMS = [[0, 1, 2], [1, 0, -1], [2, -1, -1], [0, 0, 1]]
+REWARDS = np.ones((4, 3))
+FEATURES = {"country": ["de", None, "fr", "de"], "age": [31.0, 20.0, np.nan, 31.0]}
+
+
+def log(**more) -> Sessions:
+    return Sessions.from_arrays(ARMS, REWARDS, **more)
+
+
+@pytest.fixture
+def full() -> Sessions:
+    return log(features=FEATURES, persons=["ann", "bob", None, "ann"], ended=["unknown", "left", "left", "unknown"])
+
+
+def rows(**columns):
+    """One row per step of three sessions, ids in falling order."""
+    data = {"session": [9, 9, 5, 7, 7, 7], "arm": [0, 1, 0, 1, 0, 1], "reward": [1, 0, 1, 0, 0, 1]}
+    return pd.DataFrame(data | columns)
+
+
+def test_features_are_a_mapping_of_values_per_session():
+    features = log(features=FEATURES).features
+    assert list(features) == ["country", "age"]
+    assert features["country"].tolist() == ["de", None, "fr", "de"]
+    np.testing.assert_array_equal(features["age"], [31.0, 20.0, np.nan, 31.0])
+    assert features.n_rows == 3
+    assert features.rows[0] == features.rows[3]
+    with pytest.raises(KeyError):
+        features["city"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": [1, 2, 3]}, r"features\['x'\] must hold one value for each of the 4 sessions, got 3"),
+        ({"x": ["a", 1, "b", 2]}, r"features\['x'\] must hold numbers or text, got values of int, str"),
+        ({"x": [1.0, np.inf, 2.0, 3.0]}, r"features\['x'\] must hold finite numbers, got inf"),
+        ({"x": [[1], [2], [3], [4]]}, r"features\['x'\] must be one-dimensional"),
+        ({"x": pd.to_datetime(["2024-01-01"] * 4)}, r"features\['x'\] must hold numbers or text"),
+        ({}, "features must be a mapping"),
+    ],
+)
+def test_features_that_are_refused(given, message):
+    with pytest.raises((InvalidArgument, InvalidData), match=message):
+        log(features=given)
+
+
+def test_truth_values_and_integers_are_numbers():
+    features = log(features={"new": [True, False, None, True], "age": [1, 2, 3, 4]}).features
+    np.testing.assert_array_equal(features["new"], [1.0, 0.0, np.nan, 1.0])
+    assert features["age"].dtype == np.float64
+
+
+def test_many_columns_of_many_values_have_the_right_rows(rng):
+    columns = {f"c{i}": rng.integers(0, 50, 400).astype(float) for i in range(14)}  # 50^14 keys do not fit 64 bits
+    features = Features.of(columns, 400)
+    for name, values in columns.items():
+        np.testing.assert_array_equal(features[name], values)
+    assert features.n_rows == len(set(zip(*(column.tolist() for column in columns.values()), strict=True)))
+
+
+def test_indexing_and_adding_keep_what_is_known(full):
+    part = full[[3, 1]]
+    assert part.features["country"].tolist() == ["de", None]
+    assert part.persons.tolist() == ["ann", "bob"]
+    assert part.ended.tolist() == ["unknown", "left"]
+    both = full[:2] + full[2:]
+    assert both == full
+    assert full != log(features=FEATURES, persons=["ann", "bob", None, "bob"])
+    pieces = list(full.chunks(3))
+    assert pieces[0] + pieces[1] == full
+    with pytest.raises(InvalidArgument, match="both logs must have features, or none"):
+        full + log()
+    with pytest.raises(InvalidArgument, match="both logs must have the same features"):
+        log(features=FEATURES) + log(features={"age": [1, 2, 3, 4]})
+    with pytest.raises(InvalidArgument, match="must hold text or numbers in both logs"):
+        log(features={"age": ["a", "b", "c", "d"]}) + log(features={"age": [1, 2, 3, 4]})
+
+
+def test_persons_are_ids_and_strangers_have_their_own():
+    assert log(persons=[7, 7, 9, 2]).persons.tolist() == [7, 7, 9, 2]
+    assert log(persons=[7.0, np.nan, np.nan, 2.0]).persons.tolist() == [7, None, None, 2]
+    numbers = person_numbers(log(persons=["a", None, None, "a"]).persons)
+    assert numbers[0] == numbers[3]
+    assert len(set(numbers.tolist())) == 3
+    with pytest.raises(InvalidArgument, match="persons must hold one id for each of the 4 sessions"):
+        log(persons=[1, 2])
+    with pytest.raises(InvalidData, match="persons must be all integers or all text, got values of int, str"):
+        log(persons=["a", 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("ended", "codes"),
+    [
+        (["unknown", "left", "left", "unknown"], [UNKNOWN, LEFT, LEFT, UNKNOWN]),
+        (["left", "went on", "left", "went on"], [LEFT, WENT_ON, LEFT, WENT_ON]),
+        ([True, False, True, True], [LEFT, WENT_ON, LEFT, LEFT]),
+        ([1.0, 0.0, 1.0, 0.0], [LEFT, WENT_ON, LEFT, WENT_ON]),
+        ([None, "left", "left", None], [UNKNOWN, LEFT, LEFT, UNKNOWN]),
+    ],
+)
+def test_how_sessions_ended(ended, codes):
+    assert log(ended=ended).endings.tolist() == codes
+
+
+@pytest.mark.parametrize("ended", [
+    ["unknown", "left", "left", "left"],  # at the limit one is known
+    ["unknown", "left", "unknown", "unknown"],  # one below the limit is unknown
+    ["left", "unknown", "left", "left"],
+    ["unknown", "left", "left", "went on"],
+])  # fmt: skip
+def test_an_end_that_is_unknown_of_some_only_is_refused(ended):
+    with pytest.raises(InvalidData, match=r"only of all sessions at the limit of the log.*give limit=3 instead"):
+        log(ended=ended)
+
+
+def test_other_words_for_an_end_are_refused():
+    with pytest.raises(InvalidData, match=r"ended must be 'left', 'went on' or 'unknown'.*got 'bored'"):
+        log(ended=["left", "left", "left", "bored"])
+
+
+def test_the_fingerprint_sees_what_is_known(full):
+    found = {
+        Fingerprint.of(one).checksum
+        for one in (
+            full,
+            log(),
+            log(features=FEATURES),
+            log(persons=[1, 2, 3, 4]),
+            log(persons=[1, 2, 3, 3]),
+            log(ended=["left"] * 4),
+            log(ended=["went on"] * 4),
+        )
+    }
+    assert len(found) == 7
+    assert Fingerprint.of(full) == Fingerprint.of(full[[2, 0, 3, 1]])
+
+
+def test_columns_of_a_frame_are_those_of_its_sessions():
+    frame = rows(
+        country=["fr", "fr", None, "de", None, "de"], age=[3, 3, 4, 5, 5, 5], who=["b", "b", "a", "b", "b", "b"],
+        end=[None, "left", "left", None, None, "unknown"],
+    )  # fmt: skip
+    names = {"session": "session", "arm": "arm", "reward": "reward"}
+    found = Sessions.from_frame(frame, **names, features=["country", "age"], person="who", ended="end")
+    assert found.lengths.tolist() == [1, 3, 2]
+    assert found.features["country"].tolist() == [None, "de", "fr"]  # a missing value says nothing
+    assert found.features["age"].tolist() == [4.0, 5.0, 3.0]
+    assert found.persons.tolist() == ["a", "b", "b"]
+    assert found.ended.tolist() == ["left", "unknown", "left"]  # the last row says how it ended
+
+
+def test_a_column_that_changes_within_a_session_names_the_session():
+    frame = rows(country=["fr", "de", "de", "de", "de", "de"])
+    with pytest.raises(InvalidData, match="'country' must have one value in a session, got several in session 9"):
+        Sessions.from_frame(frame, session="session", arm="arm", reward="reward", features=["country"])
+    frame = frame.assign(session=[f"s{one}" for one in frame["session"]])
+    with pytest.raises(InvalidData, match="got several in session 's9'"):
+        Sessions.from_frame(frame, session="session", arm="arm", reward="reward", features=["country"])
+
+
+def test_a_column_that_is_not_there_and_names_that_are_none():
+    with pytest.raises(InvalidData, match=r"no column 'Country'.*pass features=\['country'\]"):
+        Sessions.from_frame(
+            rows(country=list("aabbbb")), session="session", arm="arm", reward="reward", features=["Country"]
+        )
+    with pytest.raises(InvalidArgument, match="features must be several names"):
+        Sessions.from_frame(rows(), session="session", arm="arm", reward="reward", features="country")
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
+def test_written_logs_are_read_again(full, tmp_path, name):
+    full.write(tmp_path / name)
+    if name == "log.csv":
+        again = Sessions.read(tmp_path / name, step="step", features=["country", "age"], person="person", ended="ended")
+    else:
+        again = Sessions.read(tmp_path / name)
+    assert again == full
+
+
+def test_a_feature_with_the_name_of_another_column_is_not_written(tmp_path):
+    with pytest.raises(InvalidArgument, match="features must have other names than the columns of a log, got 'arm'"):
+        log(features={"arm": [1, 2, 3, 4]}).write(tmp_path / "log.parquet")
+
+
+def test_texts_of_a_csv_file_are_numbers_where_all_are(tmp_path):
+    (tmp_path / "log.csv").write_text("session,arm,reward,age,zip\n1,a,1,30,02134\n2,b,0,,x\n")
+    found = Sessions.read(tmp_path / "log.csv", features=["age", "zip"])
+    np.testing.assert_array_equal(found.features["age"], [30.0, np.nan])
+    assert found.features["zip"].tolist() == ["02134", "x"]
+
+
+def test_json_lines_may_begin_without_a_value(tmp_path):
+    (tmp_path / "log.jsonl").write_text(
+        '{"session": 1, "arm": 0, "reward": 1, "c": null}\n{"session": 2, "arm": 1, "reward": 1, "c": "de"}\n'
+    )
+    assert Sessions.read(tmp_path / "log.jsonl", features=["c"]).features["c"].tolist() == [None, "de"]
+
+
+def test_a_limit_says_who_left(tmp_path):
+    frame = rows()
+    names = {"session": "session", "arm": "arm", "reward": "reward"}
+    found = Sessions.from_frame(frame, **names, limit=3)
+    assert found.ended.tolist() == ["left", "unknown", "left"]
+    assert Sessions.from_frame(frame, **names, limit=4).ended.tolist() == ["left"] * 3
+    assert Sessions.from_frame(frame, **names, limit=3, at_most=2).ended.tolist() == ["left", "went on", "left"]
+    assert Sessions.from_frame(frame, **names, at_most=2).ended is None
+    with pytest.raises(InvalidData, match="limit must be at least the longest session, which has 3 steps, got 2"):
+        Sessions.from_frame(frame, **names, limit=2)
+    with pytest.raises(InvalidArgument, match="ended and limit must not be given together"):
+        Sessions.from_frame(rows(end=["left"] * 6), **names, ended="end", limit=3)
+
+
+def test_events_know_the_person_and_that_a_pause_means_leaving():
+    n = 300
+    times = np.sort(np.random.default_rng(0).integers(0, 10**8, n))
+    events = pa.table({"who": [f"p{i % 7}" for i in range(n)], "at": times, "arm": [i % 3 for i in range(n)],
+                       "reward": [1.0] * n})  # fmt: skip
+    found = Sessions.from_events(events, person="who", time="at", arm="arm", reward="reward", gap="1s")
+    assert set(found.ended) == {"left"}
+    assert set(found.persons) == {f"p{i}" for i in range(7)}
+    few = events.slice(0, 5)  # of few sessions the last, which may go on, is more than 1%
+    assert Sessions.from_events(few, person="who", time="at", arm="arm", reward="reward", gap="1s").ended is None
+
+
+def test_sessions_of_a_person_are_in_the_order_of_time():
+    at = pd.to_datetime(
+        ["2024-01-03", "2024-01-04", "2024-01-02", "2024-01-01", "2024-01-01", "2024-01-01 01:00"], format="ISO8601"
+    )
+    frame = rows(at=at, who=["x"] * 6)
+    names = {"session": "session", "arm": "arm", "reward": "reward", "step": "at", "person": "who"}
+    with pytest.warns(LmabWarning, match="1 row has the same 'at'"):
+        found = Sessions.from_frame(frame, **names)
+    assert found.lengths.tolist() == [3, 1, 2]  # sessions 7, 5, 9
+    late = rows(at=pd.to_datetime(["2024-01-01", "2024-01-09", "2024-01-02", *["2024-01-10"] * 3]), who=["x"] * 6)
+    with pytest.warns(LmabWarning) as told:
+        Sessions.from_frame(late, **names)
+    assert any("1 session begins before the person's last one has ended" in str(one.message) for one in told)
+
+
+def test_sessions_that_lose_all_their_steps_take_what_is_known_with_them():
+    frame = rows(country=["fr", "fr", "it", "de", "de", "de"]).assign(reward=[1, 0, None, 0, 0, 1])
+    with pytest.warns(LmabWarning, match="1 step has no reward"):
+        found = Sessions.from_frame(
+            frame, session="session", arm="arm", reward="reward", features=["country"], missing="drop"
+        )
+    assert found.features["country"].tolist() == ["de", "fr"]
