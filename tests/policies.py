@@ -54,13 +54,13 @@ EXAMPLES: dict[str, Example] = {
     "LookaheadPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.Lookahead(2))),
     "ExactPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, method=lmab.Exact())),
     "PolicyGraph": Example(lambda bandit, horizon: _planned(bandit, horizon).graph()),
-    "NoRepeatsPolicy": Example(
+    "OnceLookaheadPolicy": Example(
         lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.Lookahead(2), repeats=False)
     ),
-    "NoRepeatsVectorPolicy": Example(
+    "OnceVectorPolicy": Example(
         lambda bandit, horizon: _planned(bandit, horizon, method=lmab.planning.PointBased(n_beliefs=20), repeats=False)
     ),
-    "ExactNoRepeatsPolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
+    "ExactOncePolicy": Example(lambda bandit, horizon: _planned(bandit, horizon, repeats=False)),
     "OptimisticPolicy": Example(lambda bandit, horizon: OptimisticPolicy(bandit, 0.1 * bandit.means)),
     "HistoryPolicy": Example(_history_policy, frozenset({"ordered"})),
 }

@@ -217,7 +217,7 @@ def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
 
 def test_plans_of_a_study_are_limited_by_processor_time_and_not_by_the_clock_on_the_wall(monkeypatch):
     wall, processor = iter(range(0, 10**9, 1000)), iter([0.0, *[0.5] * 10**4])
-    monkeypatch.setattr("lmab.planning.clock.time.perf_counter", lambda: float(next(wall)))
+    monkeypatch.setattr("lmab.planning.problem.time.perf_counter", lambda: float(next(wall)))
     monkeypatch.setattr("lmab.experiment.methods.time.process_time", lambda: next(processor))
     bandit = random_bandit(3, 6, kind="hard", rng=0)
     assert plan(bandit, horizon=4, method=ByProcessor(), time_limit=1.0).status == "certified"

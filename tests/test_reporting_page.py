@@ -24,12 +24,13 @@ from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
-from lmab.planning import names, palette, shortened, tree_picture
 from lmab.reporting import contents as contents_of
 from lmab.reporting import page as pages
 from lmab.reporting import plots
+from lmab.reporting import tree as tree_picture
 from lmab.reporting.contents import Worth, memory_gains
 from lmab.reporting.page import _reached
+from lmab.reporting.tree import names, palette, shortened
 
 matplotlib.use("Agg")
 RUNNER = CliRunner()

@@ -13,7 +13,7 @@ from .._shapes import Array, Float
 from ..errors import InvalidFile
 from ..estimation.assumptions import reacts
 from ..estimation.check import Calibration, Check, Gain, Replay
-from ..planning.result import Plan
+from ..planning.problem import Plan
 
 Interval = tuple[float, float]
 THIN = 25  # plays of an arm per type below which it is hardly known

@@ -19,7 +19,7 @@ from ..estimation.log import Observations
 from ..estimation.prior import Schedule, draw_models
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
-from ..planning.result import Plan
+from ..planning.problem import Plan
 from ..simulation import check_fits
 from .certificate import THIN, Certificate, Interval, too_few
 from .replanning import FLOOR, LEARNED_FLOOR, Replanned, Replanner, TraitsReplanner, laplace, recentred

@@ -19,12 +19,11 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.gaussian import Gaussian
-from ..planning.no_repeats import NoRepeatsPolicy
-from ..planning.no_repeats_backups import UsedPlans, at_children
+from ..planning.once.backups import UsedPlans, at_children
+from ..planning.once.lookahead import OnceLookaheadPolicy
 from ..planning.problem import Problem
-from ..policies.choosing import best_allowed
 from ..policies.histories import NONE, Decisions, walk
-from ..policies.state import State
+from ..policies.policy import State, best_allowed
 
 NODE_LIMIT = 200_000  # decisions of one step
 _BRANCHES = 64  # branches of the plan, the likeliest of each step, that a model may continue with
@@ -169,7 +168,7 @@ class ImprovedOnce:
         self, bandit: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int
     ) -> None:
         self._problem = Problem.of(bandit, horizon, bins=2)
-        self._memory = NoRepeatsPolicy(bandit, horizon=horizon, bins=2)
+        self._memory = OnceLookaheadPolicy(bandit, horizon=horizon, bins=2)
         self._later = [UsedPlans.none(self._problem)]  # with 1 step to go the best arm left follows
         for steps in range(2, horizon):
             worth = branches.worth(values, steps)[:, self._problem.types]

@@ -23,7 +23,7 @@ from ..model.bandit import LatentBandit, arm_label
 from ..model.rewards import index_among
 from ..moments.core_set import design
 from ..moments.second import subspace
-from ..policies.choosing import best_allowed
+from ..policies.policy import best_allowed
 
 _SESSIONS = 100_000  # of a larger log are looked at
 _HELD_OUT = 0.2

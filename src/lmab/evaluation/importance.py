@@ -25,8 +25,7 @@ from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.rewards import MAX_VALUES
-from ..policies.policy import Policy
-from ..policies.state import State
+from ..policies.policy import Policy, State
 
 REWARD, WEIGHT, ROBUST, REACHED = range(4)  # what is summed for each step
 CHUNK = 8192  # sessions processed at once

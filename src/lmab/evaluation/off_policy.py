@@ -25,8 +25,7 @@ from ..checks import FRACTION, OneOf, Rng, check, check_count, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData
 from ..model.bandit import LatentBandit
-from ..policies.policy import Policy
-from ..policies.state import State
+from ..policies.policy import Policy, State
 from .importance import (
     REACHED,
     WEIGHT,

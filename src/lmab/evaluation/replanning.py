@@ -24,7 +24,7 @@ from ..estimation.traits.coordinates import TraitCoordinates, hidden_size
 from ..estimation.traits.surface import Factors
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..planning.result import Plan
+from ..planning.problem import Plan
 from ..policies.policy import Policy
 from ..policies.small import Greedy
 from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll

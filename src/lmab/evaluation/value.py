@@ -13,7 +13,7 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
-from ..planning.result import Plan, policy_of
+from ..planning.problem import Plan, policy_of
 from ..policies.histories import walk
 from ..policies.policy import Policy
 from ..simulation import check_fits, draw_types, interact

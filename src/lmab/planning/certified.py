@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from ..checks import COUNT, NOT_NEGATIVE, POSITIVE, Count, check_fields
 from ..errors import Status
 from .backups import fixed_arms
-from .clock import Clock
-from .no_repeats_certified import plan_certified_without_repeats
-from .no_repeats_exact import fits, solved_without_repeats
-from .problem import Problem
-from .result import Plan
+from .once.certified import plan_once_certified
+from .once.exact import fits, solved_once
+from .policies import vector_policy
+from .problem import Clock, Plan, Problem
 from .search import MEMORY_LIMIT, Search
-from .vectors import vector_policy
 
 _OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
 _GLANCE = 1 << 21  # multiplications spent on trials before each of them
@@ -66,14 +64,14 @@ class Certified:
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         try:
-            exact = solved_without_repeats(problem, clock) if fits(problem) else None
-            return self._search_without_repeats(problem, clock) if exact is None else exact
+            exact = solved_once(problem, clock) if fits(problem) else None
+            return self._search_once(problem, clock) if exact is None else exact
         except KeyboardInterrupt:
             clock.time_limit = 0.0
-            return replace(self._search_without_repeats(problem, clock), status=Status.INTERRUPTED)
+            return replace(self._search_once(problem, clock), status=Status.INTERRUPTED)
 
-    def _search_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return plan_certified_without_repeats(
+    def _search_once(self, problem: Problem, clock: Clock) -> Plan:
+        return plan_once_certified(
             problem,
             clock,
             tolerance=lambda lower: self._tolerance(problem, lower),

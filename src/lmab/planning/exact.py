@@ -13,13 +13,11 @@ from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
 from ..errors import Status, TooLarge
-from ..policies import State, best_allowed
-from .clock import Clock
+from ..policies.policy import State, best_allowed
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
-from .no_repeats_exact import plan_exactly_without_repeats
-from .problem import Problem
-from .result import Plan
-from .table_policy import TablePolicy
+from .once.exact import plan_once_exactly
+from .policies import TablePolicy
+from .problem import Clock, Plan, Problem
 
 _BLOCK = 1 << 26  # multiplications between two looks at the clock
 _CHUNK = 1 << 20
@@ -117,7 +115,7 @@ class Exact:
         return _solved(problem, clock, kept, needed)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return plan_exactly_without_repeats(problem, clock)
+        return plan_once_exactly(problem, clock)
 
 
 def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:

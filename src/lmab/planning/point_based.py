@@ -9,12 +9,10 @@ import numpy as np
 from ..checks import COUNT, POSITIVE, Count, check_fields, optional
 from ..errors import Status
 from .backups import Rounds, VectorSet, fixed_arms, join
-from .clock import Clock
 from .lookahead import heuristic_plan, root_bounds, tightened
-from .no_repeats_points import plan_points_without_repeats
-from .problem import Problem
-from .result import Plan
-from .vectors import vector_policy
+from .once.point_based import plan_once_points
+from .policies import vector_policy
+from .problem import Clock, Plan, Problem
 
 _IDLE, _NOTHING = 3, 1e-6  # rounds in a row that may raise the lower bound by less than this part
 _MOST = 50_000  # sessions of a round
@@ -71,7 +69,7 @@ class PointBased:
         return self._judged(replace(plan, status=reason))
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return self._judged(plan_points_without_repeats(problem, clock, self.n_beliefs, self.seed))
+        return self._judged(plan_once_points(problem, clock, self.n_beliefs, self.seed))
 
     def _judged(self, plan: Plan) -> Plan:
         """The plan, certified where its bounds are within the asked gap."""

@@ -1,16 +1,88 @@
-"""Problem: a bandit and a horizon as the arrays that planners work on."""
+"""Problem, Clock and Plan: what a planner is given, and what it gives back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from .. import files
+from .._html import card, percent
 from .._shapes import Array, Float, Integer
-from ..model import LatentBandit
+from ..checks import check_count
+from ..errors import InvalidArgument, Status
+from ..estimation.result import Estimate
+from ..model.bandit import LatentBandit
+from ..model.leaving import Extremes, best_list, known, lists_by_type, one_arm
+from ..policies.policy import Policy, restore_policy
 
+_ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
+_WIDTH = 256  # sets of arms that the search for an order for all types together keeps
 BINS = 12  # into which the rewards of an arm are cut while planning, where they are continuous
+
+
+class Bounds(NamedTuple):
+    """The bounds that were proved after `seconds` seconds.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> bounds = lmab.plan(bandit, horizon=5, method=lmab.Exact()).trace[-1]
+        >>> round(bounds.lower, 5), bounds.lower == bounds.upper
+        (3.35771, True)
+    """
+
+    seconds: float
+    lower: float
+    upper: float
+
+
+class OutOfTime(Exception):
+    """The time of a run is over, inside a computation that has nothing to show yet."""
+
+
+class Clock:
+    """The clock of one run of a planner: it collects the trace, says when time is up and calls `progress`.
+
+    Examples:
+        >>> import lmab
+        >>> clock = lmab.planning.Clock(time_limit=60.0, progress=lambda bounds: print(bounds.lower, bounds.upper))
+        >>> clock.record(2.0, 4.0)
+        2.0 4.0
+        >>> clock.record(1.0, 3.0)  # a worse lower bound than the one before proves nothing new
+        2.0 3.0
+        >>> clock.expired, len(clock.trace)
+        (False, 2)
+    """
+
+    def __init__(self, time_limit: float, progress: Callable[[Bounds], None] | None = None) -> None:
+        self.time_limit = time_limit
+        self.progress = progress
+        self.trace: list[Bounds] = []
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._start
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time limit is reached; the planner then stops and returns what is proved."""
+        return self.seconds >= self.time_limit
+
+    def record(self, lower: float, upper: float) -> None:
+        """Record the bounds proved so far; the trace keeps the best lower and the best upper bound."""
+        if self.trace:
+            lower, upper = max(lower, self.trace[-1].lower), min(upper, self.trace[-1].upper)
+        self.trace.append(Bounds(self.seconds, lower, upper))
+        if self.progress is not None:
+            self.progress(self.trace[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +107,7 @@ class Problem:
     horizon: int
     types: Integer[Array, "M"]  # those of positive weight, as numbered in the bandit
     weights: Float[Array, "M"]
-    table: Float[Array, "D M"]  # row a*Z + z: probability of value or bin z of arm a in every type
+    table: Float[Array, "D M"]  # row a*Z + z: in every type, P(value or bin z of arm a, and the session goes on)
     means: Float[Array, "A M"]  # exact mean rewards, also when the rewards were binned
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
 
@@ -44,7 +116,7 @@ class Problem:
         """The problem of `bandit`; continuous rewards are put into `bins` bins per arm."""
         types = np.flatnonzero(bandit.weights > 0)
         weights = bandit.weights[types]
-        table, _, edges = bandit.rewards.channel(bandit.weights, bins)
+        table, _, edges = bandit.outcomes(bins)
         means = np.ascontiguousarray(bandit.means.T[:, types])
         return cls(bandit, horizon, types, weights, np.ascontiguousarray(table[:, types]), means, edges)
 
@@ -80,23 +152,67 @@ class Problem:
 
     @cached_property
     def corner(self) -> Float[Array, "M"]:
-        """The best mean of every type: what knowing the type would earn per step."""
+        """The best mean of every type: what knowing the type would earn per step, were nobody to leave."""
         return self.means.max(axis=0)
+
+    @cached_property
+    def people_leave(self) -> bool:
+        """Whether a session may end before the horizon: then the columns of an arm's part of `table` sum to `stays`."""
+        leaving, rewards = self.bandit.leaving, self.bandit.rewards
+        return leaving is not None and bool((leaving * rewards.probabilities > 0).any())  # type: ignore[union-attr]
+
+    @cached_property
+    def stays(self) -> Float[Array, "A M"]:
+        """The probability that a session goes on after each arm, in every type."""
+        if not self.people_leave:
+            return np.ones_like(self.means)
+        return self.table.reshape(self.n_arms, self.n_values, -1).sum(axis=1)
+
+    @cached_property
+    def known(self) -> Extremes:
+        """What the best and the worst plan earn in 0, 1, ..., H steps where the type is known."""
+        return known(self.means, self.stays, self.horizon)
+
+    @cached_property
+    def fixed_arms(self) -> list[tuple[Float[Array, "_ M"], Integer[Array, "_"]]]:
+        """For 1, 2, ..., H steps to go: what one arm for all of them earns, and the arms that no other one outdoes."""
+        if not self.people_leave:
+            arms = self.last_arms
+            return [(remaining * self.means[arms], arms) for remaining in range(1, self.horizon + 1)]
+        values = one_arm(self.means, self.stays, self.horizon)[1:]
+        return [(some[arms], arms) for some, arms in ((each, _not_outdone(each)) for each in values)]
+
+    def always(self, steps: int) -> Float[Array, "A M"]:
+        """What every arm earns when it is played at each of `steps` steps."""
+        return one_arm(self.means, self.stays, steps)[-1]
+
+    @cached_property
+    def orders(self) -> list[Integer[Array, "A"]]:
+        """Orders in which arms may be played without repeats where people leave: for types, and for all together.
+
+        They depend on the bandit and the horizon alone, so that a plan and its policy compare the same ones.
+        """
+        prior = self.bandit.weights[self.types]
+        lengths = sorted({1, *(1 << k for k in range(1, self.horizon.bit_length())), self.horizon})
+        shown = np.argsort(-prior, kind="stable")[:_ORDERED]
+        found = [
+            order for steps in lengths for order in lists_by_type(self.means[:, shown], self.stays[:, shown], steps)
+        ]
+        together = best_list(self.means, self.stays, prior, min(self.horizon, self.n_arms), width=_WIDTH)[0]
+        by_mean = np.argsort(-(self.means @ prior), kind="stable")
+        found += [np.concatenate([together, np.setdiff1d(by_mean, together, assume_unique=True)]), by_mean]
+        return [np.array(order) for order in dict.fromkeys(tuple(order.tolist()) for order in found)]
 
     @cached_property
     def last_arms(self) -> Integer[Array, "K"]:
         """Arms that may be best at the last step: those no other arm beats, or equals, in every type."""
-        means = self.means
-        at_least = np.ones((self.n_arms, self.n_arms), bool)  # [b, a]: b is at least a everywhere
-        for type_ in means.T:
-            at_least &= type_[:, None] >= type_[None, :]
-        strictly = at_least & ~at_least.T
-        equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
-        return np.flatnonzero(~(strictly | equal_before).any(axis=0))
+        return _not_outdone(self.means)
 
     @property
     def full_information(self) -> float:
         """What knowing the type earns: no policy earns more, whatever it sees."""
+        if self.people_leave:
+            return float(self.weights @ self.known.best[-1])
         return self.bandit.known_type(self.horizon)
 
     @property
@@ -105,7 +221,9 @@ class Problem:
         return self.horizon * float(np.abs(self.means).max())
 
     def best_everywhere(self) -> int | None:
-        """The arm that is best in every type, if there is one: playing it always is optimal."""
+        """The arm that is best in every type, if there is one: playing it always is optimal, where nobody leaves."""
+        if self.people_leave:
+            return None
         best = np.all(self.means >= self.corner, axis=1)
         return int(best.argmax()) if best.any() else None
 
@@ -114,3 +232,102 @@ class Problem:
         wide = np.zeros((len(vectors), self.bandit.n_types))
         wide[:, self.types] = vectors
         return wide
+
+
+def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
+    """The rows that no other row beats, or equals and precedes, in every type."""
+    at_least = np.ones((len(values), len(values)), bool)  # [b, a]: b is at least a everywhere
+    for of_type in values.T:
+        at_least &= of_type[:, None] >= of_type[None, :]
+    strictly = at_least & ~at_least.T
+    equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
+    return np.flatnonzero(~(strictly | equal_before).any(axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A session policy with bounds on the optimum.
+
+    The exact value of `policy` (the expected reward of `horizon` steps) is at least `lower`, and the value of every
+    policy is at most `upper`. For continuous rewards `upper` is the value of knowing the type, because the bound of
+    the search holds only for rewards seen in bins; `message` gives this bound.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> plan = lmab.plan(bandit, horizon=5, method=lmab.Exact())
+        >>> plan
+        Plan(optimal: 3.35771 over 5 steps)
+        >>> plan.policy.act_on([])
+        0
+    """
+
+    policy: Policy
+    horizon: int
+    lower: float
+    upper: float
+    status: Status  # how the planning ended; equal to its name as text
+    message: str  # what was done and what it means, in a sentence or two
+    trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
+    repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
+    estimate: Estimate | None = field(repr=False, default=None)  # the estimate that was planned on; None for a bandit
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", Status.named(self.status))
+
+    @property
+    def gap(self) -> float:
+        """(upper - lower) / |lower|; 0 where the bounds are equal, infinite where only `lower` is 0."""
+        difference = max(self.upper - self.lower, 0.0)
+        if difference == 0:
+            return 0.0
+        return difference / abs(self.lower) if self.lower else float("inf")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`, with the policy and the estimate; `lmab.load` gives the same plan back."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        plain = files.encode(self, "plan", without=("policy", "trace", "estimate"))
+        nested = {"policy": self.policy.record()}
+        if self.estimate is not None:
+            nested["estimate"] = self.estimate.record()
+        return files.Record(plain.kind, plain.fields, {"trace": np.array(self.trace).reshape(-1, 3)}, nested)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Plan:
+        check_count("horizon", record.fields["horizon"])
+        found = record.records.get("estimate")
+        return files.decode(
+            record,
+            cls,
+            policy=restore_policy(record.records["policy"]),
+            trace=tuple(Bounds(*row) for row in record.arrays["trace"].tolist()),
+            estimate=None if found is None else Estimate.from_record(found),
+        )
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "status": self.status,
+            "earns at least": f"{self.lower:.6g} over {self.horizon} steps",
+            "no policy earns more than": f"{self.upper:.6g} (gap {percent(self.gap)})",
+            "found in": f"{self.trace[-1].seconds:.2f} s" if self.trace else "no time",
+        }
+        if self.estimate is not None and self.estimate.check is not None:
+            rows["held-out check"] = self.estimate.check.verdict
+        return card("Plan", rows)
+
+    def __repr__(self) -> str:
+        if self.status == Status.OPTIMAL:
+            return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
+        bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
+        return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
+
+
+def policy_of(given: Policy | Plan) -> Policy:
+    """The policy, or the policy of a plan; anything else raises."""
+    if isinstance(given, Plan):
+        return given.policy
+    if isinstance(given, Policy):
+        return given
+    raise InvalidArgument(f"policy must be a Policy or a Plan, got a {type(given).__name__}")

@@ -2,22 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from .._kernel import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node, kernel
-from .._shapes import Array
+from .._kernel import kernel
+from .._kernel.reference.planning_search import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node
+from .._shapes import Array, Float, Integer
 from .backups import Rounds, VectorSet, fixed_arms
-from .clock import Clock
-from .dominance import best_somewhere, undominated_arms
 from .information_price import InformationPrice, information_price
-from .problem import Problem
+from .problem import Clock, Problem
 
+_SAMPLE = 10  # arms looked at before all are
+_ERROR = 1e-13  # of a dominance that still counts as one: solver tolerances (1e-7) must not leak into the bounds
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 800  # unknowns of the linear programs that look for dominated arms: a few seconds in all
 _LEAST = 0.5  # seconds to go below which they are not begun: loading the solver and one program may take as long
 _DEAD = 0.25  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
 _START = 512  # vectors and points per step at first; nodes: twice that
+
+
+def undominated_arms(
+    table: Float[Array, "D M"],
+    means: Float[Array, "A M"],
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    people_leave: bool = False,
+) -> Integer[Array, "K"]:
+    """Arms to keep so that the optimal value stays the same, for every belief and horizon.
+
+    Where people leave, the mixture must keep those whom the arm keeps: of every outcome at least as many in every type
+    where no mean is negative, because those who stay beyond that cost nothing, else exactly as many.
+
+    There is one linear program per arm. When `stop` returns True, the arms that were not yet examined are kept. When
+    none of a sample of arms is dominated, the others are kept without being examined.
+
+    Examples:
+        >>> import numpy as np
+        >>> means = np.array([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])  # arm 1 pays less than a mixture
+        >>> table = np.stack([1 - means, means], axis=1).reshape(6, 2)
+        >>> undominated_arms(table, means)
+        array([0, 2])
+    """
+    kept = list(range(len(means)))
+    order = np.argsort(means.mean(axis=1), kind="stable")  # the weak ones first
+    sample = order[:: max(1, len(order) // _SAMPLE)]
+    for place, arm in enumerate([*sample.tolist(), *np.setdiff1d(order, sample, assume_unique=True).tolist()]):
+        others = [other for other in kept if other != arm]
+        if stop() or (place == len(sample) and len(kept) == len(means)):
+            break
+        if others and _dominated(table.reshape(len(means), -1, table.shape[1]), means, arm, others, people_leave):
+            kept = others
+    return np.array(kept)
+
+
+def best_somewhere(means: Float[Array, "A M"], stop: Callable[[], bool] = lambda: False) -> Integer[Array, "K"]:
+    """Arms to keep so that the best mean stays the same at every belief: the last step needs no others.
+
+    When `stop` returns True, the arms that were not yet examined are kept.
+
+    Examples:
+        >>> import numpy as np
+        >>> best_somewhere(np.array([[0.9, 0.1], [0.4, 0.4], [0.1, 0.8]]))
+        array([0, 2])
+    """
+    kept = list(range(len(means)))
+    for arm in np.argsort(means.mean(axis=1), kind="stable").tolist():
+        if stop():
+            break
+        others = [other for other in kept if other != arm]
+        if others and _outdone(means, arm, others):
+            kept = others
+    return np.array(kept)
+
+
+def _dominated(
+    channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm: int, others: list[int], people_leave: bool
+) -> bool:
+    """Is there a mixture q and a garbling? Unknown: W[i, y, z], the part of arm i's outcome y that is shown as z.
+
+    For every i the sum over z of W[i, y, z] is q_i whatever y is; the total of q is 1.
+    """
+    n, n_values, n_types = len(others), channels.shape[1], channels.shape[2]
+    unknowns = (n, n_values, n_values)
+    # Garbled outcomes: sum over i, y of W[i, y, z] P[i, y, m] = P[a, z, m]; the last z is implied by the others.
+    shown = np.zeros((n_values, n_types, *unknowns))
+    for z in range(n_values):
+        shown[z, :, :, :, z] = np.moveaxis(channels[others], 2, 0)
+    # Equal mixture weights: sum_z W[i, y, z] - sum_z W[i, y + 1, z] = 0; and q sums to 1 over the outcome 0.
+    equal = np.zeros((n_values - 1, n, *unknowns))
+    for y in range(n_values - 1):
+        equal[y, np.arange(n), np.arange(n), y] = 1
+        equal[y, np.arange(n), np.arange(n), y + 1] = -1
+    total = np.zeros((1, *unknowns))
+    total[0, :, 0] = 1
+    # Means: sum_i q_i R[i, m] >= R[a, m].
+    paid = np.zeros((n_types, *unknowns))
+    paid[:, :, 0, :] = means[others].T[:, :, None]
+    size = n * n_values**2
+    more = people_leave and bool((means >= 0).all())  # to keep more people than the arm does is no harm
+    fixed = shown[:0] if more else shown if people_leave else shown[:-1]
+    equations = np.concatenate([fixed.reshape(-1, size), equal.reshape(-1, size), total.reshape(1, size)])
+    targets = np.concatenate([channels[arm, : len(fixed)].ravel(), np.zeros((n_values - 1) * n), np.ones(1)])
+    below, limits = -paid.reshape(n_types, size), -means[arm]
+    if more:
+        below, limits = np.concatenate([below, -shown.reshape(-1, size)]), np.append(limits, -channels[arm].ravel())
+    found = _solution(below, limits, equations, targets)
+    return found is not None and _holds(
+        found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm], more
+    )
+
+
+def _holds(
+    parts: Float[Array, "n Z Z"],
+    channels: Float[Array, "n Z M"],
+    means: Float[Array, "n M"],
+    channel: Float[Array, "Z M"],
+    mean: Float[Array, "M"],
+    more: bool,
+) -> bool:
+    """Make the solver's answer an exact mixture and garbling, and see whether it still does what it should."""
+    weights = parts.sum(axis=2)
+    mixture = weights.mean(axis=1) / weights.mean(axis=1).sum()
+    garbling = parts / np.where(weights > 0, weights, 1)[:, :, None]
+    garbling[weights == 0] = 1 / parts.shape[2]
+    shown = np.einsum("i,iyz,iym->zm", mixture, garbling, channels)
+    enough = (shown >= channel - _ERROR).all() if more else np.abs(shown - channel).max() <= _ERROR
+    return bool(enough and (mixture @ means >= mean - _ERROR).all())
+
+
+def _outdone(means: Float[Array, "A M"], arm: int, others: list[int]) -> bool:
+    """Has a mixture of the others at least the arm's mean in every type?"""
+    found = _solution(-means[others].T, -means[arm], np.ones((1, len(others))), np.ones(1))
+    return found is not None and bool((found / found.sum() @ means[others] >= means[arm] - _ERROR).all())
+
+
+def _solution(
+    below: Float[Array, "i n"], limits: Float[Array, "i"], equations: Float[Array, "e n"], targets: Float[Array, "e"]
+) -> Float[Array, "n"] | None:
+    """Some x >= 0 with below @ x <= limits and equations @ x = targets, to the solver's tolerance."""
+    from scipy.optimize import linprog
+
+    answer = linprog(np.zeros(below.shape[1]), below, limits, equations, targets, bounds=(0, None), method="highs")
+    return np.maximum(answer.x, 0) if answer.status == 0 else None
 
 
 class Search:
@@ -28,21 +156,27 @@ class Search:
         self.memory_limit = memory_limit
         self.full = False  # the arrays may not grow any more
         self._rng = np.random.default_rng(seed)
+        n_types, stages, leave = len(problem.weights), problem.horizon + 1, np.bool_(problem.people_leave)
         self.arms = Arms(
             table=problem.table,
             means=problem.means,
             names=np.arange(problem.n_arms),
             last=problem.means[problem.last_arms],
             last_names=problem.last_arms,
-            corner=problem.corner,
-            spread=problem.corner - problem.means.min(axis=0),
-            flat=(problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
+            scale=np.ones(stages) if leave else np.arange(float(stages)),
+            corner=problem.known.best if leave else np.tile(problem.corner, (stages, 1)),
+            spread=(
+                problem.known.best - problem.known.worst
+                if leave
+                else np.tile(problem.corner - problem.means.min(axis=0), (stages, 1))
+            ),
+            stays=problem.stays if leave else np.empty((0, n_types)),
+            flat=~leave & (problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
             columns=np.ascontiguousarray(problem.table.T),
             entropies=np.ascontiguousarray((problem.table * np.log(np.maximum(problem.table, TINY))).T),
             order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
-        n_types, stages = len(problem.weights), problem.horizon + 1
         self.lower = Lower(
             np.empty((stages, n_types, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
         )
@@ -112,7 +246,14 @@ class Search:
         computed without it. Points and vectors stay."""
         arms, problem = self.arms, self.problem
         self.use(
-            information_price(arms.means, arms.table, problem.weights, problem.horizon, stop=lambda: clock.expired)
+            information_price(
+                arms.means,
+                arms.table,
+                problem.weights,
+                problem.horizon,
+                people_leave=problem.people_leave,
+                stop=lambda: clock.expired,
+            )
         )
 
     def use(self, price: InformationPrice) -> None:
@@ -129,7 +270,9 @@ class Search:
         old, n_values = self.arms, self.problem.n_values
         if old.table.shape[0] * n_values > _LARGEST or clock.time_limit - clock.seconds < _LEAST:
             return
-        kept = undominated_arms(old.table, old.means, lambda: clock.expired)
+        kept = undominated_arms(
+            old.table, old.means, lambda: clock.expired, people_leave=bool(self.problem.people_leave)
+        )
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
         last = best_somewhere(old.last, lambda: clock.expired)
         self.arms = old._replace(
@@ -138,6 +281,7 @@ class Search:
             names=old.names[kept],
             last=old.last[last],
             last_names=old.last_names[last],
+            stays=old.stays[kept] if len(old.stays) else old.stays,
             flat=old.flat[kept],
             columns=np.ascontiguousarray(old.columns[:, codes]),
             entropies=np.ascontiguousarray(old.entropies[:, codes]),

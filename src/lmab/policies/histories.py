@@ -8,18 +8,23 @@ Exact values, the trees of certificates, policy graphs and printed trees are all
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
 from ..errors import InvalidArgument, TooLarge
-from ..model import Channel, LatentBandit
-from .state import State
+from ..model import belief
+from ..model.bandit import LatentBandit
+from ..model.rewards import Channel
+from .policy import Policy, State
 
 NONE = -1  # no history follows, because the outcome is impossible or the session is over
+BRANCHES = 3  # branches of a continuous reward
+_LIMIT = 100_000  # histories of one step
 
 
 class Decisions(Protocol):
@@ -56,6 +61,8 @@ def walk(
 ) -> Iterator[Level]:
     """The levels of `policy` on `bandit`, from the first step to step `horizon`; impossible histories are left out.
 
+    Where people leave, histories are those of sessions that go on; the walk ends where nobody is left.
+
     Args:
         policy: a deterministic policy.
         bandit: it says what can happen, and how likely it is.
@@ -72,7 +79,7 @@ def walk(
         >>> [len(level.arms) for level in levels]
         [1, 2, 3, 5]
     """
-    channel = bandit.rewards.channel(bandit.weights, bins)
+    channel = bandit.outcomes(bins)
     state, mass = policy.start(1), bandit.weights[None]
     seen: Integer[Array, "n t"] = np.empty((1, 0), np.int64)
     for step in range(horizon):
@@ -81,11 +88,13 @@ def walk(
             yield Level(state, mass, arms, np.full((len(arms), channel.rewards.shape[1]), NONE))
             return
         if merge and not policy.adaptive:
-            branches = _unseen(channel, mass)
+            branches = _unseen(channel, mass if bandit.leaving is None else mass * bandit.stays.T[arms])
         else:
             branches = _grown(channel, mass, seen, arms, merge and policy.order_free)
         _check_size(len(branches.parents), step + 1, limit, remedy)
         yield Level(state, mass, arms, branches.children)
+        if len(branches.parents) == 0:  # everybody has left
+            return
         parents, mass, seen = branches.parents, branches.mass, branches.seen
         before = State(state.step, state.memory[parents], single=False)
         state = policy.observe(before, arms[parents], channel.rewards[arms[parents], branches.outcomes])
@@ -153,3 +162,68 @@ def _check_size(n_histories: int, n_steps: int, limit: int, remedy: str) -> None
         raise TooLarge(
             f"the policy can meet {n_histories} different histories of {n_steps} steps, more than {limit}: {remedy}"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """What the policy does at one point of the session, and what may follow.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> tree = lmab.plan(bandit, horizon=5).policy.tree(2)
+        >>> tree.arm, [(branch.reward, branch.tree.arm) for branch in tree.branches]
+        (0, [(0.0, 1), (1.0, 0)])
+        >>> print(tree)
+        arm 0 (belief 0.50 0.50)
+          reward 0 (0.50): arm 1 (belief 0.10 0.90)
+          reward 1 (0.50): arm 0 (belief 0.90 0.10)
+    """
+
+    step: int
+    arm: int
+    label: str | int  # the arm's name in the log, or its number
+    probability: float  # of the session getting here
+    belief: Float[Array, "M"]  # probability of each type, before the arm is played
+    branches: tuple[Branch, ...]  # empty where the tree ends
+
+    def _repr_svg_(self) -> str:
+        picture = import_module("..reporting.tree", __package__)  # a floor above: imported only where somebody looks
+        return str(picture.tree_svg(self))
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines(0, f"arm {self.label}"))
+
+    def _lines(self, indent: int, text: str) -> Iterator[str]:
+        yield "  " * indent + f"{text} (belief {' '.join(f'{share:.2f}' for share in self.belief)})"
+        for branch in self.branches:
+            share = branch.tree.probability / self.probability
+            text = f"reward {branch.reward:g} ({share:.2f}): arm {branch.tree.label}"
+            yield from branch.tree._lines(indent + 1, text)
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A reward and what the policy does after it."""
+
+    reward: float
+    tree: Tree
+
+
+def grow(policy: Policy, bandit: LatentBandit, depth: int) -> Tree:
+    """The first `depth` steps of `policy`. Continuous rewards branch in three, at the middle of each third."""
+    rewards = bandit.outcomes(BRANCHES).rewards
+    levels = walk(policy, bandit, depth, limit=_LIMIT, remedy="ask for fewer steps", merge=False, bins=BRANCHES)
+    below: list[Tree] = []
+    for level in reversed(list(levels)):
+        below = [_tree(policy, level, row, rewards, below) for row in range(len(level.arms))]
+    return below[0]
+
+
+def _tree(policy: Policy, level: Level, row: int, rewards: Float[Array, "A Z"], below: Sequence[Tree]) -> Tree:
+    """What one history of a level does, and the branches to what follows."""
+    arm, mass = int(level.arms[row]), level.mass[row]
+    label = arm if policy.arm_labels is None else policy.arm_labels[arm]
+    following = zip(rewards[arm].tolist(), level.children[row].tolist(), strict=True)
+    branches = tuple(Branch(reward, below[child]) for reward, child in following if child != NONE)
+    return Tree(level.state.step, arm, label, float(mass.sum()), belief.normalise(mass), branches)

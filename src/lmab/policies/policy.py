@@ -5,10 +5,13 @@ A policy never changes. What a session has seen is stored in a `State`, and `obs
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,14 +20,204 @@ from .._html import card
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidFile
-from ..model import arm_label
-from .compact import Compact, Remembering
-from .state import State, state_from_json, state_to_json
+from ..model.bandit import arm_label
 
+_ROUNDING = 1e-12
+MANY = 1 << 16  # decisions, states or likelihoods that are remembered
 #: (arm, reward) of the steps so far: the arm by its number or its label; None: the reward is not known
 History = Iterable[tuple[int | str, float | None]]
-
 _KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
+
+
+def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
+    """The allowed arm with the highest score; the lowest number among equals.
+
+    Scores within rounding of each other are equal, so that a decision does not depend on the order of a sum.
+
+    Examples:
+        >>> import numpy as np
+        >>> from lmab.policies import best_allowed
+        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]))
+        array([1])
+        >>> best_allowed(np.array([[0.2, 0.9, 0.9]]), np.array([[True, False, True]]))
+        array([2])
+    """
+    if allowed is not None:
+        scores = np.where(allowed, scores, -np.inf)
+    top = scores.max(axis=1, keepdims=True)
+    best = scores >= top - _ROUNDING * np.abs(top)
+    return (best if allowed is None else best & allowed).argmax(axis=1)
+
+
+def unplayed(played: Bool[Array, "n A"], allowed: Bool[Array, "n A"] | None) -> Bool[Array, "n A"]:
+    """Arms that may be played in sessions without repeats; where nothing new is allowed, whatever is."""
+    if allowed is None:
+        return ~played
+    fresh = ~played & allowed
+    return np.where(fresh.any(axis=1, keepdims=True), fresh, allowed)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The state of one session, or of n sessions at the same step: the number of steps seen, and the policy's memory.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]])
+        >>> policy = lmab.Greedy(bandit)
+        >>> state = policy.observe(policy.start(), 0, 1.0)
+        >>> state.step, lmab.model.belief.normalise(state.memory)
+        (1, array([[0.75, 0.25]]))
+    """
+
+    step: int
+    memory: Float[Array, "n K"]  # for most policies the unnormalised belief over types
+    single: bool  # one session: arms are ints, not arrays
+
+
+def state_to_json(state: State, kind: str) -> str:
+    """The state as JSON; `kind` names the policy that it belongs to. Numbers keep all their bits."""
+    rows = [[x if math.isfinite(x) else repr(x) for x in row] for row in state.memory.tolist()]
+    return json.dumps({"kind": kind, "step": int(state.step), "single": bool(state.single), "memory": rows})
+
+
+def state_from_json(text: str, kind: str, width: int) -> State:
+    """The state that `state_to_json` wrote, for a policy of that kind whose memory has `width` numbers."""
+    try:
+        told = json.loads(text)
+        step, single, rows = told["step"], told["single"], told["memory"]
+        memory = np.array([[float(x) for x in row] for row in rows], np.float64).reshape(len(rows), -1)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise InvalidArgument(f"text must be a state that to_json wrote, got {_short(text)} ({error})") from None
+    if told.get("kind") != kind:
+        raise InvalidArgument(f"text must be a state of a {kind!r} policy, got one of {told.get('kind')!r}")
+    if memory.shape[1] != width:
+        raise InvalidArgument(f"text must hold {width} numbers a session for this policy, got {memory.shape[1]}")
+    whole = type(step) is int and step >= 0 and type(single) is bool
+    if not whole or len(memory) < 1 or (single and len(memory) != 1):
+        raise InvalidArgument(f"text must be a state that to_json wrote, got {_short(text)}")
+    return State(step, memory, single)
+
+
+def _short(text: Any) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+class CompactState(NamedTuple):
+    """Where one session stands."""
+
+    step: int
+    memory: Float[Array, "K"]  # the row of the policy's own state
+
+    @property
+    def belief(self) -> Float[Array, "K"]:
+        """The memory, which for plans by vectors is the unnormalised belief."""
+        return self.memory
+
+
+class Quick(Protocol):
+    """A faster way to the decisions of one policy, for one session; None where the policy itself must be asked."""
+
+    def arm(self, state: CompactState) -> int | None: ...
+    def after(self, state: CompactState, arm: int, reward: float) -> CompactState | None: ...
+
+
+class Compact:
+    """A deterministic policy for one session at a time: plain values in, the same arms out, with less work for each.
+
+    `policy.compact()` makes one. It remembers the arm of every state and the state that follows every reward, up to
+    65,536 of each, because most sessions see what others saw: with two rewards and seven steps, a policy that is
+    followed leads to 127 states. What is new is left to `quick` where the policy has such a way, else to the policy.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> compact = lmab.plan(bandit, horizon=5).policy.compact()
+        >>> state = compact.start()
+        >>> arm = compact.act(state)
+        >>> state = compact.observe(state, arm, 0.0)
+        >>> arm, compact.act(state), compact.act(state, allowed=[True, False])
+        (0, 1, 0)
+    """
+
+    def __init__(self, policy: Policy, quick: Quick | None = None) -> None:
+        if not policy.deterministic:
+            raise InvalidArgument(f"policy must be deterministic to be compact, got {policy!r}, which plays at random")
+        self.policy = policy
+        self.horizon = policy.horizon
+        self.n_arms = policy.n_arms
+        self._quick = quick
+        self._start = self._one(policy.start())
+        self._arms: dict[tuple[int, bytes, bytes], int] = {}
+        self._after: dict[tuple[int, bytes, int, float | None], CompactState] = {}
+
+    def start(self, *, history: Iterable[tuple[int, float | None]] | None = None) -> CompactState:
+        """The state before the first step; `history` is what is known of the person from earlier sessions."""
+        return self._start if history is None else self._one(self.policy.start(history=history))
+
+    def act(self, state: CompactState, allowed: Any = None) -> int:
+        """The arm to play now; `allowed` (A,) masks arms that cannot be played."""
+        mask = b"" if allowed is None else np.asarray(allowed, bool).tobytes()
+        key = state.step, state.memory.tobytes(), mask
+        arm = self._arms.get(key)
+        if arm is None:
+            arm = self._decide(state, allowed)
+            if len(self._arms) >= MANY:
+                self._arms.clear()
+            self._arms[key] = arm
+        return arm
+
+    def observe(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
+        """The state after `arm` paid `reward`; None: the reward is not known yet."""
+        key = state.step, state.memory.tobytes(), arm, reward
+        after = self._after.get(key)
+        if after is None:
+            after = self._follow(state, arm, reward)
+            if len(self._after) >= MANY:
+                self._after.clear()
+            self._after[key] = after
+        return after
+
+    def tell(self, state: CompactState, arm: int, reward: float) -> CompactState:
+        """The state after a late reward of `arm`."""
+        return self._one(self.policy.tell(self._whole(state), arm, reward))
+
+    def skip(self, state: CompactState) -> CompactState:
+        """The state after a step that played an arm unknown to the policy."""
+        return self._one(self.policy.skip(self._whole(state)))
+
+    def belief(self, state: CompactState) -> Float[Array, "M"]:
+        """The probability of each type."""
+        return self.policy.belief(self._whole(state))
+
+    def to_json(self, state: CompactState) -> str:
+        """The state as JSON, as `Policy.to_json` writes it."""
+        return self.policy.to_json(self._whole(state))
+
+    def from_json(self, text: str) -> CompactState:
+        """The state that `to_json` wrote."""
+        return self._one(self.policy.from_json(text))
+
+    def _decide(self, state: CompactState, allowed: Any) -> int:
+        if self._quick is not None and (self.horizon is None or state.step < self.horizon):
+            arm = self._quick.arm(state)
+            if arm is not None and (allowed is None or (len(allowed) == self.n_arms and allowed[arm])):
+                return arm
+        return int(self.policy.act(self._whole(state), allowed=allowed))
+
+    def _follow(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
+        if self._quick is not None and reward is not None:
+            after = self._quick.after(state, arm, reward)
+            if after is not None:
+                return after
+        return self._one(self.policy.observe(self._whole(state), arm, reward))
+
+    def _whole(self, state: CompactState) -> State:
+        return State(state.step, state.memory[None], single=True)
+
+    def _one(self, state: State) -> CompactState:
+        return CompactState(state.step, state.memory[0])
 
 
 class Policy(ABC):
@@ -122,7 +315,7 @@ class Policy(ABC):
 
     def compact(self) -> Compact:
         """The same decisions for one session at a time, with less work for each."""
-        return Remembering(self)
+        return Compact(self)
 
     def to_json(self, state: State) -> str:
         """The state as JSON; `from_json` gives it back, to the bit."""
@@ -249,6 +442,8 @@ class Policy(ABC):
 
     def _checked_arms(self, state: State, arm: Any) -> Integer[Array, "n"]:
         """The arms of n sessions, checked; text is taken as labels."""
+        if state.single and type(arm) is int and self.n_arms is not None and 0 <= arm < self.n_arms:
+            return np.array([arm])
         arms = np.atleast_1d(np.asarray(arm))
         if arms.dtype.kind == "U":
             arms = np.array([self.arm_of(text) for text in arms.tolist()])

@@ -1,6 +1,5 @@
 """Reporting: a self-contained HTML report, and plots of models and policies."""
 
-from ..planning import tree_svg as tree_svg
 from .contents import Contents as Contents
 from .contents import gather as gather
 from .page import render as render
@@ -11,3 +10,4 @@ from .plots import plot_calibration as plot_calibration
 from .plots import plot_curve as plot_curve
 from .plots import plot_means as plot_means
 from .plots import plot_worth as plot_worth
+from .tree import tree_svg as tree_svg

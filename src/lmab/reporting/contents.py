@@ -15,9 +15,11 @@ from ..errors import InvalidArgument
 from ..estimation import Check, Curve, Estimate, Factors
 from ..evaluation import Calibration, Certificate, Evaluation, LogEvidence, Verdict, calibrate, value_of, weigh
 from ..model import LatentBandit, belief
-from ..planning import Plan, Tree, plan, policy_of, tree_of
+from ..planning import Plan, plan, policy_of
 from ..policies import Policy
+from ..policies.histories import Tree
 from ..simulation import check_fits, simulate
+from .tree import tree_of
 
 _SEED = 0  # The sessions are drawn with this seed that are simulated where no exact value exists.
 _MOST_SESSIONS = 50_000  # A larger held-out log is checked on this many of its sessions.

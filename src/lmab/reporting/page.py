@@ -16,9 +16,10 @@ from ..data import Sessions
 from ..estimation import Estimate
 from ..evaluation import Certificate
 from ..model import LatentBandit
-from ..planning import Plan, colour, names, palette, shortened, tree_svg
+from ..planning import Plan
 from ..policies import Policy
 from .contents import Contents, HeldOut, People, Worth, gather
+from .tree import colour, names, palette, shortened, tree_svg
 
 _NOTHING = Markup("")
 _SHOWN = 3  # A type's card has this many of its best and of its worst arms.

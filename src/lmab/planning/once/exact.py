@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Bool, Float, Integer
-from ..errors import Status, TooLarge
-from ..policies import State, best_allowed, unplayed
-from .clock import Clock
-from .no_repeats import WITHOUT_BINS, no_repeat_values, plan_without_repeats, upper_without_bins
-from .problem import Problem
-from .result import Plan
-from .table_policy import TablePolicy
+from ..._shapes import Array, Bool, Float, Integer
+from ...errors import Status, TooLarge
+from ...policies.policy import State, best_allowed, unplayed
+from ..policies import TablePolicy
+from ..problem import Clock, Plan, Problem
+from .lookahead import WITHOUT_BINS, once_values, plan_once, upper_without_bins
 
 MAX_STATES = 1_000_000
 _CHUNK = 1 << 20
 
 
-class ExactNoRepeatsPolicy(TablePolicy):
+class ExactOncePolicy(TablePolicy):
     """The optimal policy without repeats, as the value of every set of observations.
 
     The memory of a session is its belief, then the sorted codes of what it saw. A session that did play an arm twice,
@@ -53,7 +51,7 @@ class ExactNoRepeatsPolicy(TablePolicy):
         values[covered] = set_values(problem, beliefs[covered], codes[covered], later)
         if not covered.all():
             rest = ~covered
-            values[rest] = no_repeat_values(problem, beliefs[rest], played[rest], self._remaining(state), 1)
+            values[rest] = once_values(problem, beliefs[rest], played[rest], self._remaining(state), 1)
         return values
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
@@ -67,11 +65,11 @@ def n_sets(problem: Problem, step: int) -> int:
 
 
 def fits(problem: Problem) -> bool:
-    """Is the problem small enough for `plan_exactly_without_repeats`?"""
+    """Is the problem small enough for `plan_once_exactly`?"""
     return sum(n_sets(problem, step) for step in range(problem.horizon)) <= MAX_STATES
 
 
-def plan_exactly_without_repeats(problem: Problem, clock: Clock) -> Plan:
+def plan_once_exactly(problem: Problem, clock: Clock) -> Plan:
     """The optimal plan without repeats, for small problems; a lookahead where time runs out before."""
     if not fits(problem):
         needed = sum(n_sets(problem, step) for step in range(problem.horizon))
@@ -81,23 +79,23 @@ def plan_exactly_without_repeats(problem: Problem, clock: Clock) -> Plan:
         )
     reason = Status.TIME_LIMIT
     try:
-        found = solved_without_repeats(problem, clock)
+        found = solved_once(problem, clock)
     except KeyboardInterrupt:
         found, reason = None, Status.INTERRUPTED
     if found is not None:
         return found
     name = "a lookahead of depth 1, because there was no time for all states,"
-    return replace(plan_without_repeats(problem, clock, 1, name), status=reason)
+    return replace(plan_once(problem, clock, 1, name), status=reason)
 
 
-def solved_without_repeats(problem: Problem, clock: Clock) -> Plan | None:
+def solved_once(problem: Problem, clock: Clock) -> Plan | None:
     """The optimal plan, or None when time ran out."""
     stages = _stages(problem, clock)
     if stages is None:
         return None
     needed = sum(map(len, stages))
     value = float(stages[0][0])
-    policy = ExactNoRepeatsPolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, bins=problem.bins)
+    policy = ExactOncePolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, bins=problem.bins)
     upper, status = value, Status.OPTIMAL
     message = f"dynamic programming over {needed} sets of observations, no arm twice"
     if problem.binned:

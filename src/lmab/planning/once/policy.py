@@ -1,4 +1,4 @@
-"""NoRepeatsVectorPolicy: act by plans that know which arms they may use, no arm twice."""
+"""OnceVectorPolicy: act by plans that know which arms they may use, no arm twice."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from .. import files
-from .._shapes import Array, Bool, Float, Integer
-from ..checks import check_count
-from ..errors import InvalidArgument
-from ..model import LatentBandit
-from ..policies import State, best_allowed, unplayed
-from .no_repeats_backups import UsedPlans, at_children, best_columns, best_continuations
-from .planned_policy import OncePolicy
-from .problem import BINS, Problem
+from ... import files
+from ..._shapes import Array, Bool, Float, Integer
+from ...checks import check_count
+from ...errors import InvalidArgument
+from ...model.bandit import LatentBandit
+from ...policies.policy import State, best_allowed, unplayed
+from ..policies import OncePolicy
+from ..problem import BINS, Problem
+from .backups import UsedPlans, at_children, best_columns, best_continuations
 
 _TRIED = 6  # arms with the best means, and as many that tell most, compared at a decision
 _ROUNDING = 1e-12  # relative difference of values that counts as none
 _CHUNK = 1 << 22  # numbers computed at once
 
 
-class NoRepeatsVectorPolicy(OncePolicy):
+class OnceVectorPolicy(OncePolicy):
     """Keep what the best plan, or fixed sequence, of arms not yet played promises: greedily where that does.
 
     `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go, `arms` their first arms and `used` the
@@ -121,8 +121,9 @@ class NoRepeatsVectorPolicy(OncePolicy):
         greedy = best_columns(gains, count)
         plans = self._plans(remaining)
         scores = np.where(plans.conflicts(played), -np.inf, beliefs @ plans.vectors.T)
-        best = best_continuations(scores, gains, played, remaining)
-        own = np.where(best.plans < 0, greedy[:, 0], plans.arms[best.plans] if len(plans.arms) else greedy[:, 0])
+        best = best_continuations(problem, beliefs, scores, gains, played, remaining)
+        first = best.sequences[:, 0] if problem.people_leave else greedy[:, 0]
+        own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
         return best.values, np.column_stack([own, greedy, best_columns(telling, count)])
 
     def _plans(self, remaining: int) -> UsedPlans:
@@ -143,20 +144,20 @@ class NoRepeatsVectorPolicy(OncePolicy):
         return files.Record(base.kind, fields, arrays, base.records)
 
     @classmethod
-    def from_record(cls, record: files.Record) -> NoRepeatsVectorPolicy:
+    def from_record(cls, record: files.Record) -> OnceVectorPolicy:
         bandit = LatentBandit.from_record(record.records["bandit"])
         arrays = record.arrays
         used = np.unpackbits(arrays["used"], axis=1, count=bandit.n_arms).astype(bool)
         return cls(bandit, arrays["vectors"], arrays["arms"], used, arrays["starts"], **record.fields)
 
 
-def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> NoRepeatsVectorPolicy:
+def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> OnceVectorPolicy:
     """The policy of `plans`, for 1 step to go, 2, ..., H."""
     starts = np.cumsum([0, *(len(some.arms) for some in plans)])
     vectors = problem.spread(np.concatenate([some.vectors for some in plans]))
     arms = np.concatenate([some.arms for some in plans]).astype(np.int64)
     used = np.concatenate([some.used for some in plans])
-    return NoRepeatsVectorPolicy(
+    return OnceVectorPolicy(
         problem.bandit,
         vectors,
         arms,

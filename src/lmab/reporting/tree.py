@@ -1,4 +1,4 @@
-"""The first steps of a session policy as SVG: arm, reward, belief, next arm, from left to right."""
+"""The first steps of a session policy as a picture: arm, reward, belief, next arm, from left to right."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 
 from .._html import Markup, element, join, percent
 from .._shapes import Array, Float
-from ..model import arm_label
+from ..model.bandit import LatentBandit, arm_label
+from ..policies.histories import BRANCHES, Tree, grow
+from ..policies.policy import Policy
 
+_MOST_LEAVES, _MOST_STEPS = 16, 4  # of a tree that fits on a page
 _WIDTH, _LINE, _BAR, _PITCH = 148, 15, 8, 244
 _LETTERS = 15  # of a line of an arm's name
 _LINES = 2  # of a name, at most
 _LEGEND, _ITEM = 20, 66  # height of a line of the legend, width of a type in it
 COLOURS = 16  # types beyond these take colours that others have
-
 _LIGHT = (
     "#2b66d9", "#d9822b", "#17905f", "#b5499c", "#8a6fd1", "#b8432f", "#2a9db0", "#8b7d2f",
     "#5b8def", "#7a4a12", "#6fbf73", "#e07bc3", "#4b3a8f", "#f08a75", "#13606c", "#c9b400",
@@ -225,3 +227,14 @@ def _legend(n_types: int, width: float) -> tuple[Markup, int]:
         parts.append(element("rect", x=1 + x, y=4 + y, width=10, height=10, fill=colour(rank)))
         parts.append(element("text", f"type {rank + 1}", x=16 + x, y=13 + y, fill="var(--soft)", font_size=11))
     return join(*parts), _LEGEND * -(-n_types // per_line) + 6
+
+
+def tree_of(policy: Policy, bandit: LatentBandit, horizon: int) -> Tree | None:
+    """As many steps as fit on a page; None for a policy that plays at random."""
+    if not policy.deterministic:
+        return None
+    values = bandit.rewards.channel(bandit.weights, BRANCHES).rewards.shape[1]
+    depth = 1
+    while depth < min(horizon, _MOST_STEPS) and values**depth <= _MOST_LEAVES:
+        depth += 1
+    return grow(policy, bandit, depth)

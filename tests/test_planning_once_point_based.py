@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_planning_no_repeats_backups import case, follows
+from test_planning_once_backups import case, follows
 
-from lmab.planning.clock import Clock
-from lmab.planning.no_repeats_backups import UsedPlans
-from lmab.planning.no_repeats_points import OncePlans
-from lmab.planning.problem import Problem
+from lmab.planning.once.backups import UsedPlans
+from lmab.planning.once.point_based import OncePlans
+from lmab.planning.problem import Clock, Problem
 
 
 def found(seed: int, raised: float = 0.0) -> OncePlans:

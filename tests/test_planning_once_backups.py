@@ -7,7 +7,7 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.planning.no_repeats_backups import OnceRounds, UsedPlans, backup, best_columns
+from lmab.planning.once.backups import OnceRounds, UsedPlans, backup, best_columns
 from lmab.planning.problem import Problem
 
 STEPS = 3

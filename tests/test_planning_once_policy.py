@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from seeds import generator
-from test_planning_no_repeats_backups import case, follows, worth
+from test_planning_once_backups import case, follows, worth
 
 from lmab.errors import InvalidArgument
-from lmab.planning.no_repeats_backups import UsedPlans
-from lmab.planning.no_repeats_vectors import NoRepeatsVectorPolicy, once_policy
+from lmab.planning.once.backups import UsedPlans
+from lmab.planning.once.policy import OnceVectorPolicy, once_policy
 
 
-def policy_of(seed: int, greedy_steps: int = 0) -> tuple[NoRepeatsVectorPolicy, list[UsedPlans]]:
+def policy_of(seed: int, greedy_steps: int = 0) -> tuple[OnceVectorPolicy, list[UsedPlans]]:
     """A policy for four steps whose plans for one, two and three steps to go are given."""
     problem, later, _, _ = case(seed)
     none = UsedPlans.none(problem)
@@ -75,8 +75,8 @@ def test_tables_that_do_not_fit_are_refused():
     parts = (policy.bandit, policy.vectors, policy.arms, policy.used)
     for starts in ([0, 0, 4, 8], [1, 0, 4, 8, 8], [0, 0, 4, 8, 7], [0, 4, 0, 8, 8]):
         with pytest.raises(InvalidArgument, match="starts must rise from 0 to 8 in 4 steps"):
-            NoRepeatsVectorPolicy(*parts, np.array(starts), horizon=4)
+            OnceVectorPolicy(*parts, np.array(starts), horizon=4)
     with pytest.raises(InvalidArgument, match=r"vectors must be \(8, 3\)"):
-        NoRepeatsVectorPolicy(policy.bandit, policy.vectors[:, :2], *parts[2:], policy.starts, horizon=4)
+        OnceVectorPolicy(policy.bandit, policy.vectors[:, :2], *parts[2:], policy.starts, horizon=4)
     with pytest.raises(InvalidArgument, match=r"arms must be in 0\.\.4"):
-        NoRepeatsVectorPolicy(*parts[:2], policy.arms + 5, policy.used, policy.starts, horizon=4)
+        OnceVectorPolicy(*parts[:2], policy.arms + 5, policy.used, policy.starts, horizon=4)

@@ -9,16 +9,17 @@ from typing import Any, Protocol
 
 from ..checks import check_count
 from ..errors import InvalidArgument
-from ..estimation import Estimate
-from ..model import LatentBandit
+from ..estimation.result import Estimate
+from ..model.bandit import LatentBandit
 from .certified import Certified
-from .clock import Bounds, Clock
 from .exact import Exact
-from .lookahead import Lookahead
+from .lookahead import QMDP, Lookahead
 from .point_based import PointBased
-from .problem import BINS, Problem
-from .qmdp import QMDP
-from .result import Plan
+from .problem import BINS, Bounds, Clock, Plan, Problem
+
+_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
+MAX_HORIZON = 10_000
+LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
 class Planner(Protocol):
@@ -52,11 +53,6 @@ class HasBandit(Protocol):
 
     @property
     def bandit(self) -> LatentBandit: ...
-
-
-_COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
-MAX_HORIZON = 10_000
-LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
 def plan(

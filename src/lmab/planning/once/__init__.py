@@ -1,0 +1,1 @@
+"""Planning for sessions that play each arm at most once."""

@@ -1,0 +1,470 @@
+"""The policies that planners return: by vectors, by a table, as a graph, and one session at a time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from .. import files
+from .._kernel import kernel
+from .._shapes import Array, Bool, Float, Integer
+from ..checks import check_count
+from ..errors import InvalidArgument, TooLarge
+from ..model import belief
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..model.leaving import known
+from ..policies.histories import NONE, Tree, grow, walk
+from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, restore_policy
+from ..policies.small import BeliefPolicy
+from .problem import BINS, Problem
+
+SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
+_CHUNK = 1 << 22  # scores computed at once
+_WALKED = 20_000  # histories of one step that are walked to bound a policy from below
+OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
+
+
+class PlannedPolicy(BeliefPolicy):
+    """A belief policy for a known horizon that has a value for each arm at each step.
+
+    `bins` is the number of bins per arm into which continuous rewards are cut to compute these values.
+    """
+
+    horizon: int
+
+    def __init__(self, bandit: LatentBandit, *, horizon: int, bins: int = BINS) -> None:
+        super().__init__(bandit, horizon=check_count("horizon", horizon))
+        self.bins = check_count("bins", bins, minimum=2)
+
+    @cached_property
+    def _problem(self) -> Problem:
+        return Problem.of(self.bandit, self.horizon, self.bins)
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(base.kind, {**base.fields, "bins": self.bins}, base.arrays, base.records)
+
+    @abstractmethod
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
+        """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
+
+    def tree(self, depth: int) -> Tree:
+        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.reporting.tree_svg` draws it."""
+        return grow(self, self.bandit, min(check_count("depth", depth), self.horizon))
+
+    def graph(self, *, max_nodes: int = 1_000_000) -> PolicyGraph:
+        """The same decisions as a graph, for discrete rewards; a step of the graph takes well under a microsecond."""
+        return extract(self, self.bandit, self.horizon, check_count("max_nodes", max_nodes))
+
+    def _remaining(self, state: State) -> int:
+        return self.horizon - state.step
+
+
+class DepthPolicy(PlannedPolicy):
+    """A planned policy that looks `depth` rewards ahead at every step; `optimistic`: then the type counts as known."""
+
+    def __init__(
+        self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = BINS, optimistic: bool = False
+    ) -> None:
+        super().__init__(bandit, horizon=horizon, bins=bins)
+        self.depth, self.optimistic = check_count("depth", depth, minimum=0), bool(optimistic)
+
+    def record(self) -> files.Record:
+        base = super().record()
+        fields = {**base.fields, "depth": self.depth} | ({"optimistic": True} if self.optimistic else {})
+        return files.Record(base.kind, fields, base.arrays, base.records)
+
+
+class OncePolicy(PlannedPolicy):
+    """A planned policy that plays no arm twice. A session remembers its belief, then a 1 for every arm played."""
+
+    repeats = False
+
+    def _played(self, state: State) -> Bool[Array, "n A"]:
+        return state.memory[:, self.bandit.n_types :] > 0
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        return self._marked(self._learn(state, arms, rewards), arms)
+
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        return self._marked(state.memory.copy(), arms)
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        width = self.bandit.n_types
+        known = State(state.step, state.memory[:, :width], state.single)
+        return np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
+
+    def _marked(self, memory: Float[Array, "n K"], arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        memory[np.arange(len(memory)), self.bandit.n_types + arms] = 1
+        return memory
+
+
+class TablePolicy(PlannedPolicy):
+    """A table of values for every step.
+
+    The memory of a session is its belief, then the sorted codes that it saw, then a 1 where the table does not cover
+    the session, because something is known of the person from earlier sessions. A step whose reward is not known has
+    the code D + arm, with D the number of codes; D + A stands for an arm that the policy does not know. What the table
+    does not cover is decided by a lookahead.
+    """
+
+    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = BINS) -> None:
+        super().__init__(bandit, horizon=horizon, bins=bins)
+        sizes = self._sizes()
+        if len(values) != sum(sizes):
+            raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
+        self._values = values
+        self._starts = np.cumsum([0, *sizes])
+
+    @abstractmethod
+    def _sizes(self) -> list[int]:
+        """The number of states of the table after 0, 1, ... steps."""
+
+    def _seen(self, state: State) -> Integer[Array, "n t"]:
+        """The sorted codes of what each session saw."""
+        width = self.bandit.n_types
+        return state.memory[:, width : width + state.step].astype(np.int64)
+
+    def _covered(self, state: State) -> Bool[Array, "n"]:
+        """Whether the table covers the session."""
+        return (self._seen(state) < len(self._problem.table)).all(axis=1) & (state.memory[:, -1] == 0)
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([self.bandit.weights, np.full(self.horizon, np.inf), [0.0]])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        memory = self._updated(state, arms, rewards)
+        return self._noted(state, memory, self._problem.codes(arms, rewards))
+
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        return self._noted(state, state.memory.copy(), len(self._problem.table) + arms)
+
+    def _skip(self, state: State) -> Float[Array, "n K"]:
+        unknown = np.full(len(state.memory), len(self._problem.table) + self._problem.n_arms)
+        return self._noted(state, state.memory.copy(), unknown)
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        memory, width = self._updated(state, arms, rewards), self.bandit.n_types
+        notes = memory[:, width:-1]
+        waits = notes == (len(self._problem.table) + arms)[:, None]
+        known = waits.any(axis=1)
+        rows = np.flatnonzero(known)
+        notes[rows, waits[rows].argmax(axis=1)] = self._problem.codes(arms, rewards)[rows]
+        notes.sort(axis=1)
+        memory[~known, -1] = 1
+        memory[~known, :width] = belief.rescale(memory[~known, :width])  # off the table the scale is free
+        return memory
+
+    def _updated(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        """The memory with the belief after `rewards`."""
+        memory, width = state.memory.copy(), self.bandit.n_types
+        # No rescaling: beliefs and the table's values are on one scale, the probability of what was seen.
+        likelihood = self._problem.spread(self._problem.table[self._problem.codes(arms, rewards)])
+        memory[:, :width] = belief.multiply(memory[:, :width], likelihood)
+        return memory
+
+    def _noted(self, state: State, memory: Float[Array, "n K"], codes: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        """The memory with one more code."""
+        if state.step < self.horizon:
+            notes = memory[:, self.bandit.n_types : -1]
+            notes[:, state.step] = codes
+            notes.sort(axis=1)
+        return memory
+
+    def record(self) -> files.Record:
+        base = super().record()
+        return files.Record(base.kind, base.fields, {"values": self._values}, base.records)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> Self:
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        return cls(bandit, record.arrays["values"], **record.fields)
+
+
+class VectorPolicy(PlannedPolicy):
+    """The first arm of the plan that is worth most at the belief: it earns at least that much.
+
+    `vectors[starts[t] : starts[t + 1]]` are the plans for t + 1 steps to go and `arms` their first arms. Where that
+    arm is not allowed, the allowed arm with the highest mean plus value of the plans afterwards.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> policy = lmab.plan(bandit, horizon=5).policy
+        >>> policy.act(policy.start(3))
+        array([0, 0, 0])
+        >>> policy.act(policy.start(), allowed=[False, True])
+        1
+    """
+
+    kind = "vectors"
+
+    def __init__(
+        self,
+        bandit: LatentBandit,
+        vectors: Float[Array, "K M"],
+        arms: Integer[Array, "K"],
+        starts: Integer[Array, "T"],
+        *,
+        horizon: int,
+        bins: int = BINS,
+    ) -> None:
+        super().__init__(bandit, horizon=horizon, bins=bins)
+        if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
+            raise InvalidArgument(
+                f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
+            )
+        if vectors.shape != (len(arms), bandit.n_types) or arms.min() < 0 or arms.max() >= bandit.n_arms:
+            raise InvalidArgument(f"vectors must be ({len(arms)}, {bandit.n_types}), got {vectors.shape}")
+        self.vectors, self.arms, self.starts = vectors, arms, starts
+        self._transposed = [np.ascontiguousarray(self._stage(left).T) for left in range(1, horizon + 1)]
+
+    def _stage(self, remaining: int) -> Float[Array, "K M"]:
+        return self.vectors[self.starts[remaining - 1] : self.starts[remaining]]
+
+    def arm_values(self, state: State) -> Float[Array, "n A"]:
+        """Mean now plus what the plans earn afterwards, for every arm."""
+        problem, remaining = self._problem, self._remaining(state)
+        beliefs = problem.beliefs(state.memory)
+        if remaining == 1:
+            return beliefs @ problem.means.T
+        later = np.ascontiguousarray(self._stage(remaining - 1)[:, problem.types])
+        return kernel("planning").one_step_values(beliefs, problem.table, problem.means, later)
+
+    def compact(self) -> Compact:
+        """The same decisions for one session at a time, in a few microseconds each."""
+        return Compact(self, QuickVectors(self))
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        remaining = self._remaining(state)
+        stage, first = self._transposed[remaining - 1], self.arms[self.starts[remaining - 1] :]
+        block = max(1, _CHUNK // stage.shape[1])
+        beliefs = state.memory
+        best = [best_allowed(beliefs[i : i + block] @ stage) for i in range(0, len(beliefs), block)]
+        chosen = first[np.concatenate(best)]
+        if allowed is not None:
+            chosen = self._replace_forbidden(state, chosen, allowed)
+        return chosen
+
+    def _replace_forbidden(
+        self, state: State, chosen: Integer[Array, "n"], allowed: Bool[Array, "n A"]
+    ) -> Integer[Array, "n"]:
+        rows = np.flatnonzero(~allowed[np.arange(len(chosen)), chosen])
+        if len(rows):
+            chosen = chosen.copy()
+            some = State(state.step, state.memory[rows], single=False)
+            chosen[rows] = best_allowed(self.arm_values(some), allowed[rows])
+        return chosen
+
+    def record(self) -> files.Record:
+        base = super().record()
+        arrays = {"vectors": self.vectors, "arms": self.arms, "starts": self.starts}
+        return files.Record(base.kind, base.fields, arrays, base.records)
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> VectorPolicy:
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        arrays = (record.arrays[name] for name in ("vectors", "arms", "starts"))
+        return cls(bandit, *arrays, **record.fields)
+
+
+class QuickVectors:
+    """The decisions of a `VectorPolicy` for one session, without arrays of sessions and masks.
+
+    What is rare is left to the policy: a reward that is met for the first time, and a belief near the end of the
+    numeric range.
+    """
+
+    def __init__(self, policy: VectorPolicy) -> None:
+        self._policy, self._horizon = policy, policy.horizon
+        self._arms, self._starts = policy.arms.tolist(), policy.starts.tolist()
+        self._vectors = np.ascontiguousarray(policy.vectors)
+        self._scores = np.empty(int(np.diff(policy.starts).max()))
+        self._rows: dict[tuple[int, float], Float[Array, "M"]] = {}  # likelihoods, as far as they were asked for
+        module = kernel("planning")
+        self._updated, self._best_plan = module.updated, module.best_plan
+
+    def arm(self, state: CompactState) -> int:
+        left, starts = self._horizon - state.step, self._starts
+        return self._arms[self._best_plan(state.memory, self._vectors, starts[left - 1], starts[left], self._scores)]
+
+    def after(self, state: CompactState, arm: int, reward: float) -> CompactState | None:
+        row = self._rows.get((arm, reward))
+        if row is not None:
+            belief, top = self._updated(state.memory, row)
+            return CompactState(state.step + 1, belief) if top >= SMALL else None
+        bandit = self._policy.bandit
+        if bandit.rewards.discrete and len(self._rows) < MANY and type(arm) is int and 0 <= arm < bandit.n_arms:
+            self._rows[arm, reward] = bandit.evidence(np.array([arm]), np.array([reward]))[0]
+        return None
+
+
+def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Integer[Array, "K"]]]) -> VectorPolicy:
+    """The policy of `sets`: vectors over the problem's types and their arms, for 1 step to go, 2, ..., H."""
+    distinct = [_distinct(vectors, arms) for vectors, arms in sets]
+    starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
+    vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))
+    arms = np.concatenate([arms for _, arms in distinct]).astype(np.int64)
+    return VectorPolicy(problem.bandit, vectors, arms, starts, horizon=problem.horizon, bins=problem.bins)
+
+
+def _distinct(
+    vectors: Float[Array, "K M"], arms: Integer[Array, "K"]
+) -> tuple[Float[Array, "J M"], Integer[Array, "J"]]:
+    """Each vector once, in the order they were found."""
+    _, first = np.unique(vectors, axis=0, return_index=True)
+    first.sort()
+    return vectors[first], arms[first]
+
+
+def worth_at_least(policy: PlannedPolicy, problem: Problem) -> float:
+    """What a policy earns at least: its first steps are walked, as far as they are few, and then the worst happens."""
+    total, seen, stays = 0.0, 0.0, problem.bandit.stays.T
+    worst = known(problem.bandit.means.T, stays, problem.horizon).worst
+    try:
+        for level in walk(policy, problem.bandit, problem.horizon, limit=_WALKED, remedy="none is needed"):
+            total = seen + float(np.einsum("nm,nm->", level.mass, problem.bandit.means.T[level.arms]))
+            seen = total
+            left = problem.horizon - level.state.step - 1
+            total += float(np.einsum("nm,nm->", level.mass, stays[level.arms] * worst[left]))
+    except TooLarge:
+        pass
+    return total
+
+
+class PolicyGraph(Policy):
+    """The decisions of a planned policy, computed in advance.
+
+    In a loop, use the plain lists: `arm = graph.arms[node]`, then `node = graph.successors[node][reward]`, from
+    `node = graph.root`. As a `Policy` it makes the same decisions. When a session
+    leaves the graph or an arm is not allowed, the policy that the graph was made from decides.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> graph = lmab.plan(bandit, horizon=5).policy.graph()
+        >>> node = graph.root
+        >>> graph.arms[node]
+        0
+        >>> node = graph.successors[node][0.0]
+        >>> graph.arms[node]
+        1
+    """
+
+    kind = "graph"
+
+    def __init__(self, source: Policy, arms: Integer[Array, "K"], following: Integer[Array, "K Z"], root: int) -> None:
+        rewards = source.bandit.rewards  # type: ignore[attr-defined]
+        if not isinstance(rewards, Categorical) or following.shape != (len(arms), rewards.n_values):
+            raise InvalidArgument(f"following must be ({len(arms)}, values of the rewards), got {following.shape}")
+        if not 0 <= root < len(arms) or following.min() < OFF or following.max() >= len(arms):
+            raise InvalidArgument(f"following must name nodes below {len(arms)}, got {following.max()}")
+        self.source, self.root, self.horizon, self.n_arms = source, int(root), source.horizon, source.n_arms
+        self.repeats = source.repeats
+        self._arms, self._following, self._rewards = arms, following, rewards
+
+    @cached_property
+    def arms(self) -> list[int]:
+        """The arm to play at each node."""
+        return [int(arm) for arm in self._arms]
+
+    @cached_property
+    def successors(self) -> list[dict[float, int]]:
+        """For each node, the node that follows each reward; empty after the last step."""
+        values = self._rewards.values.tolist()
+        rows = self._following.tolist()
+        return [{value: node for value, node in zip(values, row, strict=True) if node != OFF} for row in rows]
+
+    def __len__(self) -> int:
+        return len(self._arms)
+
+    @property
+    def arm_labels(self) -> tuple[str | int, ...] | None:
+        return self.source.arm_labels
+
+    def _initial_memory(self) -> Float[Array, "K"]:
+        return np.concatenate([[float(self.root)], self.source.start().memory[0]])
+
+    def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        nodes = state.memory[:, 0].astype(np.int64)
+        after = self.source.observe(self._inner(state, slice(None)), arms, rewards).memory
+        reached = self._following[nodes, self._rewards.encode(rewards)]
+        stays = (nodes != OFF) & (self._arms[nodes] == arms)
+        return np.column_stack([np.where(stays, reached, OFF), after])
+
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        return self._off(self.source.observe(self._inner(state, slice(None)), arms, None))
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        return self._off(self.source.tell(self._inner(state, slice(None)), arms, rewards))
+
+    def _skip(self, state: State) -> Float[Array, "n K"]:
+        return self._off(self.source.skip(self._inner(state, slice(None))))
+
+    def _off(self, after: State) -> Float[Array, "n K"]:
+        """The graph knows no missing rewards: the source decides from here."""
+        return np.column_stack([np.full(len(after.memory), float(OFF)), after.memory])
+
+    def _belief(self, state: State) -> Float[Array, "n M"]:
+        return self.source.belief(self._inner(state, slice(None)))
+
+    def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
+        nodes = state.memory[:, 0].astype(np.int64)
+        chosen, ask = self._arms[nodes].astype(np.int64), nodes == OFF
+        if allowed is not None:
+            ask = ask | ~allowed[np.arange(len(chosen)), chosen]
+        rows = np.flatnonzero(ask)
+        if len(rows):
+            mask = None if allowed is None else allowed[rows]
+            chosen[rows] = self.source.act(self._inner(state, rows), allowed=mask)
+        return chosen
+
+    def _inner(self, state: State, rows: Any) -> State:
+        return State(state.step, state.memory[rows, 1:], single=False)
+
+    def record(self) -> files.Record:
+        arrays = {"arms": self._arms, "following": self._following}
+        return files.Record(self.kind, {"root": self.root}, arrays, {"source": self.source.record()})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> PolicyGraph:
+        source = restore_policy(record.records["source"])
+        return cls(source, record.arrays["arms"], record.arrays["following"], **record.fields)
+
+
+def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) -> PolicyGraph:
+    """Walk all histories under the policy, with equal counts as one, and merge histories with the same decisions."""
+    if not isinstance(bandit.rewards, Categorical):
+        raise InvalidArgument("a graph needs rewards on finitely many values, got continuous rewards")
+    arms: list[Array] = []
+    following: list[Array] = []
+    names = np.empty(0, np.int64)  # of the level below, as merged nodes
+    total = 0
+    for chosen, reached in reversed(_decisions(policy, bandit, horizon, max_nodes)):
+        below = np.where(reached == OFF, OFF, names[reached]) if len(names) else reached
+        rows, group = np.unique(np.column_stack([chosen, below]), axis=0, return_inverse=True)
+        names = total + group.ravel()
+        arms.append(rows[:, 0].astype(np.min_scalar_type(bandit.n_arms)))
+        following.append(rows[:, 1:].astype(np.int32))
+        total += len(rows)
+    return PolicyGraph(policy, np.concatenate(arms), np.concatenate(following), int(names[0]))
+
+
+def _decisions(
+    policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int
+) -> list[tuple[Integer[Array, "n"], Integer[Array, "n Z"]]]:
+    """Per step: the arm at every history, and for every reward which history of the next step follows."""
+    found, total, remedy = [], 0, "raise max_nodes"
+    for level in walk(policy, bandit, horizon, limit=max_nodes, remedy=remedy):
+        total += len(level.arms)
+        if total > max_nodes:
+            raise TooLarge(f"the graph would need {total} nodes for its first steps, more than {max_nodes}: {remedy}")
+        found.append((level.arms, level.children))
+    return found
