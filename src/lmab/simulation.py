@@ -7,14 +7,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ._shapes import Array, Float, Integer, Shaped
+from ._shapes import Array, Bool, Float, Integer, Shaped
 from .checks import Rng, check_count, check_rng
-from .data.features import Features, person_numbers, person_values
+from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_values
 from .data.sessions import Sessions
 from .errors import InvalidArgument
 from .model.bandit import LatentBandit
+from .model.categorical import Categorical
 from .model.type_prior import ASSUMED_KEEP, TypePrior
-from .policies.policy import Policy
+from .policies.policy import Policy, State
 
 _CHUNK = 8192  # sessions simulated at once: their state stays in cache
 
@@ -30,7 +31,7 @@ def simulate(
     persons: Any = None,
     rng: Rng,
 ) -> Sessions:
-    """Play `n_sessions` sessions of `horizon` steps.
+    """Play `n_sessions` sessions of `horizon` steps; where people leave, of at most so many.
 
     Args:
         bandit: what the sessions are drawn from.
@@ -45,7 +46,8 @@ def simulate(
 
     Returns:
         The sessions, with features and persons where a type prior is given; where the policy is `Uniform`, with its
-        propensities.
+        propensities; where people leave, with how they ended: shorter sessions "left", of those of `horizon` steps it
+        is "unknown".
 
     Examples:
         >>> import numpy as np, lmab
@@ -127,12 +129,15 @@ def interact(
     rng: np.random.Generator,
     features: Features | None = None,
 ) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
-    """Arms and rewards of one session per entry of `types`; a policy with a type prior starts from the features."""
+    """Arms and rewards of one session per entry of `types`; a policy with a type prior starts from the features.
+
+    Arms are -1, and rewards 0, after the person left.
+    """
+    if bandit.leaving is not None:
+        return _until_they_leave(bandit, policy, types, horizon, rng, features)
     arms = np.empty((len(types), horizon), np.int32)
     rewards = np.empty((len(types), horizon))
-    told = features is not None and getattr(policy, "type_prior", None) is not None
-    start: Any = policy.start
-    state = start(len(types), features=features) if told else start(len(types))
+    state = _start(policy, len(types), features)
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         arms[:, step] = chosen
@@ -140,6 +145,47 @@ def interact(
         if step + 1 < horizon:
             state = policy.observe(state, chosen, rewards[:, step])
     return arms, rewards
+
+
+def _start(policy: Policy, n: int, features: Features | None) -> State:
+    told = features is not None and getattr(policy, "type_prior", None) is not None
+    return policy.start(n, features=features) if told else policy.start(n)
+
+
+def _until_they_leave(
+    bandit: LatentBandit,
+    policy: Policy,
+    types: Integer[Array, "n"],
+    horizon: int,
+    rng: np.random.Generator,
+    features: Features | None,
+) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
+    """The same where sessions end by themselves: those that go on are followed."""
+    arms, rewards = np.full((len(types), horizon), -1, np.int32), np.zeros((len(types), horizon))
+    state, live = _start(policy, len(types), features), np.arange(len(types))
+    for step in range(horizon):
+        chosen: Any = policy.act(state, rng=rng)
+        paid = bandit.rewards.sample(types[live], chosen, rng=rng)
+        arms[live, step], rewards[live, step] = chosen, paid
+        stay = np.flatnonzero(~leaves(bandit, types[live], chosen, paid, rng))
+        if step + 1 == horizon or len(stay) == 0:
+            break
+        state = policy.observe(state, chosen, paid)
+        state, live = State(state.step, state.memory[stay], single=False), live[stay]
+    return arms, rewards
+
+
+def leaves(
+    bandit: LatentBandit,
+    types: Integer[Array, "n"],
+    arms: Integer[Array, "n"],
+    rewards: Float[Array, "n"],
+    rng: np.random.Generator,
+) -> Bool[Array, "n"]:
+    """Whether each person leaves after a reward; nobody does where the bandit has no leaving."""
+    if bandit.leaving is None or not isinstance(bandit.rewards, Categorical):
+        return np.zeros(len(types), bool)
+    return rng.random(len(types)) < bandit.leaving[types, arms, bandit.rewards.encode(rewards)]
 
 
 def draw_types(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Integer[Array, "n"]:
@@ -230,7 +276,12 @@ def _play(
     bandit: LatentBandit, arms: Integer[Array, "n H"], before: _Before | None, rng: np.random.Generator
 ) -> Sessions:
     types = draw_types(bandit, len(arms), rng) if before is None else before.types
-    rewards = bandit.rewards.sample(np.repeat(types, arms.shape[1]), arms.ravel(), rng=rng)
+    each = np.repeat(types, arms.shape[1])
+    rewards = bandit.rewards.sample(each, arms.ravel(), rng=rng)
+    if bandit.leaving is not None:
+        left = leaves(bandit, each, arms.ravel(), rewards, rng).reshape(arms.shape)
+        gone = np.cumsum(left, axis=1) - left > 0  # the person left after an earlier step
+        arms = np.where(gone, -1, arms)
     return _sessions(bandit, arms, rewards.reshape(arms.shape), None, before)
 
 
@@ -243,6 +294,13 @@ def _sessions(
 ) -> Sessions:
     n, horizon = arms.shape
     flat = None if propensities is None else propensities.ravel()
-    offsets = np.arange(0, n * horizon + 1, horizon)
     known = (None, None) if before is None else (before.features, before.persons)
-    return Sessions(arms.ravel(), rewards.ravel(), offsets, bandit.n_arms, flat, bandit.arm_labels, *known)
+    if bandit.leaving is None:
+        offsets = np.arange(0, n * horizon + 1, horizon)
+        return Sessions(arms.ravel(), rewards.ravel(), offsets, bandit.n_arms, flat, bandit.arm_labels, *known)
+    played = arms.ravel() >= 0
+    lengths = (arms >= 0).sum(axis=1)
+    offsets, endings = np.append(0, np.cumsum(lengths)), np.where(lengths < horizon, LEFT, UNKNOWN).astype(np.uint8)
+    shares = None if flat is None else flat[played]
+    steps = arms.ravel()[played], rewards.ravel()[played]
+    return Sessions(*steps, offsets, bandit.n_arms, shares, bandit.arm_labels, *known, endings)

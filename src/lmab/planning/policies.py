@@ -91,15 +91,16 @@ class OncePolicy(PlannedPolicy):
         return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._marked(self._learn(state, arms, rewards), arms)
+        width = self.bandit.n_types
+        known = State(state.step, state.memory[:, :width], state.single)
+        return self._marked(np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]]), arms)
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._marked(state.memory.copy(), arms)
+        return self._marked(super()._pass(state, arms).copy(), arms)
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         width = self.bandit.n_types
-        known = State(state.step, state.memory[:, :width], state.single)
-        return np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
+        return np.hstack([self._late(state.memory[:, :width], arms, rewards), state.memory[:, width:]])
 
     def _marked(self, memory: Float[Array, "n K"], arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         memory[np.arange(len(memory)), self.bandit.n_types + arms] = 1
@@ -144,7 +145,10 @@ class TablePolicy(PlannedPolicy):
         return self._noted(state, memory, self._problem.codes(arms, rewards))
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._noted(state, state.memory.copy(), len(self._problem.table) + arms)
+        memory, width = state.memory.copy(), self.bandit.n_types
+        if self.bandit.leaving is not None:
+            memory[:, :width] = belief.multiply(memory[:, :width], self.bandit.stays.T[arms])
+        return self._noted(state, memory, len(self._problem.table) + arms)
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
         unknown = np.full(len(state.memory), len(self._problem.table) + self._problem.n_arms)
@@ -152,6 +156,9 @@ class TablePolicy(PlannedPolicy):
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = self._updated(state, arms, rewards), self.bandit.n_types
+        if self.bandit.leaving is not None:  # that the session went on is known since the step itself
+            stays = self.bandit.stays.T[arms]
+            memory[:, :width] /= np.where(stays > 0, stays, 1.0)
         notes = memory[:, width:-1]
         waits = notes == (len(self._problem.table) + arms)[:, None]
         known = waits.any(axis=1)

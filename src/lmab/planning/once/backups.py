@@ -143,15 +143,15 @@ def at_children(
     precision = beliefs.dtype
     columns, means = later.vectors.T.astype(precision), problem.means.T.astype(precision)
     whole = problem.people_leave  # then what a value leaves is not all that is left
-    rest, rest_gains = (beliefs @ columns)[rows], (beliefs @ means)[rows]
+    here, rest, rest_gains = beliefs[rows], (beliefs @ columns)[rows], (beliefs @ means)[rows]
     after = played[rows]
     after[np.arange(len(rows)), arms] = True
     banned = later.conflicts(played)[rows] | later.used[:, arms].T
     answers = []
     for z in range(problem.n_values):
-        children = beliefs
+        children = here
         if whole or z < problem.n_values - 1:
-            children = beliefs[rows] * problem.table[arms * problem.n_values + z].astype(precision)
+            children = here * problem.table[arms * problem.n_values + z].astype(precision)
             scores, gains = children @ columns, children @ means
             rest -= scores
             rest_gains -= gains
