@@ -255,7 +255,7 @@ def test_events_become_sessions(small, tmp_path, rng):
     packed = lmab.pack(path, tmp_path / "stamps", **how)
     assert sessions(packed.load()) == sessions(lmab.Sessions.from_events(path, **how))
     with pytest.raises(InvalidArgument, match="time must be given with person"):
-        lmab.pack(path, tmp_path / "another", person="who")
+        lmab.pack(path, tmp_path / "another", time="when")
 
 
 def test_many_distinct_rewards_are_kept_as_numbers(small, tmp_path, rng, monkeypatch):

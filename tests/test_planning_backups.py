@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from planning_cases import small_bandit
 from seeds import generator
 
 from lmab import LatentBandit, random_bandit
 from lmab.planning import Problem
 from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe
 from lmab.planning.lookahead import lookahead_values
+from lmab.testing import small_bandit
 
 
 def all_plans(problem: Problem, arm: int, later: np.ndarray) -> list[np.ndarray]:

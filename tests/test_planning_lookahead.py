@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planning_cases import small_bandit
 
 from lmab import LatentBandit
 from lmab.planning import Problem
 from lmab.planning.lookahead import OutOfTime, lookahead_values, root_bounds
+from lmab.testing import small_bandit
 
 
 def by_recursion(problem: Problem, mass, remaining: int, depth: int, optimistic: bool) -> list[float]:

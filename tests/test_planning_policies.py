@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from planning_cases import small_bandit
 from seeds import generator
 
 import lmab
@@ -14,6 +13,7 @@ from lmab._kernel.reference import planning as reference
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.planning import Lookahead
 from lmab.policies import walk
+from lmab.testing import small_bandit
 
 
 @pytest.fixture

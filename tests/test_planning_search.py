@@ -5,7 +5,7 @@ from __future__ import annotations
 import golden_plans
 import numpy as np
 import pytest
-from planning_cases import optimal_at, small_bandit
+from planning_cases import optimal_at
 from seeds import generator
 
 import lmab
@@ -20,6 +20,7 @@ from lmab.planning.exact import binomials, n_states
 from lmab.planning.policies import vector_policy
 from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search, best_somewhere, undominated_arms
+from lmab.testing import small_bandit
 
 GOLDEN = golden_plans.load()
 

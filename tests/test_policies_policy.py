@@ -141,7 +141,7 @@ def test_a_kind_belongs_to_one_class_which_may_be_written_anew(bandit):
 
 
 def test_a_policy_says_whether_it_repeats_arms(policy, bandit, rng):
-    assert policy.repeats == ("NoRepeats" not in type(policy).__name__)
+    assert policy.repeats == ("Once" not in type(policy).__name__)
     if not policy.repeats:
         assert not policy.graph().repeats
         sessions = lmab.simulate(bandit, policy, n_sessions=20, horizon=HORIZON, rng=rng)

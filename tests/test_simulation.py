@@ -5,7 +5,8 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab import LatentBandit
+from lmab import LatentBandit, Uniform, simulate
+from lmab.errors import InvalidArgument
 from lmab.simulation import draw_types
 
 
@@ -108,3 +109,41 @@ def test_a_simulator_plays_up_to_its_horizon(rng):
     assert environment.play(np.zeros((2, 3), int)).horizon == 3
     assert environment.run(lmab.Uniform(4, horizon=3), 5).horizon == 3
     assert environment.steps_used == 21
+
+
+PRIOR = {"de": [0.9, 0.1], "fr": [0.2, 0.8]}
+
+
+def test_types_follow_the_features():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0], [0.0]])  # the reward shows the type
+    prior = lmab.TypePrior.by_value("country", PRIOR)
+    log = simulate(bandit, Uniform(1), n_sessions=20_000, horizon=1, type_prior=prior, rng=generator(1))
+    countries = log.features["country"]
+    for country, weights in PRIOR.items():
+        here = log.rewards[countries == country]
+        assert abs(here.mean() - weights[0]) < 4 * np.sqrt(weights[0] * weights[1] / len(here))
+    again = simulate(bandit, [[0]] * 3, type_prior=prior, features={"country": ["de", "fr", "xx"]}, rng=0)
+    assert again.features["country"].tolist() == ["de", "fr", "xx"]
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.6, 1.0])
+def test_people_who_come_back_keep_their_type_or_not(keep):
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[1.0], [0.0]])
+    prior = lmab.TypePrior.constant([0.3, 0.7], keep=keep)
+    persons = np.repeat(np.arange(5000), 3)
+    log = simulate(
+        bandit, Uniform(1), n_sessions=15_000, horizon=1, type_prior=prior, persons=persons, rng=generator(2)
+    )
+    assert log.persons.tolist() == persons.tolist()
+    types = log.rewards.reshape(-1, 3)
+    same = (types[:, 1:] == types[:, :-1]).mean()
+    expected = keep + (1 - keep) * (0.3**2 + 0.7**2)
+    assert abs(same - expected) < 0.02
+
+
+def test_what_a_type_prior_needs():
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9], [0.1]])
+    with pytest.raises(InvalidArgument, match="features and persons must be given with a type_prior"):
+        simulate(bandit, [[0]], persons=[1], rng=0)
+    with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 2 types, got 3"):
+        simulate(bandit, [[0]], type_prior=lmab.TypePrior.constant([0.2, 0.3, 0.5]), rng=0)

@@ -27,6 +27,7 @@ if _TYPE_CHECKING:
     from .learning import learn as learn
     from .loading import load as load
     from .model import LatentBandit as LatentBandit
+    from .model import TypePrior as TypePrior
     from .model import random_bandit as random_bandit
     from .planning import QMDP as QMDP
     from .planning import Certified as Certified
@@ -44,7 +45,7 @@ if _TYPE_CHECKING:
 #: The flow, a line for each of its stages: the stage's package, then its names.
 _FLOW = (
     ("data", "Sessions pack Packed"),
-    ("model", "LatentBandit random_bandit"),
+    ("model", "LatentBandit TypePrior random_bandit"),
     ("simulation", "simulate Simulator"),
     ("estimation", "fit Estimate EM Traits"),
     ("planning", "plan Plan Certified Exact QMDP"),

@@ -16,7 +16,7 @@ from .checks import check_count, choices
 from .errors import InvalidArgument
 from .loading import load
 from .model import LatentBandit, belief, random_bandit
-from .simulation import draw_types
+from .simulation import draw_types, leaves
 
 try:
     import gymnasium
@@ -29,6 +29,8 @@ _OBSERVATIONS = ("last", "belief")
 
 class LatentBanditEnv(gymnasium.Env):
     """Sessions with a hidden type: an action is an arm, the reward what it pays; `horizon` steps end a session.
+
+    Where people leave, a session is terminated when the person goes, and truncated after `horizon` steps.
 
     Args:
         bandit: a `LatentBandit`, or the path of a saved one; None: a seeded random one with 4 types and 20 arms.
@@ -96,7 +98,11 @@ class LatentBanditEnv(gymnasium.Env):
         self._belief = belief.update(self.bandit, self._belief, arm, reward)
         means = self.bandit.means[self._type]
         info = {"type": self._type, "expected": float(means[arm]), "best": float(means.max())}
-        return self._observe(), reward, len(self._session) >= self.horizon, False, info
+        over = len(self._session) >= self.horizon
+        if self.bandit.leaving is None:
+            return self._observe(), reward, over, False, info
+        left = bool(leaves(self.bandit, types, arms, np.array([reward]), self.np_random)[0])
+        return self._observe(), reward, left, over and not left, info
 
     def render(self) -> str | None:
         """The session so far: `arm 3 paid 1, arm 0 paid 0`."""

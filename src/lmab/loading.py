@@ -10,8 +10,8 @@ from . import files
 from .errors import InvalidFile, first_line
 from .estimation import Estimate
 from .evaluation import Certificate
-from .learning.run import restore_run
-from .model import LatentBandit
+from .learning import restore_run
+from .model import LatentBandit, TypePrior
 from .moments import Design
 from .planning import Plan
 from .policies import restore_policy
@@ -23,11 +23,13 @@ _READERS: dict[str, Callable[[files.Record], Any]] = {
     "estimate": Estimate.from_record,
     "plan": Plan.from_record,
     "run": restore_run,
+    "type_prior": TypePrior.from_record,
 }  # any other kind is that of a policy
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what was saved: a bandit, an estimate, a policy, a plan, a certificate, a `Design`, a learner's `Run`.
+    """Read what was saved: a bandit, an estimate, a policy, a plan, a certificate, a `Design`, a learner's `Run`, or a
+    `TypePrior`.
 
     No code in a file is ever run.
 

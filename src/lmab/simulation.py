@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ._shapes import Array, Float, Integer
+from ._shapes import Array, Bool, Float, Integer, Shaped
 from .checks import Rng, check_count, check_rng
-from .data import Sessions
+from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_values
+from .data.sessions import Sessions
 from .errors import InvalidArgument
-from .model import LatentBandit
-from .policies import Policy
+from .model.bandit import LatentBandit
+from .model.categorical import Categorical
+from .model.type_prior import ASSUMED_KEEP, TypePrior
+from .policies.policy import Policy, State
 
 _CHUNK = 8192  # sessions simulated at once: their state stays in cache
 
@@ -22,19 +26,28 @@ def simulate(
     *,
     n_sessions: int | None = None,
     horizon: int | None = None,
+    type_prior: TypePrior | None = None,
+    features: Mapping[str, Any] | None = None,
+    persons: Any = None,
     rng: Rng,
 ) -> Sessions:
-    """Play `n_sessions` sessions of `horizon` steps.
+    """Play `n_sessions` sessions of `horizon` steps; where people leave, of at most so many.
 
     Args:
         bandit: what the sessions are drawn from.
         policy: a `Policy`, or an (n, H) array of the arms to play (then the two numbers may be left out).
         n_sessions: how many sessions.
         horizon: steps per session.
+        type_prior: how the types depend on what is known when a session begins; None: on nothing.
+        features: what is known of each session, n values by column of the type prior; None: drawn at random.
+        persons: ids, one per session: in a person's later sessions the type is kept with probability
+            `type_prior.keep`. None: everybody comes once.
         rng: a generator or a seed.
 
     Returns:
-        The sessions; where the policy is `Uniform`, with its propensities.
+        The sessions, with features and persons where a type prior is given; where the policy is `Uniform`, with its
+        propensities; where people leave, with how they ended: shorter sessions "left", of those of `horizon` steps it
+        is "unknown".
 
     Examples:
         >>> import numpy as np, lmab
@@ -44,28 +57,87 @@ def simulate(
         Sessions(1000 sessions, 7000 steps, 20 arms)
         >>> len(lmab.simulate(bandit, [[0, 1, 2], [3, 3, 3]], rng=rng))
         2
+        >>> prior = lmab.TypePrior.by_value("country", {"de": [0.7, 0.1, 0.1, 0.1], "fr": [0.1, 0.1, 0.1, 0.7]})
+        >>> log = lmab.simulate(bandit, lmab.Uniform(20), n_sessions=5, horizon=7, type_prior=prior, rng=rng)
+        >>> log.features
+        Features(country; 5 sessions, 2 distinct rows)
     """
     rng = check_rng(rng, "sessions are drawn at random")
+    before = None
+    if type_prior is not None:
+        n = n_sessions if isinstance(policy, Policy) else len(policy)
+        before = _before(bandit, type_prior, features, persons, check_count("n_sessions", n), rng)
+    elif features is not None or persons is not None:
+        raise InvalidArgument("features and persons must be given with a type_prior: it says what they change")
     if not isinstance(policy, Policy):
-        return _play(bandit, _arms(policy, bandit, n_sessions, horizon), rng)
+        return _play(bandit, _arms(policy, bandit, n_sessions, horizon), before, rng)
     n_sessions, horizon = check_count("n_sessions", n_sessions), check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     chunks = []
     for start in range(0, n_sessions, _CHUNK):
-        types = draw_types(bandit, min(_CHUNK, n_sessions - start), rng)
-        chunks.append(interact(bandit, policy, types, horizon, rng))
+        own = slice(start, min(start + _CHUNK, n_sessions))
+        types = draw_types(bandit, own.stop - start, rng) if before is None else before.types[own]
+        known = None if before is None or before.features is None else before.features.take(own)
+        chunks.append(interact(bandit, policy, types, horizon, rng, known))
     arms, rewards = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
     propensities = np.full(arms.shape, 1 / bandit.n_arms) if policy.kind == "uniform" else None
-    return _sessions(bandit, arms, rewards, propensities)
+    return _sessions(bandit, arms, rewards, propensities, before)
+
+
+class _Before(NamedTuple):
+    """What is known of sessions before their first step, and what is not: their types."""
+
+    types: Integer[Array, "N"]
+    features: Features | None
+    persons: Shaped[Array, "N"] | None
+
+
+def _before(
+    bandit: LatentBandit, prior: TypePrior, features: Any, persons: Any, n: int, rng: np.random.Generator
+) -> _Before:
+    if prior.n_types != bandit.n_types:
+        raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {prior.n_types}")
+    if features is None and prior.columns:
+        features = {term.name: term.draw(n, rng) for term in prior.terms}
+    known = None if not features else Features.of(features, n)
+    weights = prior.weights(known) if known is not None else np.tile(prior.weights(), (n, 1))
+    types = _drawn(weights, rng)
+    if persons is None:
+        return _Before(types, known, None)
+    ids = person_values(persons, n)
+    keep = ASSUMED_KEEP if prior.keep is None else prior.keep
+    kept = rng.random(n) < keep
+    last: dict[int, int] = {}
+    for session, person in enumerate(person_numbers(ids).tolist()):
+        if kept[session] and person in last:
+            types[session] = last[person]
+        last[person] = int(types[session])
+    return _Before(types, known, ids)
+
+
+def _drawn(weights: Float[Array, "n M"], rng: np.random.Generator) -> Integer[Array, "n"]:
+    """One type per row of probabilities."""
+    cumulative = np.cumsum(weights, axis=1)
+    return (cumulative[:, :-1] <= rng.random(len(weights))[:, None] * cumulative[:, -1:]).sum(axis=1)
 
 
 def interact(
-    bandit: LatentBandit, policy: Policy, types: Integer[Array, "n"], horizon: int, rng: np.random.Generator
+    bandit: LatentBandit,
+    policy: Policy,
+    types: Integer[Array, "n"],
+    horizon: int,
+    rng: np.random.Generator,
+    features: Features | None = None,
 ) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
-    """Arms and rewards of one session per entry of `types`."""
+    """Arms and rewards of one session per entry of `types`; a policy with a type prior starts from the features.
+
+    Arms are -1, and rewards 0, after the person left.
+    """
+    if bandit.leaving is not None:
+        return _until_they_leave(bandit, policy, types, horizon, rng, features)
     arms = np.empty((len(types), horizon), np.int32)
     rewards = np.empty((len(types), horizon))
-    state = policy.start(len(types))
+    state = _start(policy, len(types), features)
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         arms[:, step] = chosen
@@ -73,6 +145,47 @@ def interact(
         if step + 1 < horizon:
             state = policy.observe(state, chosen, rewards[:, step])
     return arms, rewards
+
+
+def _start(policy: Policy, n: int, features: Features | None) -> State:
+    told = features is not None and getattr(policy, "type_prior", None) is not None
+    return policy.start(n, features=features) if told else policy.start(n)
+
+
+def _until_they_leave(
+    bandit: LatentBandit,
+    policy: Policy,
+    types: Integer[Array, "n"],
+    horizon: int,
+    rng: np.random.Generator,
+    features: Features | None,
+) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
+    """The same where sessions end by themselves: those that go on are followed."""
+    arms, rewards = np.full((len(types), horizon), -1, np.int32), np.zeros((len(types), horizon))
+    state, live = _start(policy, len(types), features), np.arange(len(types))
+    for step in range(horizon):
+        chosen: Any = policy.act(state, rng=rng)
+        paid = bandit.rewards.sample(types[live], chosen, rng=rng)
+        arms[live, step], rewards[live, step] = chosen, paid
+        stay = np.flatnonzero(~leaves(bandit, types[live], chosen, paid, rng))
+        if step + 1 == horizon or len(stay) == 0:
+            break
+        state = policy.observe(state, chosen, paid)
+        state, live = State(state.step, state.memory[stay], single=False), live[stay]
+    return arms, rewards
+
+
+def leaves(
+    bandit: LatentBandit,
+    types: Integer[Array, "n"],
+    arms: Integer[Array, "n"],
+    rewards: Float[Array, "n"],
+    rng: np.random.Generator,
+) -> Bool[Array, "n"]:
+    """Whether each person leaves after a reward; nobody does where the bandit has no leaving."""
+    if bandit.leaving is None or not isinstance(bandit.rewards, Categorical):
+        return np.zeros(len(types), bool)
+    return rng.random(len(types)) < bandit.leaving[types, arms, bandit.rewards.encode(rewards)]
 
 
 def draw_types(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Integer[Array, "n"]:
@@ -159,10 +272,17 @@ def _arms(given: Any, bandit: LatentBandit, n_sessions: int | None, horizon: int
     return arms
 
 
-def _play(bandit: LatentBandit, arms: Integer[Array, "n H"], rng: np.random.Generator) -> Sessions:
-    types = np.repeat(draw_types(bandit, len(arms), rng), arms.shape[1])
-    rewards = bandit.rewards.sample(types, arms.ravel(), rng=rng)
-    return _sessions(bandit, arms, rewards.reshape(arms.shape), None)
+def _play(
+    bandit: LatentBandit, arms: Integer[Array, "n H"], before: _Before | None, rng: np.random.Generator
+) -> Sessions:
+    types = draw_types(bandit, len(arms), rng) if before is None else before.types
+    each = np.repeat(types, arms.shape[1])
+    rewards = bandit.rewards.sample(each, arms.ravel(), rng=rng)
+    if bandit.leaving is not None:
+        left = leaves(bandit, each, arms.ravel(), rewards, rng).reshape(arms.shape)
+        gone = np.cumsum(left, axis=1) - left > 0  # the person left after an earlier step
+        arms = np.where(gone, -1, arms)
+    return _sessions(bandit, arms, rewards.reshape(arms.shape), None, before)
 
 
 def _sessions(
@@ -170,8 +290,17 @@ def _sessions(
     arms: Integer[Array, "n H"],
     rewards: Float[Array, "n H"],
     propensities: Float[Array, "n H"] | None,
+    before: _Before | None,
 ) -> Sessions:
     n, horizon = arms.shape
     flat = None if propensities is None else propensities.ravel()
-    offsets = np.arange(0, n * horizon + 1, horizon)
-    return Sessions(arms.ravel(), rewards.ravel(), offsets, bandit.n_arms, flat, bandit.arm_labels)
+    known = (None, None) if before is None else (before.features, before.persons)
+    if bandit.leaving is None:
+        offsets = np.arange(0, n * horizon + 1, horizon)
+        return Sessions(arms.ravel(), rewards.ravel(), offsets, bandit.n_arms, flat, bandit.arm_labels, *known)
+    played = arms.ravel() >= 0
+    lengths = (arms >= 0).sum(axis=1)
+    offsets, endings = np.append(0, np.cumsum(lengths)), np.where(lengths < horizon, LEFT, UNKNOWN).astype(np.uint8)
+    shares = None if flat is None else flat[played]
+    steps = arms.ravel()[played], rewards.ravel()[played]
+    return Sessions(*steps, offsets, bandit.n_arms, shares, bandit.arm_labels, *known, endings)

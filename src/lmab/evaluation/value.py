@@ -197,7 +197,7 @@ def outlook(
     result = np.empty((horizon, bandit.n_types))
     for type_ in range(bandit.n_types):
         arms, _ = interact(bandit, policy, np.full(each, type_), horizon, rng)
-        result[:, type_] = bandit.means[type_, arms].mean(axis=0)
+        result[:, type_] = np.where(arms >= 0, bandit.means[type_, arms], 0.0).mean(axis=0)
     return result
 
 
@@ -226,7 +226,7 @@ def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
 
 def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int]:
     """Weight times expected reward of every step and type, and the number of histories that were walked."""
-    joint, nodes = np.empty((horizon, bandit.n_types)), 0
+    joint, nodes = np.zeros((horizon, bandit.n_types)), 0
     remedy = "give n_sessions and rng to simulate instead"
     for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy)):
         joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
@@ -258,7 +258,7 @@ def _simulated(
     for start in range(0, n_sessions, _CHUNK):
         types = draw_types(bandit, min(_CHUNK, n_sessions - start), rng)
         arms, _ = interact(bandit, policy, types, horizon, rng)
-        expected = bandit.means[types[:, None], arms]
+        expected = np.where(arms >= 0, bandit.means[types[:, None], arms], 0.0)  # -1: the person has left
         per_step += expected.sum(axis=0)
         sums = expected.sum(axis=1)
         total += float(sums.sum())

@@ -13,3 +13,4 @@ from .rewards import Channel as Channel
 from .rewards import Rewards as Rewards
 from .rewards import distinct_values as distinct_values
 from .rewards import index_among as index_among
+from .type_prior import TypePrior as TypePrior

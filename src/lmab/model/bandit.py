@@ -11,13 +11,16 @@ import numpy as np
 
 from .. import files
 from .._html import card, percent
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Shaped
 from ..checks import check_array, check_count, check_distribution
 from ..errors import InvalidArgument, InvalidFile
 from ..files import Record
 from .categorical import Categorical
 from .gaussian import Gaussian
-from .rewards import permutation
+from .leaving import best_list, known, known_once, one_arm
+from .rewards import Channel, permutation, take
+
+_APART = 2.0**40  # values of sessions that ended, for the distance, lie this far from the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +28,9 @@ class LatentBandit:
     """A latent bandit: each session draws a hidden type, which stays for the whole session.
 
     Make one with `LatentBandit.bernoulli`, `LatentBandit.categorical` or `LatentBandit.gaussian`.
+
+    Where people leave, `leaving` holds the probability that a session ends after a step, by type, arm and reward; all
+    values are then those until the person leaves, and a horizon is the most steps that a session can have.
 
     Examples:
         >>> import lmab
@@ -38,6 +44,7 @@ class LatentBandit:
     weights: Float[Array, "M"]  # probability of each type: the paper's w_m
     rewards: Categorical | Gaussian
     arm_labels: tuple[str | int, ...] | None = None  # what the arms are called in the log they were learned from
+    leaving: Float[Array, "M A Z"] | None = None  # P(the session ends after the step | type, arm, value); None: never
 
     def __post_init__(self) -> None:
         weights = check_distribution("weights", check_array("weights", self.weights, ndim=1))
@@ -51,16 +58,18 @@ class LatentBandit:
             if len(labels) != self.n_arms or len(set(labels)) != len(labels):
                 raise InvalidArgument(f"arm_labels must be {self.n_arms} distinct labels, got {len(labels)}")
             object.__setattr__(self, "arm_labels", labels)
+        if self.leaving is not None:
+            object.__setattr__(self, "leaving", _checked_leaving(self.leaving, self.rewards))
 
     @classmethod
-    def bernoulli(cls, weights: Any, means: Any) -> LatentBandit:
-        """Rewards 0 and 1: `weights` (M,) and `means` (M, A)."""
-        return cls(weights, Categorical.bernoulli(means))
+    def bernoulli(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
+        """Rewards 0 and 1: `weights` (M,) and `means` (M, A); `leaving` (M, A, 2) after a 0 and after a 1."""
+        return cls(weights, Categorical.bernoulli(means), leaving=leaving)
 
     @classmethod
-    def categorical(cls, weights: Any, probabilities: Any, values: Any) -> LatentBandit:
-        """Rewards on finitely many `values` (Z,), with `probabilities` (M, A, Z)."""
-        return cls(weights, Categorical(probabilities, values))
+    def categorical(cls, weights: Any, probabilities: Any, values: Any, *, leaving: Any = None) -> LatentBandit:
+        """Rewards on finitely many `values` (Z,), with `probabilities` and `leaving` (M, A, Z)."""
+        return cls(weights, Categorical(probabilities, values), leaving=leaving)
 
     @classmethod
     def gaussian(cls, weights: Any, means: Any, scale: float = 1.0) -> LatentBandit:
@@ -90,6 +99,43 @@ class LatentBandit:
         """
         return np.argsort(-self.weights, kind="stable").tolist()
 
+    def channel(self) -> Float[Array, "M A Z"]:
+        """P(value and the session goes on | type, arm): p (1 - leaving), which sums to less than 1 where people leave.
+
+        Whoever is asked for the next arm has stayed, so this is what a belief is updated by.
+
+        Examples:
+            >>> import lmab
+            >>> leaving = [[[0.5, 0.0], [0.5, 0.0]]]
+            >>> lmab.LatentBandit.bernoulli([1.0], [[0.8, 0.4]], leaving=leaving).channel()
+            array([[[0.1, 0.8],
+                    [0.3, 0.4]]])
+        """
+        if not isinstance(self.rewards, Categorical):
+            raise InvalidArgument(f"rewards must take finitely many values to have a channel, got {self.rewards}")
+        shown = self.rewards.probabilities
+        return shown if self.leaving is None else shown * (1 - self.leaving)
+
+    @property
+    def stays(self) -> Float[Array, "M A"]:
+        """The probability that a session goes on after an arm, in every type."""
+        return np.ones(self.means.shape) if self.leaving is None else self.channel().sum(axis=2)
+
+    def outcomes(self, bins: int) -> Channel:
+        """What a session that goes on can see of an arm; continuous rewards are cut into `bins` outcomes."""
+        channel = self.rewards.channel(self.weights, bins)
+        if self.leaving is None:
+            return channel
+        shown = self.channel()
+        return channel._replace(table=np.ascontiguousarray(shown.reshape(self.n_types, -1).T))
+
+    def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The likelihood of rewards in sessions that went on, up to one factor per row: what updates a belief."""
+        found = self.rewards.evidence(arms, rewards)
+        if self.leaving is None or not isinstance(self.rewards, Categorical):
+            return found
+        return found * (1 - self.leaving[:, np.asarray(arms), self.rewards.encode(rewards)].T)
+
     def label(self, arm: int) -> str:
         """What an arm is called: its name in the log, or `arm 3`.
 
@@ -104,8 +150,9 @@ class LatentBandit:
         """Wasserstein distance between the two mixtures of types (section 2.3 of the paper).
 
         The cost of moving one type onto another is the largest L1 distance between their reward distributions
-        over the arms (Gaussian: the largest difference of means). By Proposition 3.4, the values of every policy on
-        the two bandits differ by at most horizon**2 times this distance, for rewards within [-1, 1].
+        over the arms (Gaussian: the largest difference of means); to leave counts as one more outcome. By Proposition
+        3.4, the values of every policy on the two bandits differ by at most horizon**2 times this distance, for rewards
+        within [-1, 1].
 
         Examples:
             >>> import lmab
@@ -115,12 +162,22 @@ class LatentBandit:
         """
         if self.rewards.family != other.rewards.family or self.n_arms != other.n_arms:
             raise InvalidArgument(f"other must have the same reward family and number of arms as {self}, got {other}")
-        return transport(self.weights, other.weights, self.rewards.distances(other.rewards))  # type: ignore[arg-type]
+        mine, theirs = self._shown(), other._shown()
+        return transport(self.weights, other.weights, mine.distances(theirs))  # type: ignore[arg-type]
+
+    def _shown(self) -> Categorical | Gaussian:
+        """The rewards; where people leave, with a second set of values for sessions that ended."""
+        if not isinstance(self.rewards, Categorical) or self.leaving is None:
+            return self.rewards
+        shown, values = self.channel(), self.rewards.values
+        apart = np.concatenate([shown, self.rewards.probabilities - shown], axis=2)
+        return Categorical(apart / apart.sum(axis=2, keepdims=True), np.concatenate([values, values + _APART]))
 
     def best_fixed(self, horizon: int, repeats: bool = True) -> float:
         """What a session earns with the best fixed choice, which ignores rewards.
 
-        This choice is the best arm at every step, or without repeats the best list of different arms.
+        This choice is the best arm at every step, or without repeats the best list of different arms (where people
+        leave and there are many arms, a list that is good but may not be the best).
 
         Examples:
             >>> import lmab
@@ -129,12 +186,19 @@ class LatentBandit:
             (1.1, 0.95)
         """
         arms = self.best_fixed_arms(horizon, repeats)
+        if self.leaving is not None:
+            return _earned(self, arms if len(arms) == horizon else arms * horizon)
         return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
 
     def best_fixed_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
         """The arms of the best fixed choice: one arm, or without repeats `horizon` different arms, the best first."""
         n_arms = self._n_distinct(horizon, repeats)
-        return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
+        if self.leaving is None:
+            return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
+        if repeats:
+            always = one_arm(self.means.T, self.stays.T, horizon)[-1]
+            return (int((always @ self.weights).argmax()),)
+        return tuple(best_list(self.means.T, self.stays.T, self.weights, horizon)[0].tolist())
 
     def known_type(self, horizon: int, repeats: bool = True) -> float:
         """What a session earns when its type is known from the first step on: no policy earns more.
@@ -146,6 +210,11 @@ class LatentBandit:
             (1.6, 0.95)
         """
         n_arms = self._n_distinct(horizon, repeats)
+        if self.leaving is not None:
+            means, stays = self.means.T, self.stays.T
+            if repeats:
+                return float(self.weights @ known(means, stays, horizon).best[-1])
+            return float(self.weights @ known_once(means, stays, np.zeros((1, len(means)), bool), horizon)[0])
         best = -np.partition(-self.means, n_arms - 1, axis=1)[:, :n_arms]
         return horizon / n_arms * float(self.weights @ best.sum(axis=1))
 
@@ -163,7 +232,8 @@ class LatentBandit:
             weights = weights[permutation("types", types, self.n_types)]
         if arms is not None and labels is not None:
             labels = tuple(labels[j] for j in permutation("arms", arms, self.n_arms))
-        return LatentBandit(weights, self.rewards.relabel(types, arms), labels)
+        left = None if self.leaving is None else take(self.leaving, types, arms)
+        return LatentBandit(weights, self.rewards.relabel(types, arms), labels, left)
 
     def with_arms(self, labels: Sequence[str | int], *, law: Any = None) -> LatentBandit:
         """The same bandit with new arms after its own, of which no log tells anything yet.
@@ -172,7 +242,8 @@ class LatentBandit:
             labels: names of the new arms. A bandit without labels calls its own arms 0, 1, ...
             law: what a new arm pays: the probability of each value (Z,), or the mean of normal rewards. By default
                 the average of the arms that there are, over the types. It is the same in every type, so that a
-                reward of a new arm tells nothing about the type.
+                reward of a new arm tells nothing about the type. Where people leave, they leave a new arm as they
+                leave the others on average, by reward.
 
         Examples:
             >>> import lmab
@@ -185,7 +256,18 @@ class LatentBandit:
         new = tuple(labels)
         if not new or len({*own, *new}) != len(own) + len(new):
             raise InvalidArgument(f"labels must be new and distinct, got {list(labels)!r}")
-        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), own + new)
+        left = None if self.leaving is None else self._leaving_with_arms(len(new))
+        return LatentBandit(self.weights, self.rewards.with_arms(len(new), self.weights, law), own + new, left)
+
+    def _leaving_with_arms(self, count: int) -> Float[Array, "M B Z"]:
+        """The leave probabilities with `count` more arms: after every value, the average over types and arms."""
+        assert self.leaving is not None
+        assert isinstance(self.rewards, Categorical)
+        seen = np.einsum("m,maz->z", self.weights, self.rewards.probabilities)
+        left = np.einsum("m,maz,maz->z", self.weights, self.rewards.probabilities, self.leaving)
+        average = np.where(seen > 0, left / np.where(seen > 0, seen, 1.0), self.leaving.mean(axis=(0, 1)))
+        new = np.broadcast_to(average, (self.n_types, count, len(average)))
+        return np.concatenate([self.leaving, new], axis=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives the same bandit back, to the bit."""
@@ -194,7 +276,10 @@ class LatentBandit:
     def record(self) -> files.Record:
         labels = None if self.arm_labels is None else list(self.arm_labels)
         nested = {"rewards": self.rewards.record()}
-        return files.Record("bandit", {"arm_labels": labels}, {"weights": self.weights}, nested)
+        arrays = {"weights": self.weights}
+        if self.leaving is not None:
+            arrays["leaving"] = self.leaving
+        return files.Record("bandit", {"arm_labels": labels}, arrays, nested)
 
     @classmethod
     def from_record(cls, record: files.Record) -> LatentBandit:
@@ -202,7 +287,8 @@ class LatentBandit:
             raise InvalidFile(f"holds a {record.kind}, not a bandit")
         labels = record.fields["arm_labels"]
         rewards = restore(record.records["rewards"])
-        return cls(record.arrays["weights"], rewards, None if labels is None else tuple(labels))
+        named = None if labels is None else tuple(labels)
+        return cls(record.arrays["weights"], rewards, named, record.arrays.get("leaving"))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LatentBandit):
@@ -211,6 +297,8 @@ class LatentBandit:
         return (
             np.array_equal(self.weights, other.weights)
             and self.arm_labels == other.arm_labels
+            and (self.leaving is None) == (other.leaving is None)
+            and (self.leaving is None or np.array_equal(self.leaving, other.leaving))  # type: ignore[arg-type]
             and (mine.kind, mine.fields, mine.arrays.keys()) == (theirs.kind, theirs.fields, theirs.arrays.keys())
             and all(np.array_equal(mine.arrays[name], theirs.arrays[name]) for name in mine.arrays)
         )
@@ -229,7 +317,35 @@ class LatentBandit:
     def __repr__(self) -> str:
         weights = ", ".join(f"{weight:.3g}" for weight in self.weights[:8]) + (", ..." if self.n_types > 8 else "")
         plural = "" if self.n_types == 1 else "s"
-        return f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}; weights {weights})"
+        left = "" if self.leaving is None else ", people leave"
+        return f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}{left}; weights {weights})"
+
+
+def _checked_leaving(given: Any, rewards: Categorical | Gaussian) -> Float[Array, "M A Z"]:
+    """The leave probabilities as an array of their own."""
+    if not isinstance(rewards, Categorical):
+        raise InvalidArgument(
+            f"leaving must be None for {rewards}: people who leave can be modelled where rewards take finitely many "
+            "values; cut the rewards into bins"
+        )
+    found = check_array("leaving", given, ndim=3)
+    if found.shape != rewards.probabilities.shape:
+        raise InvalidArgument(
+            f"leaving must hold one probability for each type, arm and value, {rewards.probabilities.shape}, got "
+            f"shape {found.shape}"
+        )
+    if (found < 0).any() or (found > 1).any():
+        where = tuple(int(i) for i in np.argwhere((found < 0) | (found > 1))[0])
+        raise InvalidArgument(f"leaving must lie in [0, 1], got {found[where]} at index {where}")
+    return found
+
+
+def _earned(bandit: LatentBandit, arms: Sequence[int]) -> float:
+    """What a list of arms earns until the person leaves."""
+    value, stays = np.zeros(bandit.n_types), bandit.stays
+    for arm in reversed(arms):
+        value = bandit.means[:, arm] + stays[:, arm] * value
+    return float(bandit.weights @ value)
 
 
 def arm_label(arm: int, labels: tuple[str | int, ...] | None) -> str:

@@ -42,7 +42,7 @@ def update(
     """
     if belief.ndim == 1:
         return update(bandit, belief[None], np.array([arm]), np.array([reward]))[0]
-    return rescale(multiply(belief, bandit.rewards.evidence(np.asarray(arm), np.asarray(reward))))
+    return rescale(multiply(belief, bandit.evidence(np.asarray(arm), np.asarray(reward))))
 
 
 def multiply(belief: Float[Array, "n M"], likelihood: Float[Array, "n M"]) -> Float[Array, "n M"]:

@@ -26,8 +26,7 @@ _LOOKAHEAD, _OWN = 0.45, 0.8  # shares of simulated steps: the lookahead's arm, 
 
 def fixed_arms(problem: Problem) -> list[VectorSet]:
     """For 1, 2, ..., H steps to go: one arm for all of them."""
-    arms = problem.last_arms
-    return [(remaining * problem.means[arms], arms) for remaining in range(1, problem.horizon + 1)]
+    return list(problem.fixed_arms)
 
 
 def join(first: VectorSet, second: VectorSet) -> VectorSet:
@@ -36,19 +35,33 @@ def join(first: VectorSet, second: VectorSet) -> VectorSet:
 
 @dataclass(frozen=True, eq=False)
 class QuickLookahead:
-    """One reward ahead, then one of a few arms for ever: moments of pairs of arms, a product of matrices per belief."""
+    """One reward ahead, then one of a few arms for ever: moments of pairs of arms, a product of matrices per belief.
+
+    Where people leave, what an arm earns for ever is taken at one horizon and scaled to others: a choice of what to try
+    need not be exact.
+    """
 
     means: Float[Array, "M A"]
     ends: Float[Array, "M K"]
-    pairs: Float[Array, "z M AK"]  # probability of a value of one arm times the mean of the other, all values but one
+    pairs: Float[Array, "z M AK"]  # probability of a value of one arm times the mean of the other
+    lengths: Float[Array, "T"]  # steps that a session still has, by steps to go
+    whole: bool  # `pairs` holds all values, because people leave; else all but the last, which is what the others leave
 
     @classmethod
     def of(cls, problem: Problem) -> QuickLookahead:
         arms = _ends(problem)
-        channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)[:, :-1]
-        pairs = np.einsum("azm,km->zmak", channels, problem.means[arms], dtype=np.float32, casting="same_kind")
-        shape = (*pairs.shape[:2], -1)
-        return cls(single(problem.means.T), single(problem.means[arms].T), np.ascontiguousarray(pairs.reshape(shape)))
+        channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)
+        each, lengths, whole = problem.means[arms], np.arange(problem.horizon + 1.0), problem.people_leave
+        if whole:
+            share = problem.weights / problem.weights.sum()
+            lengths = np.append(0.0, np.cumsum(float(problem.stays.mean(axis=0) @ share) ** lengths[:-1]))
+            steps = max(problem.horizon - 1, 1)
+            each = problem.always(steps)[arms] / lengths[steps]
+        else:
+            channels = channels[:, :-1]
+        pairs = np.einsum("azm,km->zmak", channels, each, dtype=np.float32, casting="same_kind")
+        moments = np.ascontiguousarray(pairs.reshape(*pairs.shape[:2], -1))
+        return cls(single(problem.means.T), single(each.T), moments, lengths, whole)
 
     def values(self, beliefs: Float[Array, "n M"], remaining: int) -> Float[Array, "n A"]:
         """Q-values on beliefs in single precision."""
@@ -65,15 +78,17 @@ class QuickLookahead:
                 moments = (part @ pairs).reshape(len(part), -1, n_ends)
                 ends += moments.max(axis=2)
                 rest -= moments
-            gains[start : start + block] += (remaining - 1) * (ends + rest.max(axis=2))
+            ends = ends if self.whole else ends + rest.max(axis=2)
+            gains[start : start + block] += self.lengths[remaining - 1] * ends
         return gains
 
 
 def _ends(problem: Problem) -> Integer[Array, "K"]:
     """The arms that are best where most of the weight is, and those with the best means over all."""
-    share = np.bincount(problem.means.argmax(axis=0), problem.weights, problem.n_arms)
+    means = problem.always(problem.horizon) if problem.people_leave else problem.means
+    share = np.bincount(means.argmax(axis=0), problem.weights, problem.n_arms)
     best = np.argsort(-share, kind="stable")[: _ENDS * 3 // 4]
-    overall = np.argsort(-(problem.means @ problem.weights), kind="stable")[: _ENDS // 4]
+    overall = np.argsort(-(means @ problem.weights), kind="stable")[: _ENDS // 4]
     return np.unique(np.concatenate([best[share[best] > 0], overall]))
 
 
@@ -122,9 +137,11 @@ class Rounds:
             visited[remaining] = (distinct, candidates)
             arms = candidates[group.ravel(), self._places(n, candidates.shape[1])]
             codes = observe(problem, types, arms, rng)
-            beliefs = beliefs * problem.table[codes]
-            beliefs /= beliefs.sum(axis=1, keepdims=True)
             keys = keys + self._keys[codes]
+            beliefs = beliefs * problem.table[codes]
+            if problem.people_leave:
+                beliefs, keys, types = stayed(problem, beliefs, keys, rng)
+            beliefs /= beliefs.sum(axis=1, keepdims=True)
         return visited
 
     def _places(self, n: int, n_candidates: int) -> Integer[Array, "n"]:
@@ -182,15 +199,16 @@ def _continued(
     """The vector of: this arm, then after each value the `later` plan that is best at the belief it leads to."""
     n_values = problem.n_values
     here = beliefs.astype(columns.dtype)
-    rest = (here @ columns)[rows]  # scores of the last value: what the others leave
+    # Scores of the last value are what the others leave, unless people leave too.
+    rest = None if problem.people_leave else (here @ columns)[rows]
     vectors = problem.means[arms]
     for z in range(n_values):
         likelihood = problem.table[arms * n_values + z]
-        if z < n_values - 1:
+        scores = rest
+        if scores is None or z < n_values - 1:
             scores = (here[rows] * likelihood.astype(columns.dtype)) @ columns
-            rest -= scores
-        else:
-            scores = rest
+            if rest is not None:
+                rest -= scores
         vectors += likelihood * later[scores.argmax(axis=1)]
     return vectors
 
@@ -208,6 +226,25 @@ def observe(
     cumulative = problem.table[codes, types[:, None]].cumsum(axis=1)
     values = (cumulative <= rng.random((len(arms), 1)) * cumulative[:, -1:]).sum(axis=1)
     return codes[np.arange(len(arms)), np.minimum(values, problem.n_values - 1)]
+
+
+def stayed(
+    problem: Problem, beliefs: Float[Array, "n M"], keys: Integer[Array, "n"], rng: np.random.Generator
+) -> tuple[Float[Array, "n M"], Integer[Array, "n"], Integer[Array, "n"]]:
+    """The sessions that go on: their beliefs, keys, and types drawn anew, because who stays tells the type.
+
+    Sessions that nobody survives go on where another one is, or, where there is none, at the start.
+    """
+    mass = beliefs.sum(axis=1)
+    alive = np.flatnonzero(mass > 0)
+    if len(alive) == 0:
+        beliefs, keys = np.tile(problem.weights, (len(beliefs), 1)), np.zeros_like(keys)
+    elif len(alive) < len(mass):
+        places = np.where(mass > 0, np.arange(len(mass)), alive[np.arange(len(mass)) % len(alive)])
+        beliefs, keys = beliefs[places], keys[places]
+    cumulative = beliefs.cumsum(axis=1)
+    draw = rng.random((len(beliefs), 1)) * cumulative[:, -1:]
+    return beliefs, keys, np.minimum((cumulative <= draw).sum(axis=1), beliefs.shape[1] - 1)
 
 
 def single(array: Array) -> Array:

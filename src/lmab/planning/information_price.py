@@ -57,10 +57,13 @@ def information_price(
     prior: Float[Array, "M"],
     horizon: int,
     *,
+    people_leave: bool = False,
     rounds: int = 30,
     stop: Callable[[], bool] = lambda: False,
 ) -> InformationPrice:
     """The tightest bound found in `rounds` rounds, or until `stop`; stopped at once, it is still a bound.
+
+    With `people_leave` the table holds what sessions show that go on.
 
     Examples:
         >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
@@ -70,16 +73,34 @@ def information_price(
         True
     """
     prior = prior / prior.sum()
-    channels = table.reshape(len(means), -1, table.shape[1])
+    channels, stays = letters(table, len(means), people_leave)
     with np.errstate(all="ignore"):  # single precision may overflow there; `certify` makes a bound of any guess
-        guess = optimise(means, channels, prior, horizon, rounds, stop)
-    return certify(means, channels, prior, guess)
+        guess = optimise(means, channels, prior, horizon, rounds, stop, stays=stays)
+    return certify(means, channels, prior, guess, stays)
+
+
+def letters(
+    table: Float[Array, "D M"], n_arms: int, people_leave: bool
+) -> tuple[Float[Array, "A Z M"], Float[Array, "A M"] | None]:
+    """What the arms show, with "left" as one more letter where people leave; and the probability that they stay."""
+    channels = table.reshape(n_arms, -1, table.shape[1])
+    if not people_leave:
+        return channels, None
+    stays = channels.sum(axis=1)
+    return np.concatenate([channels, np.maximum(1 - stays, 0)[:, None]], axis=1), stays
 
 
 def certify(
-    means: Float[Array, "A M"], channels: Float[Array, "A Z M"], prior: Float[Array, "M"], guess: Guess
+    means: Float[Array, "A M"],
+    channels: Float[Array, "A Z M"],
+    prior: Float[Array, "M"],
+    guess: Guess,
+    stays: Float[Array, "A M"] | None = None,
 ) -> InformationPrice:
-    """The bound of a guess, whatever the guess is: mixtures and laws are made positive and to sum to 1 here."""
+    """The bound of a guess, whatever the guess is: mixtures and laws are made positive and to sum to 1 here.
+
+    Where people leave, only those who stay earn what the plane of the next step promises.
+    """
     mixtures = distribution(guess.mixtures, _SMALLEST)
     laws = distribution(guess.laws, 1e-3 * _SMALLEST)
     increments = np.maximum(guess.increments, 1e-6 * max(float(np.ptp(means)), 1e-12))
@@ -90,9 +111,11 @@ def certify(
     for t in range(1, stages):
         divergence = learning.divergence(laws[t])
         payoff = means + rates[t - 1] * divergence
+        if stays is not None:
+            payoff += stays * planes[t - 1]
         step = Stage.of(payoff, increments[t], mixtures[t], prior).plane
         slack = _SLACK * (float(np.abs(payoff).max()) + float(np.abs(step).max()) + 800 * rates[t])
-        planes[t] = planes[t - 1] + step + slack
+        planes[t] = step + slack if stays is not None else planes[t - 1] + step + slack
     return InformationPrice(planes, rates, prior)
 
 
@@ -104,6 +127,7 @@ def optimise(
     rounds: int,
     stop: Callable[[], bool],
     repeats: int = 3,
+    stays: Float[Array, "A M"] | None = None,
 ) -> Guess:
     """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
     from32, to32 = np.float64, np.float32
@@ -122,14 +146,17 @@ def optimise(
             mixtures, laws, increments = best.mixtures.copy(), best.laws.copy(), best.increments
         used, gained, value = np.zeros(horizon + 1), np.zeros(horizon + 1), 0.0
         rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
+        now = pay
         for t in range(1, horizon + 1):
             if stop():
                 return best
             for _ in range(8 * repeats if last else repeats):
-                improve(learning, pay, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
+                improve(learning, now, rho, rates[t - 1], increments[t], mixtures[t], laws[t])
             divergence = learning.divergence(laws[t])
-            stage = Stage.of(pay + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
-            value += float(stage.plane @ rho)
+            stage = Stage.of(now + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
+            value = float(stage.plane @ rho) + (value if stays is None else 0.0)
+            if stays is not None:
+                now = pay + stays.astype(to32) * stage.plane
             used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
         if value < best_value or last:
             best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), value

@@ -15,7 +15,7 @@ from ..errors import InvalidArgument, Status
 from ..policies.policy import State, best_allowed
 from .information_price import information_price
 from .once.lookahead import plan_once
-from .policies import DepthPolicy, PlannedPolicy
+from .policies import DepthPolicy, PlannedPolicy, worth_at_least
 from .problem import Clock, OutOfTime, Plan, Problem
 
 _CHUNK = 1 << 21  # beliefs times codes expanded at once
@@ -26,7 +26,8 @@ _CLOSE = 0.01  # bounds this close, relative to the lower one, need no better on
 class LookaheadPolicy(DepthPolicy):
     """Act as if the session would see `depth` more rewards and then stay with one arm.
 
-    Depth 0 is greedy. Each deeper step costs a factor A*Z per decision.
+    Depth 0 is greedy where nobody leaves. Each deeper step costs a factor A*Z per decision. With `optimistic` the end
+    is valued as if the type were known: with depth 0 this is Q-MDP.
 
     Examples:
         >>> import lmab
@@ -40,7 +41,8 @@ class LookaheadPolicy(DepthPolicy):
     def arm_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now, by the lookahead."""
         beliefs = self._problem.beliefs(state.memory)
-        return lookahead_values(self._problem, beliefs, self._remaining(state), self.depth)
+        left = self._remaining(state)
+        return lookahead_values(self._problem, beliefs, left, self.depth, optimistic=self.optimistic)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.arm_values(state), allowed)
@@ -62,13 +64,14 @@ def lookahead_values(
     `OutOfTime` is raised.
     """
     depth = min(depth, remaining - 1)
+    if depth == 0 and problem.people_leave:
+        known = problem.stays * problem.known.best[remaining - 1]
+        return beliefs @ (problem.means + known if optimistic else problem.always(remaining)).T
     if depth == 0:
         later = (remaining - 1) * (problem.corner[None] if optimistic else np.zeros_like(problem.corner)[None])
         return beliefs @ (problem.means + later).T
     if depth == 1:
-        known = optimistic and remaining > 2  # the last step needs no optimism: its best mean is what it pays
-        ends = problem.corner[None] if known else problem.means[problem.last_arms]
-        return _one_step(problem, beliefs, (remaining - 1) * ends, stop)
+        return _one_step(problem, beliefs, _ends(problem, remaining - 1, optimistic), stop)
     values = beliefs @ problem.means.T
     block = max(1, _CHUNK // len(problem.table) ** depth)
     for start in range(0, len(beliefs), block):
@@ -77,6 +80,13 @@ def lookahead_values(
         deeper = lookahead_values(problem, flat, remaining - 1, depth - 1, optimistic=optimistic, stop=stop).max(axis=1)
         values[start : start + block] += deeper.reshape(len(children), problem.n_arms, -1).sum(axis=2)
     return values
+
+
+def _ends(problem: Problem, steps: int, optimistic: bool) -> Float[Array, "K M"]:
+    """What may follow a lookahead: any fixed arm, or with `optimistic` the best arms of a known type."""
+    if not optimistic or steps == 1:  # the last step needs no optimism: its best mean is what it pays
+        return problem.fixed_arms[steps - 1][0]
+    return problem.known.best[steps][None] if problem.people_leave else steps * problem.corner[None]
 
 
 def _one_step(
@@ -99,6 +109,8 @@ def root_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda:
     if depth == 0 or problem.horizon == 1:
         # Learning never hurts: being greedy earns at least the best fixed arm. One step pays the best mean, no more.
         lower = problem.horizon * float((problem.means @ problem.weights).max())
+        if problem.people_leave:
+            lower = float((problem.fixed_arms[-1][0] @ problem.weights).max())
         return lower, problem.full_information if problem.horizon > 1 else lower
     lower = float(lookahead_values(problem, start, problem.horizon, depth, stop=stop).max())
     upper = lookahead_values(problem, start, problem.horizon, depth, optimistic=True, stop=stop).max()
@@ -110,7 +122,12 @@ def tightened(problem: Problem, lower: float, upper: float, clock: Clock) -> flo
     if problem.horizon == 1 or problem.binned or upper - lower <= _CLOSE * abs(lower) or clock.expired:
         return upper
     price = information_price(
-        problem.means, problem.table, problem.weights, problem.horizon, stop=lambda: clock.expired
+        problem.means,
+        problem.table,
+        problem.weights,
+        problem.horizon,
+        people_leave=problem.people_leave,
+        stop=lambda: clock.expired,
     )
     return min(upper, price.at_start * float(problem.weights.sum()))
 
@@ -169,8 +186,9 @@ def heuristic_plan(problem: Problem, policy: PlannedPolicy, clock: Clock, name: 
 class QMDP:
     """The value of an arm is its mean now plus that of knowing the type ever after.
 
-    Types are static, so the second part is the same for every arm: Q-MDP is the greedy policy, which never pays
-    for information. A baseline, not a planner.
+    Types are static, so where nobody leaves the second part is the same for every arm: Q-MDP is the greedy policy.
+    Where people leave, only those who stay earn the second part, so it keeps people. It never pays for information: a
+    baseline, not a planner.
 
     Examples:
         >>> import lmab
@@ -180,6 +198,8 @@ class QMDP:
     """
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
+        if problem.people_leave:
+            return self._keeping_people(problem, clock)
         clock.record(*root_bounds(problem, 0))
         try:
             clock.record(clock.trace[-1].lower, tightened(problem, *clock.trace[-1][1:], clock))
@@ -193,5 +213,22 @@ class QMDP:
         policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0, bins=problem.bins)
         return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
+    def _keeping_people(self, problem: Problem, clock: Clock) -> Plan:
+        """Where people leave no fixed arm bounds Q-MDP from below: its own sessions do."""
+        start, steps = problem.weights[None], problem.horizon
+        upper = float(lookahead_values(problem, start, steps, 0, optimistic=True).max())
+        policy = LookaheadPolicy(problem.bandit, horizon=steps, depth=0, bins=problem.bins, optimistic=True)
+        clock.record(worth_at_least(policy, problem), upper)
+        reason = Status.HEURISTIC
+        try:
+            clock.record(clock.trace[-1].lower, tightened(problem, *clock.trace[-1][1:], clock))
+        except KeyboardInterrupt:
+            reason = Status.INTERRUPTED
+        lower, upper = clock.trace[-1][1:]
+        message = (
+            "Q-MDP keeps people as if their type were known: the lower bound is what its first steps earn at least"
+        )
+        return Plan(policy, steps, lower, upper, reason, message, tuple(clock.trace))
+
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
-        return plan_once(problem, clock, 0, "greedy")
+        return plan_once(problem, clock, 0, "greedy", optimistic=problem.people_leave)

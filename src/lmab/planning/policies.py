@@ -16,6 +16,7 @@ from ..errors import InvalidArgument, TooLarge
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
+from ..model.leaving import known
 from ..policies.histories import NONE, Tree, grow, walk
 from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, restore_policy
 from ..policies.small import BeliefPolicy
@@ -23,6 +24,7 @@ from .problem import BINS, Problem
 
 SMALL = 2.0**-400  # a belief below this is updated by the policy itself, which scales it
 _CHUNK = 1 << 22  # scores computed at once
+_WALKED = 20_000  # histories of one step that are walked to bound a policy from below
 OFF = NONE  # the node of a session that left the graph, by another arm or an impossible reward
 
 
@@ -51,7 +53,7 @@ class PlannedPolicy(BeliefPolicy):
         """The value of each arm now: the expected reward until the horizon, times the sum of the belief's entries."""
 
     def tree(self, depth: int) -> Tree:
-        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.report.tree_svg` draws it."""
+        """The first `depth` steps of the session: arms, rewards and beliefs. `lmab.reporting.tree_svg` draws it."""
         return grow(self, self.bandit, min(check_count("depth", depth), self.horizon))
 
     def graph(self, *, max_nodes: int = 1_000_000) -> PolicyGraph:
@@ -63,15 +65,18 @@ class PlannedPolicy(BeliefPolicy):
 
 
 class DepthPolicy(PlannedPolicy):
-    """A planned policy that looks `depth` rewards ahead at every step."""
+    """A planned policy that looks `depth` rewards ahead at every step; `optimistic`: then the type counts as known."""
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = BINS) -> None:
+    def __init__(
+        self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = BINS, optimistic: bool = False
+    ) -> None:
         super().__init__(bandit, horizon=horizon, bins=bins)
-        self.depth = check_count("depth", depth, minimum=0)
+        self.depth, self.optimistic = check_count("depth", depth, minimum=0), bool(optimistic)
 
     def record(self) -> files.Record:
         base = super().record()
-        return files.Record(base.kind, {**base.fields, "depth": self.depth}, base.arrays, base.records)
+        fields = {**base.fields, "depth": self.depth} | ({"optimistic": True} if self.optimistic else {})
+        return files.Record(base.kind, fields, base.arrays, base.records)
 
 
 class OncePolicy(PlannedPolicy):
@@ -86,15 +91,16 @@ class OncePolicy(PlannedPolicy):
         return np.concatenate([self.bandit.weights, np.zeros(self.bandit.n_arms)])
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
-        return self._marked(self._learn(state, arms, rewards), arms)
+        width = self.bandit.n_types
+        known = State(state.step, state.memory[:, :width], state.single)
+        return self._marked(np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]]), arms)
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._marked(state.memory.copy(), arms)
+        return self._marked(super()._pass(state, arms).copy(), arms)
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         width = self.bandit.n_types
-        known = State(state.step, state.memory[:, :width], state.single)
-        return np.hstack([super()._remember(known, arms, rewards), state.memory[:, width:]])
+        return np.hstack([self._late(state.memory[:, :width], arms, rewards), state.memory[:, width:]])
 
     def _marked(self, memory: Float[Array, "n K"], arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
         memory[np.arange(len(memory)), self.bandit.n_types + arms] = 1
@@ -139,7 +145,10 @@ class TablePolicy(PlannedPolicy):
         return self._noted(state, memory, self._problem.codes(arms, rewards))
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
-        return self._noted(state, state.memory.copy(), len(self._problem.table) + arms)
+        memory, width = state.memory.copy(), self.bandit.n_types
+        if self.bandit.leaving is not None:
+            memory[:, :width] = belief.multiply(memory[:, :width], self.bandit.stays.T[arms])
+        return self._noted(state, memory, len(self._problem.table) + arms)
 
     def _skip(self, state: State) -> Float[Array, "n K"]:
         unknown = np.full(len(state.memory), len(self._problem.table) + self._problem.n_arms)
@@ -147,6 +156,9 @@ class TablePolicy(PlannedPolicy):
 
     def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         memory, width = self._updated(state, arms, rewards), self.bandit.n_types
+        if self.bandit.leaving is not None:  # that the session went on is known since the step itself
+            stays = self.bandit.stays.T[arms]
+            memory[:, :width] /= np.where(stays > 0, stays, 1.0)
         notes = memory[:, width:-1]
         waits = notes == (len(self._problem.table) + arms)[:, None]
         known = waits.any(axis=1)
@@ -297,7 +309,7 @@ class QuickVectors:
             return CompactState(state.step + 1, belief) if top >= SMALL else None
         bandit = self._policy.bandit
         if bandit.rewards.discrete and len(self._rows) < MANY and type(arm) is int and 0 <= arm < bandit.n_arms:
-            self._rows[arm, reward] = bandit.rewards.likelihood(np.array([arm]), np.array([reward]))[0]
+            self._rows[arm, reward] = bandit.evidence(np.array([arm]), np.array([reward]))[0]
         return None
 
 
@@ -317,6 +329,21 @@ def _distinct(
     _, first = np.unique(vectors, axis=0, return_index=True)
     first.sort()
     return vectors[first], arms[first]
+
+
+def worth_at_least(policy: PlannedPolicy, problem: Problem) -> float:
+    """What a policy earns at least: its first steps are walked, as far as they are few, and then the worst happens."""
+    total, seen, stays = 0.0, 0.0, problem.bandit.stays.T
+    worst = known(problem.bandit.means.T, stays, problem.horizon).worst
+    try:
+        for level in walk(policy, problem.bandit, problem.horizon, limit=_WALKED, remedy="none is needed"):
+            total = seen + float(np.einsum("nm,nm->", level.mass, problem.bandit.means.T[level.arms]))
+            seen = total
+            left = problem.horizon - level.state.step - 1
+            total += float(np.einsum("nm,nm->", level.mass, stays[level.arms] * worst[left]))
+    except TooLarge:
+        pass
+    return total
 
 
 class PolicyGraph(Policy):

@@ -18,8 +18,11 @@ from ..checks import check_count
 from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
+from ..model.leaving import Extremes, best_list, known, lists_by_type, one_arm
 from ..policies.policy import Policy, restore_policy
 
+_ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
+_WIDTH = 256  # sets of arms that the search for an order for all types together keeps
 BINS = 12  # into which the rewards of an arm are cut while planning, where they are continuous
 
 
@@ -104,7 +107,7 @@ class Problem:
     horizon: int
     types: Integer[Array, "M"]  # those of positive weight, as numbered in the bandit
     weights: Float[Array, "M"]
-    table: Float[Array, "D M"]  # row a*Z + z: probability of value or bin z of arm a in every type
+    table: Float[Array, "D M"]  # row a*Z + z: in every type, P(value or bin z of arm a, and the session goes on)
     means: Float[Array, "A M"]  # exact mean rewards, also when the rewards were binned
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
 
@@ -113,7 +116,7 @@ class Problem:
         """The problem of `bandit`; continuous rewards are put into `bins` bins per arm."""
         types = np.flatnonzero(bandit.weights > 0)
         weights = bandit.weights[types]
-        table, _, edges = bandit.rewards.channel(bandit.weights, bins)
+        table, _, edges = bandit.outcomes(bins)
         means = np.ascontiguousarray(bandit.means.T[:, types])
         return cls(bandit, horizon, types, weights, np.ascontiguousarray(table[:, types]), means, edges)
 
@@ -149,23 +152,67 @@ class Problem:
 
     @cached_property
     def corner(self) -> Float[Array, "M"]:
-        """The best mean of every type: what knowing the type would earn per step."""
+        """The best mean of every type: what knowing the type would earn per step, were nobody to leave."""
         return self.means.max(axis=0)
+
+    @cached_property
+    def people_leave(self) -> bool:
+        """Whether a session may end before the horizon: then the columns of an arm's part of `table` sum to `stays`."""
+        leaving, rewards = self.bandit.leaving, self.bandit.rewards
+        return leaving is not None and bool((leaving * rewards.probabilities > 0).any())  # type: ignore[union-attr]
+
+    @cached_property
+    def stays(self) -> Float[Array, "A M"]:
+        """The probability that a session goes on after each arm, in every type."""
+        if not self.people_leave:
+            return np.ones_like(self.means)
+        return self.table.reshape(self.n_arms, self.n_values, -1).sum(axis=1)
+
+    @cached_property
+    def known(self) -> Extremes:
+        """What the best and the worst plan earn in 0, 1, ..., H steps where the type is known."""
+        return known(self.means, self.stays, self.horizon)
+
+    @cached_property
+    def fixed_arms(self) -> list[tuple[Float[Array, "_ M"], Integer[Array, "_"]]]:
+        """For 1, 2, ..., H steps to go: what one arm for all of them earns, and the arms that no other one outdoes."""
+        if not self.people_leave:
+            arms = self.last_arms
+            return [(remaining * self.means[arms], arms) for remaining in range(1, self.horizon + 1)]
+        values = one_arm(self.means, self.stays, self.horizon)[1:]
+        return [(some[arms], arms) for some, arms in ((each, _not_outdone(each)) for each in values)]
+
+    def always(self, steps: int) -> Float[Array, "A M"]:
+        """What every arm earns when it is played at each of `steps` steps."""
+        return one_arm(self.means, self.stays, steps)[-1]
+
+    @cached_property
+    def orders(self) -> list[Integer[Array, "A"]]:
+        """Orders in which arms may be played without repeats where people leave: for types, and for all together.
+
+        They depend on the bandit and the horizon alone, so that a plan and its policy compare the same ones.
+        """
+        prior = self.bandit.weights[self.types]
+        lengths = sorted({1, *(1 << k for k in range(1, self.horizon.bit_length())), self.horizon})
+        shown = np.argsort(-prior, kind="stable")[:_ORDERED]
+        found = [
+            order for steps in lengths for order in lists_by_type(self.means[:, shown], self.stays[:, shown], steps)
+        ]
+        together = best_list(self.means, self.stays, prior, min(self.horizon, self.n_arms), width=_WIDTH)[0]
+        by_mean = np.argsort(-(self.means @ prior), kind="stable")
+        found += [np.concatenate([together, np.setdiff1d(by_mean, together, assume_unique=True)]), by_mean]
+        return [np.array(order) for order in dict.fromkeys(tuple(order.tolist()) for order in found)]
 
     @cached_property
     def last_arms(self) -> Integer[Array, "K"]:
         """Arms that may be best at the last step: those no other arm beats, or equals, in every type."""
-        means = self.means
-        at_least = np.ones((self.n_arms, self.n_arms), bool)  # [b, a]: b is at least a everywhere
-        for type_ in means.T:
-            at_least &= type_[:, None] >= type_[None, :]
-        strictly = at_least & ~at_least.T
-        equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
-        return np.flatnonzero(~(strictly | equal_before).any(axis=0))
+        return _not_outdone(self.means)
 
     @property
     def full_information(self) -> float:
         """What knowing the type earns: no policy earns more, whatever it sees."""
+        if self.people_leave:
+            return float(self.weights @ self.known.best[-1])
         return self.bandit.known_type(self.horizon)
 
     @property
@@ -174,7 +221,9 @@ class Problem:
         return self.horizon * float(np.abs(self.means).max())
 
     def best_everywhere(self) -> int | None:
-        """The arm that is best in every type, if there is one: playing it always is optimal."""
+        """The arm that is best in every type, if there is one: playing it always is optimal, where nobody leaves."""
+        if self.people_leave:
+            return None
         best = np.all(self.means >= self.corner, axis=1)
         return int(best.argmax()) if best.any() else None
 
@@ -183,6 +232,16 @@ class Problem:
         wide = np.zeros((len(vectors), self.bandit.n_types))
         wide[:, self.types] = vectors
         return wide
+
+
+def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
+    """The rows that no other row beats, or equals and precedes, in every type."""
+    at_least = np.ones((len(values), len(values)), bool)  # [b, a]: b is at least a everywhere
+    for of_type in values.T:
+        at_least &= of_type[:, None] >= of_type[None, :]
+    strictly = at_least & ~at_least.T
+    equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
+    return np.flatnonzero(~(strictly | equal_before).any(axis=0))
 
 
 @dataclass(frozen=True, eq=False)

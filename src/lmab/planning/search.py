@@ -24,9 +24,16 @@ _START = 512  # vectors and points per step at first; nodes: twice that
 
 
 def undominated_arms(
-    table: Float[Array, "D M"], means: Float[Array, "A M"], stop: Callable[[], bool] = lambda: False
+    table: Float[Array, "D M"],
+    means: Float[Array, "A M"],
+    stop: Callable[[], bool] = lambda: False,
+    *,
+    people_leave: bool = False,
 ) -> Integer[Array, "K"]:
     """Arms to keep so that the optimal value stays the same, for every belief and horizon.
+
+    Where people leave, the mixture must keep those whom the arm keeps: of every outcome at least as many in every type
+    where no mean is negative, because those who stay beyond that cost nothing, else exactly as many.
 
     There is one linear program per arm. When `stop` returns True, the arms that were not yet examined are kept. When
     none of a sample of arms is dominated, the others are kept without being examined.
@@ -45,7 +52,7 @@ def undominated_arms(
         others = [other for other in kept if other != arm]
         if stop() or (place == len(sample) and len(kept) == len(means)):
             break
-        if others and _dominated(table.reshape(len(means), -1, table.shape[1]), means, arm, others):
+        if others and _dominated(table.reshape(len(means), -1, table.shape[1]), means, arm, others, people_leave):
             kept = others
     return np.array(kept)
 
@@ -70,7 +77,9 @@ def best_somewhere(means: Float[Array, "A M"], stop: Callable[[], bool] = lambda
     return np.array(kept)
 
 
-def _dominated(channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm: int, others: list[int]) -> bool:
+def _dominated(
+    channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm: int, others: list[int], people_leave: bool
+) -> bool:
     """Is there a mixture q and a garbling? Unknown: W[i, y, z], the part of arm i's outcome y that is shown as z.
 
     For every i the sum over z of W[i, y, z] is q_i whatever y is; the total of q is 1.
@@ -92,11 +101,16 @@ def _dominated(channels: Float[Array, "A Z M"], means: Float[Array, "A M"], arm:
     paid = np.zeros((n_types, *unknowns))
     paid[:, :, 0, :] = means[others].T[:, :, None]
     size = n * n_values**2
-    equations = np.concatenate([shown[:-1].reshape(-1, size), equal.reshape(-1, size), total.reshape(1, size)])
-    targets = np.concatenate([channels[arm, :-1].ravel(), np.zeros((n_values - 1) * n), np.ones(1)])
-    found = _solution(-paid.reshape(n_types, size), -means[arm], equations, targets)
+    more = people_leave and bool((means >= 0).all())  # to keep more people than the arm does is no harm
+    fixed = shown[:0] if more else shown if people_leave else shown[:-1]
+    equations = np.concatenate([fixed.reshape(-1, size), equal.reshape(-1, size), total.reshape(1, size)])
+    targets = np.concatenate([channels[arm, : len(fixed)].ravel(), np.zeros((n_values - 1) * n), np.ones(1)])
+    below, limits = -paid.reshape(n_types, size), -means[arm]
+    if more:
+        below, limits = np.concatenate([below, -shown.reshape(-1, size)]), np.append(limits, -channels[arm].ravel())
+    found = _solution(below, limits, equations, targets)
     return found is not None and _holds(
-        found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm]
+        found.reshape(unknowns), channels[others], means[others], channels[arm], means[arm], more
     )
 
 
@@ -106,6 +120,7 @@ def _holds(
     means: Float[Array, "n M"],
     channel: Float[Array, "Z M"],
     mean: Float[Array, "M"],
+    more: bool,
 ) -> bool:
     """Make the solver's answer an exact mixture and garbling, and see whether it still does what it should."""
     weights = parts.sum(axis=2)
@@ -113,7 +128,8 @@ def _holds(
     garbling = parts / np.where(weights > 0, weights, 1)[:, :, None]
     garbling[weights == 0] = 1 / parts.shape[2]
     shown = np.einsum("i,iyz,iym->zm", mixture, garbling, channels)
-    return bool(np.abs(shown - channel).max() <= _ERROR and (mixture @ means >= mean - _ERROR).all())
+    enough = (shown >= channel - _ERROR).all() if more else np.abs(shown - channel).max() <= _ERROR
+    return bool(enough and (mixture @ means >= mean - _ERROR).all())
 
 
 def _outdone(means: Float[Array, "A M"], arm: int, others: list[int]) -> bool:
@@ -140,21 +156,27 @@ class Search:
         self.memory_limit = memory_limit
         self.full = False  # the arrays may not grow any more
         self._rng = np.random.default_rng(seed)
+        n_types, stages, leave = len(problem.weights), problem.horizon + 1, np.bool_(problem.people_leave)
         self.arms = Arms(
             table=problem.table,
             means=problem.means,
             names=np.arange(problem.n_arms),
             last=problem.means[problem.last_arms],
             last_names=problem.last_arms,
-            corner=problem.corner,
-            spread=problem.corner - problem.means.min(axis=0),
-            flat=(problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
+            scale=np.ones(stages) if leave else np.arange(float(stages)),
+            corner=problem.known.best if leave else np.tile(problem.corner, (stages, 1)),
+            spread=(
+                problem.known.best - problem.known.worst
+                if leave
+                else np.tile(problem.corner - problem.means.min(axis=0), (stages, 1))
+            ),
+            stays=problem.stays if leave else np.empty((0, n_types)),
+            flat=~leave & (problem.table == problem.table[:, :1]).all(axis=1).reshape(problem.n_arms, -1).all(axis=1),
             columns=np.ascontiguousarray(problem.table.T),
             entropies=np.ascontiguousarray((problem.table * np.log(np.maximum(problem.table, TINY))).T),
             order=np.argsort(problem.table, axis=1, kind="stable").astype(np.int32),
             keys=self._rng.integers(2**62 // problem.horizon, size=len(problem.table)),
         )
-        n_types, stages = len(problem.weights), problem.horizon + 1
         self.lower = Lower(
             np.empty((stages, n_types, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
         )
@@ -224,7 +246,14 @@ class Search:
         computed without it. Points and vectors stay."""
         arms, problem = self.arms, self.problem
         self.use(
-            information_price(arms.means, arms.table, problem.weights, problem.horizon, stop=lambda: clock.expired)
+            information_price(
+                arms.means,
+                arms.table,
+                problem.weights,
+                problem.horizon,
+                people_leave=problem.people_leave,
+                stop=lambda: clock.expired,
+            )
         )
 
     def use(self, price: InformationPrice) -> None:
@@ -241,7 +270,9 @@ class Search:
         old, n_values = self.arms, self.problem.n_values
         if old.table.shape[0] * n_values > _LARGEST or clock.time_limit - clock.seconds < _LEAST:
             return
-        kept = undominated_arms(old.table, old.means, lambda: clock.expired)
+        kept = undominated_arms(
+            old.table, old.means, lambda: clock.expired, people_leave=bool(self.problem.people_leave)
+        )
         codes = (kept[:, None] * n_values + np.arange(n_values)).ravel()
         last = best_somewhere(old.last, lambda: clock.expired)
         self.arms = old._replace(
@@ -250,6 +281,7 @@ class Search:
             names=old.names[kept],
             last=old.last[last],
             last_names=old.last_names[last],
+            stays=old.stays[kept] if len(old.stays) else old.stays,
             flat=old.flat[kept],
             columns=np.ascontiguousarray(old.columns[:, codes]),
             entropies=np.ascontiguousarray(old.entropies[:, codes]),

@@ -61,6 +61,8 @@ def walk(
 ) -> Iterator[Level]:
     """The levels of `policy` on `bandit`, from the first step to step `horizon`; impossible histories are left out.
 
+    Where people leave, histories are those of sessions that go on; the walk ends where nobody is left.
+
     Args:
         policy: a deterministic policy.
         bandit: it says what can happen, and how likely it is.
@@ -77,7 +79,7 @@ def walk(
         >>> [len(level.arms) for level in levels]
         [1, 2, 3, 5]
     """
-    channel = bandit.rewards.channel(bandit.weights, bins)
+    channel = bandit.outcomes(bins)
     state, mass = policy.start(1), bandit.weights[None]
     seen: Integer[Array, "n t"] = np.empty((1, 0), np.int64)
     for step in range(horizon):
@@ -86,11 +88,13 @@ def walk(
             yield Level(state, mass, arms, np.full((len(arms), channel.rewards.shape[1]), NONE))
             return
         if merge and not policy.adaptive:
-            branches = _unseen(channel, mass)
+            branches = _unseen(channel, mass if bandit.leaving is None else mass * bandit.stays.T[arms])
         else:
             branches = _grown(channel, mass, seen, arms, merge and policy.order_free)
         _check_size(len(branches.parents), step + 1, limit, remedy)
         yield Level(state, mass, arms, branches.children)
+        if len(branches.parents) == 0:  # everybody has left
+            return
         parents, mass, seen = branches.parents, branches.mass, branches.seen
         before = State(state.step, state.memory[parents], single=False)
         state = policy.observe(before, arms[parents], channel.rewards[arms[parents], branches.outcomes])
@@ -184,7 +188,7 @@ class Tree:
     branches: tuple[Branch, ...]  # empty where the tree ends
 
     def _repr_svg_(self) -> str:
-        picture = import_module("..report.tree", __package__)  # a floor above: imported only where somebody looks
+        picture = import_module("..reporting.tree", __package__)  # a floor above: imported only where somebody looks
         return str(picture.tree_svg(self))
 
     def __str__(self) -> str:
@@ -208,7 +212,7 @@ class Branch:
 
 def grow(policy: Policy, bandit: LatentBandit, depth: int) -> Tree:
     """The first `depth` steps of `policy`. Continuous rewards branch in three, at the middle of each third."""
-    rewards = bandit.rewards.channel(bandit.weights, BRANCHES).rewards
+    rewards = bandit.outcomes(BRANCHES).rewards
     levels = walk(policy, bandit, depth, limit=_LIMIT, remedy="ask for fewer steps", merge=False, bins=BRANCHES)
     below: list[Tree] = []
     for level in reversed(list(levels)):

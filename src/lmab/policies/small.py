@@ -52,6 +52,33 @@ class BeliefPolicy(Policy):
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
         return belief.update(self.bandit, state.memory, arms, rewards)
 
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n K"]:
+        memory, width = state.memory, self.bandit.n_types
+        if self.bandit.leaving is None:
+            return memory
+        return np.hstack([self._stayed(memory[:, :width], arms), memory[:, width:]])
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
+        if self.bandit.leaving is None:
+            return self._remember(state, arms, rewards)
+        return self._late(state.memory, arms, rewards)
+
+    def _stayed(self, beliefs: Float[Array, "n M"], arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
+        """The beliefs after sessions went on: whoever is asked for the next arm has stayed."""
+        if self.bandit.leaving is None:
+            return beliefs
+        return belief.rescale(belief.multiply(beliefs, self.bandit.stays.T[arms]))
+
+    def _late(
+        self, beliefs: Float[Array, "n M"], arms: Integer[Array, "n"], rewards: Float[Array, "n"]
+    ) -> Float[Array, "n M"]:
+        """The beliefs after the rewards of steps after which sessions are known to have gone on."""
+        if self.bandit.leaving is None:
+            return belief.update(self.bandit, beliefs, arms, rewards)
+        stays = self.bandit.stays.T[arms]
+        given = self.bandit.evidence(arms, rewards) / np.where(stays > 0, stays, 1.0)
+        return belief.rescale(belief.multiply(beliefs, given))
+
     def _belief(self, state: State) -> Float[Array, "n M"]:
         return belief.normalise(state.memory[:, : self.bandit.n_types])
 
@@ -252,6 +279,12 @@ class MUCB(BeliefPolicy):
 
     def _initial_memory(self) -> Float[Array, "M"]:
         return np.zeros(self.bandit.n_types)  # promised minus received, summed over the steps a type was believed
+
+    def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
+        return state.memory  # that the session goes on is no promise
+
+    def _learn(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
+        return self._remember(state, arms, rewards)
 
     def _consistent(self, state: State) -> Bool[Array, "n M"]:
         limit = self.width * self.bandit.rewards.spread * np.sqrt(6 * state.step * np.log(state.step + 1))

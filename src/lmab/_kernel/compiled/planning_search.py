@@ -101,11 +101,11 @@ def _room(lower, upper, nodes, horizon, n_values):
 @fast
 def _open(arms, price, upper, nodes, node, steps, scratch):
     """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
-    n_codes, n_types, x, share = len(arms.table), len(arms.corner), nodes.beliefs[node], nodes.shares[node]
+    n_codes, n_types, x, share = len(arms.table), arms.corner.shape[1], nodes.beliefs[node], nodes.shares[node]
     weights, logs = np.empty(n_types), np.empty(n_types)
     need = max(0.0, -_drop(arms, upper, steps, nodes.beliefs, node, scratch))
     for m in range(n_types):
-        weights[m] = steps * arms.spread[m] * x[m]
+        weights[m] = arms.scale[steps] * arms.spread[steps, m] * x[m]
         logs[m] = np.log(max(x[m], TINY)) - price.log_prior[m]
     for start in range(0, n_codes, BLOCK):
         stop = min(start + BLOCK, n_codes)
@@ -124,11 +124,11 @@ def _open(arms, price, upper, nodes, node, steps, scratch):
 
 @fast
 def _corner_planes(arms, x, steps, start, stop, share):
-    """share = steps * corner . child, for the children of the codes from `start` to `stop`."""
+    """share = the plane of the known type at the child, for the children of the codes from `start` to `stop`."""
     for code in range(start, stop):
         share[code] = 0.0
     for m in range(len(x)):
-        column, weight = arms.columns[m], steps * arms.corner[m] * x[m]
+        column, weight = arms.columns[m], arms.scale[steps] * arms.corner[steps, m] * x[m]
         for code in range(start, stop):
             share[code] += weight * column[code]
 
@@ -191,7 +191,7 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
     value = mean
     for z in range(n_values):
         _child(nodes.beliefs, node, arms.table, first + z, children, z)
-        planes[z] = steps * _plane(arms.corner, children, z)
+        planes[z] = arms.scale[steps] * _dot(arms.corner, steps, children, z)
         if steps > 1:
             known = _find(nodes, nodes.keys[node] + arms.keys[first + z], children, z)
             if known >= 0:
@@ -208,7 +208,7 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
             low = start
         value = mean
         for z in range(n_values):
-            drop = _sawtooth(arms.spread, upper, steps, start, stop, children, z, z, scratch)
+            drop = _sawtooth(arms.scale, arms.spread, upper, steps, start, stop, children, z, z, scratch)
             shares[node, first + z] = min(shares[node, first + z], planes[z] + drop)
             value += shares[node, first + z]
         scratch.spent[0] += 2 * (stop - start) * children.size
@@ -223,37 +223,43 @@ def _arm_value(arms, upper, nodes, node, arm, steps, enough, scratch):
 
 
 @part
-def _sawtooth(spread, upper, steps, start, stop, beliefs, row, of, scratch):
+def _sawtooth(scale, spread, upper, steps, start, stop, beliefs, row, of, scratch):
     """How far below the corner plane the points from `start` to `stop`, at most a block, push the bound at a belief.
 
     Every point is tried with the factors mass and mass / 2, in single precision. A point that is the best so far at
     one of them, by row `of` of the records, is then given its best factor, in double precision.
     """
-    _screen(spread, upper.screen, upper.drops, steps, start, stop, beliefs, row, scratch.screen)
+    _screen(scale, spread, upper.screen, upper.drops, steps, start, stop, beliefs, row, scratch.screen)
     best, tried = 0.0, -1
     for k in range(2):
         point = _highest(scratch.bits, k, stop - start, scratch.records, of)
         if point >= 0 and point != tried:
             best = min(
                 best,
-                _best_factor(spread, upper.beliefs, upper.drops, steps, start + point, beliefs, row, scratch.ratios),
+                _best_factor(
+                    scale, spread, upper.beliefs, upper.drops, steps, start + point, beliefs, row, scratch.ratios
+                ),
             )
             tried = point
     return best
 
 
 @fast
-def _screen(spread, points, drops, steps, start, stop, beliefs, row, gains):
+def _screen(scale, spread, points, drops, steps, start, stop, beliefs, row, gains):
     """How far each point pushes the bound down, in units of mass: gains[0] by the factor mass, gains[1], doubled, by
     half of it. Two types at a time; unsigned places, which need no check of their sign, let the loops vectorise."""
     n_types, stage, first, size = beliefs.shape[1], np.uint64(steps), np.uint64(start), np.uint64(stop - start)
-    zero, scale, odd = np.float32(0.0), 1.0 / max(_sum(beliefs, row), TINY), n_types % 2
+    zero, per_mass, odd = np.float32(0.0), 1.0 / max(_sum(beliefs, row), TINY), n_types % 2
     for i in range(size):
         gains[0, i] = gains[1, i] = -drops[stage, first + i]
     for k in range(-odd, n_types, 2):
-        left, right, weight = np.uint64(max(k, 0)), np.uint64(k + 1), np.float32(steps * spread[max(k, 0)])
-        other, half = np.float32(steps * spread[k + 1]), np.float32(scale * beliefs[row, max(k, 0)])
-        rest = np.float32(scale * beliefs[row, k + 1])
+        left, right, weight = (
+            np.uint64(max(k, 0)),
+            np.uint64(k + 1),
+            np.float32(scale[steps] * spread[steps, max(k, 0)]),
+        )
+        other, half = np.float32(scale[steps] * spread[steps, k + 1]), np.float32(per_mass * beliefs[row, max(k, 0)])
+        rest = np.float32(per_mass * beliefs[row, k + 1])
         if k < 0:
             weight = zero
         for i in range(size):
@@ -281,13 +287,13 @@ def _highest(bits, k, size, records, of):
 
 
 @fast
-def _best_factor(spread, points, drops, steps, point, beliefs, row, ratios):
-    """min over c >= 0 of c * drop + sum_m steps * spread_m * max(0, c * point_m - x_m)."""
+def _best_factor(scale, spread, points, drops, steps, point, beliefs, row, ratios):
+    """min over c >= 0 of c * drop + sum_m scale * spread_m * max(0, c * point_m - x_m)."""
     n_types = beliefs.shape[1]
     for m in range(n_types):
         there = max(points[steps, m, point], TINY)
         ratios[m] = beliefs[row, m] / there
-        ratios[n_types + m] = steps * spread[m] * there
+        ratios[n_types + m] = scale[steps] * spread[steps, m] * there
     return _knapsack(ratios, n_types, -drops[steps, point])
 
 
@@ -340,12 +346,13 @@ def _swap(ratios, n, i, j):
 def _drop(arms, upper, steps, beliefs, row, scratch):
     """How far V_steps at a belief lies below the corner plane, as far as the points know."""
     if steps == 1:
-        return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row) - _plane(arms.corner, beliefs, row)
+        plane = arms.scale[1] * _dot(arms.corner, 1, beliefs, row)
+        return _dot(arms.last, _last_step(arms.last, beliefs, row), beliefs, row) - plane
     drop, of = 0.0, np.int64(0)
     scratch.records[0, 0] = scratch.records[0, 1] = 0
     for start in range(0, upper.counts[steps], BLOCK):
         stop = min(start + BLOCK, upper.counts[steps])
-        drop = min(drop, _sawtooth(arms.spread, upper, steps, start, stop, beliefs, row, of, scratch))
+        drop = min(drop, _sawtooth(arms.scale, arms.spread, upper, steps, start, stop, beliefs, row, of, scratch))
     return drop
 
 
@@ -404,7 +411,7 @@ def _tighten_upper(arms, upper, nodes, node, steps, tolerance, scratch):
     A point that falls by much is put last again, where all who look for news find it, and dies where it was.
     """
     mass, point = _sum(nodes.beliefs, node), nodes.points[node]
-    drop = (nodes.upper[node] - steps * _plane(arms.corner, nodes.beliefs, node)) / mass
+    drop = (nodes.upper[node] - arms.scale[steps] * _dot(arms.corner, steps, nodes.beliefs, node)) / mass
     if point >= 0:
         current = upper.drops[steps, point] * mass
     else:
@@ -504,15 +511,19 @@ def _find(nodes, key, beliefs, row):
 @part
 def _add_node(arms, nodes, beliefs, row, key, steps):
     """A new node with the bounds of knowing the type from the next step on."""
-    node, corner, mask = nodes.counts[0], _plane(arms.corner, beliefs, row), len(nodes.slots) - 1
+    node, mask = nodes.counts[0], len(nodes.slots) - 1
+    ahead = arms.scale[steps - 1] * _dot(arms.corner, steps - 1, beliefs, row)
     nodes.counts[0] = node + 1
     for m in range(beliefs.shape[1]):
         nodes.beliefs[node, m] = beliefs[row, m]
     for arm in range(arms.means.shape[0]):
         mean = _dot(arms.means, arm, beliefs, row)
-        nodes.values[node, arm] = steps * mean if arms.flat[arm] else mean + (steps - 1) * corner
+        if arms.stays.shape[0] > 0:
+            nodes.values[node, arm] = mean + _staying(arms.stays, arm, arms.corner, steps - 1, beliefs, row)
+        else:
+            nodes.values[node, arm] = steps * mean if arms.flat[arm] else mean + ahead
         nodes.high[node, arm] = -1
-    nodes.upper[node], nodes.points[node] = steps * corner, -1
+    nodes.upper[node], nodes.points[node] = arms.scale[steps] * _dot(arms.corner, steps, beliefs, row), -1
     nodes.solved[node], nodes.keys[node], nodes.steps[node] = False, key, steps
     slot = key & mask
     while nodes.slots[slot] >= 0:
@@ -541,11 +552,11 @@ def _dot(left, i, right, j):
 
 
 @plain
-def _plane(corner, beliefs, row):
-    """corner . beliefs[row]"""
+def _staying(stays, arm, corner, steps, beliefs, row):
+    """What those who stay after the arm would earn if their type were known."""
     total = 0.0
-    for m in range(len(corner)):
-        total += corner[m] * beliefs[row, m]
+    for m in range(beliefs.shape[1]):
+        total += stays[arm, m] * corner[steps, m] * beliefs[row, m]
     return total
 
 

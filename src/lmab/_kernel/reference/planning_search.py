@@ -4,16 +4,21 @@ Everything lives on unnormalised beliefs x = w * prod P, on which optimal values
 homogeneous: V_t(c * x) = c * V_t(x). With t steps to go:
 
     lower  L_t(x) = max_i vectors[t, :, i] . x                     each vector is the value of a plan for t steps
-    upper  U_t(x) = t * corner . x + min over i and c >= 0 of c * drop_i + t * spread . max(0, c * point_i - x)
+    upper  U_t(x) = K_t . x + min over i and c >= 0 of c * drop_i + (K_t - k_t) . max(0, c * point_i - x)
     price  planes[t] . x + rates[t] * sum_m x_m log(x_m / (|x| prior_m))               (docs/information-price.md)
 
-The second is the soft sawtooth. Every plan's vector alpha lies between t * lowest mean and t * corner, and at a point
-b whose value is at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
+The second is the soft sawtooth. Every plan's vector alpha lies between k_t and K_t, which the worst and the best plan
+earn where the type is known: t times the lowest and the highest mean where nobody leaves. At a point b whose value is
+at most v it obeys alpha . b <= v: the highest alpha . x under these is a fractional knapsack.
 V_1 is computed exactly wherever it is needed, so trials end with 2 steps to go. Nodes are multisets of observations,
 found by a sum of random keys (and compared by belief, so that a clash of sums is harmless).
 
 An arm that tells nothing (`flat`) may as well wait until the end. So where it is best now, it is also best to the end,
-and t times its mean may stand for its Q-value: the highest of all is still at least V_t.
+and t times its mean may stand for its Q-value: the highest of all is still at least V_t. Where people leave no arm is
+flat, because waiting loses those who leave meanwhile.
+
+Where people leave, the columns of an arm's part of the table sum to `stays` instead of 1: the table holds what a
+session shows that goes on. All of the above holds as it is.
 """
 
 from __future__ import annotations
@@ -39,9 +44,11 @@ class Arms(NamedTuple):
     names: Integer[Array, "A"]  # what each arm is called outside
     last: Float[Array, "K M"]  # means of the arms that may be best at the last step
     last_names: Integer[Array, "K"]
-    corner: Float[Array, "M"]  # the best mean of every type
-    spread: Float[Array, "M"]  # by how much it exceeds the lowest
-    flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every type
+    scale: Float[Array, "T"]  # by steps to go, the factor of the two rows below: the steps, or 1 where people leave
+    corner: Float[Array, "T M"]  # what knowing the type earns, over `scale`: K_t
+    spread: Float[Array, "T M"]  # by how much it exceeds what the worst plan earns there, over `scale`: K_t - k_t
+    stays: Float[Array, "L M"]  # the probability that a session goes on after each arm; no rows where nobody leaves
+    flat: Bool[Array, "A"]  # what the arm shows has the same probabilities in every type, and nobody leaves
     columns: Float[Array, "M D"]  # the table's
     entropies: Float[Array, "M D"]  # p log p of every p in the columns
     order: Integer[Array, "D M"]  # the types by the probability of the code
@@ -176,15 +183,21 @@ def _upper_value(
 ) -> float:
     if steps == 1:
         return float((arms.last @ x).max())
-    bound = min(steps * (arms.corner @ x) + sawtooth(arms, upper, x, steps), price_bound(price, x, steps))
+    bound = min(plane(arms, x, steps) + sawtooth(arms, upper, x, steps), price_bound(price, x, steps))
     node = find(nodes, key, x)
     return float(bound if node < 0 else min(bound, nodes.upper[node]))
+
+
+def plane(arms: Arms, x: Float[Array, "M"], steps: int) -> float:
+    """K_t . x: what knowing the type would earn."""
+    return float(arms.scale[steps] * (arms.corner[steps] @ x))
 
 
 def sawtooth(arms: Arms, upper: Upper, x: Float[Array, "M"], steps: int) -> float:
     """How far below the corner plane the points push the bound at x."""
     points, drops = upper.beliefs[steps].T, upper.drops[steps]
-    each = [knapsack(points[i], drops[i], steps * arms.spread, x) for i in range(upper.counts[steps])]
+    weights = arms.scale[steps] * arms.spread[steps]
+    each = [knapsack(points[i], drops[i], weights, x) for i in range(upper.counts[steps])]
     return min(each, default=0.0)
 
 
@@ -215,7 +228,7 @@ def _best_vector(lower: Lower, x: Float[Array, "M"], steps: int) -> tuple[float,
 def _tighten_upper(arms: Arms, upper: Upper, nodes: Nodes, node: int, steps: int, tolerance: float) -> None:
     """The node's upper bound as a sawtooth point, where it improves on the points there are."""
     x, mass = nodes.beliefs[node], nodes.beliefs[node].sum()
-    drop = (nodes.upper[node] - steps * (arms.corner @ x)) / mass
+    drop = (nodes.upper[node] - plane(arms, x, steps)) / mass
     point = nodes.points[node]
     if point >= 0:
         upper.drops[steps, point] = min(upper.drops[steps, point], drop)
@@ -267,8 +280,11 @@ def add_node(arms: Arms, nodes: Nodes, x: Float[Array, "M"], key: int, steps: in
     nodes.counts[0] += 1
     nodes.beliefs[node] = x
     means = arms.means @ x
-    nodes.values[node] = np.where(arms.flat, steps * means, means + (steps - 1) * (arms.corner @ x))
-    nodes.upper[node] = steps * (arms.corner @ x)
+    if len(arms.stays):
+        nodes.values[node] = means + (arms.stays * arms.corner[steps - 1]) @ x
+    else:
+        nodes.values[node] = np.where(arms.flat, steps * means, means + plane(arms, x, steps - 1))
+    nodes.upper[node] = plane(arms, x, steps)
     nodes.high[node] = -1
     nodes.points[node], nodes.solved[node] = -1, False
     nodes.keys[node], nodes.steps[node] = key, steps

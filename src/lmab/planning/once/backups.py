@@ -1,8 +1,8 @@
 """Rounds of backups for sessions that play no arm twice: plans that know which arms they may use.
 
 With t steps to go, a plan's vector holds where none of the arms that the plan may use was played before. Besides, the
-best fixed sequence of the arms left always holds. Each vector is the value of a plan, in double precision; single
-precision only chooses what to try.
+best fixed sequence of the arms left always holds; where people leave, the best of a few orders of the arms. Each vector
+is the value of a plan, in double precision; single precision only chooses what to try.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer
-from ..backups import observe, single
+from ..backups import observe, single, stayed
 from ..problem import Problem
 
 _CHUNK = 1 << 21  # numbers computed at once
@@ -58,6 +58,9 @@ class Continuations:
         """Their vectors, in double precision."""
         fixed = np.flatnonzero(self.plans < 0)
         vectors = known.vectors[self.plans] if len(known.arms) else np.empty((len(self.plans), len(problem.weights)))
+        if problem.people_leave:
+            vectors[fixed] = listed(problem, self.sequences[fixed])
+            return vectors
         for arms in self.sequences[fixed].T[:1]:
             vectors[fixed] = problem.means[arms]
         for arms in self.sequences[fixed].T[1:]:
@@ -72,13 +75,51 @@ class Continuations:
         return used
 
 
+def listed(problem: Problem, sequences: Integer[Array, "n t"]) -> Float[Array, "n M"]:
+    """The vectors of arms played in this order, until the person leaves: R_1 + s_1 (R_2 + s_2 (...))."""
+    vectors = np.zeros((len(sequences), len(problem.weights)))
+    for arms in sequences.T[::-1]:
+        vectors = problem.means[arms] + problem.stays[arms] * vectors
+    return vectors
+
+
+def best_sequences(
+    problem: Problem, beliefs: Float[Array, "n M"], gains: Float[Array, "n A"], played: Bool[Array, "n A"], steps: int
+) -> tuple[Integer[Array, "n t"], Float[Array, "n"]]:
+    """The best fixed sequences of `steps` arms that were not played, and what they earn; `gains`: of the arms now.
+
+    Where people leave, the best of `problem.orders`, each followed from its first arm that was not played. After its
+    first step what is left of a sequence is among those that are compared then, so whoever chooses anew at every step
+    earns no less than was promised.
+    """
+    if not problem.people_leave:
+        left = np.where(played, -np.inf, gains)
+        sequences = np.argpartition(-left, steps - 1, axis=1)[:, :steps]
+        return sequences, np.take_along_axis(left, sequences, axis=1).sum(axis=1)
+    best = np.full(len(beliefs), -np.inf)
+    sequences = np.zeros((len(beliefs), steps), np.int64)
+    means, stays = problem.means.astype(beliefs.dtype), problem.stays.astype(beliefs.dtype)
+    for order in problem.orders:
+        tried = order[np.argsort(played[:, order], axis=1, kind="stable")[:, :steps]]
+        mass, value = beliefs, np.zeros(len(beliefs), beliefs.dtype)
+        for arms in tried.T:
+            value = value + np.einsum("nm,nm->n", mass, means[arms])
+            mass = mass * stays[arms]
+        better = value > best
+        sequences[better], best[better] = tried[better], value[better]
+    return sequences, best
+
+
 def best_continuations(
-    scores: Float[Array, "n K"], gains: Float[Array, "n A"], played: Bool[Array, "n A"], steps: int
+    problem: Problem,
+    beliefs: Float[Array, "n M"],
+    scores: Float[Array, "n K"],
+    gains: Float[Array, "n A"],
+    played: Bool[Array, "n A"],
+    steps: int,
 ) -> Continuations:
     """`scores`: of the plans, -inf where they may not be used; `gains`: of the arms, at the belief."""
-    left = np.where(played, -np.inf, gains)
-    sequences = np.argpartition(-left, steps - 1, axis=1)[:, :steps]
-    fixed = np.take_along_axis(left, sequences, axis=1).sum(axis=1)
+    sequences, fixed = best_sequences(problem, beliefs, gains, played, steps)
     if scores.shape[1] == 0:
         return Continuations(fixed, np.full(len(fixed), -1), sequences)
     plans = scores.argmax(axis=1)
@@ -101,20 +142,23 @@ def at_children(
     """
     precision = beliefs.dtype
     columns, means = later.vectors.T.astype(precision), problem.means.T.astype(precision)
-    rest, rest_gains = (beliefs @ columns)[rows], (beliefs @ means)[rows]
+    whole = problem.people_leave  # then what a value leaves is not all that is left
+    here, rest, rest_gains = beliefs[rows], (beliefs @ columns)[rows], (beliefs @ means)[rows]
     after = played[rows]
     after[np.arange(len(rows)), arms] = True
     banned = later.conflicts(played)[rows] | later.used[:, arms].T
     answers = []
     for z in range(problem.n_values):
-        if z < problem.n_values - 1:
-            children = beliefs[rows] * problem.table[arms * problem.n_values + z].astype(precision)
+        children = here
+        if whole or z < problem.n_values - 1:
+            children = here * problem.table[arms * problem.n_values + z].astype(precision)
             scores, gains = children @ columns, children @ means
             rest -= scores
             rest_gains -= gains
         else:
             scores, gains = rest, rest_gains
-        answers.append(best_continuations(np.where(banned, -np.inf, scores), gains, after, steps))
+        open_scores = np.where(banned, -np.inf, scores)
+        answers.append(best_continuations(problem, children, open_scores, gains, after, steps))
     return answers
 
 
@@ -160,7 +204,7 @@ def _gains(
 ) -> Bool[Array, "n"]:
     """Which vectors are worth more at their beliefs than what is known, and not found twice."""
     scores = np.where(known.conflicts(played), -np.inf, beliefs @ known.vectors.T)
-    now = best_continuations(scores, beliefs @ problem.means.T, played, steps).values
+    now = best_continuations(problem, beliefs, scores, beliefs @ problem.means.T, played, steps).values
     gain = np.einsum("nm,nm->n", vectors, beliefs) - now
     keep = np.zeros(len(gain), bool)
     better = np.flatnonzero(gain > 1e-12 * problem.scale * beliefs.sum(axis=1))
@@ -216,9 +260,22 @@ class OnceRounds:
             arms = candidates[group.ravel(), places]
             codes = observe(problem, types, arms, rng)
             beliefs = beliefs * problem.table[codes]
-            beliefs /= beliefs.sum(axis=1, keepdims=True)
             played[np.arange(n), arms] = True
             keys = keys + self._keys[codes]
+            if problem.people_leave:
+                alive = beliefs.sum(axis=1) > 0
+                if not alive.all():  # the sessions that nobody survives are over
+                    beliefs, played, keys, greedy_until = (
+                        beliefs[alive],
+                        played[alive],
+                        keys[alive],
+                        greedy_until[alive],
+                    )
+                    n = len(beliefs)
+                    if n == 0:
+                        break
+                beliefs, keys, types = stayed(problem, beliefs, keys, rng)
+            beliefs /= beliefs.sum(axis=1, keepdims=True)
         return visited
 
     def _places(self, n: int, n_candidates: int) -> Integer[Array, "n"]:
@@ -231,14 +288,15 @@ class OnceRounds:
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int, plans: UsedPlans
     ) -> Integer[Array, "n c"]:
         """The plans' own arm, then the best of the lookahead and of the means in turn."""
-        quick = single(beliefs)
+        problem, quick = self.problem, single(beliefs)
         gains = np.where(played, -np.inf, quick @ self._quick.means)
         ahead = self._quick.best(quick, played, gains, steps)
         count = ahead.shape[1]
         greedy = best_columns(gains, count)
         scores = np.where(plans.conflicts(played), -np.inf, quick @ single(plans.vectors.T))
-        best = best_continuations(scores, gains, played, steps)
-        own = np.where(best.plans < 0, greedy[:, 0], plans.arms[best.plans] if len(plans.arms) else greedy[:, 0])
+        best = best_continuations(problem, quick, scores, gains, played, steps)
+        first = best.sequences[:, 0] if problem.people_leave else greedy[:, 0]
+        own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
         turns = np.stack([ahead, greedy], axis=2).reshape(len(beliefs), -1)
         return np.column_stack([own, turns])
 
@@ -250,6 +308,8 @@ class _QuickLookahead:
         self._problem = problem
         self.means = single(problem.means.T)
         channels = problem.table.reshape(problem.n_arms, problem.n_values, -1)
+        if problem.people_leave:  # to have left is one more value, after which nothing is earned: the last, left out
+            channels = np.concatenate([channels, channels[:, :1]], axis=1)
         size = channels[:, :-1].size * problem.n_arms
         self._pairs = None
         if size <= _PAIRS:
@@ -290,6 +350,8 @@ class _QuickLookahead:
             moments = (beliefs @ pairs).reshape(len(beliefs), n_arms, n_arms)[rows, pool]
             rest -= moments
             values = values + _top(np.where(banned, -np.inf, moments), steps - 1)
+        if self._problem.people_leave:
+            return values
         return values + _top(np.where(banned, -np.inf, rest), steps - 1)
 
     def _pool(

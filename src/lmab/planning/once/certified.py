@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._shapes import Array, Float
 from ...errors import Status
-from ..information_price import Guess, InformationPrice, Learning, Stage, certify, distribution, improve
+from ..information_price import Guess, InformationPrice, Learning, Stage, certify, distribution, improve, letters
 from ..problem import Clock, Plan, Problem
 from ..search import Search
 from .exact import n_sets
@@ -60,13 +60,13 @@ def arm_prices(
         True
     """
     prior = problem.weights / problem.weights.sum()
-    channels = problem.table.reshape(problem.n_arms, -1, len(prior))
+    channels, stays = letters(problem.table, problem.n_arms, problem.people_leave)
     if start is None:
         prices, guess = _first_prices(problem), _first_guess(problem, channels, prior)
     else:
         prices, guess = start.prices, start.guess
-    prices, guess = _optimise(problem, channels, prior, prices, guess, rounds, stop, fresh=start is None)
-    return ArmPrices(prices, certify(problem.means - prices, channels, prior, guess), guess)
+    prices, guess = _optimise(problem, channels, stays, prior, prices, guess, rounds, stop, fresh=start is None)
+    return ArmPrices(prices, certify(problem.means - prices, channels, prior, guess, stays), guess)
 
 
 def _first_prices(problem: Problem) -> Float[Array, "A M"]:
@@ -89,6 +89,7 @@ def _first_guess(problem: Problem, channels: Float[Array, "A Z M"], prior: Float
 def _optimise(
     problem: Problem,
     channels: Float[Array, "A Z M"],
+    stays: Float[Array, "A M"] | None,
     prior: Float[Array, "M"],
     prices: Float[Array, "A M"],
     guess: Guess,
@@ -107,16 +108,19 @@ def _optimise(
         rates = np.concatenate([[0.0], np.cumsum(now.increments[1:])])
         used, gained, value = np.zeros(horizon + 1), np.zeros(horizon + 1), float(price.sum(axis=0) @ rho)
         plays, weighted = np.zeros_like(pay), np.zeros_like(pay)
+        refund, net = value, pay - price
         for t in range(1, horizon + 1):
             if stop():
                 return best
             for _ in range(10 * _REPEATS if fresh and round_ == 0 else _REPEATS):
-                improve(learning, pay - price, rho, rates[t - 1], now.increments[t], now.mixtures[t], now.laws[t])
+                improve(learning, net, rho, rates[t - 1], now.increments[t], now.mixtures[t], now.laws[t])
             divergence = learning.divergence(now.laws[t])
-            payoff = pay - price + single(rates[t - 1]) * divergence
+            payoff = net + single(rates[t - 1]) * divergence
             stage = Stage.of(payoff, now.increments[t], now.mixtures[t], rho)
             joint = stage.joint(rho)
-            value += float(stage.plane @ rho)
+            value = float(stage.plane @ rho) + (value if stays is None else refund)
+            if stays is not None:
+                net = pay - price + stays.astype(single) * stage.plane
             used[t], gained[t] = stage.used(rho), float((joint * divergence).sum())
             plays += joint
             weighted += single(now.increments[t]) * joint

@@ -9,9 +9,11 @@ import numpy as np
 
 from ..._shapes import Array, Bool, Float, Integer
 from ...errors import InvalidArgument, Status
+from ...model.leaving import known_once
 from ...policies.policy import State, best_allowed, unplayed
-from ..policies import DepthPolicy, OncePolicy
+from ..policies import DepthPolicy, OncePolicy, worth_at_least
 from ..problem import Clock, OutOfTime, Plan, Problem
+from .backups import best_sequences
 
 WITHOUT_BINS = "the upper bound is that of knowing the type after the first step"
 _CHUNK = 1 << 21  # numbers expanded at once
@@ -35,7 +37,8 @@ class OnceLookaheadPolicy(OncePolicy, DepthPolicy):
     def arm_values(self, state: State) -> Float[Array, "n A"]:
         """What each arm is worth now; -inf for those played before."""
         beliefs = self._problem.beliefs(state.memory)
-        return once_values(self._problem, beliefs, self._played(state), self._remaining(state), self.depth)
+        left, played = self._remaining(state), self._played(state)
+        return once_values(self._problem, beliefs, played, left, self.depth, optimistic=self.optimistic)
 
     def _choose(self, state: State, allowed: Bool[Array, "n A"] | None, rng: Any) -> Integer[Array, "n"]:
         return best_allowed(self.arm_values(state), unplayed(self._played(state), allowed))
@@ -58,11 +61,12 @@ def once_values(
     """
     depth, values = min(depth, remaining - 1), beliefs @ problem.means.T
     if depth == 0:
-        if optimistic and remaining > 1:
+        if (optimistic or problem.people_leave) and remaining > 1:
             for arm in range(problem.n_arms):
                 after = played.copy()
                 after[:, arm] = True
-                values[:, arm] += _ends(problem, beliefs, after, remaining - 1, optimistic, stop)
+                who = beliefs * problem.stays[arm] if problem.people_leave else beliefs
+                values[:, arm] += _ends(problem, who, after, remaining - 1, optimistic, stop)
         # Otherwise greedy: any order of the best sequence is worth the same, but the best first learns no less.
         return np.where(played, -np.inf, values)
     n_codes, n_values = len(problem.table), problem.n_values
@@ -92,6 +96,11 @@ def _ends(
     """The best `remaining` unplayed arms: by their means at the belief, or in every type by itself."""
     if stop():
         raise OutOfTime
+    if problem.people_leave and optimistic:
+        return np.einsum("nm,nm->n", beliefs, known_once(problem.means, problem.stays, played, remaining))
+    if problem.people_leave:
+        steps = min(remaining, problem.n_arms - int(played.sum(axis=1).max(initial=0)))
+        return best_sequences(problem, beliefs, beliefs @ problem.means.T, played, steps)[1]
     if not optimistic:
         return _top(np.where(played, -np.inf, beliefs @ problem.means.T), remaining)
     total = np.zeros(len(beliefs))
@@ -115,6 +124,9 @@ def once_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda:
     as much as what was left of the one before.
     """
     start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
+    if depth == 0 and problem.people_leave:
+        lower = float(once_values(problem, start, nothing, problem.horizon, 0, stop=stop).max())
+        return lower, upper_without_bins(problem)
     if depth == 0:
         return problem.bandit.best_fixed(problem.horizon, repeats=False), upper_without_bins(problem)
     lower = once_values(problem, start, nothing, problem.horizon, depth, stop=stop).max()
@@ -125,6 +137,11 @@ def once_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda:
 def upper_without_bins(problem: Problem) -> float:
     """What knowing the type after the first step would earn: a bound that no bins enter, unlike the search's own."""
     means, left = problem.means, problem.horizon - 1
+    if problem.people_leave:
+        nothing = np.zeros((1, problem.n_arms), bool)
+        most, rest = (known_once(means, problem.stays, nothing, steps)[0] for steps in (left + 1, left))
+        first = (means + problem.stays * rest) @ problem.weights
+        return float(min(first.max(), most @ problem.weights))
     ranked = -np.sort(-means, axis=0)
     most, rest = ranked[: left + 1].sum(axis=0), ranked[:left].sum(axis=0)
     # An arm among the best of a type leaves room for one more; any other comes on top of the best.
@@ -132,13 +149,17 @@ def upper_without_bins(problem: Problem) -> float:
     return float((np.where(among, most, means + rest) @ problem.weights).max())
 
 
-def plan_once(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
-    """A lookahead plan for sessions without repeats."""
+def plan_once(problem: Problem, clock: Clock, depth: int, name: str, *, optimistic: bool = False) -> Plan:
+    """A lookahead plan for sessions without repeats; `optimistic`: as if the type were known after it."""
     cost = (len(problem.table) ** max(depth, 1)) * problem.n_arms
     if cost > 10**9:
         raise InvalidArgument(f"depth must keep (arms * values) ** depth * arms below 1e9, got {cost}")
     reason = Status.HEURISTIC
-    clock.record(*once_bounds(problem, 0))
+    policy = OnceLookaheadPolicy(
+        problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins, optimistic=optimistic
+    )
+    lower, upper = once_bounds(problem, 0)
+    clock.record(worth_at_least(policy, problem) if optimistic else lower, upper)
     try:
         for deeper in sorted({min(1, depth), depth} - {0}):
             lower, upper = once_bounds(problem, deeper, lambda: clock.expired)
@@ -151,5 +172,4 @@ def plan_once(problem: Problem, clock: Clock, depth: int, name: str) -> Plan:
     message = f"{name} without repeats: the policy earns at least the lower bound (lmab.evaluate says how much)"
     if problem.binned:
         message += f"; rewards were binned to look ahead, {WITHOUT_BINS}"
-    policy = OnceLookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))

@@ -7,7 +7,7 @@ import numpy as np
 from ..._shapes import Array, Bool, Float
 from ...errors import Status
 from ..problem import Clock, Plan, Problem
-from .backups import OnceRounds, UsedPlans
+from .backups import OnceRounds, UsedPlans, best_sequences
 from .lookahead import WITHOUT_BINS, upper_without_bins
 from .policy import once_policy
 
@@ -24,7 +24,7 @@ class OncePlans:
         self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
         self.plans = [UsedPlans.none(problem)] * problem.horizon
         self._greedy_start: tuple[float, int] | None = None  # of the plans as they are
-        self.sequence = float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum())
+        self.sequence = _best_sequence(problem)
 
     @property
     def lower_bound(self) -> float:
@@ -68,7 +68,10 @@ class OncePlans:
             here, seen = beliefs[start : start + _BLOCK], played[start : start + _BLOCK]
             scores = np.where(plans.conflicts(seen), -np.inf, here @ plans.vectors.T)
             left = np.where(seen, -np.inf, here @ self.problem.means.T)
-            sequence = np.partition(left, -steps, axis=1)[:, -steps:].sum(axis=1)  # the best arms left
+            if self.problem.people_leave:
+                sequence = best_sequences(self.problem, here, left, seen, steps)[1]
+            else:
+                sequence = np.partition(left, -steps, axis=1)[:, -steps:].sum(axis=1)  # the best arms left
             total += float(np.maximum(scores.max(axis=1, initial=-np.inf), sequence).sum())
         return total
 
@@ -83,6 +86,15 @@ class OncePlans:
 
     def _replace(self, plans: list[UsedPlans]) -> None:
         self.plans, self._greedy_start = plans, None
+
+
+def _best_sequence(problem: Problem) -> float:
+    """What the best fixed sequence earns."""
+    gains = problem.weights @ problem.means.T
+    if not problem.people_leave:
+        return float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum())
+    nothing = np.zeros((1, problem.n_arms), bool)
+    return float(best_sequences(problem, problem.weights[None], gains[None], nothing, problem.horizon)[1][0])
 
 
 def rounds_of(n_beliefs: int) -> list[int]:

@@ -121,8 +121,9 @@ class OnceVectorPolicy(OncePolicy):
         greedy = best_columns(gains, count)
         plans = self._plans(remaining)
         scores = np.where(plans.conflicts(played), -np.inf, beliefs @ plans.vectors.T)
-        best = best_continuations(scores, gains, played, remaining)
-        own = np.where(best.plans < 0, greedy[:, 0], plans.arms[best.plans] if len(plans.arms) else greedy[:, 0])
+        best = best_continuations(problem, beliefs, scores, gains, played, remaining)
+        first = best.sequences[:, 0] if problem.people_leave else greedy[:, 0]
+        own = np.where(best.plans < 0, first, plans.arms[best.plans] if len(plans.arms) else first)
         return best.values, np.column_stack([own, greedy, best_columns(telling, count)])
 
     def _plans(self, remaining: int) -> UsedPlans:

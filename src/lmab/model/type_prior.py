@@ -1,0 +1,273 @@
+"""TypePrior: the weights of the types as a function of what is known when a session begins.
+
+w(x) = softmax(x B), with x the row of features. A person who comes back keeps the type with probability `keep`; else it
+is drawn anew from w(x).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .._shapes import Array, Float, Shaped
+from ..checks import check_array, check_distribution
+from ..data.features import Features, column_values
+from ..errors import InvalidArgument, InvalidFile
+
+ASSUMED_KEEP = 0.9  # where no log told how often people keep their type: of all single guesses this one costs least
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of text: one coefficient per level. Whoever has no level, or an unknown one, is the average person."""
+
+    name: str
+    levels: tuple[str, ...]
+    shares: tuple[float, ...]  # of the sessions with a known level; the average person has these parts of the levels
+
+    @property
+    def n_terms(self) -> int:
+        return len(self.levels)
+
+    def terms(self, values: Shaped[Array, "n"]) -> Float[Array, "n k"]:
+        """Indicators of the levels minus their shares; zeros for the average person."""
+        if values.dtype.kind == "f":
+            if not np.isnan(values).all():
+                raise InvalidArgument(f"features[{self.name!r}] must hold text, got numbers such as {values[0]:g}")
+            return np.zeros((len(values), self.n_terms))
+        place = {level: number for number, level in enumerate(self.levels)}
+        found = np.array([place.get(value, -1) for value in values.tolist()], np.int64)
+        known = found >= 0
+        terms = np.where(known[:, None], -np.array(self.shares), 0.0)
+        terms[known, found[known]] += 1.0
+        return terms
+
+    def draw(self, n: int, rng: np.random.Generator) -> Shaped[Array, "n"]:
+        """Levels of n sessions, as often as the log had them."""
+        return np.array(self.levels, object)[
+            rng.choice(len(self.levels), n, p=np.array(self.shares) / sum(self.shares))
+        ]
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """The values that a table of weights shows."""
+        return self.levels
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers: one coefficient, and one for missing numbers where the log had some."""
+
+    name: str
+    mean: float  # of the sessions with a number; whoever has none is there
+    scale: float
+    edges: tuple[float, ...] = ()  # between cut numbers; an edge belongs to what lies above it
+    values: tuple[float, ...] = ()  # what stands for the numbers between two edges; empty: numbers are not cut
+    missing: bool = False  # whether a missing number has a coefficient of its own
+
+    @property
+    def n_terms(self) -> int:
+        return 1 + self.missing
+
+    def terms(self, values: Shaped[Array, "n"]) -> Float[Array, "n k"]:
+        """Standardised numbers, 0 where missing, and the indicator of missing ones."""
+        if values.dtype.kind != "f":
+            if any(value is not None for value in values.tolist()):
+                raise InvalidArgument(f"features[{self.name!r}] must hold numbers, got text such as {values[0]!r}")
+            values = np.full(len(values), np.nan)
+        missing = np.isnan(values)
+        numbers = np.where(missing, self.mean, values)
+        if self.values:
+            numbers = np.array(self.values)[np.searchsorted(self.edges, numbers, side="right")]
+        terms = np.where(missing, 0.0, (numbers - self.mean) / self.scale)[:, None]
+        return np.concatenate([terms, missing[:, None].astype(float)], axis=1) if self.missing else terms
+
+    def draw(self, n: int, rng: np.random.Generator) -> Float[Array, "n"]:
+        """Numbers of n sessions: those of the log where they were cut, else normal ones."""
+        return rng.choice(self.values, n) if self.values else rng.normal(self.mean, self.scale, n)
+
+    @property
+    def examples(self) -> tuple[float, ...]:
+        """The values that a table of weights shows: one standard deviation below the mean, the mean, one above."""
+        return (self.mean - self.scale, self.mean, self.mean + self.scale)
+
+
+Term = Category | Numeric
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class TypePrior:
+    """The prior over types of a session, given its features and the person's earlier sessions.
+
+    `lmab.fit` learns one where the log has features or persons. `TypePrior.by_value` makes one by hand.
+
+    Examples:
+        >>> import lmab
+        >>> prior = lmab.TypePrior.by_value("country", {"de": [0.8, 0.2], "fr": [0.3, 0.7]}, keep=0.5)
+        >>> prior
+        TypePrior(country; 2 types, keep 0.5)
+        >>> prior.weights({"country": ["fr", "de"]}).round(3)
+        array([[0.3, 0.7],
+               [0.8, 0.2]])
+        >>> prior.after([1.0, 0.0], {"country": "fr"}).round(3)
+        array([[0.65, 0.35]])
+    """
+
+    terms: tuple[Term, ...]  # the columns, and how each becomes numbers
+    coefficients: Float[Array, "D M"]  # row 0: of everybody; then those of the terms, in their order
+    keep: float | None  # probability that a person who comes back has kept the type; None: not known
+
+    def __init__(self, columns: Sequence[str | Term], coefficients: Any, keep: float | None = None) -> None:
+        """A column that is given by its name alone is a number that is taken as it is."""
+        terms = tuple(Numeric(one, 0.0, 1.0) if isinstance(one, str) else one for one in columns)
+        found = check_array("coefficients", coefficients, ndim=2)
+        n_rows = 1 + sum(term.n_terms for term in terms)
+        if len(found) != n_rows:
+            raise InvalidArgument(
+                f"coefficients must have {n_rows} rows, one for everybody and those of the columns, got {len(found)}"
+            )
+        if keep is not None and not 0 <= keep <= 1:
+            raise InvalidArgument(f"keep must be a probability or None, got {keep!r}")
+        names = [term.name for term in terms]
+        if len(set(names)) != len(names):
+            raise InvalidArgument(f"columns must have different names, got {names}")
+        for name, value in (("terms", terms), ("coefficients", found), ("keep", keep)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def by_value(cls, column: str, weights: Mapping[str, Any], *, keep: float | None = None) -> TypePrior:
+        """The prior of one column of text, whose values have the given weights of types.
+
+        Examples:
+            >>> TypePrior.by_value("device", {"phone": [0.9, 0.1], "desk": [0.5, 0.5]}).weights({"device": "phone"})
+            array([[0.9, 0.1]])
+        """
+        rows = np.array([check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
+                         for value, row in weights.items()])  # fmt: skip
+        logs = np.log(np.maximum(rows, _TINY))
+        term = Category(column, tuple(weights), (1 / len(rows),) * len(rows))
+        return cls((term,), np.concatenate([logs.mean(axis=0, keepdims=True), logs]), keep)
+
+    @classmethod
+    def constant(cls, weights: Any, *, keep: float | None = None) -> TypePrior:
+        """The same weights for everybody; only whether a person was here before matters."""
+        found = check_distribution("weights", check_array("weights", weights, ndim=1))
+        return cls((), np.log(np.maximum(found, _TINY))[None], keep)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return tuple(term.name for term in self.terms)
+
+    @property
+    def n_types(self) -> int:
+        return self.coefficients.shape[1]
+
+    def weights(self, features: Mapping[str, Any] | None = None) -> Float[Array, "n M"]:
+        """The weights of the types for each of n sessions.
+
+        Args:
+            features: values by column, one per session or one for a single session. A column that is left out is
+                missing in all sessions. None: the average person.
+        """
+        if isinstance(features, Features):
+            self._require_known(features)
+            parts = {name: features.table[features.columns.index(name)] for name in features}
+            return softmax(self._design(parts, features.n_rows) @ self.coefficients)[features.rows]
+        columns = self._columns(features or {})
+        return softmax(self._design(columns, _length(columns)) @ self.coefficients)
+
+    def after(self, posterior: Any, features: Mapping[str, Any] | None = None) -> Float[Array, "n M"]:
+        """The prior of a person's next session: keep * posterior + (1 - keep) * weights(features).
+
+        `posterior` (M,) or (n, M) is what the person's last session told.
+        """
+        known = np.atleast_2d(np.asarray(posterior, np.float64))
+        if known.shape[1] != self.n_types or not np.isfinite(known).all() or (known.sum(axis=1) <= 0).any():
+            raise InvalidArgument(f"posterior must hold {self.n_types} probabilities a row, got {known.shape}")
+        keep = ASSUMED_KEEP if self.keep is None else self.keep
+        return keep * known / known.sum(axis=1, keepdims=True) + (1 - keep) * self.weights(features)
+
+    def by_values(self) -> dict[str, dict[Any, Float[Array, "M"]]]:
+        """The weights for some values of each column, the other columns being those of the average person."""
+        return {
+            term.name: {value: self.weights({term.name: [value]})[0] for value in term.examples} for term in self.terms
+        }
+
+    def relabel(self, types: Sequence[int]) -> TypePrior:
+        """The same prior with type i renamed from `types[i]`."""
+        return TypePrior(self.terms, self.coefficients[:, list(types)], self.keep)
+
+    def design(self, features: Features) -> Float[Array, "R D"]:
+        """The numbers of each distinct row of features."""
+        return self._design(dict(zip(features.columns, features.table, strict=True)), features.n_rows)
+
+    def _columns(self, features: Mapping[str, Any]) -> dict[str, Shaped[Array, "n"]]:
+        self._require_known(features)
+        found = {}
+        for name in features:
+            given = features[name]
+            single = given is None or isinstance(given, str) or np.ndim(given) == 0
+            found[name] = column_values(name, [given] if single else given)
+        lengths = {name: len(column) for name, column in found.items()}
+        if len(set(lengths.values())) > 1:
+            raise InvalidArgument(f"features must hold as many values in every column, got {lengths}")
+        return found
+
+    def _require_known(self, features: Mapping[str, Any]) -> None:
+        unknown = [name for name in features if name not in self.columns]
+        if unknown:
+            raise InvalidArgument(f"features must be among {list(self.columns)}, got {unknown[0]!r}")
+
+    def _design(self, columns: Mapping[str, Shaped[Array, "n"]], n: int) -> Float[Array, "n D"]:
+        nothing = np.full(n, np.nan)
+        parts = [term.terms(columns.get(term.name, nothing)) for term in self.terms]
+        return np.concatenate([np.ones((n, 1)), *parts], axis=1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`; `lmab.load` gives the same prior back, to the bit."""
+        files.write(path, self.record())
+
+    def record(self) -> files.Record:
+        terms = [{"kind": type(term).__name__, **asdict(term)} for term in self.terms]
+        return files.Record("type_prior", {"terms": terms, "keep": self.keep}, {"coefficients": self.coefficients})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> TypePrior:
+        if record.kind != "type_prior":
+            raise InvalidFile(f"holds a {record.kind}, not a type_prior")
+        kinds = {"Category": Category, "Numeric": Numeric}
+        terms = []
+        for one in record.fields["terms"]:
+            fields = {name: tuple(part) if isinstance(part, list) else part for name, part in one.items()}
+            terms.append(kinds[str(fields.pop("kind"))](**fields))
+        return cls(tuple(terms), record.arrays["coefficients"], record.fields["keep"])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TypePrior):
+            return NotImplemented
+        return (self.terms, self.keep) == (other.terms, other.keep) and np.array_equal(
+            self.coefficients, other.coefficients
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        kept = "" if self.keep is None else f", keep {self.keep:.3g}"
+        return f"TypePrior({', '.join(self.columns) or 'no features'}; {self.n_types} types{kept})"
+
+
+def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:
+    """Rows that are positive and sum to 1."""
+    found = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return found / found.sum(axis=1, keepdims=True)
+
+
+def _length(columns: Mapping[str, Shaped[Array, "n"]]) -> int:
+    return len(next(iter(columns.values()))) if columns else 1
