@@ -1,9 +1,9 @@
 """What held-out sessions say: a model is fitted to parts of a log and judged on the rest, beside simpler models.
 
 Three simpler models stand beside it. *One type*: all sessions are alike. *Unrelated arms*: every session draws anew
-what each arm pays, so plays of one arm in one session are alike and plays of different arms are independent. *Generosity*:
-sessions like all arms more or less, so that nobody's best arm changes. If the model does not predict held-out sessions
-better than each of them, its types do not say which arm suits whom. In masked replay the model's policy may choose only
+what each arm pays, so plays of one arm in one session are alike and plays of different arms are independent.
+*Generosity*: sessions like all arms more or less, so that nobody's best arm changes. If the model does not predict
+held-out sessions better than each of them, its types do not say which arm suits whom. In masked replay the model's policy may choose only
 among the arms that a held-out session logged; it needs no model to be believed, because every reward was paid there.
 """
 
