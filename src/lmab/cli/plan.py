@@ -49,9 +49,7 @@ def plan(
         return
     tell_check(made)
     if made.fixed:
-        say(
-            f"So this is the plan of the best fixed choice: it earns {made.lower:.4f} on this model. --anyway plans with types."
-        )
+        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f}. Say --anyway to plan with the types.")
         say(f"Policy written to {output}.")
         return
     say(made.message)

@@ -23,6 +23,11 @@ class _Paired:
         """Above zero by more than two standard errors."""
         return self.mean > 2 * self.stderr
 
+    @property
+    def likely(self) -> bool:
+        """Above zero by more than one standard error."""
+        return self.mean > self.stderr
+
     def __str__(self) -> str:
         return f"{self.mean:+.4f} ± {self.stderr:.4f}"
 
@@ -99,9 +104,13 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Held-out sessions support the types: one type, unrelated arms and generosity alone predict them worse."""
-        rivals = (self.over_one_type, self.over_independent_arms, self.over_generosity)
-        return all(gain is None or gain.sure for gain in rivals)
+        """Held-out sessions support the types: one type, unrelated arms and generosity alone predict them worse.
+
+        That there is more than one type must be sure. The other two explain the same differences between sessions in
+        another way, and of two explanations the likelier one is taken.
+        """
+        others = (self.over_independent_arms, self.over_generosity)
+        return self.over_one_type.sure and all(gain is None or gain.likely for gain in others)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -128,12 +137,12 @@ class Check:
                 f"Nothing found: {self._who} predict held-out sessions no better than one type does. More or longer "
                 f"sessions may show more; until then play the best arms."
             )
-        if not arms.sure:
+        if not arms.likely:
             return (
                 f"Little: {self._who} predict held-out sessions better than one type does, but no better than if arms "
                 f"had nothing to do with each other. Longer sessions may show more; until then play the best arms."
             )
-        if generosity is not None and not generosity.sure:
+        if generosity is not None and not generosity.likely:
             return (
                 f"Generosity alone: sessions like all arms more or less, and {self._who} predict held-out sessions no "
                 f"better than that. Then the most popular arms are best for everybody."
