@@ -10,7 +10,7 @@ import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument
 from lmab.evaluation import diagnostics
-from lmab.evaluation.diagnostics import masked_gains, popularity_of
+from lmab.estimation.cross_validation import masked_gains, popularity_of
 from lmab.model import belief
 
 

@@ -89,6 +89,11 @@ class EM(Estimator):
         """Under the learned prior types that the log does not tell apart stay alike."""
         return self.prior == LEARNED
 
+    @property
+    def checked(self) -> bool:
+        """Maximum likelihood is the paper's method, and what a number says is the caller's own."""
+        return self.prior == LEARNED
+
     def solve(self, request: Request) -> Estimate:
         """The best of the climbs from many starts, confined to `rank` at the end."""
         log, n_types, progress = request.log, request.n_types, request.progress
