@@ -278,7 +278,7 @@ def _whole_fit(n_sessions: int) -> Rows:
         observations.em_map(observations.prior(0.0)).expectation(_models(case, 1), passes)
         loading = time.perf_counter() - start
         start = time.perf_counter()
-        fit = lmab.EM(restarts=8).fit(
+        fit = lmab.EM(restarts=8, prior=0.0).fit(
             observations, n_types=8, rng=np.random.default_rng(0), progress=watch, backend=passes
         )
         seconds = time.perf_counter() - start

@@ -515,7 +515,7 @@ from lmab import _kernel
 _kernel.on_compilation(lambda: print("compiling"))
 bandit = lmab.random_bandit(2, 3, rng=np.random.default_rng(0))
 log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=50, horizon=3, rng=np.random.default_rng(0))
-lmab.fit(log, n_types=2, method=lmab.EM(restarts=1), rng=np.random.default_rng(0))
+lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, prior=0.0), rng=np.random.default_rng(0))
 print("done")
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

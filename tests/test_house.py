@@ -46,7 +46,7 @@ def test_the_map_names_every_module_with_its_sentence():
 
 def test_the_map_of_the_design_page_names_every_room_on_its_floor():
     page = (house.ROOT / "docs" / "design.md").read_text()
-    rows = {number: cells for number, cells in re.findall(r"^\| (\d+) \| ([^|]+) \|", page, re.M)}
+    rows = dict(re.findall(r"^\| (\d+) \| ([^|]+) \|", page, re.M))
     written = {room: int(number) for number, cells in rows.items() for room in re.findall(r"`(\w+)`", cells)}
     known = {room: number for number, rooms in enumerate(house.floors()) for room in rooms if room != "__main__"}
     assert written == known

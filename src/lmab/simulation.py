@@ -22,7 +22,7 @@ def simulate(
     *,
     n_sessions: int | None = None,
     horizon: int | None = None,
-    rng: Rng,
+    rng: Rng | None = None,
 ) -> Sessions:
     """Play `n_sessions` sessions of `horizon` steps.
 
@@ -120,7 +120,7 @@ class Simulator:
         (100, 500)
     """
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng) -> None:
+    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng | None = None) -> None:
         self._bandit = bandit
         self._rng = check_rng(rng, "sessions are drawn at random")
         self.horizon = check_count("horizon", horizon)
