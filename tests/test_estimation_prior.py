@@ -298,7 +298,6 @@ def tiny(rng, n_sessions=4, n_arms=2, n_steps=3):
 
 def exact_posterior_mean(log, n_types):
     """Mean over types of arm 0's mean, by enumerating all types of sessions, laws, centres and spreads."""
-    log = observations.log
     paid = np.bincount(log.sessions.arms, log.sessions.rewards, minlength=log.n_arms)
     grid = arm_law.grid_of(paid, np.bincount(log.sessions.arms, minlength=log.n_arms) - paid, n_types)
     first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)

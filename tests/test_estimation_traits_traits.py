@@ -162,7 +162,7 @@ def test_an_arm_played_once_is_taken_for_an_arm(rng):
 
 @pytest.mark.parametrize("number", [1, 5, "auto"])
 def test_a_number_of_types_is_refused(number):
-    with pytest.raises(InvalidArgument, match=r"n_types must be None with Traits, got .*n_points"):
+    with pytest.raises(InvalidArgument, match=r"n_types must not be given with Traits, got .*n_points"):
         lmab.fit(answers(LSAT6), n_types=number, method=lmab.Traits(), rng=0)
 
 
@@ -311,7 +311,7 @@ def test_amounts_in_bins(rng):
 
 def test_traits_know_their_own_number():
     assert lmab.Traits().own_number
-    assert not lmab.EM().own_number
+    assert not lmab.EM(prior=0.0).own_number
     data = observe(answers(LSAT6))
     assert traits_module.identified(data, 3) == 3
     assert traits_module.identified(data, 8) == 5

@@ -66,7 +66,7 @@ class EM(Estimator):
     tolerance: float = 1e-8
     max_iterations: int = 5000
     accelerate: bool = True
-    prior: float | str = 0.0
+    prior: float | str = LEARNED
     rank: int | None = None
     threads: int | None = None
     sweeps: int = 130

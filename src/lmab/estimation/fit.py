@@ -40,12 +40,12 @@ _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 def fit(
     sessions: Sessions | Packed,
     *,
-    n_types: int | str | None = None,
+    n_types: int | str | None = "auto",
     method: Estimator = _DEFAULT,
     rewards: str | None = None,
     values: Any = None,
     scale: float | None = None,
-    rng: Rng,
+    rng: Rng | None = None,
     progress: Observer | None = None,
     backend: Any = None,
     start: LatentBandit | None = None,
@@ -56,14 +56,14 @@ def fit(
     Args:
         sessions: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
             looks at the rewards.
-        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more.
-            None with `Traits`, whose points are the types.
+        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more. With
+            `Traits`, whose points are the types, it is not given.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
             apart), or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
-        rng: where the starts come from.
+        rng: where the starts come from: a generator or a seed, such as `rng=0`. It must be given.
         progress: told about the progress; answers True to stop with the best so far.
         backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
             with the same result to the bit; or "gpu": those of `EM` over any large log run on an NVIDIA GPU, and where
@@ -88,12 +88,12 @@ def fit(
     require_log("sessions", sessions)
     _check_method(method, backend, start)
     own_number = getattr(method, "own_number", False)  # methods of others may not know of it
-    if own_number and n_types is not None:
-        raise InvalidArgument(f"n_types must be None with {type(method).__name__}, got {n_types!r}: {_OWN}")
+    if own_number and n_types not in (None, "auto"):
+        raise InvalidArgument(f"n_types must not be given with {type(method).__name__}, got {n_types!r}: {_OWN}")
     log = observe(sessions, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
-    if n_types == "auto":
+    if n_types == "auto" and not own_number:
         _warn(_doubts(sessions))
         curve = choose(log, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen

@@ -43,7 +43,7 @@ def certify(
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
-    rng: Rng,
+    rng: Rng | None = None,
     backend: Any = None,
 ) -> Certificate:
     """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.

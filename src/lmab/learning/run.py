@@ -53,7 +53,7 @@ class Run:
         Learned(VectorPolicy from 1000 sessions: explore 500, thompson 500)
     """
 
-    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng, **settings: Any) -> None:
+    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng | None = None, **settings: Any) -> None:
         if not isinstance(learner, Learner):
             raise InvalidArgument(f"learner must be a Learner such as DirectMLE(4), got {learner!r}")
         if task is not None and settings:
@@ -150,7 +150,7 @@ def learn(
     learner: Learner,
     *,
     n_sessions: int,
-    rng: Rng,
+    rng: Rng | None = None,
     planner: Planner = CERTIFIED,
     time_limit: float = 60.0,
     rewards: str | None = None,
