@@ -113,7 +113,7 @@ def test_refit_says_three_lines_or_json(tmp_path):
     assert answer.output.splitlines() == [
         "The store holds 0 sessions; 200 are needed.",
         "Nothing was fitted.",
-        "Kept uniform.",
+        "RewardsStored uniform.",
     ]
     told = json.loads(RUNNER.invoke(app, [*words, "--json"]).output)
     assert (told["arm"], told["version"], told["notes"]) == ("waits", None, [])
@@ -123,9 +123,9 @@ def test_options_reach_the_refit(tmp_path, monkeypatch):
     seen = []
     door = command.service_package()
 
-    async def note(store, folder, wishes, *, rng):
-        seen.append((store.path, folder, wishes, rng))
-        return door.Night(1.0, "kept", None, False, ("one", "two", "three"))
+    async def note(store, folder, options, *, rng):
+        seen.append((store.path, folder, options, rng))
+        return door.RefitResult(1.0, "kept", None, False, ("one", "two", "three"))
 
     monkeypatch.setattr(door, "refit", note)
     words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
@@ -135,8 +135,8 @@ def test_options_reach_the_refit(tmp_path, monkeypatch):
         "--time-limit", "2.5", "--seed", "9",
     ]  # fmt: skip
     assert RUNNER.invoke(app, [*words, *more]).exit_code == 0
-    wishes = door.Wishes(gate=0.3, canary=0.2, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
-    assert [row[2:] for row in seen] == [(door.Wishes(), 0), (wishes, 9)]
+    options = door.RefitOptions(gate=0.3, canary=0.2, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
+    assert [row[2:] for row in seen] == [(door.RefitOptions(), 0), (options, 9)]
     assert seen[0][:2] == (str(tmp_path / "x.db"), tmp_path / "p")
 
 

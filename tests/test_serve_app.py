@@ -13,9 +13,9 @@ from benchmarks.serve_fuzz import fuzz
 from benchmarks.serve_load import write_policy
 from lmab.errors import InvalidArgument
 from lmab.serve import Defaults, Options, Service, Settings, make_app, open_store
-from lmab.serve.metrics import Metrics
-from lmab.serve.openapi import openapi
+from lmab.serve.app import openapi
 from lmab.serve.run import check_address, make_service
+from lmab.serve.watch import Metrics
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_metrics_summary_and_description(store):
             paths = {path for path in described["paths"] if "{" not in path}
             for path in paths:  # every described path is there
                 assert (await client.http.request("PATCH", path)).status_code == 405
-            assert "reward" in described["components"]["schemas"]["Ask"]["properties"]
+            assert "reward" in described["components"]["schemas"]["Question"]["properties"]
 
     go(scenario())
 

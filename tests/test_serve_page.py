@@ -10,7 +10,7 @@ import browser
 import pytest
 
 from benchmarks.serve_load import HOST, Record, Served, player, write_policy
-from lmab.serve import Wishes, open_store, refit
+from lmab.serve import RefitOptions, open_store, refit
 
 CHROMIUM, REASON = browser.find()
 pytestmark = [
@@ -35,7 +35,7 @@ def service(tmp_path_factory):
         await asyncio.gather(*(player(f"p{i}", [served.port], record, enough, seed=i) for i in range(8)))
         store = open_store(served.store)
         await store.open()
-        await refit(store, folder / "policies", Wishes(types=2, gate=-10.0, least=100, time_limit=5.0), rng=0)
+        await refit(store, folder / "policies", RefitOptions(types=2, gate=-10.0, least=100, time_limit=5.0), rng=0)
         await store.close()
 
     try:

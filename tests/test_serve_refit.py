@@ -17,19 +17,31 @@ import lmab
 from lmab.cli.app import app as cli
 from lmab.errors import InvalidData
 from lmab.evaluation import Comparison
-from lmab.serve import Wishes, open_store, refit
+from lmab.serve import RefitOptions, open_store, refit
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import Log, read_log, write_days
-from lmab.serve.fitting import LAST, fit_log, floors, last_model, shape, start_for
-from lmab.serve.gate import _held_back, earned, failed, in_force, sentence
-from lmab.serve.messages import Ask, Reward
-from lmab.serve.refit import _judge, _session_rewards
+from lmab.serve.messages import Question, Reward
+from lmab.serve.refit import (
+    LAST,
+    _held_back,
+    _judge,
+    _session_rewards,
+    earned,
+    failed,
+    fit_log,
+    floors,
+    in_force,
+    last_model,
+    sentence,
+    shape,
+    start_for,
+)
 from lmab.serve.run import Options
-from lmab.serve.stores import Turn
+from lmab.serve.stores import Rollout
 
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
-WISHES = Wishes(types=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
+OPTIONS = RefitOptions(types=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)
 
 
 async def live(client, n: int, prefix: str, rng, truth=TRUTH, gold=None) -> None:
@@ -41,7 +53,7 @@ async def live(client, n: int, prefix: str, rng, truth=TRUTH, gold=None) -> None
         type_ = np.array([own.choice(truth.n_types, p=truth.weights)])
         reward = None
         for step in range(HORIZON):
-            told = await client.service.decide(Ask(f"{prefix}{index}", step, reward))
+            told = await client.service.decide(Question(f"{prefix}{index}", step, reward))
             reward = float(truth.rewards.sample(type_, np.array([labels.index(told.label)]), rng=own)[0])
         await client.service.reward([Reward(f"{prefix}{index}", HORIZON - 1, reward)])
 
@@ -164,27 +176,27 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
         async with served(event_store) as client:
             store, folder = client.service.store, tmp_path / "policies"
             await live(client, 50, "few", rng)
-            night = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
+            night = await refit(store, folder, OPTIONS, rng=0, now=client.service.clock())
             assert (night.outcome, night.lines[0]) == ("waits", "The store holds 50 sessions; 100 are needed.")
             await live(client, 2000, "a", rng)
-            strict = await refit(store, folder, replace(WISHES, gate=100.0), rng=0, now=client.service.clock())
+            strict = await refit(store, folder, replace(OPTIONS, gate=100.0), rng=0, now=client.service.clock())
             assert (strict.outcome, strict.passed, strict.version) == ("kept", False, None)
             assert [path.name for path in folder.glob("*.lmab")] == [LAST]
-            night = await refit(store, folder, replace(WISHES, canary=0.5), rng=0, now=client.service.clock())
+            night = await refit(store, folder, replace(OPTIONS, canary=0.5), rng=0, now=client.service.clock())
             assert (night.outcome, night.passed) == ("canary", True), night.lines
             assert "Certified: in truth" in night.lines[1]
             policy = lmab.load(folder / f"{night.version}.lmab")
             assert policy.floor.sum() == pytest.approx(0.1)
             assert lmab.load(folder / f"{night.version}.model.lmab").n_types == 2
             await client.service.register.refresh()
-            assert client.service.register.turn.canary == night.version
-            soon = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
+            assert client.service.register.rollout.canary == night.version
+            soon = await refit(store, folder, OPTIONS, rng=0, now=client.service.clock())
             assert (soon.outcome, soon.lines[2]) == ("waits", "Waited.")
             await live(client, 600, "b", rng)
-            after = await refit(store, folder, WISHES, rng=0, now=client.service.clock())
+            after = await refit(store, folder, OPTIONS, rng=0, now=client.service.clock())
             assert (after.outcome, after.version) == ("promoted", night.version), after.lines
             await client.service.register.refresh()
-            assert client.service.register.turn.active == night.version
+            assert client.service.register.rollout.active == night.version
             exact = lmab.evaluate(policy.policy, TRUTH, horizon=HORIZON).mean
             assert exact > 0.97 * lmab.plan(TRUTH, horizon=HORIZON).lower
             nights = json.loads(await store.setting("refits", None))
@@ -199,17 +211,17 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
 def test_a_canary_that_earns_less_is_rolled_back(event_store, tmp_path, rng):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            good = client.service.register.turn.active
+            good = client.service.register.rollout.active
             path = tmp_path / "bad.lmab"
             one = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.2, 0.1]])
             lmab.plan(lmab.LatentBandit(one.weights, one.rewards, LABELS), horizon=HORIZON).policy.save(path)
             version = await client.service.register.add_version(path.read_bytes())  # plays red for ever
             await client.service.register.promote(version.name, 0.5)
             await live(client, 600, "a", rng)
-            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
+            night = await refit(client.service.store, tmp_path, OPTIONS, rng=0)
             assert (night.outcome, night.passed, night.version) == ("rolled back", False, version.name), night.lines
             await client.service.register.refresh()
-            assert (client.service.register.turn.active, client.service.register.turn.canary) == (good, None)
+            assert (client.service.register.rollout.active, client.service.register.rollout.canary) == (good, None)
 
     go(scenario())
 
@@ -224,16 +236,16 @@ def test_a_refit_compares_with_a_policy_in_force_that_knows_fewer_arms(event_sto
             async def one(index):
                 type_, reward = np.array([index % 2]), None
                 for step in range(HORIZON):
-                    told = await client.service.decide(Ask(f"s{index}", step, reward))
+                    told = await client.service.decide(Question(f"s{index}", step, reward))
                     arm = np.array([labels.index(told.label)])
                     reward = float(wide.rewards.sample(type_, arm, rng=np.random.default_rng([index, step]))[0])
                 await client.service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
             await asyncio.gather(*(one(i) for i in range(900)))
-            night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0), rng=0)
+            night = await refit(client.service.store, tmp_path, replace(OPTIONS, gate=-10.0), rng=0)
             assert night.outcome == "kept", night.lines  # few sessions agree with the new arm for ever
-            assert night.lines[2].startswith("Did not pass: too few sessions agree with it. Kept ")
-            night = await refit(client.service.store, tmp_path, replace(WISHES, gate=-10.0, unproven=True), rng=0)
+            assert night.lines[2].startswith("Did not pass: too few sessions agree with it. RewardsStored ")
+            night = await refit(client.service.store, tmp_path, replace(OPTIONS, gate=-10.0, unproven=True), rng=0)
             assert night.outcome == "canary", night.lines
             policy = lmab.load(tmp_path / f"{night.version}.lmab")
             assert policy.arm_labels[policy.policy.act_on([])] == "gold"
@@ -248,7 +260,7 @@ def test_a_log_in_which_nothing_matters_gives_no_new_version(event_store, tmp_pa
         flat = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]])
         async with served(event_store, policy_bytes(floor=0.2)) as client:
             await live(client, 400, "a", rng, flat)
-            night = await refit(client.service.store, tmp_path, WISHES, rng=0)
+            night = await refit(client.service.store, tmp_path, OPTIONS, rng=0)
             assert (night.outcome, night.passed) == ("kept", False), night.lines
             assert night.lines[2].startswith("Did not pass: ")
 
@@ -269,7 +281,7 @@ def test_a_log_in_which_nothing_matters_gives_no_new_version(event_store, tmp_pa
 def test_the_gate(low, certified, earned_now, why):
     found = None if low is None else Comparison(1.0, 0.5, (low, 1.0), 0.1, "doubly-robust", 100, 50.0)
     certificate = None if certified is None else replace(_certificate(), value=(certified, 2.0))
-    said = failed(found, certificate, earned_now, "v", Wishes())
+    said = failed(found, certificate, earned_now, "v", RefitOptions())
     assert why in said
     assert bool(said) == bool(why)
 
@@ -296,10 +308,10 @@ def _certificate() -> lmab.Certificate:
 def test_without_a_verdict_the_policy_in_force_stays(active, unproven, certified, earned_now, why):
     found = Comparison(1.0, 0.5, None, math.nan, "doubly-robust", 100, 7.4)
     certificate = None if certified is None else replace(_certificate(), value=(certified, 10.0))
-    said = failed(found, certificate, earned_now, active, Wishes(unproven=unproven))
+    said = failed(found, certificate, earned_now, active, RefitOptions(unproven=unproven))
     assert why in said
     assert bool(said) == bool(why)
-    assert "but only 7 of them count in full (30 needed): no verdict." in sentence(found, active, Wishes())
+    assert "but only 7 of them count in full (30 needed): no verdict." in sentence(found, active, RefitOptions())
 
 
 def test_floors_follow_what_the_log_lacks():
@@ -316,7 +328,7 @@ def test_the_demonstration_reaches_the_optimum(tmp_path):
     said: list[str] = []
     people = Population(population().bandit, per_night=1200, n_nights=2)
     play_demo(Options(str(tmp_path / "events.db"), port=0), said.append, people, stay=False)
-    nights = [line for line in said if line.startswith("Night")]
+    nights = [line for line in said if line.startswith("RefitResult")]
     share = float(nights[-1].split("earns ")[1].split("%")[0])
     assert len(nights) == 2
     assert share > 98.0, said
@@ -335,19 +347,19 @@ def test_without_a_policy_the_value_in_force_is_that_of_uniform_play(event_store
 def test_the_gate_is_what_a_plan_must_earn_more_than_now():
     found = Comparison(1.0, 0.5, (0.1, 1.0), 0.1, "doubly-robust", 100, 50.0)
     certificate = replace(_certificate(), value=(0.6, 2.0))
-    assert failed(found, certificate, 0.5, "v", Wishes(gate=0.05)) == ""
-    assert "it must surely earn +0.1" in failed(found, certificate, 0.5, "v", Wishes(gate=0.1))
-    assert "does not exclude the 0.5600" in failed(found, certificate, 0.56, "v", Wishes(gate=0.05))
+    assert failed(found, certificate, 0.5, "v", RefitOptions(gate=0.05)) == ""
+    assert "it must surely earn +0.1" in failed(found, certificate, 0.5, "v", RefitOptions(gate=0.1))
+    assert "does not exclude the 0.5600" in failed(found, certificate, 0.56, "v", RefitOptions(gate=0.05))
 
 
 class Register:
     """A store that takes turns and settings alone."""
 
     def __init__(self) -> None:
-        self.turns_taken: list[Turn] = []
+        self.turns_taken: list[Rollout] = []
         self.settings: dict[str, str] = {}
 
-    async def turn(self, turn: Turn) -> None:
+    async def add_rollout(self, rollout: Rollout) -> None:
         self.turns_taken.append(turn)
 
     async def setting(self, name: str, value: str | None) -> str | None:
@@ -378,8 +390,8 @@ def test_a_canary_is_judged_by_the_interval_of_its_gain(new, old, margin, outcom
     rows = [row for i, reward in enumerate(new) for row in rewarded(f"n{i}", "new", [reward])]
     rows += [row for i, reward in enumerate(old) for row in rewarded(f"o{i}", "old", [reward])]
     rows += rewarded("before", "old", [1000.0], began=99.0)  # before the canary began
-    store, wishes = Register(), Wishes(least=20, margin=margin)
-    night = asyncio.run(_judge(store, Turn("old", "new", 0.5, 100.0, ""), rows, wishes, 200.0))
+    store, options = Register(), RefitOptions(least=20, margin=margin)
+    night = asyncio.run(_judge(store, Rollout("old", "new", 0.5, 100.0, ""), rows, options, 200.0))
     assert (night.outcome, night.version, night.at) == (outcome, "new", 200.0)
     turns = {"promoted": [("new", None, 0.0)], "rolled back": [("old", None, 0.0)]}.get(outcome, [])
     assert [turn[:3] for turn in store.turns_taken] == turns
@@ -403,10 +415,10 @@ def test_what_whole_sessions_earn_needs_thirty_of_them():
 def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
     once = lmab.Sessions.from_arrays([[0, 1, 2], [1, 0, 2]], np.ones((2, 3)), n_arms=3)
     twice = lmab.Sessions.from_arrays([[0, 1, 2], [1, 1, 2]], np.ones((2, 3)), n_arms=3)
-    assert (shape(once, Wishes()), shape(twice, Wishes())) == ((3, False), (3, True))
-    assert shape(once, Wishes(horizon=2, repeats=True)) == (2, True)
-    assert shape(twice, Wishes(horizon=2)) == (2, True)
-    assert shape(twice, Wishes(repeats=False)) == (3, False)
+    assert (shape(once, RefitOptions()), shape(twice, RefitOptions())) == ((3, False), (3, True))
+    assert shape(once, RefitOptions(horizon=2, repeats=True)) == (2, True)
+    assert shape(twice, RefitOptions(horizon=2)) == (2, True)
+    assert shape(twice, RefitOptions(repeats=False)) == (3, False)
 
 
 def log_of(began) -> Log:
@@ -416,17 +428,17 @@ def log_of(began) -> Log:
 
 
 def test_the_last_day_is_kept_back_where_it_is_enough_and_not_most(rng):
-    day, wishes = 86_400.0, Wishes(least=10, held_back=0.3)
-    last = _held_back(log_of([0.0] * 20 + [day + 1.0] * 10), -math.inf, wishes, rng)
+    day, options = 86_400.0, RefitOptions(least=10, held_back=0.3)
+    last = _held_back(log_of([0.0] * 20 + [day + 1.0] * 10), -math.inf, options, rng)
     assert last.tolist() == [False] * 20 + [True] * 10
     for began in ([0.0] * 21 + [day + 1.0] * 9, [0.0] * 14 + [day + 1.0] * 16):  # too few; most of all
-        held = _held_back(log_of(began), -math.inf, wishes, rng)
+        held = _held_back(log_of(began), -math.inf, options, rng)
         assert held.sum() == round(0.3 * 30)
-        assert held.tolist() != _held_back(log_of(began), -math.inf, wishes, rng).tolist()  # drawn at random
-    assert _held_back(log_of([0.0] * 15 + [day + 1.0] * 15), -math.inf, wishes, rng)[15:].all()  # half is not most
+        assert held.tolist() != _held_back(log_of(began), -math.inf, options, rng).tolist()  # drawn at random
+    assert _held_back(log_of([0.0] * 15 + [day + 1.0] * 15), -math.inf, options, rng)[15:].all()  # half is not most
     began = [0.0] * 30 + [day, *[day + 5.0] * 10, day + 9.0]
-    assert _held_back(log_of(began), day + 2.0, wishes, rng).sum() == 11  # those after the last fit
-    assert _held_back(log_of(began), day + 7.0, wishes, rng).sum() == 12  # these are too few: the whole day
+    assert _held_back(log_of(began), day + 2.0, options, rng).sum() == 11  # those after the last fit
+    assert _held_back(log_of(began), day + 7.0, options, rng).sum() == 12  # these are too few: the whole day
 
 
 def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch, tmp_path, rng):
@@ -442,12 +454,12 @@ def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch
         asked.append(n_types)
         return Found()
 
-    monkeypatch.setattr("lmab.serve.fitting.fit", asked_for)
+    monkeypatch.setattr("lmab.serve.refit.fit", asked_for)
     store = Register()
     for n in (10, 19, 20, 39, 40):
-        asyncio.run(fit_log(store, tmp_path, log_of([0.0] * n), Wishes(), rng, 7.0))
+        asyncio.run(fit_log(store, tmp_path, log_of([0.0] * n), RefitOptions(), rng, 7.0))
     assert asked == ["auto", 4, "auto", 4, "auto"]
-    asyncio.run(fit_log(store, tmp_path, log_of([0.0] * 99), Wishes(types=3), rng, 9.0))
+    asyncio.run(fit_log(store, tmp_path, log_of([0.0] * 99), RefitOptions(types=3), rng, 9.0))
     assert asked[-1] == 3
     assert json.loads(store.settings["fitted"]) == {"types": 4, "sessions": 40, "at": 9.0}  # the last choice
 
@@ -458,7 +470,7 @@ def test_the_store_remembers_the_last_hundred_nights(tmp_path):
         await store.open()
         await store.set_arms(LABELS)
         await store.set_setting("refits", json.dumps([{"at": i} for i in range(100)]))
-        await refit(store, tmp_path, Wishes(), rng=0, now=5000.0)
+        await refit(store, tmp_path, RefitOptions(), rng=0, now=5000.0)
         nights = json.loads(await store.setting("refits", None))
         assert [night["at"] for night in nights] == [*range(1, 100), 5000.0]
         await store.close()
@@ -470,11 +482,11 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
     async def scenario():
         async with served(event_store) as client:
             await live(client, 400, "a", rng)
-            night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
+            night = await refit(client.service.store, tmp_path, replace(OPTIONS, canary=1.0), rng=0)
             assert (night.outcome, night.passed) == ("promoted", True), night.lines
             assert night.lines[2] == f"Passed: {night.version} gets 100% of new sessions."
             await client.service.register.refresh()
-            assert client.service.register.turn[:3] == (night.version, None, 0.0)
+            assert client.service.register.rollout[:3] == (night.version, None, 0.0)
 
     go(scenario())
 
@@ -482,7 +494,7 @@ def test_a_version_that_gets_everybody_is_in_force_at_once(event_store, tmp_path
 def test_the_policy_in_force_is_uniform_where_it_has_none_of_the_arms(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.3)) as client:
-            store, name = client.service.store, client.service.register.turn.active
+            store, name = client.service.store, client.service.register.rollout.active
             log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
             assert isinstance(await in_force(store, name, log), lmab.Uniform)
             assert isinstance(await in_force(store, "uniform", log), lmab.Uniform)
@@ -524,20 +536,20 @@ def test_a_night_starts_from_the_model_of_the_last_one(event_store, tmp_path, rn
         asked.append((len(sessions), method.restarts, start))
         return lmab.fit(sessions, method=method, start=start, **more)
 
-    monkeypatch.setattr("lmab.serve.fitting.fit", watched)
+    monkeypatch.setattr("lmab.serve.refit.fit", watched)
 
     async def scenario():
         clock = Clock()
         async with served(event_store, clock=clock) as client:
             await live(client, 300, "a", rng)
-            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=clock())
+            await refit(client.service.store, tmp_path, replace(OPTIONS, gate=9.0), rng=0, now=clock())
             assert [(n, restarts, start) for n, restarts, start in asked] == [(300, 20, None), (240, 20, None)]
             first = last_model(tmp_path)
             clock.now += 2 * 86_400
             await client.service.register.set_arms([*LABELS, "gold"])  # never played before the next night
             await live(client, 150, "b", rng, gold=TRUTH.with_arms(["gold"]))
             await client.service.register.set_arms([*LABELS, "gold", "silver"])  # open, and never played at all
-            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=clock())
+            await refit(client.service.store, tmp_path, replace(OPTIONS, gate=9.0), rng=0, now=clock())
             (n, restarts, start), (_, kept_back, earlier) = asked[2:]
             assert (n, restarts, kept_back) == (450, 4, 4)
             assert start.arm_labels == (*LABELS, "gold", "silver")
@@ -548,8 +560,8 @@ def test_a_night_starts_from_the_model_of_the_last_one(event_store, tmp_path, rn
             order = np.abs(found.means[:, None, :3] - first.bandit.means[None]).sum(axis=2).argmin(axis=1)
             assert order.tolist() == [0, 1]  # types keep their numbers
             now = clock()
-            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=now)
-            await refit(client.service.store, tmp_path, replace(WISHES, gate=9.0), rng=0, now=now)
+            await refit(client.service.store, tmp_path, replace(OPTIONS, gate=9.0), rng=0, now=now)
+            await refit(client.service.store, tmp_path, replace(OPTIONS, gate=9.0), rng=0, now=now)
             assert asked[-2][2] is not None
             assert asked[-1][1:] == (20, None)  # the last model has seen what is kept back
             (tmp_path / LAST).write_bytes(b"not a model")
@@ -563,7 +575,7 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
         async with served(event_store) as client:
             await live(client, 600, "a", rng)
             await client.service.register.set_arms([*LABELS, "new"])
-            night = await refit(client.service.store, tmp_path, replace(WISHES, canary=1.0), rng=0)
+            night = await refit(client.service.store, tmp_path, replace(OPTIONS, canary=1.0), rng=0)
             assert night.outcome == "promoted", night.lines
             model, policy = last_model(tmp_path), lmab.load(tmp_path / f"{night.version}.lmab")
             assert model.bandit.arm_labels == policy.arm_labels == (*LABELS, "new")
