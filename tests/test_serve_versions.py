@@ -9,6 +9,7 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 import lmab
 from lmab.model import Categorical
 from lmab.serve import Defaults
+from lmab.serve.stores import ArmRow
 from lmab.serve.versions import ArmTable, StateCache, Version, _pick, read_version, uniform_version
 
 COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
@@ -16,7 +17,7 @@ OPEN = [(label, True) for label in LABELS]
 
 
 def table_of(floor, arms=OPEN) -> ArmTable:
-    return ArmTable(Version("v", COMPACT, HORIZON, True, LABELS, floor, None), arms)
+    return ArmTable(Version("v", StateCache(COMPACT), HORIZON, True, LABELS, floor, None), arms)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
         assert counts[arm] / n**2 == pytest.approx(propensity, abs=0.01)
 
 
-def test_seats_are_the_open_arms_as_the_version_knows_them():
+def test_tables_are_the_open_arms_as_the_version_knows_them():
     table = table_of(0.1, [("new", True), ("blue", True), ("red", False), ("green", True)])
     assert table.open == [0, 1, 3]
     assert table.place == {2: 0, 3: 1, 1: 2}
@@ -61,6 +62,16 @@ def test_seats_are_the_open_arms_as_the_version_knows_them():
     assert (alone.everything, alone.anything) == (False, False)
 
 
+def test_floors_of_the_register_are_for_versions_that_say_none():
+    version = read_version(policy_bytes(), Defaults())
+    rows = [ArmRow(label, True) for label in (*LABELS, "new")]
+    table = ArmTable(version, rows, 0.05, {"red": 0.01, "green": 0.04, "blue": 0.02})
+    assert table.floors == [0.01, 0.04, 0.02, 0.04]  # a new arm has the largest
+    assert (ArmTable(version, rows, 0.05).floors, ArmTable(version, rows, 0.05).floor) == (None, 0.05)
+    own = read_version(policy_bytes(floor=0.4), Defaults())
+    assert (ArmTable(own, rows, 0.05, {"red": 0.5}).floors, ArmTable(own, rows, 0.05).floor) == (None, 0.4)
+
+
 def file_of(value, tmp_path) -> bytes:
     value.save(tmp_path / "p.lmab")
     return (tmp_path / "p.lmab").read_bytes()
@@ -68,9 +79,8 @@ def file_of(value, tmp_path) -> bytes:
 
 def test_what_a_file_does_not_say_comes_from_the_defaults(tmp_path):
     planned = read_version(policy_bytes(), Defaults(99, repeats=False))
-    assert (planned.floor, planned.horizon, planned.repeats, planned.labels) == (0.05, HORIZON, True, LABELS)
+    assert (planned.floor, planned.horizon, planned.repeats, planned.labels) == (None, HORIZON, True, LABELS)
     assert planned.values == {0.0, 1.0}
-    assert read_version(policy_bytes(), Defaults(floor=0.2)).floor == 0.2
     assert read_version(policy_bytes(floor=0.4), Defaults(floor=0.2)).floor == 0.4
     anything = read_version(file_of(lmab.Uniform(3), tmp_path), Defaults(7, floor=0.2, values=None, repeats=False))
     assert (anything.compact, anything.horizon, anything.repeats, anything.floor) == (None, 7, False, 1.0)
