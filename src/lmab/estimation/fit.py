@@ -21,6 +21,7 @@ from .em import EM
 from .families import observe
 from .log import Log
 from .passes import require_backend
+from .prior import unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 
 _DEFAULT = EM()
@@ -95,7 +96,8 @@ def fit(
     curve = None
     if n_types == "auto" and not own_number:
         _warn(_doubts(sessions))
-        curve = choose(log, forgiving=method.forgiving, rng=rng, progress=watch)
+        forgiving = method.forgiving and unlearnable(log) is None
+        curve = choose(log, forgiving=forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
         number = 0 if own_number else _number(n_types, len(sessions))

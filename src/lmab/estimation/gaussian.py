@@ -613,7 +613,7 @@ def misfit(bandit: LatentBandit, sessions: Sessions | Packed) -> list[str]:
     if len(values) == 1:
         return []  # a log that tells nothing is told about elsewhere
     often = int(counts.argmax())
-    remedy = "promises made from this model may be far too high; pass rewards='binned'"
+    remedy = "promises made from this model may be far too high; cut the rewards into bins (rewards 'binned')"
     if counts[often] > _ONE_VALUE * len(rewards):
         share = counts[often] / len(rewards)
         return [f"normal rewards do not fit: {share:.0%} of the rewards are exactly {values[often]:g}: {remedy}"]
