@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lmab import Sessions
-from lmab.data import Fingerprint
 from lmab.data.features import LEFT, UNKNOWN, WENT_ON, Features, person_numbers
+from lmab.data.fingerprint import Fingerprint
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 
 ARMS = [[0, 1, 2], [1, 0, -1], [2, -1, -1], [0, 0, 1]]

@@ -15,8 +15,9 @@ import pyarrow.parquet
 import pytest
 
 from lmab import Sessions
-from lmab.data import log_files, require_log
+from lmab.data import log_files
 from lmab.data.columns import suggestion
+from lmab.data.sessions import require_log
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
 COLUMNS: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r", "step": "t"}

@@ -17,7 +17,8 @@ import lmab
 from lmab.data import sealing
 from lmab.data.packed import Partitions
 from lmab.errors import InvalidArgument, LmabWarning
-from lmab.estimation import log, observe
+from lmab.estimation import log
+from lmab.estimation.families import observe
 from lmab.estimation.log import Beside, merge
 from lmab.estimation.passes import SERIAL, Threads
 from lmab.evaluation import diagnostics

@@ -16,8 +16,9 @@ import lmab
 from lmab import reporting
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument
-from lmab.estimation import Calibration, Check, Gain
-from lmab.evaluation import Verdict, diagnostics
+from lmab.estimation.check import Calibration, Check, Gain
+from lmab.evaluation import diagnostics
+from lmab.evaluation.certificate import Verdict
 from lmab.evaluation.decision_tree import Branches, improved, unroll
 from lmab.evaluation.replanning import Replanner, laplace, recentred
 

@@ -144,7 +144,7 @@ def test_too_few_sessions_to_hold_out(log, rng):
 
 
 def test_sure_is_more_than_two_standard_errors():
-    from lmab.estimation import Gain
+    from lmab.estimation.check import Gain
 
     assert Gain(0.21, 0.1).sure
     assert not Gain(0.2, 0.1).sure

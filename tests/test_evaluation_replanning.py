@@ -9,10 +9,11 @@ from test_estimation_information import categorical_case, gaussian_case
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.estimation import hidden_size, observe
+from lmab.estimation.families import observe
+from lmab.estimation.traits.coordinates import hidden_size
 from lmab.evaluation import replanning
 from lmab.evaluation.replanning import Crowd, Laplace, Replanner, laplace, rewards_of
-from lmab.model import Categorical
+from lmab.model.categorical import Categorical
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.4], [0.7, 0.2, 0.5, 0.4]])
 PLAYED = np.array([False, True, True, True])

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from lmab.errors import InvalidFile
-from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
-from lmab.experiment.analysis import points, sessions_needed
+from lmab.experiment.analysis import points, sessions_needed, wanted
 from lmab.experiment.checks import Evidence
 from lmab.experiment.methods import (
     DIRECT_MLE,
@@ -24,10 +23,12 @@ from lmab.experiment.methods import (
     Trial,
     value_of,
 )
-from lmab.experiment.store import row_of
-from lmab.experiment.studies import Cell, Panel, Study
-from lmab.model import random_bandit
-from lmab.planning import plan
+from lmab.experiment.page import tables
+from lmab.experiment.plots import draw
+from lmab.experiment.store import Store, read_table, row_of, write_table
+from lmab.experiment.studies import STUDIES, Cell, Panel, Study
+from lmab.model.instances import random_bandit
+from lmab.planning.plan import plan
 from lmab.policies.small import Stationary
 
 

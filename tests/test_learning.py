@@ -15,9 +15,9 @@ from seeds import generator
 import lmab
 from lmab import Sessions, learning
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning, TooLarge
-from lmab.learning import Task
 from lmab.learning.baselines import next_plays
-from lmab.testing import check_learner
+from lmab.learning.learner import Task
+from lmab.testing.learners import check_learner
 
 HORIZON, BUDGET = 4, 1200
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])

@@ -7,8 +7,8 @@ from strategies import bandits
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.model import Bins
 from lmab.model.bandit import restore
+from lmab.model.bins import Bins
 from lmab.model.categorical import Categorical
 from lmab.model.gaussian import Gaussian
 from lmab.model.rewards import distinct_values, index_among

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 #: The flow, in its order: read, model, fit, plan, evaluate, report, learn.
 PUBLIC = [
-    "Sessions", "pack", "Packed", "LatentBandit", "random_bandit", "simulate", "Simulator",
+    "Sessions", "pack", "Packed", "LatentBandit", "TypePrior", "random_bandit", "simulate", "Simulator",
     "fit", "Estimate", "EM", "Traits", "plan", "Plan", "Certified", "Exact", "QMDP",
     "Policy", "Uniform", "Greedy", "Thompson", "evaluate", "certify", "Certificate", "compare",
     "report", "learn", "DirectMLE", "load",

@@ -18,26 +18,27 @@ from typer.testing import CliRunner
 import lmab
 from lmab.cli.app import app as cli
 from lmab.errors import InvalidData
-from lmab.evaluation import Comparison
-from lmab.serve import RefitOptions, open_store, refit
+from lmab.evaluation.comparison import Comparison
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import Log, export_days, read_log
 from lmab.serve.messages import Question, Reward
 from lmab.serve.refit import (
     LAST,
+    RefitOptions,
     earned,
     fit_log,
     floors,
     in_force,
     last_model,
+    refit,
     sentence,
     shape,
     start_for,
     surely_worse,
 )  # fmt: skip
 from lmab.serve.run import Options
-from lmab.serve.stores import Decision, Job, LogRow, RewardRow, Rollout
+from lmab.serve.stores import Decision, Job, LogRow, RewardRow, Rollout, open_store
 
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.95, 0.5, 0.05], [0.05, 0.6, 0.95]])
 OPTIONS = RefitOptions(types=2, horizon=HORIZON, repeats=True, time_limit=5.0, least=100)

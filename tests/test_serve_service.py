@@ -11,8 +11,8 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, refused, served
 
 import lmab
-from lmab.serve import Defaults
 from lmab.serve.register import Draws
+from lmab.serve.versions import Defaults
 
 
 async def play(client: Client, session: str, rewards) -> list[dict]:

@@ -20,7 +20,6 @@ _READERS = {
     "run": ("learning.run", "restore_run"),
     "type_prior": ("model.type_prior", "TypePrior"),
 }  # Any other kind is that of a policy.
-_LEARNED = ("history", "optimistic")  # Policies that only learners make; their classes are in `learning`.
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -50,18 +49,6 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 def _reader(record: files.Record) -> Callable[[files.Record], Any]:
     """What makes the value of a record; only the modules that this takes are imported."""
-    for kind in (part.kind for part in _parts(record)):
-        if kind in _LEARNED:
-            import_module(".learning", __package__)
-        elif kind not in _READERS:
-            import_module(".planning", __package__)  # policies of plans, and with them all small ones
-    if record.kind not in _READERS:
-        return import_module(".policies.policy", __package__).restore_policy
-    module, name = _READERS[record.kind]
+    module, name = _READERS.get(record.kind, ("policies.policy", "restore_policy"))
     found = getattr(import_module(f".{module}", __package__), name)
     return getattr(found, "from_record", found)
-
-
-def _parts(record: files.Record) -> list[files.Record]:
-    """The record and all records in it."""
-    return [record, *(inner for part in record.records.values() for inner in _parts(part))]

@@ -9,11 +9,12 @@ import typer
 
 from .. import planning, simulation, theory
 from ..errors import InvalidArgument
-from ..estimation import EM, fit
-from ..evaluation import evaluate
-from ..model import random_bandit
-from ..planning import Certified
-from ..policies import Uniform
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..evaluation.value import evaluate
+from ..model.instances import random_bandit
+from ..planning.certified import Certified
+from ..policies.small import Uniform
 from .inputs import Json
 from .output import console, progress, show_json, show_table
 

@@ -14,14 +14,23 @@ from typing import Any
 import numpy as np
 
 from ..checks import Rng, check_rng
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabError
-from ..estimation import EM, Estimate, fit
-from ..evaluation import ENOUGH, Certificate, Comparison, certify, compare
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..estimation.result import Estimate
+from ..evaluation.certificate import Certificate
+from ..evaluation.certify import certify
+from ..evaluation.comparison import Comparison, compare
+from ..evaluation.off_policy import ENOUGH
 from ..loading import load
-from ..model import LatentBandit
-from ..planning import Certified, Plan, plan
-from ..policies import Policy, Relabelled, Uniform
+from ..model.bandit import LatentBandit
+from ..planning.certified import Certified
+from ..planning.plan import plan
+from ..planning.problem import Plan
+from ..policies.policy import Policy
+from ..policies.small import Uniform
+from ..policies.wrappers import Relabelled
 from ..simulation import simulate
 from .canary import END, MARGIN, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
 from .export import Log, export_days, read_log
