@@ -5,7 +5,6 @@ Row 1 + code of a model is the probability of the code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,7 +35,6 @@ from .log import (
     CodeScores,
     Prior,
     SessionArms,
-    Steps,
     ValuesLog,
     count_parameters,
     information_of_codes,
@@ -52,7 +50,6 @@ _SHRINK = 0.02  # An extrapolation may take a probability down to this part of w
 _SMOOTHING = 5.0  # Pseudo-plays that keep a cluster's probabilities off 0 and 1.
 _SOFTENING = 0.02  # Part of the marginals in a softened model.
 _LEAST_WEIGHT = 0.02  # Least weight of a cluster.
-_DRAWN_SESSIONS = 1 << 22  # Sessions of a log in files that are drawn together.
 _NO_WEIGHT = 1e-9  # A weight never falls below this in a chain.
 _SOFT = 0.01  # Part of equal probabilities in the start of a chain, which may call nothing impossible.
 _LEAST_SHARE = 0.01  # Least probability to begin with.
@@ -261,12 +258,6 @@ class CategoricalChain(Chain):
         own[:] = (1 - _SOFT) * own + _SOFT / len(log.values)
         self._statistics = np.empty_like(self._table)
 
-    def _windows(self) -> Iterator[Steps]:
-        """The log as it lies in memory, or some sessions of a log in files after the other."""
-        n_all = self._log.n_all
-        for low in range(0, n_all, _DRAWN_SESSIONS if self._log.travels else max(n_all, 1)):
-            yield self._log.steps(low, min(low + _DRAWN_SESSIONS, n_all) if self._log.travels else n_all)
-
     @property
     def weights(self) -> Float[Array, "M"]:
         return self._table[0] / self._table[0].sum()
@@ -290,7 +281,7 @@ class CategoricalChain(Chain):
     def sweep(self, rng: np.random.Generator) -> None:
         log = self._log
         self._statistics[:] = 0.0
-        for steps in self._windows():
+        for steps in log.pieces():
             n_drawn = steps.high if log.travels else len(log.sessions)
             own, uniforms = np.empty_like(self._statistics), rng.random(n_drawn)
             kernel("gibbs").categorical(steps.codes, steps.offsets, steps.counts, self._table, uniforms, own)

@@ -21,7 +21,6 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
-from ..model.rewards import index_among
 from ..policies.policy import best_allowed
 from .check import Calibration, Check, Gain, Replay
 from .em import EM

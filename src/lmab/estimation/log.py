@@ -44,6 +44,7 @@ MOST = 1 << 24  # Distinct sessions that are kept in memory, wherever the log li
 LANES = 8  # Types that the kernel works on at a time.
 _LARGE = 1 << 24  # Logs of so many sessions need a larger sample: few sessions would always make merging seem worth it.
 _CODED = 1 << 18  # Steps encoded at once.
+_DRAWN = 1 << 22  # Sessions of a log in files whose types are drawn together.
 _HASHED_STEPS = 1 << 18  # Steps hashed at once.
 _HASHED_SESSIONS = 1 << 20  # Sessions of a log in files that are hashed together.
 _WIDE = 128  # Columns from which on a power of two of them is avoided.
@@ -531,6 +532,12 @@ class ValuesLog(Log):
 
     def _recoded(self, codes: Shaped[Array, "T"]) -> Any:
         return codes if self.recode is None else self.recode.take(codes)
+
+    def pieces(self) -> Iterator[Steps]:
+        """The log as it lies in memory, or some sessions of a log in files after the other."""
+        size = _DRAWN if self.travels else max(self.n_all, 1)
+        for low in range(0, self.n_all, size):
+            yield self.steps(low, min(low + size, self.n_all))
 
     @cached_property
     def cells(self) -> Float[Array, "A Z"]:
