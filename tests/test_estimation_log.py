@@ -34,7 +34,7 @@ def small(monkeypatch):
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     monkeypatch.setattr("lmab.estimation.log.SAMPLE", 64)
     monkeypatch.setattr("lmab.estimation.log._HASHED_SESSIONS", 100)
-    monkeypatch.setattr("lmab.estimation.categorical._DRAWN_SESSIONS", 300)
+    monkeypatch.setattr("lmab.estimation.log._DRAWN", 300)
     monkeypatch.setattr("lmab.data.packing._STEPS", 70)
     monkeypatch.setattr(sealing, "PARTITION", 500)
 
