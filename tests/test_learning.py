@@ -698,3 +698,13 @@ def test_every_public_name_has_an_example_that_runs(name):
         test.globs.update(vars(learning))
         runner.run(test)
     assert runner.failures == 0
+
+
+def test_no_more_sessions_are_taken_than_are_left():
+    run, live = new_run(), Recorder()
+    run.tell(live.run(run.ask().policy, 30))
+    with pytest.raises(InvalidArgument, match="sessions must be at most the 70 asked for, got 71"):
+        run.tell(live.run(run.ask().policy, 71))
+    assert run.sessions_used == 30
+    run.tell(live.run(run.ask().policy, 70))
+    assert run.finished

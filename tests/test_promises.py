@@ -14,7 +14,6 @@ import lmab
 from benchmarks import study_coverage
 from benchmarks.study_direct_mle import Case, earned, genie, learned
 
-
 few_or_many = pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.slow)])
 
 
