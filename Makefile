@@ -6,7 +6,7 @@ TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
 N ?= 200  # faults of `make mutants`
 
-.PHONY: demo test check suite near quick times coverage slow gpu mutants old-mutants floors dist bench figures map docs manual browser reproduction clean
+.PHONY: demo test check suite near quick times coverage slow gpu mutants old-mutants floors dist bench figures docs manual pictures browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
@@ -78,14 +78,15 @@ bench: $(VENV)/.installed-bench    ## speed beside the peers: rows stored, figur
 figures: $(VENV)/.installed        ## figures of README and pages, from the stored rows
 	$(BIN)/python -m benchmarks.figures
 
-map:                               ## the map in docs/design.md, from the first lines of the modules
-	$(PYTHON) tests/house.py
-
 docs: $(VENV)/.installed-docs      ## the documentation site, in site/
+	$(BIN)/python tests/house.py
 	$(BIN)/zensical build --strict --clean
 
 manual: $(VENV)/.installed-dev     ## docs/cli.md, from the commands themselves
 	$(BIN)/python -m lmab.cli.manual > docs/cli.md
+
+pictures: $(VENV)/.installed       ## the pictures of README and of the home page; needs Chromium (Debian: chromium)
+	$(BIN)/python docs/pictures/make.py
 
 browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## the report in headless Chromium, with screenshots
 	mkdir -p build/screenshots

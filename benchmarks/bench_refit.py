@@ -18,13 +18,13 @@ from typing import Any
 from unittest.mock import patch
 
 import lmab
-from lmab.serve import Wishes, open_store, refit
+from lmab.serve import RefitOptions, open_store, refit
 from lmab.serve.stores import Decision, Job, RewardRow
 
 from .rows import Rows
 
 N_ARMS, HORIZON, DAY = 30, 6, 86_400.0
-WISHES = Wishes(gate=99.0, types=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
+OPTIONS = RefitOptions(gate=99.0, types=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
 
 
 async def fill(store: Any, day: int, n_sessions: int) -> None:
@@ -51,8 +51,8 @@ async def night(store: Any, folder: Path, now: float, seed: int) -> tuple[float,
         return found
 
     began = time.process_time()
-    with patch("lmab.serve.fitting.estimate", timed):
-        await refit(store, folder, WISHES, rng=seed, now=now)
+    with patch("lmab.serve.refit.estimate", timed):
+        await refit(store, folder, OPTIONS, rng=seed, now=now)
     return time.process_time() - began, spent[0]
 
 

@@ -31,10 +31,10 @@ N_ARMS = 50
 _TICK = os.sysconf("SC_CLK_TCK")
 _CONSTANT = """
 import msgspec, sys
-from lmab.serve.bodies import read_body
-from lmab.serve.messages import Ask, Told
-from lmab.serve.run import http_server, spare_garbage_collection
-decode, encode = msgspec.json.Decoder(Ask).decode, msgspec.json.Encoder().encode
+from lmab.serve.app import read_body
+from lmab.serve.messages import Question, Answer
+from lmab.serve.run import http_server, tame_garbage_collection
+decode, encode = msgspec.json.Decoder(Question).decode, msgspec.json.Encoder().encode
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         while True:
@@ -43,14 +43,14 @@ async def app(scope, receive, send):
             if kind == "lifespan.shutdown": return
     if scope["path"] == "/v1/decide":
         ask = decode(await read_body(scope, receive, 65536))
-        body = encode(Told(ask.session, ask.step, 3, "arm-3", 0.95, "abcdef", False, False, True))
+        body = encode(Answer(ask.session, ask.step, 3, "arm-3", 0.95, "abcdef", False, False, True))
     else:
         body = b"ok"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode())]})
     await send({"type": "http.response.body", "body": body})
 running = http_server(app, "127.0.0.1", int(sys.argv[1]))
-spare_garbage_collection()
+tame_garbage_collection()
 running.run()
 """
 

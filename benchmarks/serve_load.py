@@ -66,7 +66,7 @@ class Served:
             self.process.wait()
 
     def stop(self) -> int:
-        """Ask it to end, and say how it did."""
+        """Question it to end, and say how it did."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)

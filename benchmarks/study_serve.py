@@ -20,7 +20,7 @@ import numpy as np
 import lmab
 from lmab.serve import Defaults, Service, Settings, open_store
 from lmab.serve.export import write_days
-from lmab.serve.messages import Ask, Reward
+from lmab.serve.messages import Question, Reward
 
 HORIZON = 3
 LABELS = ("red", "green", "blue", "grey")
@@ -41,7 +41,7 @@ async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions:
         rng = np.random.default_rng([seed, index])
         type_, reward = rng.choice(truth.n_types, size=1, p=truth.weights), None
         for step in range(HORIZON):
-            told = await service.decide(Ask(f"s{index}", step, reward))
+            told = await service.decide(Question(f"s{index}", step, reward))
             reward = float(truth.rewards.sample(type_, np.array([told.arm]), rng=rng)[0])
         assert reward is not None
         await service.reward([Reward(f"s{index}", HORIZON - 1, reward)])

@@ -167,7 +167,7 @@ def fit(n, n_types):
     sessions = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=n, horizon=5, rng=rng)
     gpu._WORTH_THE_WAY = 0
     fits = [
-        lmab.fit(sessions, n_types=n_types, method=lmab.EM(restarts=2), backend=backend, rng=1)
+        lmab.fit(sessions, n_types=n_types, method=lmab.EM(restarts=2, prior=0.0), backend=backend, rng=1)
         for backend in (None, "gpu")
     ]
     gap = abs(fits[0].log_likelihood - fits[1].log_likelihood) / n

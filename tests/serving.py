@@ -84,7 +84,7 @@ async def served(
     service = Service(open_store(where), Settings(**settings), clock or Clock(), secret=b"the same draws in every run")
     await service.start(watch=False)
     try:
-        if service.register.ready and not service.register.labels:
+        if service.register.ready and not service.register.arms:
             await service.register.set_arms(LABELS)
         if policy is not None:
             version = await service.register.add_version(policy)

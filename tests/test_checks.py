@@ -49,7 +49,9 @@ def test_a_seed_is_the_generator_of_that_seed():
     assert checks.check_rng(np.int64(7), "x").random() == np.random.default_rng(7).random()
     given = np.random.default_rng(1)
     assert checks.check_rng(given, "x") is given
-    for wrong in (None, -1, 1.5, True, np.random.RandomState(0)):
+    with pytest.raises(InvalidArgument, match="rng must be given, because why: a seed such as rng=0"):
+        checks.check_rng(None, "why")
+    for wrong in (-1, 1.5, True, np.random.RandomState(0)):
         with pytest.raises(InvalidArgument, match=r"rng must be a numpy.random.Generator or an integer seed \(why\)"):
             checks.check_rng(wrong, "why")
 

@@ -55,7 +55,7 @@ def test_an_interrupted_fit_returns_the_best_so_far(rng):
                 interrupt()
             return asked()
 
-        fit = lmab.fit(log, n_types=3, rng=generator(0), progress=observer)
+        fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=0.0), rng=generator(0), progress=observer)
     assert fit.status == "interrupted"
     assert len(seen) == 5
     assert np.isfinite(fit.log_likelihood)

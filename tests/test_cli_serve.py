@@ -16,7 +16,7 @@ from benchmarks.serve_load import HOST, Served
 from lmab.cli import serve as command
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.serve import open_store
+from lmab.serve import lines_of, open_store
 
 ROOT = Path(__file__).parent.parent
 RUNNER = CliRunner()
@@ -29,14 +29,28 @@ def test_rewards_and_lists_are_read(tmp_path):
         command._values("yes,no")
     path = tmp_path / "arms.txt"
     path.write_text("tea\n\n milk \n")
-    assert command._lines(path) == ("tea", "milk")
-    assert command._lines(None) == ()
+    assert lines_of(path) == ("tea", "milk")
     for wrong in ("", "tea\ntea\n"):
         path.write_text(wrong)
         with pytest.raises(InvalidFile, match="must hold one label or token on each line, none twice"):
-            command._lines(path)
+            lines_of(path)
     with pytest.raises(InvalidFile, match="cannot be read"):
-        command._lines(tmp_path / "missing.txt")
+        lines_of(tmp_path / "missing.txt")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("400d", 400 * 86_400.0), ("1.5h", 5400.0), ("2m", 120.0), ("9s", 9.0)])
+def test_ages_are_read(text, seconds):
+    assert command._seconds(text) == seconds
+    for wrong in ("", "400", "d", "-1d", "0d", "nand", "infd"):
+        with pytest.raises(InvalidArgument, match="--keep must be a number above 0 and a unit"):
+            command._seconds(wrong)
+
+
+def test_no_password_is_printed(monkeypatch):
+    monkeypatch.setattr(command.service_package(), "run", lambda options: None)
+    answer = RUNNER.invoke(app, ["serve", "--horizon", "2", "--store", "postgresql://lmab:hunter2@db/shop"])
+    assert "decisions are kept in postgresql://lmab@db/shop." in answer.output
+    assert "hunter2" not in answer.output
 
 
 def test_options_reach_the_service(tmp_path, monkeypatch):
@@ -49,12 +63,13 @@ def test_options_reach_the_service(tmp_path, monkeypatch):
         "serve", "--store", "x.db", "--arms", str(tmp_path / "arms.txt"), "--horizon", "3", "--no-repeats", "--rewards",
         "0,1,2", "--floor", "0.2", "--default-reward", "0", "--window", "60", "--apprentice", "--without-store",
         "--host", "0.0.0.0", "--port", "9000", "--token-file", str(tmp_path / "tokens"), "--queue", "7",
+        "--keep", "400d",
     ]  # fmt: skip
     answer = RUNNER.invoke(app, words)
     assert answer.exit_code == 0, answer.output
     (options,) = seen
     assert (options.store, options.arms, options.host, options.port) == ("x.db", ("tea", "milk"), "0.0.0.0", 9000)
-    assert (options.tokens, options.policy) == (("secret",), None)
+    assert (options.token_file, options.policy, options.settings.keep) == (tmp_path / "tokens", None, 400 * 86_400.0)
     settings = options.settings
     assert (settings.default_reward, settings.window, settings.queue) == (0.0, 60.0, 7)
     assert (settings.apprentice, settings.without_store) == (True, True)
@@ -97,7 +112,7 @@ def test_an_open_address_without_tokens_is_refused():
     assert isinstance(answer.exception, InvalidArgument)
 
 
-def test_refit_says_three_lines_or_json(tmp_path):
+def test_refit_says_lines_or_json(tmp_path):
     where = tmp_path / "events.db"
 
     async def make() -> None:
@@ -110,33 +125,29 @@ def test_refit_says_three_lines_or_json(tmp_path):
     words = ["refit", "--store", str(where), "--policies", str(tmp_path / "policies")]
     answer = RUNNER.invoke(app, words)
     assert answer.exit_code == 0, answer.output
-    assert answer.output.splitlines() == [
-        "The store holds 0 sessions; 200 are needed.",
-        "Nothing was fitted.",
-        "Kept uniform.",
-    ]
+    assert answer.output.splitlines() == ["The store holds 0 sessions; 200 are needed. Kept uniform."]
     told = json.loads(RUNNER.invoke(app, [*words, "--json"]).output)
-    assert (told["arm"], told["version"], told["notes"]) == ("waits", None, [])
+    assert (told["outcome"], told["version"], told["notes"]) == ("waits", None, [])
 
 
 def test_options_reach_the_refit(tmp_path, monkeypatch):
     seen = []
     door = command.service_package()
 
-    async def note(store, folder, wishes, *, rng):
-        seen.append((store.path, folder, wishes, rng))
-        return door.Night(1.0, "kept", None, False, ("one", "two", "three"))
+    async def note(store, folder, options, *, rng):
+        seen.append((store.path, folder, options, rng))
+        return door.RefitResult(1.0, "kept", None, ("one", "two", "three"))
 
     monkeypatch.setattr(door, "refit", note)
     words = ["refit", "--store", str(tmp_path / "x.db"), "--policies", str(tmp_path / "p")]
     assert RUNNER.invoke(app, words).output.splitlines() == ["one", "two", "three"]
     more = [
-        "--gate", "0.3", "--canary", "0.2", "--types", "4", "--horizon", "6", "--floor", "0.15", "--least", "77",
+        "--canary", "0.2", "--window", "60", "--types", "4", "--horizon", "6", "--floor", "0.15", "--least", "77",
         "--time-limit", "2.5", "--seed", "9",
     ]  # fmt: skip
     assert RUNNER.invoke(app, [*words, *more]).exit_code == 0
-    wishes = door.Wishes(gate=0.3, canary=0.2, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
-    assert [row[2:] for row in seen] == [(door.Wishes(), 0), (wishes, 9)]
+    options = door.RefitOptions(canary=0.2, window=60.0, types=4, horizon=6, floor=0.15, least=77, time_limit=2.5)
+    assert [row[2:] for row in seen] == [(door.RefitOptions(), 0), (options, 9)]
     assert seen[0][:2] == (str(tmp_path / "x.db"), tmp_path / "p")
 
 

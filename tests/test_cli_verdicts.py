@@ -18,7 +18,7 @@ YES, NO = Gain(0.1, 0.01), Gain(0.01, 0.01)
 @pytest.fixture(scope="module")
 def plan():
     log = lmab.Sessions.from_arrays([[0, 1], [1, 0]] * 20, [[1.0, 0.0], [1.0, 1.0]] * 20)
-    return lmab.plan(lmab.fit(log, n_types=1, rng=0), horizon=2)
+    return lmab.plan(lmab.fit(log, n_types=1, method=lmab.EM(prior=0.0), rng=0), horizon=2)
 
 
 @pytest.mark.parametrize(("one", "agrees"), [(YES, True), (NO, False)])

@@ -203,7 +203,7 @@ def test_one_start_takes_exactly_the_maps_it_is_given(rng):
     log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=2000, horizon=5, rng=rng)
     ends = []
     for accelerate in (False, True):
-        method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate)
+        method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate, prior=0.0)
         with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
             fit = lmab.fit(log, n_types=4, method=method, rng=generator(0))
         assert len(fit.trace) == 100
@@ -242,7 +242,7 @@ def test_em_serves_logs_of_adaptive_policies(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.4]])
     logging = lmab.Thompson(lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.7, 0.2, 0.4], [0.3, 0.6, 0.5]]))
     log = lmab.simulate(bandit, logging, n_sessions=20_000, horizon=6, rng=rng)
-    fit = lmab.fit(log, n_types=2, rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng)
     played = fit.bandit.means[:, :2]
     order = np.argsort(-played[:, 0])
     np.testing.assert_allclose(played[order], bandit.means[:, :2], atol=0.03)
@@ -262,7 +262,7 @@ def test_the_better_half_of_the_starts_goes_on(seed, monkeypatch):
     log = hilly_log(seed)
 
     def fit() -> lmab.Estimate:
-        return lmab.fit(log, n_types=6, method=lmab.EM(restarts=16), rng=np.random.default_rng(1))
+        return lmab.fit(log, n_types=6, method=lmab.EM(restarts=16, prior=0.0), rng=np.random.default_rng(1))
 
     few = fit()
     assert (few.starts.drawn, few.starts.finished) == (16, 4)
@@ -283,10 +283,10 @@ def test_what_a_pilot_never_saw_stays_possible(monkeypatch):
     rewards = log.rewards.copy()
     rewards[np.flatnonzero(log.arms == 3)[0]] = 1.0  # arm 3 pays once
     log = replace(log, rewards=rewards)
-    whole = lmab.fit(log, n_types=2, rng=np.random.default_rng(0))
+    whole = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=np.random.default_rng(0))
     monkeypatch.setattr("lmab.estimation.em._PILOT", 60)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
-    piloted = lmab.fit(log, n_types=2, rng=np.random.default_rng(0))
+    piloted = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=np.random.default_rng(0))
     assert piloted.log_likelihood == pytest.approx(whole.log_likelihood, abs=1e-3)
     assert piloted.bandit.weights @ piloted.bandit.means[:, 3] == pytest.approx(1 / (log.arms == 3).sum(), rel=0.2)
 
@@ -349,7 +349,7 @@ def survey(name: str, n_arms: int) -> lmab.Sessions:
 @pytest.mark.parametrize("restarts", [20, 200])
 @pytest.mark.parametrize(("name", "n_arms", "n_types", "maximum"), PUBLISHED)
 def test_published_maxima(name, n_arms, n_types, maximum, restarts):
-    method = lmab.EM(restarts=restarts)
+    method = lmab.EM(restarts=restarts, prior=0.0)
     fit = lmab.fit(survey(name, n_arms), n_types=n_types, method=method, rng=generator(0))
     assert fit.converged
     assert fit.log_likelihood == pytest.approx(maximum, abs=1e-3)
@@ -364,7 +364,7 @@ def test_two_coins_of_known_mixture():
     rewards = np.stack([heads >= 1, heads == 2], axis=1).astype(float)
     log = lmab.Sessions.from_arrays(np.zeros((100, 2), int), rewards)
     with pytest.warns(lmab.errors.LmabWarning, match="only arm 0"):
-        fit = lmab.fit(log, n_types=2, rng=generator(0))
+        fit = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=generator(0))
     expected = 36 * np.log(0.36) + 28 * np.log(0.14) + 36 * np.log(0.36)
     assert fit.log_likelihood == pytest.approx(expected, abs=1e-5)
 
@@ -385,25 +385,25 @@ def climbs(monkeypatch):
 
 
 def test_starts_compete_in_rounds_of_20_40_and_80_maps(climbs):
-    lmab.fit(hilly_log(0), n_types=6, method=lmab.EM(restarts=40), rng=0)
+    lmab.fit(hilly_log(0), n_types=6, method=lmab.EM(restarts=40, prior=0.0), rng=0)
     assert [(models, maps) for models, _, maps in climbs[:3]] == [(40, 20), (20, 40), (10, 80)]
     models, _, maps = climbs[3]
     assert models == 5
     assert 4860 <= maps < 5000  # what 140 maps or a few more leave of 5000
     climbs.clear()
-    lmab.fit(hilly_log(0), n_types=6, method=lmab.EM(restarts=4), rng=0)
+    lmab.fit(hilly_log(0), n_types=6, method=lmab.EM(restarts=4, prior=0.0), rng=0)
     assert [(models, maps) for models, _, maps in climbs] == [(4, 5000)]
     climbs.clear()
-    lmab.fit(hilly_log(0), n_types=1, rng=0)
+    lmab.fit(hilly_log(0), n_types=1, method=lmab.EM(prior=0.0), rng=0)
     assert [models for models, _, _ in climbs] == [1]
 
 
 def test_what_may_be_left_grows_with_the_distinct_sessions_and_faster_where_they_are_few(climbs, monkeypatch):
     log = hilly_log(0)
     size = observe(log).n_distinct
-    lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
+    lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, tolerance=1e-6, prior=0.0), rng=0)
     monkeypatch.setattr("lmab.estimation.em._CHEAP", size // 2)
-    lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, tolerance=1e-6), rng=0)
+    lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, tolerance=1e-6, prior=0.0), rng=0)
     assert [left for _, left, _ in climbs] == pytest.approx([1e-6 * size * size / 10_000, 1e-6 * size])
 
 
@@ -413,7 +413,7 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
         monkeypatch.setattr(f"lmab.estimation.em.{name}", value)
     size = observe(log).n_distinct
     assert size > 80
-    fit = lmab.fit(log, n_types=3, method=lmab.EM(restarts=16), rng=0)
+    fit = lmab.fit(log, n_types=3, method=lmab.EM(restarts=16, prior=0.0), rng=0)
     assert fit.converged
     assert [(models, maps) for models, _, maps in climbs[:3]] == [(16, 20), (8, 40), (4, 20)]
     assert climbs[0][1] == pytest.approx(1e-8 * 40 * 40 / 10_000)
@@ -421,7 +421,7 @@ def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
     assert climbs[-1][0] == 2  # finishers on the whole log
     climbs.clear()
     monkeypatch.setattr("lmab.estimation.em._PILOT", -(-size // 2))
-    lmab.fit(log, n_types=3, method=lmab.EM(restarts=16), rng=0)
+    lmab.fit(log, n_types=3, method=lmab.EM(restarts=16, prior=0.0), rng=0)
     assert climbs[0][1] == pytest.approx(1e-8 * size * size / 10_000)  # twice the pilot is no large log
 
 
@@ -438,10 +438,10 @@ def test_starts_that_end_within_a_hundredth_reached_the_same_solution():
 
 def test_many_unplayed_arms_are_counted_not_listed(rng):
     log = lmab.simulate(lmab.random_bandit(2, 3, rng=rng), lmab.Uniform(3), n_sessions=50, horizon=3, rng=rng)
-    message = lmab.fit(log.with_arms(10), n_types=1, rng=rng).message
+    message = lmab.fit(log.with_arms(10), n_types=1, method=lmab.EM(prior=0.0), rng=rng).message
     assert message.endswith("arm 3, 4, 5, 6, 7 and 2 more")
-    assert "more" not in lmab.fit(log.with_arms(8), n_types=1, rng=rng).message
-    assert "never played" not in lmab.fit(log, n_types=1, rng=rng).message
+    assert "more" not in lmab.fit(log.with_arms(8), n_types=1, method=lmab.EM(prior=0.0), rng=rng).message
+    assert "never played" not in lmab.fit(log, n_types=1, method=lmab.EM(prior=0.0), rng=rng).message
 
 
 @given(seed=st.integers(0, 10**6), prior=st.sampled_from([0.0, 2.5]))
@@ -610,7 +610,7 @@ def test_a_fit_starts_where_it_is_told_and_keeps_the_order_of_types(prior):
         assert len(found.trace) < 40  # a random start takes more maps to find the types
 
 
-@pytest.mark.parametrize("method", [ONE_START, lmab.EM(restarts=4, prior="learned"), lmab.EM(restarts=2)])
+@pytest.mark.parametrize("method", [ONE_START, lmab.EM(restarts=4, prior="learned"), lmab.EM(restarts=2, prior=0.0)])
 def test_the_objective_never_ends_below_that_of_the_start(method):
     """The start is a fit to the same log with many starts, so that other starts alone may do worse."""
     bandit = lmab.random_bandit(4, 8, rng=3)
@@ -667,12 +667,12 @@ def test_a_start_must_fit_the_log():
     log = logged(50, 4)
     wrong = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5, 0.5]])
     with pytest.raises(InvalidArgument, match="start must have 2 types and 3 arms, got 1 types and 3 arms"):
-        lmab.fit(log, n_types=2, start=wrong, rng=0)
+        lmab.fit(log, n_types=2, start=wrong, method=lmab.EM(prior=0.0), rng=0)
     with pytest.raises(InvalidArgument, match="start must know every reward of the log"):
-        lmab.fit(log, n_types=1, start=lmab.LatentBandit.gaussian([1.0], [[0.0] * 3]), rng=0)
+        lmab.fit(log, n_types=1, start=lmab.LatentBandit.gaussian([1.0], [[0.0] * 3]), method=lmab.EM(prior=0.0), rng=0)
     values = lmab.LatentBandit.categorical([1.0], [[[0.5, 0.5]] * 3], [0.0, 2.0])
     with pytest.raises(InvalidArgument, match="start must know every reward of the log"):
-        lmab.fit(log, n_types=1, start=values, rng=0)
+        lmab.fit(log, n_types=1, start=values, method=lmab.EM(prior=0.0), rng=0)
     with pytest.raises(InvalidArgument, match="start must be None for the method MomentMatching"):
         lmab.fit(log, n_types=2, method=lmab.estimation.MomentMatching(), start=TRUTH, rng=0)
     chosen = lmab.fit(log, n_types="auto", method=lmab.EM(prior=1.0), start=TRUTH, rng=0)
@@ -683,7 +683,7 @@ def test_the_law_of_arms_is_the_mean_centre_and_unknown_without_a_learned_prior(
     log = logged(200, 5)
     learned = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=0)
     np.testing.assert_allclose(learned.law_of_arms, learned.learned.centre.mean(axis=0))
-    assert lmab.fit(log, n_types=2, rng=0).law_of_arms is None
+    assert lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=0).law_of_arms is None
     normal = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
     fit = lmab.fit(logged(200, 6, normal), n_types=2, method=lmab.EM(prior="learned"), rewards="gaussian", rng=0)
     assert fit.law_of_arms == pytest.approx(float(fit.learned.centre.mean()))

@@ -28,7 +28,7 @@ def sessions(rng):
 
 
 def fit(sessions, n_types=2, seed=0, **keywords):
-    return lmab.fit(sessions, n_types=n_types, rng=generator(seed), **keywords)
+    return lmab.fit(sessions, n_types=n_types, rng=generator(seed), **{"method": lmab.EM(prior=0.0), **keywords})
 
 
 def test_recovers_a_bandit(sessions):
@@ -74,7 +74,7 @@ def test_posterior_is_bayes(sessions):
 
 def test_same_seed_gives_the_same_bits_for_any_number_of_threads(rng):
     sessions = lmab.simulate(BANDIT, lmab.Uniform(3), n_sessions=60_000, horizon=8, rng=rng)
-    first, second = (fit(sessions, method=lmab.EM(threads=threads, restarts=4)) for threads in (1, 2))
+    first, second = (fit(sessions, method=lmab.EM(threads=threads, restarts=4, prior=0.0)) for threads in (1, 2))
     assert first.bandit == second.bandit
     assert first.log_likelihood == second.log_likelihood
 
@@ -166,11 +166,13 @@ def test_bad_families(sessions, keywords, message):
 def test_rng_is_needed(sessions):
     with pytest.raises(InvalidArgument, match=r"rng must be a numpy\.random\.Generator"):
         lmab.fit(sessions, n_types=2, rng=-7)
+    with pytest.raises(InvalidArgument, match="rng must be given, because the starts are random: a seed such as rng=0"):
+        lmab.fit(sessions, n_types=2)
 
 
 def test_a_seed_is_a_generator(sessions):
-    first = lmab.fit(sessions, n_types=2, rng=7)
-    second = lmab.fit(sessions, n_types=2, rng=np.random.default_rng(7))
+    first = lmab.fit(sessions, n_types=2, method=lmab.EM(prior=0.0), rng=7)
+    second = lmab.fit(sessions, n_types=2, method=lmab.EM(prior=0.0), rng=np.random.default_rng(7))
     assert first.bandit == second.bandit
 
 
@@ -241,7 +243,7 @@ def test_progress_is_told_and_can_stop(sessions):
 
 def test_the_iteration_limit_is_reported(sessions):
     with pytest.warns(LmabWarning, match=r"did not converge: stopped by max_iterations after 5 maps.*raise it") as seen:
-        estimate = fit(sessions, 3, method=lmab.EM(restarts=1, max_iterations=5))
+        estimate = fit(sessions, 3, method=lmab.EM(restarts=1, max_iterations=5, prior=0.0))
     assert seen[0].filename == __file__  # the warning points to the caller
     assert estimate.status == "iteration limit"
     assert not estimate.converged
@@ -269,7 +271,7 @@ def test_as_many_types_as_sessions(sessions):
 
 
 def test_defaults_of_em():
-    method = lmab.EM()
+    method = lmab.EM(prior=0.0)
     assert (method.restarts, method.tolerance, method.max_iterations) == (20, 1e-8, 5000)
     assert (method.accelerate, method.prior, method.rank, method.threads) == (True, 0.0, None, None)
 
@@ -361,7 +363,7 @@ def test_stopping_during_the_selection_returns_the_best_so_far(rng):
 def test_any_other_word_is_an_error(rng):
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=30, horizon=3, rng=rng)
     with pytest.raises(ValueError, match="n_types must be an integer of at least 1 or 'auto', got 'automatic'"):
-        lmab.fit(log, n_types="automatic", rng=rng)
+        lmab.fit(log, n_types="automatic", method=lmab.EM(prior=0.0), rng=rng)
 
 
 @pytest.mark.parametrize(

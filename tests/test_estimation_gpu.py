@@ -24,7 +24,7 @@ def sessions(rng):
 def test_no_gpu_is_said_and_nothing_else_is_used(sessions, monkeypatch):
     monkeypatch.setattr("lmab.estimation.gpu.missing", lambda: "none was found")
     with pytest.raises(InvalidArgument, match=r"backend must be None .*\(none was found\), got 'gpu'"):
-        lmab.fit(sessions, n_types=2, backend="gpu", rng=0)
+        lmab.fit(sessions, n_types=2, backend="gpu", method=lmab.EM(prior=0.0), rng=0)
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), AttributeError("no row_stack"), TypeError("no option")])
@@ -57,7 +57,7 @@ def test_the_command_line_names_its_own_option(sessions, monkeypatch, tmp_path, 
 @pytest.mark.parametrize("backend", ["tpu", 1])
 def test_a_backend_has_a_name(sessions, backend):
     with pytest.raises(InvalidArgument, match="backend must be"):
-        lmab.fit(sessions, n_types=2, backend=backend, rng=0)
+        lmab.fit(sessions, n_types=2, backend=backend, method=lmab.EM(prior=0.0), rng=0)
 
 
 def test_a_cluster_has_no_gpu_of_ours(monkeypatch, tmp_path, capsys):

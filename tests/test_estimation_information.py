@@ -228,7 +228,7 @@ def test_too_many_parameters_are_refused_with_their_number(rewards, size, rng):
 def test_one_type_has_binomial_errors(rng):
     bandit = lmab.LatentBandit.bernoulli([1.0], [[0.3, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=1, rng=rng)
-    fit = lmab.fit(log, n_types=1, rng=rng)
+    fit = lmab.fit(log, n_types=1, method=lmab.EM(prior=0.0), rng=rng)
     errors = fit.standard_errors()
     plays, means = np.bincount(log.arms), fit.bandit.means[0]
     np.testing.assert_allclose(errors.means[0], np.sqrt(means * (1 - means) / plays), rtol=1e-6)
@@ -238,7 +238,7 @@ def test_one_type_has_binomial_errors(rng):
 def test_one_gaussian_type_has_the_error_of_a_mean(rng):
     bandit = lmab.LatentBandit.gaussian([1.0], [[0.3, 5.0]], scale=2.0)
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=3000, horizon=1, rng=rng)
-    fit = lmab.fit(log, n_types=1, rewards="gaussian", scale=2.0, rng=rng)
+    fit = lmab.fit(log, n_types=1, rewards="gaussian", scale=2.0, method=lmab.EM(prior=0.0), rng=rng)
     np.testing.assert_allclose(fit.standard_errors().means[0], 2 / np.sqrt(np.bincount(log.arms)), rtol=0.05)
 
 
@@ -260,7 +260,7 @@ def test_three_values_one_type(rng):
     probabilities = np.array([0.2, 0.5, 0.3])
     truth = lmab.LatentBandit.categorical([1.0], [[probabilities]], [0.0, 1.0, 5.0])
     log = lmab.simulate(truth, lmab.Uniform(1), n_sessions=400, horizon=1, rng=rng)
-    fit = lmab.fit(log, n_types=1, rng=rng)
+    fit = lmab.fit(log, n_types=1, method=lmab.EM(prior=0.0), rng=rng)
     assert fit.standard_errors().means[0, 0] == pytest.approx(log.rewards.std() / np.sqrt(400), rel=1e-9)
 
 
@@ -279,7 +279,7 @@ def test_what_the_log_does_not_determine_is_infinite(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.2, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=300, horizon=1, rng=rng)
     with pytest.warns(lmab.errors.LmabWarning, match="cannot be identified"):
-        fit = lmab.fit(log, n_types=2, rng=rng)
+        fit = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng)
     errors = fit.standard_errors()
     assert not np.isfinite(errors.weights).any() or not np.isfinite(errors.means).all()
 
@@ -287,7 +287,7 @@ def test_what_the_log_does_not_determine_is_infinite(rng):
 def test_boundaries_and_unplayed_arms_have_none(rng):
     bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.2], [0.0, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=6, rng=rng).with_arms(3)
-    fit = lmab.fit(log, n_types=2, rng=rng)
+    fit = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng)
     errors = fit.standard_errors().means
     np.testing.assert_allclose(np.sort(fit.bandit.means[:, 0]), [0, 1], atol=1e-12)
     assert np.isnan(errors[:, [0, 2]]).all()
@@ -350,7 +350,7 @@ def _bootstrap(fit: lmab.Estimate, n_draws: int, rng: np.random.Generator, **fam
     size, horizon = len(fit.sessions), fit.sessions.horizon
     for _ in range(n_draws):
         log = lmab.simulate(fit.bandit, lmab.Uniform(3), n_sessions=size, horizon=horizon, rng=rng)
-        again = lmab.fit(log, n_types=2, method=lmab.EM(restarts=3), rng=rng, **family).bandit
+        again = lmab.fit(log, n_types=2, method=lmab.EM(restarts=3, prior=0.0), rng=rng, **family).bandit
         same = (
             [0, 1]
             if np.abs(again.means - fit.bandit.means).sum() < np.abs(again.means[::-1] - fit.bandit.means).sum()
@@ -372,7 +372,7 @@ def test_standard_errors_agree_with_the_parametric_bootstrap(family):
     else:
         bandit = lmab.LatentBandit.gaussian([0.3, 0.7], means, 0.5)
     log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=3000, horizon=5, rng=rng)
-    fit = lmab.fit(log, n_types=2, rewards=family, rng=rng)
+    fit = lmab.fit(log, n_types=2, rewards=family, method=lmab.EM(prior=0.0), rng=rng)
     weights, spread = _bootstrap(fit, 300, rng, rewards=family)
     errors = fit.standard_errors()
     np.testing.assert_allclose(errors.weights, weights, rtol=0.15)
@@ -396,10 +396,13 @@ def test_directions_that_the_log_is_silent_about_are_infinite():
 def test_too_many_parameters_are_refused(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 6)
     log = lmab.simulate(lmab.random_bandit(2, 2, rng=rng), lmab.Uniform(2), n_sessions=200, horizon=3, rng=rng)
-    assert lmab.fit(log, n_types=2, rng=rng).standard_errors().means.shape == (2, 2)  # six exactly
+    assert lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng).standard_errors().means.shape == (
+        2,
+        2,
+    )  # six exactly
     monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 5)
     with pytest.raises(lmab.errors.TooLarge, match="about 6 parameters of 2 types was asked for, more than 5"):
-        lmab.fit(log, n_types=2, rng=rng).standard_errors()
+        lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng).standard_errors()
 
 
 @pytest.mark.parametrize(("smallest", "free"), [(1e-5, 2), (1e-8, 1)])

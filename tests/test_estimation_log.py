@@ -116,7 +116,7 @@ def test_certificates_are_the_same(rng, tmp_path):
 
 def test_an_estimate_from_a_file_takes_its_packed_log(pair, tmp_path):
     log, packed, _ = pair
-    fit = lmab.fit(packed, n_types=2, rng=1)
+    fit = lmab.fit(packed, n_types=2, method=lmab.EM(prior=0.0), rng=1)
     fit.save(tmp_path / "fit.lmab")
     loaded = lmab.load(tmp_path / "fit.lmab")
     for data in (packed, log):
@@ -130,7 +130,7 @@ def test_more_values_than_were_seen(pair):
     values = [-1.0, 0.0, 0.5, 1.0]
     assert_same(*(lmab.fit(data, n_types=2, values=values, method=lmab.EM(prior=1.0), rng=1) for data in (log, packed)))
     with pytest.raises(InvalidArgument, match="rewards must be among the values"):
-        lmab.fit(packed, n_types=2, values=[0.0, 2.0], rng=1)
+        lmab.fit(packed, n_types=2, values=[0.0, 2.0], method=lmab.EM(prior=0.0), rng=1)
 
 
 @pytest.mark.filterwarnings("ignore:the estimate does not match the moments")  # the log is too small for that
@@ -188,7 +188,9 @@ def amounts(request, rng, tmp_path, monkeypatch):
 
 def test_amounts_are_cut_as_they_are_read(amounts, only_parts):
     log, packed = amounts
-    one, other = (lmab.fit(data, n_types=2, rewards="binned", rng=1) for data in (log, packed))
+    one, other = (
+        lmab.fit(data, n_types=2, rewards="binned", method=lmab.EM(prior=0.0), rng=1) for data in (log, packed)
+    )
     assert_same(one, other)
     np.testing.assert_array_equal(one.bins.edges, other.bins.edges)
     np.testing.assert_array_equal(one.bins.values, other.bins.values)
@@ -211,9 +213,9 @@ def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_part
         assert_same(lmab.fit(log, **how), found)
         np.testing.assert_array_equal(found.sessions.values, np.unique(log.rewards))  # the list holds what was paid
     with pytest.raises(InvalidArgument, match="rewards must be among the values"):
-        lmab.fit(packed, n_types=2, values=[0.0, 2.0], rng=1)
+        lmab.fit(packed, n_types=2, values=[0.0, 2.0], method=lmab.EM(prior=0.0), rng=1)
     with pytest.raises(InvalidArgument, match="more than 32 distinct rewards"):
-        lmab.fit(packed, n_types=2, rng=1)
+        lmab.fit(packed, n_types=2, method=lmab.EM(prior=0.0), rng=1)
 
 
 @pytest.mark.parametrize("scale", [None, 1.0])
@@ -271,9 +273,9 @@ def test_traits_and_choices_of_normal_rewards(amounts, only_parts):
 def test_doubts_are_the_same(tmp_path):
     log = lmab.Sessions.from_arrays(np.zeros((50, 2), int), np.ones((50, 2)))
     with pytest.warns(LmabWarning) as found:
-        lmab.fit(lmab.pack(log, tmp_path / "packed"), n_types=2, rng=1)
+        lmab.fit(lmab.pack(log, tmp_path / "packed"), n_types=2, method=lmab.EM(prior=0.0), rng=1)
     with pytest.warns(LmabWarning) as expected:
-        lmab.fit(log, n_types=2, rng=1)
+        lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=1)
     assert [str(one.message) for one in found] == [str(one.message) for one in expected]
 
 

@@ -96,18 +96,20 @@ def test_polish_gives_a_valid_model_of_the_rank_nearer_to_the_truth(rng):
 def test_a_rank_that_does_not_bind_changes_nothing(rng):
     bandit = lmab.random_bandit(3, 10, rng=rng)
     log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=500, horizon=5, rng=rng)
-    free, loose = (lmab.fit(log, n_types=3, method=lmab.EM(rank=rank), rng=generator(0)) for rank in (None, 3))
+    free, loose = (
+        lmab.fit(log, n_types=3, method=lmab.EM(rank=rank, prior=0.0), rng=generator(0)) for rank in (None, 3)
+    )
     assert free.bandit == loose.bandit
     assert free.n_parameters == loose.n_parameters
-    assert lmab.EM().polish(free, rank=3) is free
-    assert lmab.EM().polish(free, rank=2) is not free
+    assert lmab.EM(prior=0.0).polish(free, rank=3) is free
+    assert lmab.EM(prior=0.0).polish(free, rank=2) is not free
 
 
 def test_gaussian_polish_has_the_rank(rng):
     means = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 12))
     bandit = lmab.LatentBandit.gaussian(np.full(5, 0.2), means, scale=0.5)
     log = lmab.simulate(bandit, lmab.Uniform(12), n_sessions=2000, horizon=6, rng=rng)
-    fit = lmab.fit(log, n_types=5, rewards="gaussian", method=lmab.EM(rank=3), rng=rng)
+    fit = lmab.fit(log, n_types=5, rewards="gaussian", method=lmab.EM(rank=3, prior=0.0), rng=rng)
     centred = fit.bandit.means - fit.bandit.means.mean(axis=0)
     assert np.linalg.matrix_rank(centred, tol=1e-7) == 2
     assert fit.bandit.rewards.scale == pytest.approx(0.5, abs=0.03)

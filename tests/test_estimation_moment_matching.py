@@ -236,7 +236,7 @@ def test_gaussian_moments_and_em_both_recover_and_em_is_closer():
         plays = environment.play(rng.choice(core.arms, size=(15_000, 5)))
         logs: dict[Any, lmab.Sessions] = {
             lmab.estimation.MomentMatching(design=core): plays,
-            lmab.EM(): environment.run(lmab.Uniform(20), 30_000),
+            lmab.EM(prior=0.0): environment.run(lmab.Uniform(20), 30_000),
         }
         fits = [
             lmab.fit(log, n_types=3, method=method, rewards="gaussian", scale=1.0, rng=rng).bandit

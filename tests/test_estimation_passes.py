@@ -208,7 +208,7 @@ def test_what_is_no_backend(packed):
     with pytest.raises(
         InvalidArgument, match=r"backend must be None, a concurrent\.futures\.Executor, a Dask client or 'gpu'"
     ):
-        lmab.fit(packed, n_types=2, rng=1, backend="tcp://localhost:1")
+        lmab.fit(packed, n_types=2, method=lmab.EM(prior=0.0), rng=1, backend="tcp://localhost:1")
     passes = Threads(1)
     with opened(passes) as found:
         assert found is passes

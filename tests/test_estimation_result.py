@@ -79,7 +79,7 @@ def a_log(bandit=BANDIT, horizon=4, seed=0, n_sessions=400):
 
 
 def fit(log, **options):
-    return lmab.fit(log, **{"n_types": 2, "method": lmab.EM(restarts=2), "rng": 0, **options})
+    return lmab.fit(log, **{"n_types": 2, "method": lmab.EM(restarts=2, prior=0.0), "rng": 0, **options})
 
 
 CASES = {
@@ -143,7 +143,9 @@ def test_same_value_same_bytes_however_often_saved(estimate, tmp_path):
 
 def test_the_log_itself_is_not_in_the_file(tmp_path):
     with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
-        small, large = (fit(a_log(n_sessions=n), method=lmab.EM(restarts=2, max_iterations=5)) for n in (100, 10_000))
+        small, large = (
+            fit(a_log(n_sessions=n), method=lmab.EM(restarts=2, max_iterations=5, prior=0.0)) for n in (100, 10_000)
+        )
     sizes = []
     for one in (small, large):
         one.save(tmp_path / "x.lmab")
@@ -184,7 +186,7 @@ def test_without_the_log_the_error_says_what_to_pass(tmp_path):
         again.standard_errors,
         lambda: again.sessions,
         lambda: diagnostics.identify(again, rng=0),
-        lambda: lmab.EM().polish(again, rank=1),
+        lambda: lmab.EM(prior=0.0).polish(again, rank=1),
     ):
         with pytest.raises(InvalidArgument, match=r"estimate\.with_log\(sessions\).*400 sessions, 1,600 steps"):
             ask()

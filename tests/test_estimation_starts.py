@@ -91,7 +91,7 @@ def test_a_reward_that_the_sample_of_the_starts_misses_is_not_impossible(monkeyp
     rewards[5] = 7.0
     log = lmab.Sessions(log.arms, rewards, log.offsets, 30)
     for seed in range(3):
-        fit = lmab.fit(log, n_types=2, method=EM(restarts=4), rng=seed)
+        fit = lmab.fit(log, n_types=2, method=EM(restarts=4, prior=0.0), rng=seed)
         assert np.isfinite(fit.trace).all()
 
 
@@ -124,7 +124,7 @@ def test_a_probability_shrinks_to_a_fiftieth_at_most(data):
 def test_the_better_starts_go_on(data, rng):
     task = Likelihood(data, 2, data.prior(1.0), SERIAL)
     models = data.random_models(8, 2, rng)
-    method = EM(accelerate=False)
+    method = EM(accelerate=False, prior=0.0)
     way = method._compete(task, models, 1, (2, 3), StopOnce())
     first = climb(task, models, left=0.0, max_maps=2, accelerate=False)
     halved = first.models[np.argsort(-first.objectives)[:4]]

@@ -10,10 +10,10 @@ import pytest
 import lmab
 from lmab.errors import InvalidArgument, LmabWarning, Status
 from lmab.estimation import Factors, observe
+from lmab.estimation.cross_validation import popularity_of
 from lmab.estimation.traits import traits as traits_module
 from lmab.estimation.traits.surface import Arms, Points
 from lmab.estimation.traits.traits import _variance_of_difference, apart, ranked
-from lmab.evaluation.diagnostics import popularity_of
 
 # Counts of the answers 00000, 00001, ... 11111 of 1,000 people to five questions (Bock and Lieberman, 1970).
 LSAT6 = [3, 6, 2, 11, 1, 1, 3, 4, 1, 8, 0, 16, 0, 3, 2, 15,
@@ -162,7 +162,7 @@ def test_an_arm_played_once_is_taken_for_an_arm(rng):
 
 @pytest.mark.parametrize("number", [1, 5, "auto"])
 def test_a_number_of_types_is_refused(number):
-    with pytest.raises(InvalidArgument, match=r"n_types must be None with Traits, got .*n_points"):
+    with pytest.raises(InvalidArgument, match=r"n_types must not be given with Traits, got .*n_points"):
         lmab.fit(answers(LSAT6), n_types=number, method=lmab.Traits(), rng=0)
 
 
@@ -311,7 +311,7 @@ def test_amounts_in_bins(rng):
 
 def test_traits_know_their_own_number():
     assert lmab.Traits().own_number
-    assert not lmab.EM().own_number
+    assert not lmab.EM(prior=0.0).own_number
     data = observe(answers(LSAT6))
     assert traits_module.identified(data, 3) == 3
     assert traits_module.identified(data, 8) == 5

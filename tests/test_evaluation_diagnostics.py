@@ -9,8 +9,8 @@ from seeds import generator
 import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument
+from lmab.estimation.cross_validation import masked_gains, popularity_of
 from lmab.evaluation import diagnostics
-from lmab.evaluation.diagnostics import masked_gains, popularity_of
 from lmab.model import belief
 
 

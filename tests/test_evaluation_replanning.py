@@ -231,7 +231,7 @@ def test_draws_have_the_covariance_of_the_information(rng):
 
 def test_gaussian_draws_have_the_covariance_of_the_information(rng):
     truth, sessions, _ = gaussian_case(1, 2, 400, rng)
-    bandit = lmab.fit(sessions, n_types=1, rewards="gaussian", rng=rng).bandit
+    bandit = lmab.fit(sessions, n_types=1, rewards="gaussian", method=lmab.EM(prior=0.0), rng=rng).bandit
     found = approximation(bandit, sessions, 0.0, rewards="gaussian")
     _, families = found.draw(4000, rng)
     means, scales = np.array([family.means[0] for family in families]), np.array([family.scale for family in families])

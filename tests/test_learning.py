@@ -416,7 +416,7 @@ def test_l_ucrl_sweeps_over_all_sessions_after_every_batch(monkeypatch):
     learner = learning.LUCRL(2, start=0.5, growth=0.5, sweeps=4, prior=1.5)
     lmab.learn(environment, learner, n_sessions=200, planner=lmab.QMDP(), rng=generator(0))
     assert seen == [(100, 4, 1.5), (150, 4, 1.5), (200, 4, 1.5)]
-    assert learning.LUCRL(2).sweeps == 3
+    assert learning.LUCRL(2).sweeps is None  # Three, where rounds are refitted.
 
 
 @pytest.mark.parametrize("name", ["DirectMLE", "EDMLE", "EDMoments", "Tensor", "LUCRL"])
@@ -611,11 +611,12 @@ def test_unknown_least_weights_are_tried_and_the_best_policy_is_kept():
         warnings.simplefilter("ignore", LmabWarning)  # moments that a wrong least weight cannot match
         learned = lmab.learn(environment, learner, n_sessions=20_000, rng=2, planner=lmab.Exact())
     facts, played = learned["choice of w_min"].facts, learned["try policies"]
-    assert facts["tried"] == [0.5, 0.25]
+    assert facts["tried"] == [0.5 / 2**k for k in range(9)]  # The last is above 1/1000.
     assert facts["w_min"] == facts["tried"][int(np.argmax(facts["earned"]))]
-    assert (played.n_sessions, played.n_rounds, learned["core plays"].n_sessions) == (2_000, 2, 8_000)
+    assert (played.n_sessions, played.n_rounds, learned["core plays"].n_sessions) == (2_000, 9, 8_000)
     assert learned.sessions_used == 20_000
-    assert played.reward == pytest.approx(1000 * sum(facts["earned"]))
+    shares = np.diff(np.linspace(0, 2000, 10).astype(int))
+    assert played.reward == pytest.approx(shares @ facts["earned"])
     assert learned.plan is not None
     assert learned.policy is learned.plan.policy
     assert learned.bandit.weights.min() >= facts["w_min"] - 1e-9
@@ -642,15 +643,15 @@ def test_the_policy_that_earned_most_is_kept():
                     asked = campaign.send(seen)
             except StopIteration as end:
                 found = end.value
-        assert len(plans) == 4  # 1/3, 1/6, 1/12 and 1/24, above 3^-3
+        assert len(plans) == 9  # 1/3, 1/6 and so on, above 1/1000.
         assert found.policy is plans[paid]
         assert found["choice of w_min"].facts["w_min"] == pytest.approx(1 / 3 / 2**paid)
 
 
 def test_least_weights_to_try_need_sessions_and_two_types():
     environment = lmab.Simulator(lmab.random_bandit(3, 5, rng=1), horizon=5, rng=1)
-    with pytest.raises(ValueError, match=r"n_sessions must leave at least 4 sessions to try policies.* leaves 3"):
-        lmab.learn(environment, learning.EDMoments(3, w_min="tried"), n_sessions=30, rng=2)
+    with pytest.raises(ValueError, match=r"n_sessions must leave at least 9 sessions to try policies.* leaves 8"):
+        lmab.learn(environment, learning.EDMoments(3, w_min="tried"), n_sessions=80, rng=2)
     with pytest.raises(ValueError, match=r"w_min must be .* 'tried' or None, got 'all'"):
         learning.EDMoments(3, w_min="all")
     one = lmab.learn(environment, learning.EDMoments(1, w_min="tried"), n_sessions=400, rng=2)
@@ -673,6 +674,15 @@ def test_l_ucrl_starts_from_tensors():
         lmab.learn(lmab.Simulator(lmab.random_bandit(2, 5, rng=1), horizon=2, rng=1), learner, n_sessions=99, rng=2)
 
 
+def test_without_a_number_of_types_it_is_chosen():
+    """DirectMLE() is DirectMLE("auto"): the same sessions, the same choice, the same model."""
+    found = [learn(lmab.DirectMLE(number, thompson_rounds=1), Recorder()) for number in (None, "auto")]
+    assert [one["thompson"].n_sessions for one in found] == [600, 600]
+    assert found[0].bandit == found[1].bandit
+    with pytest.raises(InvalidArgument, match="n_types must be an integer of at least 1 or 'auto' or None, got 'all'"):
+        lmab.DirectMLE("all")
+
+
 def test_direct_mle_learns_with_traits(rng, tmp_path):
     environment = lmab.Simulator(lmab.random_bandit(2, 5, rng=rng), horizon=4, rng=rng)
     learner = lmab.DirectMLE(method=lmab.Traits(n_factors=2, n_points=25), thompson_rounds=1)
@@ -684,8 +694,6 @@ def test_direct_mle_learns_with_traits(rng, tmp_path):
     assert lmab.load(tmp_path / "run.lmab").learner == learner
     with pytest.raises(InvalidArgument, match="n_types must be None, got 2"):
         lmab.DirectMLE(2, method=lmab.Traits())
-    with pytest.raises(InvalidArgument, match="n_types must be an integer of at least 1 or 'auto', got None"):
-        lmab.DirectMLE()
 
 
 @pytest.mark.parametrize("name", [name for name, value in vars(learning).items() if isinstance(value, type)])
@@ -698,6 +706,174 @@ def test_every_public_name_has_an_example_that_runs(name):
         test.globs.update(vars(learning))
         runner.run(test)
     assert runner.failures == 0
+
+
+# L-UCRL as published
+
+
+def published(n_sessions=60, **options):
+    """A run told session by session: the model that played each session, the session, and the run at its end."""
+    run, live = new_run(learning.LUCRL(2, refit=False, start=0.5, **options), n_sessions=n_sessions), Recorder()
+    run.tell(run.ask().on(live))
+    played = []
+    while not run.finished:
+        plan = run.ask()
+        assert plan.n_sessions == 1
+        run.tell(plan.on(live))
+        played.append((plan.policy.bandit, live.rounds[-1]))
+    return played, run
+
+
+def test_as_published_a_posterior_is_taken_once_under_the_model_that_played_the_session():
+    """Weights after k sessions are sums of posteriors over k: what the next one adds is that session's posterior."""
+    played, run = published()
+    assert len(played) == 30
+    models = [model for model, _ in played] + [run.learned.bandit]
+    for k, (model, session) in enumerate(played):
+        added = (31 + k) * models[k + 1].weights - (30 + k) * model.weights
+        chances = model.weights.copy()
+        for arm, reward in zip(session.arms, session.rewards, strict=True):
+            chances = chances * np.where(reward == 1, model.means[:, arm], 1 - model.means[:, arm])
+        np.testing.assert_allclose(added, chances / chances.sum(), atol=1e-9)
+
+
+def test_soft_counts_are_sums_over_steps(rng):
+    from lmab.learning.l_ucrl import SoftCounts
+
+    log = lmab.simulate(BANDIT, lmab.Uniform(4), n_sessions=20, horizon=HORIZON, rng=rng)
+    counts = SoftCounts.of(BANDIT, log)
+    plays, paid = np.zeros((2, 4)), np.zeros((2, 4, 2))
+    for session in range(20):
+        arms, rewards = log.arms[4 * session : 4 * session + 4], log.rewards[4 * session : 4 * session + 4]
+        likelihood = np.prod([np.where(r == 1, BANDIT.means[:, a], 1 - BANDIT.means[:, a])
+                              for a, r in zip(arms, rewards, strict=True)], axis=0)  # fmt: skip
+        share = BANDIT.weights * likelihood / (BANDIT.weights @ likelihood)
+        for arm, reward in zip(arms, rewards, strict=True):
+            plays[:, arm] += share
+            paid[:, arm, int(reward)] += share
+    np.testing.assert_allclose(counts.plays, plays)
+    np.testing.assert_allclose(counts.paid, paid)
+    means = (paid[:, :, 1] + 0.5 * 3) / (plays + 3)  # three pseudo-plays, half of them paid
+    np.testing.assert_allclose(counts.bandit(3.0).means, means)
+    np.testing.assert_allclose(counts.bandit(3.0).weights, counts.sessions / 20)
+
+
+def test_soft_counts_of_normal_rewards_are_sums(rng):
+    from lmab.learning.l_ucrl import SoftCounts
+
+    bandit = lmab.LatentBandit.gaussian([0.3, 0.7], [[0.0, 4.0], [4.0, 0.0]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=400, horizon=5, rng=rng)
+    counts = SoftCounts.of(bandit, log)
+    assert counts.plays.sum() == pytest.approx(2000)
+    assert counts.paid.sum() == pytest.approx(log.rewards.sum())
+    assert np.abs(counts.bandit(1.0).means - bandit.means).max() < 0.3
+
+
+def test_passes_after_the_last_session_raise_the_likelihood():
+    likelihoods = []
+    for sweeps in (0, 1, 20):
+        _, run = published(200, sweeps=sweeps)
+        model = run.learned.bandit
+        likelihoods.append(np.logaddexp.reduce(lmab.belief.log_joint(model, run.sessions), axis=1).sum())
+    assert likelihoods[0] < likelihoods[1] < likelihoods[2]
+    with pytest.raises(InvalidArgument, match="sweeps must be"):
+        learning.LUCRL(2, sweeps=0)  # Refitted rounds without a pass would never be fitted.
+
+
+def test_a_run_of_many_rounds_is_saved_as_one_log(tmp_path):
+    run, live = new_run(learning.LUCRL(2, refit=False), n_sessions=40), Recorder()
+    for _ in range(6):
+        run.tell(run.ask().on(live))
+    run.save(tmp_path / "run.lmab")
+    again = lmab.load(tmp_path / "run.lmab")
+    assert again.sessions_used == run.sessions_used == 17
+    assert np.array_equal(again.sessions.rewards, run.sessions.rewards)
+    assert np.array_equal(again.ask().policy.bonus, run.ask().policy.bonus)
+
+
+# values that come late
+
+
+def rare(chance):
+    """Two types, four arms; the value 1 is paid rarely, so that exploration may miss it."""
+    p = np.random.default_rng(3).dirichlet(np.ones(2), size=(2, 4))
+    return lmab.LatentBandit.categorical(
+        [0.5, 0.5], np.concatenate([p * (1 - chance), np.full((2, 4, 1), chance)], axis=2), [0.0, 0.5, 1.0]
+    )
+
+
+class Late(Recorder):
+    """An environment that pays a new value from its second round on."""
+
+    def _told(self, sessions):
+        if len(self.rounds) == 0:
+            sessions = replace(sessions, rewards=np.where(sessions.rewards == 1.0, 0.5, sessions.rewards))
+        else:
+            sessions = replace(sessions, rewards=np.where(np.arange(sessions.n_steps) == 0, 1.0, sessions.rewards))
+        self.rounds.append(sessions)
+        return sessions
+
+    def __init__(self):
+        super().__init__()
+        self._simulator = lmab.Simulator(rare(0.002), horizon=HORIZON, rng=generator(4))
+
+    def play(self, arms):
+        return self._told(self._simulator.play(arms))
+
+    def run(self, policy, n_sessions):
+        return self._told(self._simulator.run(policy, n_sessions))
+
+
+LATE = {
+    "DirectMLE": lmab.DirectMLE(2),
+    "EDMLE": learning.EDMLE(2),
+    "EDMLE full": learning.EDMLE(2, likelihood="full"),
+    "EDMoments": learning.EDMoments(2, restarts=2),
+    "EDMoments events": learning.EDMoments(2, restarts=2, events="events"),
+    "EDMoments tried": learning.EDMoments(2, restarts=2, w_min="tried"),
+    "LUCRL": learning.LUCRL(2),
+    "LUCRL published": learning.LUCRL(2, refit=False),
+}
+
+
+@pytest.mark.parametrize("declared", [None, [0, 0.5, 1], [0, 0.5]], ids=["undeclared", "declared", "half declared"])
+@pytest.mark.parametrize("name", LATE)
+def test_a_value_that_comes_after_exploration_loses_no_session(name, declared):
+    environment = Late()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # 200 sessions match no moments
+        learned = lmab.learn(
+            environment, LATE[name], n_sessions=200, rng=generator(5), planner=lmab.QMDP(), values=declared
+        )
+    assert learned.sessions_used == 200
+    assert 1.0 in np.concatenate([sessions.rewards for sessions in environment.rounds[1:]])
+    assert 1.0 in learned.bandit.rewards.values
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 0.2])
+def test_the_grid_of_the_appendix_works_end_to_end(epsilon):
+    """Appendix B.2 has far more values than a log shows, so that core plays nearly always pay new ones."""
+    rng = generator(0)
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], rng.uniform(-1, 1, (2, 4)), 1.0)
+    learner = learning.EDMoments(2, bins=None, epsilon=epsilon, restarts=1)
+    environment = lmab.Simulator(bandit, horizon=2, rng=rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # a thousand sessions match no moments of so fine a grid
+        learned = lmab.learn(environment, learner, n_sessions=1000, rng=rng, planner=lmab.QMDP(), rewards="gaussian")
+    assert learned.sessions_used == 1000
+    assert learned.policy.act_on([(0, 17.3)]) in range(4)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 6])
+def test_a_rare_type_has_its_weight(seed):
+    """The truth has .1 and .9. A rule that prefers large weights within the noise gives .09, .50 and .25 here."""
+    rng = np.random.default_rng([seed, 77])
+    bandit = lmab.LatentBandit.bernoulli([0.1, 0.9], lmab.random_bandit(2, 8, rng=rng).means)
+    environment = lmab.Simulator(bandit, horizon=3, rng=rng)
+    learned = lmab.learn(environment, learning.EDMoments(2), n_sessions=100_000, rng=rng, planner=lmab.QMDP())
+    assert learned["fit"].facts["status"] == "converged"
+    assert learned.bandit.weights.min() == pytest.approx(0.1, abs=0.06)
+    assert bandit.distance(learned.bandit) < 0.1
 
 
 def test_no_more_sessions_are_taken_than_are_left():

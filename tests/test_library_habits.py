@@ -49,7 +49,7 @@ READ = r"read it by lmab\.Sessions\.read\('x\.parquet', \.\.\.\), got a"
 )
 def test_a_log_is_asked_for_by_name(estimate, plan, given, message):
     for call in (
-        lambda: lmab.fit(given, n_types=2, rng=0),
+        lambda: lmab.fit(given, n_types=2, method=lmab.EM(prior=0.0), rng=0),
         lambda: lmab.certify(estimate, plan, given, rng=0),
         lambda: diagnostics.check(given, n_types=2, rng=0),
     ):
@@ -183,7 +183,7 @@ def test_amounts_go_the_whole_way_in_bins_and_normal_rewards_warn(rng):
     policy = plan.policy
     assert policy.act_on([(0, 23.4567)]) in range(3)  # any amount has its bin
     with pytest.warns(LmabWarning, match=r"normal rewards do not fit: 8\d% of the rewards are exactly 0: .*'binned'"):
-        lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+        lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(restarts=2, prior=0.0), rng=rng)
 
 
 def test_normal_rewards_that_fit_do_not_warn_and_skewed_ones_do(rng):
@@ -191,14 +191,14 @@ def test_normal_rewards_that_fit_do_not_warn_and_skewed_ones_do(rng):
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=4, rng=rng)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+        lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(restarts=2, prior=0.0), rng=rng)
     skewed = lmab.Sessions(log.arms, rng.exponential(size=log.n_steps) ** 2, log.offsets, 2)
     with pytest.warns(LmabWarning, match="normal rewards do not fit: the shares of rewards below a value differ by up"):
-        lmab.fit(skewed, n_types=1, rewards="gaussian", method=lmab.EM(restarts=1), rng=rng)
+        lmab.fit(skewed, n_types=1, rewards="gaussian", method=lmab.EM(restarts=1, prior=0.0), rng=rng)
 
 
 def test_the_number_of_types_is_found_in_few_steps_where_normal_rewards_do_not_fit(rng):
     log, _ = revenue(600, rng)
     with pytest.warns(LmabWarning, match="normal rewards do not fit"):
-        estimate = lmab.fit(log, n_types="auto", rewards="gaussian", method=lmab.EM(restarts=2), rng=rng)
+        estimate = lmab.fit(log, n_types="auto", rewards="gaussian", method=lmab.EM(restarts=2, prior=0.0), rng=rng)
     assert len(estimate.curve.n_types) <= 20

@@ -102,7 +102,7 @@ def test_what_leaving_may_be(leaving, wanted):
 
 def test_normal_rewards_are_refused():
     bandit = LatentBandit.gaussian([1.0], [[0.5, 0.5]])
-    with pytest.raises(InvalidArgument, match="leaving must be None for normal rewards .* cut the rewards into bins"):
+    with pytest.raises(InvalidArgument, match=r"leaving must be None for normal rewards .* cut the rewards into bins"):
         dataclasses.replace(bandit, leaving=np.zeros((1, 2, 2)))
     with pytest.raises(InvalidArgument, match="finitely many values"):
         bandit.channel()

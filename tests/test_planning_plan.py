@@ -286,7 +286,7 @@ def test_plans_and_methods_are_values():
 def test_an_estimate_is_planned_for_as_its_bandit():
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=2000, horizon=5, rng=0)
-    estimate = lmab.fit(log, n_types=2, rng=0)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=0)
     mine, theirs = (lmab.plan(source, horizon=3, method=Exact()) for source in (estimate, estimate.bandit))
     assert (mine.lower, mine.policy.bandit) == (theirs.lower, estimate.bandit)
 

@@ -6,16 +6,17 @@ import asyncio
 import json
 
 import pytest
-from serving import HORIZON, LABELS, Client, go, policy_bytes, refused, served
+from serving import HORIZON, LABELS, Client, Clock, go, policy_bytes, refused, served
 
 import lmab
 from benchmarks.serve_fuzz import fuzz
 from benchmarks.serve_load import write_policy
-from lmab.errors import InvalidArgument
-from lmab.serve import Defaults, Options, Service, Settings, make_app, open_store
-from lmab.serve.metrics import Metrics
-from lmab.serve.openapi import openapi
-from lmab.serve.run import check_address, make_service
+from lmab.errors import InvalidArgument, InvalidFile
+from lmab.serve import Defaults, Options, Problem, Service, Settings, make_app, open_store
+from lmab.serve.app import Access, openapi
+from lmab.serve.messages import Question
+from lmab.serve.run import check_address, make_service, read_tokens, server
+from lmab.serve.watch import Metrics
 
 
 @pytest.fixture
@@ -113,9 +114,18 @@ def test_a_service_that_may_answer_without_its_store_says_so_and_records_nothing
             assert await client.told("a", 1, 1.0) == second
             third = await client.told("a", 2, 0.0)
             flaky.fail = ""
-            again = await client.told("a", 2, 0.0)  # is recorded now, and is the same arm
-            assert (again["arm"], again["recorded"]) == (third["arm"], True)
-            assert client.service.counts["unrecorded"] == 3
+            assert await client.service.commits.probe() == ""
+            assert await client.told("a", 2, 0.0) == third  # step 1 is missing, so no later step is recorded
+            refused(await client.reward("a", 1, 0.0), 404, "unknown-step")
+            assert [step.decision.step for step in await client.service.store.session("a")] == [0]
+            assert client.service.counts["unrecorded"] == 4
+            assert (await client.told("b", 0))["recorded"]
+        async with served(store, without_store=True) as client:
+            later = await client.told("a", 3, 1.0)  # what came between is forgotten
+            assert (later["step"], later["recorded"], later["fallback"]) == (3, False, True)
+            assert await client.told("a", 0) == first
+        async with served(store) as client:
+            refused(await client.decide("a", 3, 1.0), 409, "out-of-order")
 
     go(scenario())
 
@@ -238,7 +248,7 @@ def test_metrics_summary_and_description(store):
             paths = {path for path in described["paths"] if "{" not in path}
             for path in paths:  # every described path is there
                 assert (await client.http.request("PATCH", path)).status_code == 405
-            assert "reward" in described["components"]["schemas"]["Ask"]["properties"]
+            assert "reward" in described["components"]["schemas"]["Question"]["properties"]
 
     go(scenario())
 
@@ -281,6 +291,183 @@ class _client:
 def test_stores_by_address(tmp_path):
     assert type(open_store(str(tmp_path / "x"))).__name__ == "SqliteStore"
     assert type(open_store("postgresql://localhost/x")).__name__ == "PostgresStore"
+
+
+def test_roles_say_who_may_ask_what(store):
+    asked = {
+        "decide": [("POST", "/v1/decide"), ("POST", "/v1/rewards")],
+        "watch": [("GET", "/metrics"), ("GET", "/v1/summary"), ("GET", "/v1/sessions/a"), ("GET", "/v1/policies")],
+        "operate": [("PUT", "/v1/arms"), ("PUT", "/v1/policies"), ("POST", "/v1/policies:rollback")],
+        "erase": [("DELETE", "/v1/persons/ann")],
+    }
+    tokens = ("front", "eyes watch", "hands operate", "rubber erase", "all decide operate erase")
+    may = {"front": {"decide"}, "eyes": {"watch"}, "hands": {"watch", "operate"}, "rubber": {"erase"}}
+    may["all"] = {"decide", "watch", "operate", "erase"}
+
+    async def scenario():
+        async with served(store, policy_bytes(), tokens=tokens) as client:
+            for token, roles in may.items():
+                client.http.headers["Authorization"] = f"Bearer {token}"
+                for role, requests in asked.items():
+                    for method, path in requests:
+                        answer = await client.http.request(method, path, content=b"")
+                        assert (answer.status_code == 403) == (role not in roles), (token, method, path)
+
+    go(scenario())
+
+
+def test_unknown_roles_are_refused_and_tokens_are_read_again(tmp_path, monkeypatch):
+    with pytest.raises(InvalidFile, match="the roles of a token must be among decide, watch"):
+        Access(["token admin"])
+    path = tmp_path / "tokens"
+    path.write_text("one\n")
+    running = server(Options(str(tmp_path / "e.db"), host="0.0.0.0", token_file=path))
+    access = running.config.app.access
+    path.write_text("two operate\n")
+    running.reload_tokens()
+    assert set(access.tokens) == {b"two"}
+    path.write_text("two root\n")
+    running.reload_tokens()  # wrong: the old ones stay
+    path.write_text("")
+    running.reload_tokens()
+    assert set(access.tokens) == {b"two"}
+    monkeypatch.setenv("LMAB_TOKENS", "env; other watch")
+    assert read_tokens(None) == ("env", "other watch")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "127.0.0.1:8000"}, 200),
+        ({"Host": "[::1]:8000"}, 200),
+        ({"Host": "localhost"}, 200),
+        ({"Host": "lmab"}, 200),
+        ({"Host": "evil.example:8000"}, 403),
+        ({"Host": "localhost:8000", "Origin": "http://localhost:8000"}, 200),
+        ({"Host": "localhost:8000", "Origin": "https://evil.example"}, 403),
+        ({"Host": "localhost:8000", "Origin": "null"}, 403),
+    ],
+)
+def test_without_tokens_pages_of_other_sites_are_refused(store, headers, status):
+    async def scenario():
+        async with served(store, policy_bytes()) as client:
+            answer = await client.http.post("/v1/decide", json={"session": "a", "step": 0}, headers=headers)
+            assert answer.status_code == status, answer.text
+            assert (await client.http.get("/v1/summary", headers=headers)).status_code == status
+
+    go(scenario())
+
+
+def test_every_answer_has_the_headers_of_safety(store):
+    async def scenario():
+        async with served(store, policy_bytes()) as client:
+            for answer in (await client.decide("a", 0), await client.http.get("/"), await client.http.get("/nothing")):
+                assert answer.headers["x-content-type-options"] == "nosniff"
+                assert "unsafe-inline" not in answer.headers["content-security-policy"]
+                assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            page = (await client.http.get("/")).text
+            assert "<style" not in page
+            assert " style=" not in page
+            assert (await client.http.get("/page.js")).headers["content-type"].startswith("text/javascript")
+            assert (await client.http.get("/page.css")).status_code == 200
+
+    go(scenario())
+
+
+def test_a_store_that_takes_no_writes_is_not_ready(store):
+    async def scenario():
+        async with served(store, policy_bytes()) as client:
+            assert (await client.http.get("/readyz")).status_code == 200
+            flaky = Flaky(client.service)
+            probe = client.service.store.probe
+
+            async def fail():
+                raise OSError("no space left")
+
+            flaky.fail, client.service.store.probe = "before", fail
+            refused(await client.decide("a", 0), 503, "no-store")
+            ready = await client.http.get("/readyz")
+            assert (ready.status_code, ready.json()["trouble"]) == (503, "the store takes no writes: OSError")
+            assert "\nlmab_ready 0\n" in (await client.http.get("/metrics")).text
+            flaky.fail, client.service.store.probe = "", probe
+            assert await client.service.commits.probe() == ""
+            assert (await client.http.get("/readyz")).status_code == 200
+            assert "\nlmab_ready 1\n" in (await client.http.get("/metrics")).text
+
+    go(scenario())
+
+
+def test_arms_withdrawn_over_http_stay_so_and_are_not_played_by_sessions_under_way(tmp_path):
+    where = str(tmp_path / "events.db")
+    options = Options(where, arms=tuple(LABELS), settings=Settings(Defaults(40)))
+
+    async def scenario():
+        service = make_service(options)
+        await service.start(watch=False)
+        await service.decide(Question("w", 0))
+        await service.register.set_arms(["blue"])
+        answers = [await service.decide(Question("w", step)) for step in range(1, 40)]
+        assert {(answer.label, answer.propensity) for answer in answers} == {("blue", 1.0)}
+        await service.stop()
+        again = make_service(options)
+        await again.start(watch=False)
+        assert [arm.label for arm in again.register.arms if arm.is_open] == ["blue"]
+        await again.stop()
+
+    go(scenario())
+
+
+def test_labels_stay_apart_as_text_and_fit_a_column_of_integers(store):
+    async def scenario():
+        async with served(store, policy_bytes()) as client:
+            for arms in (["1", 1], ["red", "red"], ["a\0"]):
+                refused(await client.http.put("/v1/arms", json={"arms": arms}), 422, "bad-value")
+            refused(await client.http.put("/v1/arms", json={"arms": [10**30]}), 400, "malformed")
+            await client.http.put("/v1/arms", json={"arms": [1]})
+            refused(await client.http.put("/v1/arms", json={"arms": ["1"]}), 422, "bad-value")
+
+    go(scenario())
+
+
+def test_uniform_without_a_horizon_is_not_promoted(store):
+    async def scenario():
+        async with served(store, policy_bytes(), defaults=Defaults()) as client:
+            answer = await client.http.post("/v1/policies/uniform:promote", json={"share": 1})
+            refused(answer, 422, "bad-value")
+            assert (await client.told("a", 0))["step"] == 0
+
+    go(scenario())
+
+
+def test_rollback_is_a_stack(store):
+    async def scenario():
+        async with served(store) as client:
+            register = client.service.register
+            names = [(await register.add_version(policy_bytes(seed=seed))).name for seed in (1, 2, 3)]
+            for name in names:
+                await register.promote(name, 1.0)
+            assert [(await register.rollback()).active for _ in range(2)] == [names[1], names[0]]
+            with pytest.raises(Problem, match="no earlier version"):
+                await register.rollback()
+            await register.promote(names[2], 1.0)
+            assert (await register.rollback()).active == names[0]
+
+    go(scenario())
+
+
+def test_old_sessions_are_deleted(store):
+    async def scenario():
+        clock = Clock()
+        async with served(store, policy_bytes(), clock=clock, keep=1000.0) as client:
+            await client.told("old", 0)
+            clock.now += 900
+            await client.told("new", 0)
+            assert await client.service.forget_old_sessions() == 0
+            clock.now += 700
+            assert await client.service.forget_old_sessions() == 1
+            assert [row.session for row in await client.service.store.rows(0.0, 1e12)] == ["new"]
+
+    go(scenario())
 
 
 def test_shares_of_versions_are_those_of_the_sessions_they_get(tmp_path):

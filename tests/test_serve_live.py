@@ -18,7 +18,7 @@ def belief_now(client, session: str) -> np.ndarray:
     """The belief in memory, not that of a session restored from the store."""
     live = client.service._live[session]
     live.advance()
-    return live.seats.version.compact.belief(live.state)
+    return live.table.version.compact.belief(live.state)
 
 
 async def story(client, session: str) -> dict:
@@ -116,12 +116,12 @@ def test_a_policy_that_fails_is_replaced_by_chance_and_says_so(event_store, monk
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
             register = client.service.register
-            seats, _ = await register.seats_of(register.turn.active)
+            table, _ = await register.table_of(register.rollout.active)
 
             def fail(state, allowed=None):
                 raise InvalidArgument("a broken policy")
 
-            monkeypatch.setattr(seats.version.compact, "act", fail)
+            monkeypatch.setattr(table.version.states, "act", fail)
             told = await client.told("a", 0)
             assert (told["fallback"], told["explored"], told["propensity"]) == (True, True, pytest.approx(1 / 3))
             assert client.service.counts["fallback"] == 1
@@ -279,7 +279,7 @@ def test_a_policy_adds_its_new_arms_to_those_that_are_open(event_store, tmp_path
             bandit = lmab.LatentBandit(BANDIT.weights, BANDIT.rewards, ("red", "green", "gold"))
             lmab.plan(bandit, horizon=2).policy.save(tmp_path / "p.lmab")
             await client.service.register.add_version((tmp_path / "p.lmab").read_bytes())
-            opened = {label for label, is_open in client.service.register.labels if is_open}
+            opened = {label for label, is_open in client.service.register.arms if is_open}
             assert opened == {"red", "tea", "gold"}  # green was withdrawn, and stays so
 
     go(scenario())

@@ -10,7 +10,7 @@ import browser
 import pytest
 
 from benchmarks.serve_load import HOST, Record, Served, player, write_policy
-from lmab.serve import Wishes, open_store, refit
+from lmab.serve import RefitOptions, open_store, refit
 
 CHROMIUM, REASON = browser.find()
 pytestmark = [
@@ -35,7 +35,7 @@ def service(tmp_path_factory):
         await asyncio.gather(*(player(f"p{i}", [served.port], record, enough, seed=i) for i in range(8)))
         store = open_store(served.store)
         await store.open()
-        await refit(store, folder / "policies", Wishes(types=2, gate=-10.0, least=100, time_limit=5.0), rng=0)
+        await refit(store, folder / "policies", RefitOptions(types=2, least=100, time_limit=5.0), rng=0)
         await store.close()
 
     try:
@@ -62,24 +62,24 @@ def test_the_page_fills_and_fits(chromium, service, tmp_path, size, scheme):
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(service)
-    page.wait_for_selector("#story table")
+    page.wait_for_selector("#history table")
     assert complaints == []
     assert all(url.startswith(service) for url in requests)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     text = page.inner_text("body")
-    for words in ("in force", "canary", "sessions", "explored", "gate passed", "step 4", "arm-", "the plan"):
+    for words in ("in force", "canary", "sessions", "explored", "Canary", "type 1", "step 4", "arm-", "the plan"):
         assert words in text, words
     assert page.evaluate("document.querySelectorAll('#minutes rect').length") == 60
-    assert page.evaluate("document.querySelectorAll('#story tr').length") >= 3
+    assert page.evaluate("document.querySelectorAll('#history tr').length") >= 3
     assert page.inner_text("#problem") == ""
     page.fill("#session", "nobody")
     page.click("#show")
-    page.locator("#story", has_text="not known").wait_for()
+    page.locator("#history", has_text="not known").wait_for()
     folder = Path(os.environ.get("LMAB_SCREENSHOTS", tmp_path))
     picture = folder / f"service-{size[0]}-{scheme}.png"
     page.fill("#session", "p1-0")
     page.click("#show")
-    page.wait_for_selector("#story table")
+    page.wait_for_selector("#history table")
     page.screenshot(path=picture, full_page=True)
     assert picture.stat().st_size > 10_000
     page.close()

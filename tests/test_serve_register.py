@@ -10,8 +10,8 @@ import pytest
 from serving import HORIZON, go, policy_bytes, refused
 
 from lmab.serve import Defaults, Options, Problem, Service, Settings, make_app, open_store
-from lmab.serve.draws import Draws
-from lmab.serve.messages import Ask
+from lmab.serve.messages import Question
+from lmab.serve.register import Draws
 from lmab.serve.run import make_service
 
 
@@ -24,18 +24,18 @@ class Late:
 
     def __init__(self, service: Service) -> None:
         self.store, self.there, self.promoting, self.go_on = service.store, False, asyncio.Event(), asyncio.Event()
-        self._open, self._turn = self.store.open, self.store.turn
-        self.store.open, self.store.turn = self.open, self.turn  # type: ignore[method-assign]
+        self._open, self._add = self.store.open, self.store.add_rollout
+        self.store.open, self.store.add_rollout = self.open, self.add_rollout  # type: ignore[method-assign]
 
     async def open(self) -> None:
         if not self.there:
             raise OSError("no route to the store")
         await self._open()
 
-    async def turn(self, turn) -> None:
+    async def add_rollout(self, rollout) -> None:
         self.promoting.set()
         await self.go_on.wait()
-        await self._turn(turn)
+        await self._add(rollout)
 
 
 @pytest.mark.parametrize("without_store", [False, True])
@@ -58,13 +58,13 @@ def test_a_store_that_comes_late_is_not_ready_before_the_policy_is_in_it(tmp_pat
             assert (answer.status_code, answer.json()["ready"]) == (503, False)
             asked = await http.post("/v1/decide", json={"session": "a", "step": 0})
             if without_store:
-                assert (asked.json()["recorded"], asked.json()["policy"]) == (False, service.register.turn.active)
+                assert (asked.json()["recorded"], asked.json()["policy"]) == (False, service.register.rollout.active)
             else:
                 refused(asked, 503, "no-store")
             late.go_on.set()
             await opening
             answer = await http.get("/readyz")
-            assert (answer.status_code, answer.json()["policy"]) == (200, service.register.turn.active)
+            assert (answer.status_code, answer.json()["policy"]) == (200, service.register.rollout.active)
             told = (await http.post("/v1/decide", json={"session": "a", "step": 0})).json()
             assert (told["recorded"], told["policy"]) == (True, answer.json()["policy"])
         await service.stop()
@@ -86,11 +86,11 @@ def test_a_beginning_that_failed_is_tried_again(tmp_path):
         await service.start(watch=False)
         assert (service.register.ready, service.register.trouble) == (False, "the store does not answer: OSError")
         with pytest.raises(Problem, match="the store does not answer"):
-            await service.decide(Ask("a", 0))
+            await service.decide(Question("a", 0))
         await service.register.refresh()
         await service.register.refresh()
         assert (len(tries), service.register.ready, service.register.trouble) == (2, True, "")
-        assert (await service.decide(Ask("a", 0))).recorded
+        assert (await service.decide(Question("a", 0))).recorded
         await service.stop()
 
     go(scenario())

@@ -12,7 +12,7 @@ from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, re
 
 import lmab
 from lmab.serve import Defaults
-from lmab.serve.draws import Draws
+from lmab.serve.register import Draws
 
 
 async def play(client: Client, session: str, rewards) -> list[dict]:
@@ -241,7 +241,7 @@ def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(event_
             np.testing.assert_allclose(story["belief"], policy.belief(policy.start(history=history)), atol=1e-9)
             assert story["person"] == "ann"
             await client.told("other", 0, person="bob")
-            assert (await client.http.delete("/v1/persons/ann")).json() == {"sessions": 2}
+            assert (await client.http.delete("/v1/persons/ann")).json()["sessions"] == 2
             for session in ("a", "b"):
                 refused(await client.http.get(f"/v1/sessions/{session}"), 404, "unknown-session")
                 refused(await client.decide(session, 1, 1.0), 404, "unknown-session")
@@ -298,7 +298,7 @@ def test_a_canary_is_ended_by_rollback_and_there_is_nothing_before_the_first_ver
         async with served(event_store, policy_bytes()) as client:
             version = await client.service.register.add_version(policy_bytes(seed=5))
             await client.service.register.promote(version.name, 0.5)
-            assert client.service.register.turn.canary == version.name
+            assert client.service.register.rollout.canary == version.name
             answer = (await client.http.post("/v1/policies:rollback")).json()
             assert (answer["canary"], answer["share"]) == (None, 0.0)
             refused(await client.http.post("/v1/policies:rollback"), 404, "unknown-policy")
@@ -314,7 +314,7 @@ def test_other_replicas_learn_of_versions_and_arms(event_store):
             await one.service.register.set_arms([*LABELS, "new"])
             await other.service.register.refresh()
             assert (await other.told("a", 0))["policy"] == version.name
-            assert [label for label, _ in other.service.register.labels] == [*LABELS, "new"]
+            assert [label for label, _ in other.service.register.arms] == [*LABELS, "new"]
 
     go(scenario())
 
@@ -357,11 +357,11 @@ def test_an_apprentice_answers_the_baseline_and_keeps_its_own_wish(event_store):
             told = await client.told("a", 0, baseline="blue")
             assert (told["label"], told["propensity"]) == ("blue", None)
             row = (await client.service.store.session("a"))[0].decision
-            assert row.wish == policy.act_on([])
+            assert row.preferred == policy.act_on([])
             second = await client.told("a", 1, 1.0, baseline="green")
             assert second["label"] == "green"
             rows = await client.service.store.session("a")
-            assert rows[1].decision.wish == policy.act_on([(2, 1.0)])  # it learned from what was played
+            assert rows[1].decision.preferred == policy.act_on([(2, 1.0)])  # it learned from what was played
             refused(await client.decide("b", 0), 422, "bad-value")
             refused(await client.decide("b", 0, baseline="pink"), 422, "unknown-arm")
             assert "would have played" in (await client.http.get("/v1/sessions/a")).json()["steps"][0]["why"]

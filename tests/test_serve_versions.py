@@ -9,14 +9,15 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 import lmab
 from lmab.model import Categorical
 from lmab.serve import Defaults
-from lmab.serve.versions import Seats, Version, _pick, read_version, uniform_version
+from lmab.serve.stores import ArmRow
+from lmab.serve.versions import ArmTable, StateCache, Version, _pick, read_version, uniform_version
 
 COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
 OPEN = [(label, True) for label in LABELS]
 
 
-def seats_of(floor, arms=OPEN) -> Seats:
-    return Seats(Version("v", COMPACT, HORIZON, True, LABELS, floor, None), arms)
+def table_of(floor, arms=OPEN) -> ArmTable:
+    return ArmTable(Version("v", StateCache(COMPACT), HORIZON, True, LABELS, floor, None), arms)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +35,12 @@ def seats_of(floor, arms=OPEN) -> Seats:
     ],
 )
 def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
-    seats, n = seats_of(floor, [*OPEN, ("new", True)]), 240
+    table, n = table_of(floor, [*OPEN, ("new", True)]), 240
     draws = (np.arange(n) + 0.5) / n
     counts, told, explored = np.zeros(4), {}, 0
     for first in draws:
         for second in draws:
-            arm, propensity, was_explored = seats.choose(best, fresh, first, second)
+            arm, propensity, was_explored = table.choose(best, fresh, first, second)
             assert told.setdefault(arm, propensity) == pytest.approx(propensity, rel=1e-12)
             assert arm in fresh or arm == best
             counts[arm] += 1
@@ -50,15 +51,25 @@ def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
         assert counts[arm] / n**2 == pytest.approx(propensity, abs=0.01)
 
 
-def test_seats_are_the_open_arms_as_the_version_knows_them():
-    seats = seats_of(0.1, [("new", True), ("blue", True), ("red", False), ("green", True)])
-    assert seats.open == [0, 1, 3]
-    assert seats.place == {2: 0, 3: 1, 1: 2}
-    assert seats.mask.tolist() == [False, True, True]
-    assert (seats.everything, seats.anything) == (False, True)
-    assert seats_of(0.1).everything
-    alone = seats_of(0.1, [("new", True), ("red", False)])
+def test_tables_are_the_open_arms_as_the_version_knows_them():
+    table = table_of(0.1, [("new", True), ("blue", True), ("red", False), ("green", True)])
+    assert table.open == [0, 1, 3]
+    assert table.place == {2: 0, 3: 1, 1: 2}
+    assert table.mask.tolist() == [False, True, True]
+    assert (table.everything, table.anything) == (False, True)
+    assert table_of(0.1).everything
+    alone = table_of(0.1, [("new", True), ("red", False)])
     assert (alone.everything, alone.anything) == (False, False)
+
+
+def test_floors_of_the_register_are_for_versions_that_say_none():
+    version = read_version(policy_bytes(), Defaults())
+    rows = [ArmRow(label, True) for label in (*LABELS, "new")]
+    table = ArmTable(version, rows, 0.05, {"red": 0.01, "green": 0.04, "blue": 0.02})
+    assert table.floors == [0.01, 0.04, 0.02, 0.04]  # a new arm has the largest
+    assert (ArmTable(version, rows, 0.05).floors, ArmTable(version, rows, 0.05).floor) == (None, 0.05)
+    own = read_version(policy_bytes(floor=0.4), Defaults())
+    assert (ArmTable(own, rows, 0.05, {"red": 0.5}).floors, ArmTable(own, rows, 0.05).floor) == (None, 0.4)
 
 
 def file_of(value, tmp_path) -> bytes:
@@ -68,9 +79,8 @@ def file_of(value, tmp_path) -> bytes:
 
 def test_what_a_file_does_not_say_comes_from_the_defaults(tmp_path):
     planned = read_version(policy_bytes(), Defaults(99, repeats=False))
-    assert (planned.floor, planned.horizon, planned.repeats, planned.labels) == (0.05, HORIZON, True, LABELS)
+    assert (planned.floor, planned.horizon, planned.repeats, planned.labels) == (None, HORIZON, True, LABELS)
     assert planned.values == {0.0, 1.0}
-    assert read_version(policy_bytes(), Defaults(floor=0.2)).floor == 0.2
     assert read_version(policy_bytes(floor=0.4), Defaults(floor=0.2)).floor == 0.4
     anything = read_version(file_of(lmab.Uniform(3), tmp_path), Defaults(7, floor=0.2, values=None, repeats=False))
     assert (anything.compact, anything.horizon, anything.repeats, anything.floor) == (None, 7, False, 1.0)
@@ -99,3 +109,73 @@ def test_the_version_without_a_policy_is_what_the_defaults_say():
 def test_an_arm_without_a_floor_is_never_explored():
     for draw in (0.0, 0.5, 1.0 - 2**-53, 1.0):  # the ends of the range, too
         assert _pick([5, 6, 7], [0.0, 0.2, 0.0], draw) == 6
+
+
+BANDIT = lmab.random_bandit(3, 6, kind="hard", rng=0)
+POLICIES = {
+    "vectors": lmab.plan(BANDIT, horizon=6, method=lmab.PointBased()).policy,
+    "any other": lmab.plan(BANDIT, horizon=6, method=lmab.Lookahead()).policy,
+}
+
+
+def calls(compact, monkeypatch) -> list[str]:
+    """What the policy itself is asked from now on."""
+    asked: list[str] = []
+
+    def counted(name, method):
+        def call(*given):
+            asked.append(name)
+            return method(*given)
+
+        return call
+
+    for name in ("act", "observe"):
+        monkeypatch.setattr(compact, name, counted(name, getattr(compact, name)))
+    return asked
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_sessions_on_kept_paths_play_what_the_policy_plays(policy):
+    rng, compact = np.random.default_rng(1), policy.compact()
+    states = StateCache(compact, most=50)  # the memory is full soon, so that both ways are taken
+    for _ in range(60):
+        state, alone = states.start, compact.start()
+        for _ in range(5):
+            assert states.act(state) == compact.act(alone)
+            arm = int(rng.integers(6)) if rng.random() < 0.3 else compact.act(alone)
+            reward = [0.0, 1.0, None][rng.integers(3)]
+            state, alone = states.observe(state, arm, reward), compact.observe(alone, arm, reward)
+            assert state.step == alone.step
+            np.testing.assert_array_equal(state.memory, alone.memory)
+
+
+def test_a_second_session_of_the_same_path_asks_the_policy_nothing(monkeypatch):
+    compact = POLICIES["vectors"].compact()
+    states, asked = StateCache(compact), calls(compact, monkeypatch)
+    for wanted in (["act", "observe", "act", "observe", "act"], []):
+        asked.clear()
+        state = states.start
+        for reward in (1.0, 0.0):
+            state = states.observe(state, states.act(state), reward)
+        states.act(state)
+        assert asked == wanted
+
+
+def test_what_is_kept_is_bounded_and_the_rest_is_asked_of_the_policy(monkeypatch):
+    compact = POLICIES["vectors"].compact()
+    states, asked = StateCache(compact, most=3), calls(compact, monkeypatch)
+    for _ in range(2):
+        asked.clear()
+        for arm in range(5):
+            states.observe(states.start, arm, 1.0)
+    assert asked == ["observe"] * 3  # two of the five states are kept, beside the start
+
+
+def test_states_of_no_path_are_not_kept(monkeypatch):
+    compact = POLICIES["vectors"].compact()
+    states, asked = StateCache(compact), calls(compact, monkeypatch)
+    known = compact.start(history=[(0, 1.0)])  # a person's own: another one may live at the same address later
+    for _ in range(2):
+        states.act(known)
+        states.observe(known, 1, 1.0)
+    assert asked == ["act", "observe"] * 2

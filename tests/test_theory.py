@@ -504,7 +504,7 @@ def test_lemma_c_3_holds_at_the_maximum_of_the_likelihood(seed):
     rng = np.random.default_rng(seed)
     bandit = lmab.LatentBandit.bernoulli([0.4, 0.6], rng.random((2, 2)))
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=400, horizon=2, rng=rng)
-    fit = lmab.fit(log, n_types=2, rng=rng).bandit
+    fit = lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng).bandit
     laws = [moment(one.weights, one.rewards.table.T, 2) / 4 for one in (bandit, fit)]
     variation = np.abs(laws[0] - laws[1]).sum()
     assert variation <= theory.likelihood_variation(2, 2, 2, 400, 0.1)

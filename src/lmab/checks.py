@@ -135,6 +135,8 @@ def check_rng(rng: Any, why: str) -> np.random.Generator:
         return rng
     if Count(0).holds(rng):
         return np.random.default_rng(int(rng))
+    if rng is None:
+        raise InvalidArgument(f"rng must be given, because {why}: a seed such as rng=0, or a numpy.random.Generator")
     raise InvalidArgument(f"rng must be a numpy.random.Generator or an integer seed ({why}), got {rng!r}")
 
 

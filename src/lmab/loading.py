@@ -10,7 +10,7 @@ from . import files
 from .errors import InvalidFile, first_line
 from .estimation import Estimate
 from .evaluation import Certificate
-from .learning import restore_run
+from .learning.run import restore_run
 from .model import LatentBandit, TypePrior
 from .moments import Design
 from .planning import Plan

@@ -29,7 +29,7 @@ def simulate(
     type_prior: TypePrior | None = None,
     features: Mapping[str, Any] | None = None,
     persons: Any = None,
-    rng: Rng,
+    rng: Rng | None = None,
 ) -> Sessions:
     """Play `n_sessions` sessions of `horizon` steps; where people leave, of at most so many.
 
@@ -233,7 +233,7 @@ class Simulator:
         (100, 500)
     """
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng) -> None:
+    def __init__(self, bandit: LatentBandit, *, horizon: int, rng: Rng | None = None) -> None:
         self._bandit = bandit
         self._rng = check_rng(rng, "sessions are drawn at random")
         self.horizon = check_count("horizon", horizon)

@@ -206,7 +206,8 @@ def _fitted(
             return asked_to_stop()
 
         return estimation.fit(
-            sessions, n_types=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend
+            sessions, n_types=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend,
+            check=False,
         )  # fmt: skip
 
 

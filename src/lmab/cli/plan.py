@@ -20,6 +20,9 @@ def plan(
     horizon: Annotated[int, typer.Option(help="Steps of a session.", min=1)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the policy.")] = Path("policy.lmab"),
     repeats: Annotated[bool, typer.Option(help="May a session play an arm twice?")] = True,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Plan with types that held-out sessions do not support.")
+    ] = False,
     gap: Annotated[
         float | None,
         typer.Option(help="Stop when this relative gap to the optimum is proved [default: 0.01].", min=0.0),
@@ -36,7 +39,7 @@ def plan(
     with progress() as bar:
         task = bar.add_task("planning", total=None)
         made = planning.plan(
-            fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats,
+            fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats, anyway=anyway,
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip
     made.save(output)
@@ -44,13 +47,17 @@ def plan(
     if as_json:
         show_json(summary)
         return
+    tell_check(made)
+    if made.fixed:
+        say(f"So the plan is the best fixed choice, which earns {made.lower:.4f}. Say --anyway to plan with the types.")
+        say(f"Policy written to {output}.")
+        return
     say(made.message)
     say(
         f"On this model a session is proved to earn at least {made.lower:.4f}; "
         f"no policy earns more than {made.upper:.4f}."
     )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")
-    tell_check(made)
     say(f"Policy written to {output}. Next: lmab report {model} {output} --certify LOG, with the log of the fit")
 
 
@@ -64,6 +71,7 @@ def _summary(made: Plan, bandit: LatentBandit, output: Path) -> dict[str, Any]:
         "upper": made.upper,
         "gap": made.gap,
         "fixed": bandit.best_fixed(made.horizon, made.repeats),
+        "follows_the_check": made.fixed,
         "first_arm": bandit.label(made.policy.act_on([])),
         "check": check_summary(made),
     }

@@ -17,35 +17,28 @@ from .serve import service_package
 def refit(
     store: Annotated[str, typer.Option(help="The store of the service: a file, or postgresql://...")],
     policies: Annotated[Path, typer.Option(help="Folder for the versions, their models and the log by day.")],
-    gate: Annotated[float, typer.Option(help="What the new policy must earn more, at least, per session.")] = 0.0,
     canary: Annotated[float, typer.Option(help="Share of new sessions at first.", min=0.001, max=1.0)] = 0.05,
+    window: Annotated[float, typer.Option(help="Seconds in which rewards may come, as in serve.", min=0.0)] = 3600.0,
     types: Annotated[str, typer.Option(help="Number of hidden types; auto takes what predicts best.")] = "auto",
     horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the longest one].", min=1)] = None,
     floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.1,
-    least: Annotated[int, typer.Option(help="Sessions that a fit or a verdict needs.", min=10)] = 200,
+    least: Annotated[int, typer.Option(help="Sessions that a fit needs.", min=10)] = 200,
     time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 30.0,
-    unproven: Annotated[
-        bool,
-        typer.Option(
-            "--unproven", help="Where too few sessions agree with a plan to compare it, let its certificate decide."
-        ),
-    ] = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Refit the policy to what the service kept; a version that passes the gate starts as a canary.
+    """Refit the policy to what the service kept; the new plan is tested as a canary, unless it is surely worse.
 
-    The canary of an earlier night is judged first: it is promoted, rolled back, or left to go on.
+    The canary of earlier nights is looked at first: it is promoted, withdrawn, or tested further.
 
     Example: lmab refit --store events.db --policies policies --canary 0.05
     """
     door = service_package()
-    wishes = door.Wishes(
-        gate, canary, types=n_types(types), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
-        unproven=unproven,
+    options = door.RefitOptions(
+        canary, window, types=n_types(types), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
     )  # fmt: skip
     with collected_warnings() as remarks:
-        night = asyncio.run(_work(door, store, policies, wishes, seed))
+        night = asyncio.run(_work(door, store, policies, options, seed))
     if as_json:
         show_json({**asdict(night), "notes": remarks})
         return
@@ -55,10 +48,10 @@ def refit(
         note(remark)
 
 
-async def _work(door: Any, where: str, folder: Path, wishes: Any, seed: int) -> Any:
+async def _work(door: Any, where: str, folder: Path, options: Any, seed: int) -> Any:
     store = door.open_store(where)
     await store.open()
     try:
-        return await door.refit(store, folder, wishes, rng=seed)
+        return await door.refit(store, folder, options, rng=seed)
     finally:
         await store.close()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidArgument, InvalidFile
+from ..errors import InvalidArgument
 from .output import say
 
 
@@ -22,13 +22,16 @@ def serve(
     floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.05,
     default_reward: Annotated[float | None, typer.Option(help="Reward of a step for which none came in time.")] = None,
     window: Annotated[float, typer.Option(help="Seconds in which a reward may come.", min=0.0)] = 3600.0,
+    keep: Annotated[str | None, typer.Option(help="Age at which sessions are deleted, such as 400d.")] = None,
     apprentice: Annotated[bool, typer.Option("--apprentice", help="Answer the baseline of the request.")] = False,
     without_store: Annotated[
         bool, typer.Option("--without-store", help="Answer also while the store is away; nothing is kept then.")
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
-    token_file: Annotated[Path | None, typer.Option(help="Tokens, one a line; a request must name one.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Tokens with their roles (decide, watch, operate, erase), one a line.")
+    ] = None,
     queue: Annotated[int, typer.Option(help="Requests that may wait for the store.", min=1)] = 10_000,
     demo: Annotated[bool, typer.Option("--demo", help="Play a simulated population against the service.")] = False,
 ) -> None:
@@ -39,12 +42,19 @@ def serve(
     door = service_package()
     defaults = door.Defaults(horizon, floor, _values(rewards), repeats)
     settings = door.Settings(
-        defaults, default_reward, window, apprentice=apprentice, without_store=without_store, queue=queue
+        defaults,
+        default_reward,
+        window,
+        apprentice=apprentice,
+        without_store=without_store,
+        queue=queue,
+        keep=_seconds(keep),
     )
-    options = door.Options(store, policy, _lines(arms), host, port, _lines(token_file), settings)
+    labels = () if arms is None else door.lines_of(arms)
+    options = door.Options(store, policy, labels, host, port, token_file, settings)
     if policy is None and horizon is None and not demo:
         say("No policy and no horizon were given: the service answers once the store has a policy.")
-    say(f"Serving at http://{host}:{port}/ (Ctrl-C stops); decisions are kept in {store}.")
+    say(f"Serving at http://{host}:{port}/ (Ctrl-C stops); decisions are kept in {door.without_secrets(store)}.")
     if demo:
         door.play_demo(options, say)
     else:
@@ -68,14 +78,15 @@ def _values(text: str) -> tuple[float, ...] | None:
         raise InvalidArgument(f"--rewards must be numbers with commas between them, or any; got {text!r}") from None
 
 
-def _lines(path: Path | None) -> tuple[str, ...]:
-    """The lines of a file that hold something."""
-    if path is None:
-        return ()
+def _seconds(text: str | None) -> float | None:
+    """An age such as 400d, 12h, 90m or 30s."""
+    if text is None:
+        return None
+    units = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
     try:
-        found = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{path}: cannot be read: {error}") from None
-    if not found or len(set(found)) != len(found):
-        raise InvalidFile(f"{path}: must hold one label or token on each line, none twice")
-    return found
+        seconds = float(text[:-1]) * units[text[-1:]]
+    except (ValueError, KeyError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgument(f"--keep must be a number above 0 and a unit (d, h, m or s), such as 400d; got {text!r}")
+    return seconds

@@ -2,75 +2,140 @@
 
 Two values: the mean of an arm in a type is Beta(k c, k (1 - c)) with centre c and strength k = 1 / (s^2 c (1 - c)),
 so that s is about the arm's spread over types in logits. Both c and s lie on grids, where what an arm paid has a
-closed form (beta-binomial). The law of the centres is a beta law; the law of the spreads says that all arms are
-alike, or that a share of *telling* arms stands among others. More values are split in halves again and again; every
-split has laws of its own, and a centre that moves with the split before. Normal rewards have a normal centre and a
-normal spread instead.
+closed form (beta-binomial). The law of the centres is a beta law around a learned mean; its scale is learned too, down
+to arms that are all alike, so that the best of many noisy arms is not believed. The law of the spreads says that all
+arms spread alike, or that a share of *telling* arms stands among others. A log with one type has no spread over types:
+its arms differ by the law of centres alone. More values are split in halves again and again; every split has laws of
+its own, and a centre that moves with the split before. Normal rewards have a normal centre and a normal spread instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Float, Integer
 
-SPREADS = np.array([0.1, 0.2, 0.4, 0.7, 1.1, 1.6, 2.4, 3.6])  # in logits; normal rewards: in their own deviation
-_LOGITS = np.linspace(-5.5, 5.5, 31)
-_CENTRES, _STEP = 1 / (1 + np.exp(-_LOGITS)), float(_LOGITS[1] - _LOGITS[0])
-_TILT = 0.0  # of the prior of the spread laws to wide ones; 2 was worse on sparse rewards, and no better elsewhere
+SPREADS = np.array([0.05, 0.2, 0.4, 0.7, 1.1, 1.6, 2.4, 3.6])  # in logits; normal rewards: in their own deviation
+_POINTS = 45  # logits on the grid of centres
+_MARGIN, _FARTHEST = 2.0, 12.0  # how far the grid reaches beyond the arms of the log, and the largest logit on it
+_SCALES = np.geomspace(1 / 16, 2**1.5, 12)  # deviations, in logits, of the laws of centres
+_PLACES, _BEND = 31, 4.0  # means of the laws of centres, and how much denser they lie in the middle
+_SPREAD_POWER, _SCALE_POWER = -1.0, -0.5  # the prior falls with these powers of spread and scale: arms may be alike
+_NARROW = 0.1  # least spread of normal rewards
+_GRIDS = 16  # grids kept: every split of every log has its own
 STRENGTHS = (0.2, 1e5)  # least and most pseudo-plays
 _TABLE = 1024  # plays up to which rising factorials are looked up
 _LEAST = 1e-9  # probabilities never fall below
 _STEEPEST = 2.0  # slope of one split's logit on that of the split before
 _FRESH = 8  # types drawn of each arm to see how its mean reward varies, where there are more than two values
 _FIRST = 10  # sweeps that learn slopes
+_FIRST_LAW = 5  # law of spreads from which a chain starts: all arms at 1.6
 
 
 @dataclass(frozen=True, eq=False)
 class BetaGrid:
     """The grid of (centre, spread), J = G * K pairs with the spread running fastest, and the laws on it."""
 
+    step: float  # between neighbouring centres, in logits
     centre: Float[Array, "J"]
     strength: Float[Array, "J"]
     centre_laws: Float[Array, "B G"]
+    centre_prior: Float[Array, "B"]  # logarithm
     spread_laws: Float[Array, "L K"]
-    log_prior: Float[Array, "L"]  # of the spread laws
+    spread_prior: Float[Array, "L"]  # logarithm
     rising: Float[Array, "3 n J"]  # logs of rising factorials of strength * centre, strength * (1 - centre), strength
 
+    @property
+    def n_spreads(self) -> int:
+        return self.spread_laws.shape[1]
 
-@cache
-def beta_grid() -> BetaGrid:
-    """The grid that every split of values uses."""
-    centre, spread = (axis.ravel() for axis in np.meshgrid(_CENTRES, SPREADS, indexing="ij"))
+
+@lru_cache(maxsize=_GRIDS)
+def beta_grid(low: float = -5.5, high: float = 5.5, middle: float = 0.0, *, alone: bool = False) -> BetaGrid:
+    """Centres from logit `low` to `high`, with laws of centres mostly near `middle`; `alone`: there is one type."""
+    logits = np.linspace(low, high, _POINTS)
+    spreads = SPREADS[:1] if alone else SPREADS
+    centre, spread = (axis.ravel() for axis in np.meshgrid(1 / (1 + np.exp(-logits)), spreads, indexing="ij"))
     strength = np.clip(1 / (spread**2 * centre * (1 - centre)), *STRENGTHS)
     shapes = np.stack([strength * centre, strength * (1 - centre), strength])
     steps = np.log(shapes[:, None, :] + np.arange(_TABLE)[:, None])
     rising = np.concatenate([np.zeros((3, 1, len(centre))), np.cumsum(steps, axis=1)], axis=1)
-    return BetaGrid(centre, strength, _beta_laws(_CENTRES), *spread_laws(), rising)
+    laws, law_prior = (np.ones((1, 1)), np.zeros(1)) if alone else spread_laws(_SPREAD_POWER)
+    step = float(logits[1] - logits[0])
+    return BetaGrid(step, centre, strength, *_centre_laws(logits, middle), laws, law_prior, rising)
 
 
-def _beta_laws(centres: Float[Array, "G"]) -> Float[Array, "B G"]:
-    """Beta laws on the grid of centres, as densities in logits."""
-    means, sizes = np.meshgrid(1 / (1 + np.exp(-np.linspace(-5, 5, 31))), 2.0 ** np.arange(-1, 7), indexing="ij")
-    first, second = (means * sizes).reshape(-1, 1), ((1 - means) * sizes).reshape(-1, 1)
-    logs = first * np.log(centres) + second * np.log(1 - centres)
-    return np.exp(np.maximum(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True), -80.0))
+def grid_of(paid: Float[Array, "A"], missed: Float[Array, "A"], n_types: int) -> BetaGrid:
+    """The grid for arms that paid and missed so often, over all types together.
+
+    It reaches `_MARGIN` beyond the arms, each moved inwards by a standard error, so that a rare arm that paid nothing
+    does not stretch it.
+    """
+    played, alone = paid + missed > 0, n_types == 1
+    if not played.any():
+        return beta_grid(alone=alone)
+    paid, missed = paid[played], missed[played]
+    logit, error = _logits(paid, missed), np.sqrt(1 / (paid + 0.5) + 1 / (missed + 0.5))
+    pooled = float(_logits(paid.sum(keepdims=True), missed.sum(keepdims=True))[0])
+    middle = _random_effects_mean(logit, error**2, pooled)
+    low = min((logit + error).min(), middle, pooled) - _MARGIN
+    high = max((logit - error).max(), middle, pooled) + _MARGIN
+    return beta_grid(round(float(low), 2), round(float(high), 2), round(middle, 3), alone=alone)
+
+
+def _logits(paid: Float[Array, "A"], missed: Float[Array, "A"]) -> Float[Array, "A"]:
+    """Logits of shares, with half a play on either side; none so far out that the grid could not reach beyond it."""
+    most = _FARTHEST - _MARGIN
+    return np.clip(np.log((paid + 0.5) / (missed + 0.5)), -most, most)
+
+
+def _random_effects_mean(logit: Float[Array, "A"], variance: Float[Array, "A"], pooled: float) -> float:
+    """Mean of the arms' logits (DerSimonian and Laird 1986), or the pooled logit where arms differ only by chance."""
+    weight = 1 / variance
+    total = weight.sum()
+    mean = (weight * logit).sum() / total
+    free = total - (weight**2).sum() / total
+    excess = ((weight * (logit - mean) ** 2).sum() - len(weight) + 1) / max(free, 1e-12)
+    if excess <= 0 or len(logit) == 1:
+        return pooled
+    weight = 1 / (variance + excess)
+    return float((weight * logit).sum() / weight.sum())
+
+
+def _centre_laws(logits: Float[Array, "G"], middle: float) -> tuple[Float[Array, "B G"], Float[Array, "B"]]:
+    """Beta laws on the grid of centres, as densities in logits, and their log prior.
+
+    A law has its mean at a place and the deviation `scale` in logits, so its size is 1 / (scale^2 m (1 - m)). The prior
+    is flat in the place and falls with the scale.
+    """
+    bent = np.sinh(_BEND * np.linspace(-1, 1, _PLACES)) / np.sinh(_BEND)
+    places = middle + bent * np.where(bent < 0, middle - logits[0], logits[-1] - middle)
+    means, scales = np.meshgrid(1 / (1 + np.exp(-places)), _SCALES, indexing="ij")
+    prior = np.log(np.gradient(places))[:, None] + _SCALE_POWER * np.log(_SCALES)
+    size = 1 / (scales**2 * means * (1 - means))
+    first, second = (means * size).reshape(-1, 1), ((1 - means) * size).reshape(-1, 1)
+    logs = -first * np.logaddexp(0, -logits) - second * np.logaddexp(0, logits)
+    laws = np.exp(np.maximum(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True), -80.0))
+    return laws, (prior - prior.max()).ravel()
 
 
 @cache
-def spread_laws() -> tuple[Float[Array, "L K"], Float[Array, "L"]]:
-    """Laws on the grid of spreads and their log prior: all arms alike, or a share of wide ones among narrow ones."""
+def spread_laws(power: float) -> tuple[Float[Array, "L K"], Float[Array, "L"]]:
+    """Laws on the grid of spreads and their log prior: all arms alike, or a share of wide ones among narrow ones.
+
+    The prior goes with `power` of a law's spread (root mean square).
+    """
     one = np.eye(len(SPREADS))
     two = [
         (1 - share) * one[narrow] + share * one[wide]
         for narrow in (0, 2, 3) for wide in (4, 5, 6, 7) for share in (0.12, 0.3, 0.6)
     ]  # fmt: skip
     laws = np.concatenate([one, two])
-    prior = np.repeat([0.5 / len(one), 0.5 / len(two)], [len(one), len(two)]) * np.exp(_TILT * laws @ np.log(SPREADS))
+    prior = np.repeat([0.5 / len(one), 0.5 / len(two)], [len(one), len(two)]) * (laws @ SPREADS**2) ** (power / 2)
     return np.maximum(laws, 1e-12), np.log(prior / prior.sum())
 
 
@@ -107,8 +172,9 @@ class CategoricalArms:
     """
 
     def __init__(self, n_arms: int, values: Float[Array, "Z"]) -> None:
-        self._grid, self._splits, self._values = beta_grid(), splits(len(values)), values
-        self._laws = [np.array([5, len(self._grid.centre_laws) // 2]) for _ in self._splits]
+        self._splits, self._values = splits(len(values)), values
+        self._grids: list[BetaGrid] = []  # one for each split, placed by the first counts
+        self._laws: list[Integer[Array, "2"]] = []  # law of spreads and law of centres in force
         self._parents = [_parent(self._splits, split) for split in self._splits]
         self._slopes = np.zeros(len(self._splits))
         self._choice = np.zeros((len(self._splits), n_arms), np.int64)  # of (centre, spread)
@@ -117,6 +183,8 @@ class CategoricalArms:
     def draw(self, counts: Float[Array, "A Z M"], rng: np.random.Generator) -> Float[Array, "A Z M"]:
         """Laws, every arm's centre and strength, then probabilities, given how often each value was paid."""
         self._sweep += 1
+        if not self._grids:
+            self._place(counts)
         shares: list[Float[Array, "A M"]] = []
         for i, split in enumerate(self._splits):
             paid, missed = split.counts(counts)
@@ -129,6 +197,14 @@ class CategoricalArms:
             shares.append(_beta(paid + strength * centre, missed + strength * (1 - centre), rng))
         return self._joined(shares, counts.shape)
 
+    def _place(self, counts: Float[Array, "A Z M"]) -> None:
+        """Grids where the arms of the log lie, and laws from which the chain starts."""
+        pooled = [split.counts(counts.sum(axis=2, keepdims=True)) for split in self._splits]
+        self._grids = [grid_of(paid[:, 0], missed[:, 0], counts.shape[2]) for paid, missed in pooled]
+        self._laws = [
+            np.array([min(_FIRST_LAW, len(grid.spread_laws) - 1), len(grid.centre_laws) // 2]) for grid in self._grids
+        ]
+
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         """Mean and inverse strength of the Dirichlet prior nearest to what is known of each arm now.
 
@@ -137,7 +213,7 @@ class CategoricalArms:
         probabilities is high. Either alone fits worse than the geometric mean of the two.
         """
         if len(self._values) == 2:
-            centre, strength = self._grid.centre[self._choice[0]], self._grid.strength[self._choice[0]]
+            centre, strength = self._grids[0].centre[self._choice[0]], self._grids[0].strength[self._choice[0]]
             return np.stack([1 - centre, centre], axis=1), 1 / strength
         n_arms = self._choice.shape[1]
         shares: list[Float[Array, "A M"]] = []
@@ -156,14 +232,15 @@ class CategoricalArms:
         parent = self._parents[i]
         if parent is None:
             return np.zeros(shape, np.int64)
-        moves = self._slopes[i] * np.log(shares[parent] / (1 - shares[parent])) / _STEP
+        moves = self._slopes[i] * np.log(shares[parent] / (1 - shares[parent])) / self._grids[i].step
         return np.rint(moves).astype(np.int64)
 
     def _moved(self, i: int, shift: Integer[Array, "A M"]) -> tuple[Float[Array, "A M"], Float[Array, "A M"]]:
         """Strength and centre of every arm in every type."""
-        centre, spread = np.divmod(self._choice[i], len(SPREADS))
-        place = np.clip(centre[:, None] + shift, 0, len(_CENTRES) - 1) * len(SPREADS) + spread[:, None]
-        return self._grid.strength[place], self._grid.centre[place]
+        grid = self._grids[i]
+        centre, spread = np.divmod(self._choice[i], grid.n_spreads)
+        place = np.clip(centre[:, None] + shift, 0, _POINTS - 1) * grid.n_spreads + spread[:, None]
+        return grid.strength[place], grid.centre[place]
 
     def _joined(self, shares: list[Float[Array, "A M"]], shape: tuple[int, ...]) -> Float[Array, "A Z M"]:
         result = np.ones(shape)
@@ -180,13 +257,13 @@ class CategoricalArms:
         shift: Integer[Array, "A M"],
         rng: np.random.Generator,
     ) -> None:
-        grid, kernels = self._grid, kernel("gibbs")
+        grid, kernels = self._grids[i], kernel("gibbs")
         evidence = np.zeros((len(paid), len(grid.centre)))
         first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
-        kernels.beta_evidence(paid, missed, first, second, grid.rising, shift, len(SPREADS), evidence)
+        kernels.beta_evidence(paid, missed, first, second, grid.rising, shift, grid.n_spreads, evidence)
         kernels.laws(
-            evidence, grid.centre_laws, grid.spread_laws, grid.log_prior, self._laws[i], rng.random(2 + len(paid)),
-            self._choice[i],
+            evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior, self._laws[i],
+            rng.random(2 + len(paid)), self._choice[i],
         )  # fmt: skip
 
 
@@ -228,12 +305,12 @@ class GaussianArms:
 
     def __init__(self, unit: float, low: float, high: float) -> None:
         """`unit` is the deviation that spreads are multiples of, `low` to `high` the range of the arms' means."""
-        laws, self._log_prior = spread_laws()
-        self._spreads, self._spread_laws = SPREADS * unit * 0.5, laws
+        self._spread_laws, self._log_prior = spread_laws(0.0)
+        self._spreads = np.maximum(SPREADS, _NARROW) * unit * 0.5
         deviations = np.geomspace(0.03, 2.0, 7) * max(high - low, 0.1 * unit)
         grid = np.meshgrid(np.linspace(low, high, 21), deviations, indexing="ij")
         self._places, self._deviations = grid[0].ravel(), grid[1].ravel()
-        self._state = [5, len(self._places) // 2]
+        self._state = [_FIRST_LAW, len(self._places) // 2]
         self.centre: Float[Array, "A"] = np.empty(0)
         self.variance: Float[Array, "A"] = np.empty(0)
 

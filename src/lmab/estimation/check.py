@@ -1,4 +1,4 @@
-"""Check: how well a model predicts held-out sessions, as data that `lmab.evaluation.diagnostics.check` makes."""
+"""Check: how well a model predicts held-out sessions, as data that `cross_validation` makes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class _Paired:
     def sure(self) -> bool:
         """Above zero by more than two standard errors."""
         return self.mean > 2 * self.stderr
+
+    @property
+    def likely(self) -> bool:
+        """Above zero by more than one standard error."""
+        return self.mean > self.stderr
 
     def __str__(self) -> str:
         return f"{self.mean:+.4f} ± {self.stderr:.4f}"
@@ -99,20 +104,18 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Held-out sessions confirm the types: one type and unrelated arms both predict them worse."""
-        return self.over_one_type.sure and self.over_independent_arms.sure
+        """Held-out sessions support the types: one type, unrelated arms and generosity alone predict them worse.
+
+        That there is more than one type must be sure. The other two explain the same differences between sessions in
+        another way, and of two explanations the likelier one is taken.
+        """
+        others = (self.over_independent_arms, self.over_generosity)
+        return self.over_one_type.sure and all(gain is None or gain.likely for gain in others)
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """What else was looked at, each in a sentence."""
         said = []
-        if self.over_generosity is not None:
-            sure = "better than" if self.over_generosity.sure else "no better than"
-            why = "" if self.over_generosity.sure else "; then the most popular arms are best for everybody"
-            said.append(
-                f"Held-out sessions are predicted {sure} by generosity alone, which likes all arms more or less "
-                f"(log-likelihood {self.over_generosity}){why}."
-            )
         if self.over_traits is not None and self.over_traits.mean < -2 * self.over_traits.stderr:
             more = Gain(-self.over_traits.mean, self.over_traits.stderr)
             said.append(
@@ -126,26 +129,45 @@ class Check:
     @property
     def verdict(self) -> str:
         """The answer, with its number."""
-        one, arms = self.over_one_type, self.over_independent_arms
+        one, arms, generosity = self.over_one_type, self.over_independent_arms, self.over_generosity
         if self.n_types == 1:
             return "Not asked: a model of one type predicts the same for every session. Fit more types to see."
         if not one.sure:
             return (
-                f"Nothing found: {self._who} predict held-out sessions no better than one type does "
-                f"(log-likelihood {one} per session). More or longer sessions may show more; until then play the best "
-                f"arms."
+                f"Nothing found: {self._who} predict held-out sessions no better than one type does. More or longer "
+                f"sessions may show more; until then play the best arms."
             )
-        if not arms.sure:
+        if not arms.likely:
             return (
-                f"Little: held-out sessions are predicted better than by one type (a session is {one.times} times as "
-                f"likely, log-likelihood {one}), but not better than if arms had nothing to do with each other "
-                f"({arms})."
+                f"Little: {self._who} predict held-out sessions better than one type does, but no better than if arms "
+                f"had nothing to do with each other. Longer sessions may show more; until then play the best arms."
+            )
+        if generosity is not None and not generosity.likely:
+            return (
+                f"Generosity alone: sessions like all arms more or less, and {self._who} predict held-out sessions no "
+                f"better than that. Then the most popular arms are best for everybody."
             )
         return (
-            f"There are types: held-out sessions are predicted better than by one type (a session is {one.times} times "
-            f"as likely, log-likelihood {one}), and better than by unrelated arms ({arms.times} times, {arms}); of "
-            f"each predicted difference {self.calibration.slope:.0%} is real."
+            f"There are types: a held-out session is {one.times} times as likely as under one type and {arms.times} "
+            f"times as likely as under unrelated arms; of each predicted difference {self.calibration.slope:.0%} is "
+            f"real."
         )
+
+    @property
+    def details(self) -> dict[str, str]:
+        """What stands behind the verdict: gains of held-out log-likelihood per session, with standard errors."""
+        rows = {
+            "over one type": str(self.over_one_type),
+            "over unrelated arms": str(self.over_independent_arms),
+        }
+        if self.over_generosity is not None:
+            rows["over generosity alone"] = str(self.over_generosity)
+        if self.over_traits is not None:
+            rows["over traits"] = str(self.over_traits)
+        rows["predicted differences that are real"] = (
+            f"{self.calibration.slope:.0%} ± {self.calibration.slope_stderr:.0%}"
+        )
+        return rows
 
     @property
     def _who(self) -> str:
@@ -155,12 +177,7 @@ class Check:
 
     def _repr_html_(self) -> str:
         found = self.calibration
-        rows = {
-            "verdict": self.verdict,
-            "against one type": f"log-likelihood {self.over_one_type} per session",
-            "against unrelated arms": f"log-likelihood {self.over_independent_arms} per session",
-            "predicted differences that are real": f"{found.slope:.0%} ± {found.slope_stderr:.0%}",
-        }
+        rows = {"verdict": self.verdict} | self.details
         rows |= {f"and {i}": sentence for i, sentence in enumerate(self.sentences, 1)}
         return card(f"Check on {self.n_sessions:,} held-out sessions", rows) + calibration(
             found.predicted, found.observed, found.stderr, standalone=True

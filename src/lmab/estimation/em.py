@@ -66,7 +66,7 @@ class EM(Estimator):
     tolerance: float = 1e-8
     max_iterations: int = 5000
     accelerate: bool = True
-    prior: float | str = 0.0
+    prior: float | str = LEARNED
     rank: int | None = None
     threads: int | None = None
     sweeps: int = 130
@@ -87,6 +87,11 @@ class EM(Estimator):
     @property
     def forgiving(self) -> bool:
         """Under the learned prior types that the log does not tell apart stay alike."""
+        return self.prior == LEARNED
+
+    @property
+    def checked(self) -> bool:
+        """Maximum likelihood is the paper's method, and what a number says is the caller's own."""
         return self.prior == LEARNED
 
     def solve(self, request: Request) -> Estimate:

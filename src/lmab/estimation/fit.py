@@ -15,6 +15,8 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
+from .cross_validation import LEAST
+from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
 from .log import Log
@@ -27,6 +29,7 @@ MAX_TYPES = 64
 _SESSIONS = 100_000  # of a larger log are looked at
 _ENOUGH = 10_000  # sessions that make one fold enough; of fewer, more folds are held out in turn
 _FOLDS = 5
+_TRAITS_FOLDS = 2  # fits of traits take long
 _PATIENCE = 2  # numbers tried beyond the last that was worth it; twice as many where even more may be chosen
 _WORTH = 0.01  # of what all types so far gain over one: a model that does not fit gains a little for ever
 _CLEAR = 2.0  # standard errors that leave no doubt
@@ -37,29 +40,30 @@ _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 def fit(
     sessions: Sessions | Packed,
     *,
-    n_types: int | str | None = None,
+    n_types: int | str | None = "auto",
     method: Estimator = _DEFAULT,
     rewards: str | None = None,
     values: Any = None,
     scale: float | None = None,
-    rng: Rng,
+    rng: Rng | None = None,
     progress: Observer | None = None,
     backend: Any = None,
     start: LatentBandit | None = None,
+    check: bool = True,
 ) -> Estimate:
     """Fit a latent bandit to a log.
 
     Args:
         sessions: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
             looks at the rewards.
-        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more.
-            None with `Traits`, whose points are the types.
+        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more. With
+            `Traits`, whose points are the types, it is not given.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
             apart), or None: categorical on the observed values when they are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
-        rng: where the starts come from.
+        rng: where the starts come from: a generator or a seed, such as `rng=0`. It must be given.
         progress: told about the progress; answers True to stop with the best so far.
         backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
             with the same result to the bit; or "gpu": those of `EM` over any large log run on an NVIDIA GPU, and where
@@ -68,6 +72,8 @@ def fit(
         start: a model with the arms of the log, such as that of last night: `EM` starts from it, too, so that a few
             restarts are enough. The objective never ends below that of this model, and the types are given its
             order. Where "auto" chooses another number of types, it is not used.
+        check: whether held-out sessions are asked about the types (`estimate.check`), which `lmab.plan` follows. Only
+            fits under a learned prior are checked: the others are the paper's methods.
 
     Examples:
         >>> import numpy as np, lmab
@@ -82,12 +88,12 @@ def fit(
     require_log("sessions", sessions)
     _check_method(method, backend, start)
     own_number = getattr(method, "own_number", False)  # methods of others may not know of it
-    if own_number and n_types is not None:
-        raise InvalidArgument(f"n_types must be None with {type(method).__name__}, got {n_types!r}: {_OWN}")
+    if own_number and n_types not in (None, "auto"):
+        raise InvalidArgument(f"n_types must not be given with {type(method).__name__}, got {n_types!r}: {_OWN}")
     log = observe(sessions, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
-    if n_types == "auto":
+    if n_types == "auto" and not own_number:
         _warn(_doubts(sessions))
         curve = choose(log, forgiving=method.forgiving, rng=rng, progress=watch)
         number = curve.chosen
@@ -106,7 +112,19 @@ def fit(
         _warn([f"the estimate did not converge: {result.message}"])
     if result.status is Status.UNMATCHED:
         _warn([f"the estimate does not match the moments: {result.message}"])
-    return result if curve is None else replace(result, curve=curve, message=f"{result.message}; {curve}")
+    if curve is not None:
+        result = replace(result, curve=curve, message=f"{result.message}; {curve}")
+    return _checked(result, rng) if check and getattr(method, "checked", False) else result
+
+
+def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
+    """The estimate with what held-out sessions say, where some can be held out and there are types to ask about."""
+    sessions, interrupted = result.sessions, result.status is Status.INTERRUPTED
+    asked = result.n_types > 1 or (result.curve is not None and len(result.curve.n_types) > 1)
+    if interrupted or not asked or len(sessions) < LEAST or sessions.horizon == 1 or sessions.one_reward is not None:
+        return result
+    n_folds = _FOLDS if result.factors is None else _TRAITS_FOLDS
+    return replace(result, check=held_out_check(result, traits=False, n_folds=n_folds, rng=rng.spawn(1)[0]))
 
 
 def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None:
@@ -153,8 +171,8 @@ def choose(log: Log, *, forgiving: bool = True, rng: np.random.Generator, progre
     Whole sessions are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
     standard error. Where it predicts clearly better than one type less, and for fits that are not `forgiving`, the
     next one is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
-    clearly behind the best: such fits lose next to nothing by a type too many, and by one too few they lose what
-    planning needs.
+    clearly behind the best, and never more than the best: such fits lose next to nothing by a type too many, and by one
+    too few they lose what planning needs.
     """
     sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
@@ -200,6 +218,7 @@ def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True) -> Curve:
     steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
     gain, stderr = np.array([(0.0, 0.0), *steps]).T
     last, allowed = _reach(scores, forgiving)
+    last = min(last, int(np.argmax(means)))  # more than what predicts best nobody supports
     chosen = max(i for i in _as_good(scores, allowed) if i <= last)
     return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, chosen + 1)
 

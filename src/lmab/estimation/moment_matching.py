@@ -28,8 +28,7 @@ from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce, fi
 
 BINS = optional(Or(Count(2), OneOf(("auto",))))
 _SAME = 1.01  # costs within this factor are the same solution
-_NOISE = 1.9  # half the 95% quantile of a chi-square: costs that differ by less are not told apart
-_NOTHING = 0.1  # less than this is no improvement
+_NOTHING = 1e-3  # A cost that is lower by less than this is no better fit.
 _FALSE_ALARMS = 0.01  # share of logs of a true model that may be called unmatched
 _SESSIONS = 1 << 16  # looked at together
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
@@ -53,7 +52,8 @@ class MomentMatching(Estimator):
         design: the core set; None finds one from the same log.
         rank: dimension of the subspace of the types; None: the number of types.
         restarts: starts of the least-squares fit.
-        w_min: least weight of a type; None searches 1/M, 1/(2M), 1/(4M), ... as in appendix A.
+        w_min: least weight of a type; None searches 1/M, 1/(2M), 1/(4M), ... down to 1/1000, as in appendix A, and
+            takes what fits best.
         epsilon: the accuracy for which the theory's delta_tsr is computed, which the message compares the largest
             residual with. Reconstructed probabilities may leave [0, 1] by what the measured error of the subspace
             and the type's weight allow; only where that error is unknown, `epsilon` sets it (delta_sub).
@@ -136,9 +136,9 @@ class MomentMatching(Estimator):
         return float(2 * np.sqrt(n_types) * delta)
 
     def _search(self, task: Matching, rng: np.random.Generator, progress: StopOnce) -> list[Fit]:
-        """All starts at a least weight; where that is unknown, at halved ones while they lower the cost.
+        """All starts at a least weight; where that is unknown, at halved ones down to `_LEAST_WEIGHT`.
 
-        Of the least weights tried, the largest is taken whose cost is within the noise of the lowest.
+        The fit decides: the level of the lowest cost is taken, and of equal ones the largest least weight.
         """
         limit = self.w_min or 1 / task.n_types
         if limit * task.n_types > 1:
@@ -151,11 +151,11 @@ class MomentMatching(Estimator):
                 levels[-1].append(task.solve(start, limit))
                 if progress(Progress("matching", number + 1, len(starts), -_least(levels[-1]))):
                     return levels[-1]
-            if self.w_min is not None or task.n_types == 1 or _settled([_least(level) for level in levels]):
+            if self.w_min is not None or task.n_types == 1:
                 break
             starts, limit = [task.restart(one) for one in sorted(levels[-1], key=lambda one: one.cost)[:3]], limit / 2
         lowest = min(_least(level) for level in levels)
-        return next(level for level in levels if _least(level) <= lowest + _NOISE)
+        return next(level for level in levels if _least(level) <= lowest + _NOTHING)
 
     def _message(self, best: Fit, tensors: tuple[CoreMoments, ...], core: Design, n_types: int, horizon: int) -> str:
         n_values = 2 if core.values is None else len(core.values)
@@ -178,11 +178,6 @@ class MomentMatching(Estimator):
 
 def _least(fits: list[Fit]) -> float:
     return min(one.cost for one in fits)
-
-
-def _settled(costs: list[float]) -> bool:
-    """Whether the last two halvings of the least weight brought nothing."""
-    return len(costs) > 2 and min(costs[-2:]) > min(costs[:-2]) - _NOTHING
 
 
 def _status(best: Fit, tensors: tuple[CoreMoments, ...]) -> Status:

@@ -21,6 +21,7 @@ from .passes import Threads
 
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like
+_NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
 
 
@@ -80,7 +81,7 @@ def run(
     schedule: Schedule,
     threads: int | None = None,
 ) -> Draws:
-    """Short chains from `bandit`; the prior of an arm is its mean centre and the harmonic mean of its strengths.
+    """Short chains from `bandit`, and the prior of every arm that is nearest to what they drew.
 
     Every chain has a generator of its own, so that the draws are the same to the bit for any number of threads.
     """
@@ -92,8 +93,30 @@ def run(
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
     weights, rewards, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
-    prior = priors[0](np.mean(centres, axis=0), 1 / np.mean(inverses, axis=0))
-    return Draws(np.stack(weights), rewards, prior)
+    drawn = np.stack(weights)
+    prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), observations.sessions.plays * _alone(drawn)))
+    return Draws(drawn, rewards, prior)
+
+
+def _alone(weights: Float[Array, "B M"]) -> float:
+    """1 where one type has all the weight, 0 where the weights are as even as those of two types, or more even."""
+    return float(np.maximum(2 - 1 / (weights**2).sum(axis=1), 0.0).mean())
+
+
+def _averaged(
+    centres: Float[Array, "B A *Z"], inverses: Float[Array, "B A"], plays: Float[Array, "A"]
+) -> tuple[Float[Array, "A *Z"], Float[Array, "A"]]:
+    """Centre and strength that pull an arm of so many plays as far to its centre as the draws do on average.
+
+    Without plays these are the mean centre and the harmonic mean of the strengths, which leaves types free to differ.
+    An arm that has all its plays in one type gets its posterior mean, where the harmonic mean, which follows the
+    weakest draws, would pull it too little.
+    """
+    n = np.maximum(plays, _NO_PLAYS)
+    pull = 1 / (1 + n * inverses)  # strength / (plays + strength)
+    shares = pull.reshape(*pull.shape, *[1] * (centres.ndim - 2))
+    average = pull.mean(axis=0)
+    return (shares * centres).mean(axis=0) / shares.mean(axis=0), n * average / (1 - average)
 
 
 def _draws(

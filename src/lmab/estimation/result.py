@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from .._html import card, percent
+from .._html import card, count, percent
 from .._shapes import Array, Float
 from ..checks import check_same_length
 from ..data.fingerprint import Fingerprint
@@ -100,6 +100,11 @@ class Estimator(ABC):
         """Whether the method itself knows how many types there are, so that none may be asked for."""
         return False
 
+    @property
+    def checked(self) -> bool:
+        """Whether `lmab.fit` asks held-out sessions about what it finds."""
+        return False
+
     @abstractmethod
     def solve(self, request: Request) -> Estimate:
         """The estimate that is asked for."""
@@ -149,7 +154,24 @@ class Curve:
 
     def __str__(self) -> str:
         tried = ", ".join(f"{n}: {value:.4f}" for n, value in zip(self.n_types, self.log_likelihood, strict=True))
-        return f"{self.chosen} types chosen by held-out log-likelihood per session ({tried})"
+        return f"{self.reason} (log-likelihood per session by number of types: {tried})"
+
+    @property
+    def best(self) -> int:
+        """The number of types that predicts best."""
+        return self.n_types[int(np.argmax(self.log_likelihood))]
+
+    @property
+    def best_of_several(self) -> int:
+        """The number, of at least two, that predicts best: what a check of types is about."""
+        return self.n_types[1 + int(np.argmax(self.log_likelihood[1:]))] if len(self.n_types) > 1 else 1
+
+    @property
+    def reason(self) -> str:
+        """Why this many types."""
+        if self.chosen == self.best:
+            return f"{count(self.chosen, 'type')}, because held-out sessions are predicted best so"
+        return f"{count(self.chosen, 'type')}, because {self.best} predict held-out sessions hardly better"
 
 
 @dataclass(frozen=True, eq=False)

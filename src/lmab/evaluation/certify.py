@@ -29,6 +29,7 @@ _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one
 _ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _ROUNDING = 1e-9
+_AT_ONCE = 1 << 16  # sessions of a packed log read together
 _ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
 _LOOKED_AT = 20_000  # of a larger log are looked at
 _FOLDS = 2
@@ -42,7 +43,7 @@ def certify(
     *,
     confidence: float = 0.9,
     n_draws: int = 100,
-    rng: Rng,
+    rng: Rng | None = None,
     backend: Any = None,
 ) -> Certificate:
     """Certify what the policy of `plan` is worth in truth, and how far from the best it can be.
@@ -92,6 +93,9 @@ def certify(
     deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) else 1.0
     value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2, below)
+    average = plan.horizon * _mean_reward(sessions)
+    if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
+        optimum = (min(optimum[0], value[0]), optimum[1])
     return Certificate(
         value=value,
         optimum=optimum,
@@ -158,6 +162,12 @@ def _of_traits(
     per_arm = factors.intercepts.shape[1] + factors.n_alive
     n_parameters = per_arm * estimate.bandit.n_arms
     return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0))
+
+
+def _mean_reward(sessions: Sessions | Packed) -> float:
+    """The mean reward of a step of the log."""
+    total = sum(float(part.rewards.sum()) for part in sessions.chunks(_AT_ONCE))
+    return total / max(sessions.n_steps, 1)
 
 
 def _n_parameters(estimate: Estimate) -> int:

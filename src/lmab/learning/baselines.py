@@ -20,6 +20,7 @@ from .learner import (
     Learner,
     Task,
     check_enough,
+    declared_values,
     note_estimate,
     planned,
     planned_on_estimate,
@@ -160,7 +161,12 @@ class Tensor(Learner):
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         sessions = yield from course.explore(Exploration.of_policy("explore", uniform, task.n_sessions))
         fitted = fit(
-            sessions, n_types=self.n_types, method=self.method, rewards=task.rewards, values=task.values, rng=rng
+            sessions,
+            n_types=self.n_types,
+            method=self.method,
+            rewards=task.rewards,
+            values=declared_values(task, sessions),
+            rng=rng,
         )
         note_estimate(course, "fit", fitted)
         return planned_on_estimate(task, fitted.bandit, course)

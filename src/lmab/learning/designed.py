@@ -27,6 +27,8 @@ from .learner import (
     Learner,
     Task,
     check_enough,
+    floored,
+    lenient,
     note_estimate,
     planned_on_estimate,
     share_out,
@@ -219,9 +221,9 @@ class EDMoments(Learner):
         rank: dimension of the subspace: None is `n_types`, as in the paper; "auto" finds it in the log.
         split: the part of the sessions that play uniformly, for the subspace; the others play the core set.
         restarts: starts of the least-squares fit.
-        w_min: least weight of a type; None takes the largest that matches the moments as well as smaller ones;
-            "tried" plans for each of 1/M, 1/(2M), 1/(4M), ..., plays these policies with a fifth of the core plays'
-            sessions, and keeps the one that earned most (appendix A).
+        w_min: least weight of a type; None searches 1/M, 1/(2M), 1/(4M), ... down to 1/1000 and takes what matches the
+            moments best; "tried" plans for each of them, plays these policies with a fifth of the core plays' sessions,
+            and keeps the one that earned most (appendix A).
         epsilon: the accuracy for which the paper's tolerances are named in messages, and the grid of `bins=None` is
             made. It does not choose the number of sessions: `theory.budget` tells what the paper asks for, which is
             beyond any real log.
@@ -255,7 +257,7 @@ class EDMoments(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
         n_first, n_second = share_out(task.n_sessions, self.split)
-        weights = self._least_weights(task.horizon)
+        weights = self._least_weights()
         n_trial = round(_TRIAL * n_second) if len(weights) > 1 else 0
         if len(weights) > 1 and n_trial < len(weights):
             raise InvalidArgument(
@@ -281,14 +283,13 @@ class EDMoments(Learner):
     def _method(self, w_min: float | None, core: Design | None = None) -> MomentMatching:
         return MomentMatching(design=core, restarts=self.restarts, w_min=w_min, epsilon=self.epsilon, bins=self.bins)
 
-    def _least_weights(self, horizon: int) -> list[float | None]:
-        """The least weights that are tried: 1/M, 1/(2M), ... down to M^-min(M, H); one where none is to be tried."""
+    def _least_weights(self) -> list[float | None]:
+        """The least weights that are tried: 1/M, 1/(2M), ... down to 1/1000; one where none is to be tried."""
         if not isinstance(self.w_min, str):
             return [self.w_min]
         if self.n_types == 1:
             return [None]
-        last = max(self.n_types ** -float(min(self.n_types, horizon)), _LEAST_WEIGHT)
-        n_halvings = int(np.log2(1 / (self.n_types * last)) + 1e-9)
+        n_halvings = int(np.log2(1 / (self.n_types * _LEAST_WEIGHT)))
         return [1 / self.n_types / 2**halving for halving in range(n_halvings + 1)]
 
     def _match(
@@ -296,8 +297,10 @@ class EDMoments(Learner):
         course: Course,
     ) -> LatentBandit:  # fmt: skip
         method = self._method(w_min, core)
+        # Core plays may pay what exploration never did.
+        values = None if core.values is None else np.union1d(core.values, plays.rewards)
         with core_may_be_one_arm():
-            fitted = fit(plays, n_types=self.n_types, method=method, rewards=family, values=core.values, rng=rng)
+            fitted = fit(plays, n_types=self.n_types, method=method, rewards=family, values=values, rng=rng)
         note_estimate(course, "fit", fitted)
         return fitted.bandit
 
@@ -317,7 +320,7 @@ def _best_played(
     found, earned = [], []
     ends = np.linspace(0, n_sessions, len(bandits) + 1).astype(int)
     for bandit, n_played in zip(bandits, np.diff(ends).tolist(), strict=True):
-        found.append(planned_on_estimate(task, bandit, course))
+        found.append(planned_on_estimate(task, lenient(floored(bandit, task.values)), course))
         played = yield from course.explore(Exploration.of_policy("try policies", found[-1].policy, n_played))
         earned.append(played.mean_session(task.horizon))
     best = found[int(np.argmax(earned))]

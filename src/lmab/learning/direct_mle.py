@@ -7,14 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float
-from ..checks import COUNT, Count, Nothing, OneOf, Or, check_fields
+from ..checks import COUNT, Count, Nothing, OneOf, Or, check_fields, optional
 from ..data import Sessions
 from ..estimation import EM, Estimate, Schedule, Traits, draw_models, fit
 from ..model import LatentBandit
 from ..moments import subspace
 from ..policies import Thompson, Uniform
 from .designed import RANK
-from .learner import Campaign, Course, Exploration, Learner, Task, check_enough, floored, note_estimate, planned
+from .learner import (
+    Campaign,
+    Course,
+    Exploration,
+    Learner,
+    Task,
+    check_enough,
+    declared_values,
+    floored,
+    lenient,
+    note_estimate,
+    planned,
+)
 
 _MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
 _DRAWS = Schedule(chains=2, burn=40, keep=8, thin=3)  # models that a round of Thompson sampling draws from
@@ -28,7 +40,7 @@ class DirectMLE(Learner):
     """Explore, fit all arms at once by MAP-EM, confine the fit to a low rank where there is one, plan with bounds.
 
     Args:
-        n_types: how many types, or "auto": chosen by held-out likelihood. None with `Traits`.
+        n_types: how many types; "auto" or None: chosen by held-out likelihood. `Traits` has no such number: None.
         rank: the dimension of the space that the types' rewards span. A number confines the fit to this rank; None
             leaves it free. "auto" takes one more than the number of eigenvalues of the second moments above the noise.
             It confines the fit where this rank is below `n_types`, where the other eigenvalues look like noise (as
@@ -55,8 +67,13 @@ class DirectMLE(Learner):
     method: EM | Traits = _MAP
 
     def __post_init__(self) -> None:
-        number = Nothing() if self.method.own_number else Or(COUNT, OneOf(("auto",)))
+        number = Nothing() if self.method.own_number else optional(Or(COUNT, OneOf(("auto",))))
         check_fields(self, {"n_types": number, "rank": RANK, "thompson_rounds": Count(0)})
+
+    @property
+    def _asked(self) -> int | str | None:
+        """The number of types that a fit is asked for: "auto" where none was named, and none of traits."""
+        return None if self.method.own_number else self.n_types or "auto"
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
@@ -64,16 +81,16 @@ class DirectMLE(Learner):
         check_enough(task, n_uniform, self.n_types if isinstance(self.n_types, int) else 2)
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         sessions = yield from course.explore(Exploration.of_policy("explore", uniform, n_uniform))
-        number = self.n_types
+        number = self._asked
         for left in range(self.thompson_rounds, 0, -1):
             n = (task.n_sessions - len(sessions)) // left
             if n > 0:
                 fitted = self._fit(task, sessions, number, rng, course, "fit so far")
                 bandit = _possible(fitted, rng)
                 number = number and fitted.n_types  # the number is chosen once, and again at the end
-                policy = Thompson(floored(bandit, task.values), horizon=task.horizon)
+                policy = Thompson(lenient(floored(bandit, task.values)), horizon=task.horizon)
                 sessions += yield from course.explore(Exploration.of_policy("thompson", policy, n))
-        fitted = self._fit(task, sessions, self.n_types, rng, course, "fit")
+        fitted = self._fit(task, sessions, self._asked, rng, course, "fit")
         fitted = self._polish(task, fitted, sessions[:n_uniform], course)
         bandit = floored(fitted.bandit, task.values)
         result = planned(task, bandit, course)
@@ -88,7 +105,14 @@ class DirectMLE(Learner):
         course: Course,
         name: str,
     ) -> Estimate:
-        fitted = fit(sessions, n_types=number, method=self.method, rewards=task.rewards, values=task.values, rng=rng)
+        fitted = fit(
+            sessions,
+            n_types=number,
+            method=self.method,
+            rewards=task.rewards,
+            values=declared_values(task, sessions),
+            rng=rng,
+        )
         note_estimate(course, name, fitted)
         return fitted
 

@@ -1,34 +1,42 @@
-"""LUCRL: a spectral start, then rounds of optimistic play and online EM with soft counts."""
+"""LUCRL: a spectral start, then optimistic play on soft counts, as published or refitted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
-from ..checks import COUNT, FRACTION, POSITIVE, check_array, check_fields
+from ..checks import COUNT, FRACTION, POSITIVE, Count, check_array, check_fields, optional
 from ..data import Sessions
 from ..errors import InvalidArgument
 from ..estimation import EM, TensorDecomposition, observe, sweep
-from ..model import LatentBandit, belief
+from ..model import Categorical, LatentBandit, belief
 from ..policies import BeliefPolicy, State, Uniform, best_allowed
 from .learner import (
+    FLOOR,
     Campaign,
     Course,
     Exploration,
     Learner,
     Task,
     check_enough,
+    declared_values,
     floored,
+    joined,
+    lenient,
     note_estimate,
     planned_on_estimate,
     share_out,
+    united_values,
 )
 
-_SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # one start, from clusters of the sessions' spectral features
+Play = Generator[Exploration, Sessions, LatentBandit]  # A course of plays, and the model at its end.
+_SPECTRAL = EM(restarts=1, max_iterations=20, prior=1.0)  # One start, from clusters of the sessions' spectral features.
+_SWEEPS = 3  # Passes of EM after every round, where rounds are refitted.
 
 
 class OptimisticPolicy(BeliefPolicy):
@@ -64,20 +72,26 @@ class OptimisticPolicy(BeliefPolicy):
 
 @dataclass(frozen=True)
 class LUCRL(Learner):
-    """L-UCRL (Kwon et al., 2021, "RL for latent MDPs: regret guarantees and a lower bound"), in rounds.
+    """L-UCRL (Kwon et al., 2021, "RL for latent MDPs: regret guarantees and a lower bound"), as published or refitted.
 
-    A part of the sessions explores uniformly for a spectral start. Then every round plays greedily on the belief, with
-    a bonus for arms that a type has seldom seen. After the round, `sweeps` passes of online EM over all sessions
-    start from the model so far; each step counts for every type with the type's posterior probability. A round
-    has `growth` times as many sessions as were played before it.
+    A part of the sessions explores uniformly for a spectral start. The others play greedily on the belief, with a bonus
+    for arms that a type has seldom seen; each step counts for every type with the type's posterior probability.
+
+    `refit=False` is the published method: every session has a policy of its own, and its posterior is taken once, when
+    it was played, and added to the counts. `refit=True` is ours: rounds have `growth` times as many sessions as were
+    played before, and after each round `sweeps` passes of EM take the posteriors of all sessions anew.
 
     Args:
         n_types: how many types.
         start: part of the sessions that explores uniformly.
+        growth: the size of a refitted round, as a part of the sessions before it.
         bonus: the width of the bonus, as a part of the width in Hoeffding's inequality.
+        sweeps: passes of EM over all sessions: after every round where rounds are refitted (None: 3), else once, after
+            the last session (None: 0, as published).
         prior: pseudo-counts per type and arm.
         method: how the start is fitted: EM from clusters of the sessions' spectral features, or
             `TensorDecomposition()`, the paper's start, which needs sessions of at least 3 steps.
+        refit: whether posteriors are taken anew.
 
     Examples:
         >>> import numpy as np, lmab
@@ -86,19 +100,23 @@ class LUCRL(Learner):
         >>> learned = lmab.learn(environment, lmab.learning.LUCRL(2), n_sessions=2000, rng=rng)
         >>> learned["optimistic"].reward / 1400 > learned["explore"].reward / 600
         True
+        >>> published = lmab.learn(environment, lmab.learning.LUCRL(2, refit=False), n_sessions=500, rng=rng)
+        >>> published["optimistic"].n_rounds  # one for every session
+        350
     """
 
     n_types: int
     start: float = 0.3
     growth: float = 0.05
     bonus: float = 0.5
-    sweeps: int = 3
+    sweeps: int | None = None
     prior: float = 1.0
     method: EM | TensorDecomposition = _SPECTRAL
+    refit: bool = True
 
     def __post_init__(self) -> None:
         numbers = {"start": FRACTION, "growth": POSITIVE, "bonus": POSITIVE, "prior": POSITIVE}
-        check_fields(self, {"n_types": COUNT, "sweeps": COUNT, **numbers})
+        check_fields(self, {"n_types": COUNT, "sweeps": optional(Count(1 if self.refit else 0)), **numbers})
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         if task.horizon < 3 and isinstance(self.method, TensorDecomposition):
@@ -108,30 +126,117 @@ class LUCRL(Learner):
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)
         sessions = yield from course.explore(Exploration.of_policy("explore", uniform, n_start))
-        observations = observe(sessions, rewards=task.rewards, values=task.values)
+        observations = observe(sessions, rewards=task.rewards, values=declared_values(task, sessions))
         fit = self.method.fit(observations, n_types=self.n_types, rng=rng)
         note_estimate(course, "start", fit)
-        bandit = fit.bandit
-        while len(sessions) < task.n_sessions:
-            bandit, counts = self._sweep(task, sessions, bandit, course)
-            n = min(max(1, int(self.growth * len(sessions))), task.n_sessions - len(sessions))
-            policy = OptimisticPolicy(bandit, self._bonus(bandit, counts, task.n_sessions), horizon=task.horizon)
-            sessions += yield from course.explore(Exploration.of_policy("optimistic", policy, n))
-        bandit, counts = self._sweep(task, sessions, bandit, course)
+        play = self._refitted if self.refit else self._published
+        bandit = yield from play(task, sessions, fit.bandit, course)
         return planned_on_estimate(task, bandit, course)
 
+    def _refitted(self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course) -> Play:
+        """Rounds of sessions; after each of them EM takes the posteriors of all sessions anew."""
+        sweeps = _SWEEPS if self.sweeps is None else self.sweeps
+        while True:
+            bandit, counts = self._sweep(task, sessions, bandit, sweeps, course)
+            n = min(max(1, int(self.growth * len(sessions))), task.n_sessions - len(sessions))
+            if n == 0:
+                return bandit
+            bonus = self._bonus(bandit, counts, task.n_sessions)
+            policy = OptimisticPolicy(lenient(bandit), bonus, horizon=task.horizon)
+            sessions += yield from course.explore(Exploration.of_policy("optimistic", policy, n))
+
+    def _published(self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course) -> Play:
+        """One policy for every session; the session's posterior under the model that played it is taken once."""
+        counts = SoftCounts.of(floored(bandit, united_values(task, sessions)), sessions)
+        played = [sessions]
+        for _ in range(task.n_sessions - len(sessions)):
+            bandit = counts.bandit(self.prior)
+            bonus = self._bonus(bandit, counts.plays, task.n_sessions)
+            policy = OptimisticPolicy(lenient(bandit), bonus, horizon=task.horizon)
+            played.append((yield from course.explore(Exploration.of_policy("optimistic", policy, 1))))
+            counts.add(self._knowing(task, bandit, played[-1]), played[-1])
+        course.note("soft counts", least=float(counts.plays.min()))
+        bandit = counts.bandit(self.prior)
+        return self._sweep(task, joined(played), bandit, self.sweeps, course)[0] if self.sweeps else bandit
+
     def _sweep(
-        self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course
+        self, task: Task, sessions: Sessions, bandit: LatentBandit, sweeps: int, course: Course
     ) -> tuple[LatentBandit, Float[Array, "M A"]]:
         """The model after `sweeps` passes of EM over all sessions, and how often each type saw each arm."""
-        bandit, log_likelihood = sweep(bandit, sessions, sweeps=self.sweeps, prior=self.prior, values=task.values)
+        values = united_values(task, sessions)
+        bandit = self._knowing(task, bandit, sessions)
+        bandit, log_likelihood = sweep(bandit, sessions, sweeps=sweeps, prior=self.prior, values=values)
         bandit = floored(bandit)
-        responsibilities = np.repeat(belief.posterior(bandit, sessions), sessions.lengths, axis=0)
-        counts = np.stack([np.bincount(sessions.arms, column, minlength=task.n_arms) for column in responsibilities.T])
+        counts = SoftCounts.of(bandit, sessions).plays
         course.note("soft counts", log_likelihood=log_likelihood, least=float(counts.min()))
         return bandit, counts
+
+    def _knowing(self, task: Task, bandit: LatentBandit, sessions: Sessions) -> LatentBandit:
+        """The bandit, with room for values that the sessions paid and no session before them."""
+        known, values = bandit.rewards.values, united_values(task, sessions)
+        if known is None or values is None or np.isin(values, known).all():
+            return bandit
+        return floored(bandit, values)
 
     def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_sessions: int) -> Float[Array, "M A"]:
         rewards = bandit.rewards
         width = self.bonus * np.sqrt(np.log(counts.size * n_sessions) / (2 * np.maximum(counts, 1)))
         return np.minimum(width * rewards.spread, rewards.support[1] - rewards.means)
+
+
+@dataclass(eq=False)
+class SoftCounts:
+    """Sessions, plays and rewards of each type, every session counted with its posterior when it was added."""
+
+    start: LatentBandit  # whose family of rewards, and scale where it has one, the counts are turned into
+    sessions: Float[Array, "M"]
+    plays: Float[Array, "M A"]
+    paid: Float[Array, "M A Z"]  # how often each value was paid; where rewards have no values, their sum (Z = 1)
+
+    @classmethod
+    def of(cls, bandit: LatentBandit, sessions: Sessions) -> SoftCounts:
+        """The counts of a log, with its posteriors under `bandit`."""
+        n_types, n_arms = bandit.means.shape
+        n_values = 1 if bandit.rewards.values is None else len(bandit.rewards.values)
+        empty = cls(bandit, np.zeros(n_types), np.zeros((n_types, n_arms)), np.zeros((n_types, n_arms, n_values)))
+        empty.add(bandit, sessions)
+        return empty
+
+    def add(self, bandit: LatentBandit, sessions: Sessions) -> None:
+        """Add sessions with their posteriors under `bandit`, which knows all values that they paid."""
+        posterior = belief.posterior(bandit, sessions)
+        self.sessions += posterior.sum(axis=0)
+        rewards, amounts = bandit.rewards, None
+        if isinstance(rewards, Categorical):
+            self._know(rewards)
+            codes = rewards.codes(sessions.arms, sessions.rewards)
+        else:
+            codes, amounts = sessions.arms, sessions.rewards
+        for type_, shares in enumerate(np.repeat(posterior, sessions.lengths, axis=0).T):
+            paid = shares if amounts is None else shares * amounts
+            self.plays[type_] += np.bincount(sessions.arms, shares, minlength=self.plays.shape[1])
+            table = self.paid[type_]
+            table += np.bincount(codes, paid, minlength=table.size).reshape(table.shape)
+
+    def _know(self, rewards: Categorical) -> None:
+        """Make room for values that were not known before."""
+        before = self.start.rewards
+        assert isinstance(before, Categorical)
+        if len(rewards.values) > len(before.values):
+            paid = np.zeros((*self.plays.shape, len(rewards.values)))
+            paid[:, :, np.searchsorted(rewards.values, before.values)] = self.paid
+            self.start, self.paid = replace(self.start, rewards=rewards), paid
+
+    def bandit(self, prior: float) -> LatentBandit:
+        """The model of the counts, with `prior` pseudo-plays per type and arm, spread evenly over the values.
+
+        No value is less likely than `FLOOR`, as in `floored`.
+        """
+        weights, rewards = self.sessions / self.sessions.sum(), self.start.rewards
+        if isinstance(rewards, Categorical):
+            chances = np.maximum((self.paid + prior / self.paid.shape[2]) / (self.plays + prior)[:, :, None], FLOOR)
+            chances /= chances.sum(axis=2, keepdims=True)
+            return replace(self.start, weights=weights, rewards=replace(rewards, probabilities=chances))
+        middle = self.paid.sum() / self.plays.sum()
+        means = (self.paid[:, :, 0] + prior * middle) / (self.plays + prior)
+        return replace(self.start, weights=weights, rewards=replace(rewards, means=means))

@@ -15,7 +15,7 @@ from ..checks import check_array, check_count
 from ..data import Sessions
 from ..errors import InvalidArgument
 from ..estimation import Estimate
-from ..model import LatentBandit
+from ..model import Categorical, LatentBandit
 from ..planning import Certified, Plan, Planner, plan
 from ..policies import Policy
 from ..simulation import Environment
@@ -271,6 +271,18 @@ def floored(bandit: LatentBandit, values: Sequence[float] | None = None) -> Late
     return replace(bandit, rewards=bandit.rewards.floored(FLOOR, values))
 
 
+def lenient(bandit: LatentBandit) -> LatentBandit:
+    """The bandit for a policy that explores: it takes a reward that nobody declared for the nearest known value.
+
+    A policy that refused such a reward would end the run in the middle of a session, and its sessions would be lost.
+    """
+    rewards = bandit.rewards
+    if not isinstance(rewards, Categorical) or rewards.edges is not None or len(rewards.values) < 2:
+        return bandit
+    edges = (rewards.values[1:] + rewards.values[:-1]) / 2
+    return replace(bandit, rewards=replace(rewards, edges=edges))
+
+
 def check_enough(task: Task, n_fitted: int, n_types: int) -> None:
     """Raise before anything is played when the fit would have fewer sessions than types."""
     if n_fitted < n_types:
@@ -286,3 +298,24 @@ def share_out(n_sessions: int, fraction: float) -> tuple[int, int]:
         raise InvalidArgument(f"n_sessions must be at least 2 for a learner of two phases, got {n_sessions}")
     first = min(max(round(fraction * n_sessions), 1), n_sessions - 1)
     return first, n_sessions - first
+
+
+def declared_values(task: Task, sessions: Sessions) -> list[float] | None:
+    """The declared reward values, with those that the sessions paid all the same; None where none were declared."""
+    return None if task.values is None else united_values(task, sessions)
+
+
+def united_values(task: Task, sessions: Sessions) -> list[float] | None:
+    """The declared reward values and those that the sessions paid; None where rewards are not listed by value."""
+    if task.rewards not in (None, "categorical"):
+        return None
+    values: list[float] = np.union1d(() if task.values is None else task.values, sessions.rewards).tolist()
+    return values
+
+
+def joined(parts: Sequence[Sessions]) -> Sessions:
+    """One log of many, put together in pairs, pairs of pairs and so on."""
+    while len(parts) > 1:
+        pairs = [parts[i] + parts[i + 1] for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + list(parts[2 * len(pairs) :])
+    return parts[0]

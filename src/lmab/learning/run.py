@@ -12,7 +12,7 @@ import numpy as np
 from .. import files
 from ..checks import Rng, check_rng
 from ..data import Sessions
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidFile
 from ..estimation import EM, TensorDecomposition, Traits
 from ..files import Makers, Record, decode_any, encode
 from ..model import LatentBandit
@@ -23,7 +23,7 @@ from .designed import EDMLE, EDMoments
 from .direct_mle import DirectMLE
 from .history_ucbvi import HistoryUCBVI
 from .l_ucrl import LUCRL
-from .learner import CERTIFIED, Exploration, Learned, Learner, Task
+from .learner import CERTIFIED, Exploration, Learned, Learner, Task, joined
 
 
 class Run:
@@ -53,7 +53,7 @@ class Run:
         Learned(VectorPolicy from 1000 sessions: explore 500, thompson 500)
     """
 
-    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng, **settings: Any) -> None:
+    def __init__(self, learner: Learner, task: Task | None = None, *, rng: Rng | None = None, **settings: Any) -> None:
         if not isinstance(learner, Learner):
             raise InvalidArgument(f"learner must be a Learner such as DirectMLE(4), got {learner!r}")
         if task is not None and settings:
@@ -90,6 +90,12 @@ class Run:
         if self._learned is None:
             raise InvalidArgument(f"the run must be finished first, got one that still asks for {self.ask()}")
         return self._learned
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """All sessions told so far, also after the learner failed; None before the first."""
+        told = [*self._rounds, *([] if self._told is None else [self._told])]
+        return joined(told) if told else None
 
     @property
     def sessions_used(self) -> int:
@@ -134,12 +140,12 @@ class Run:
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        rounds = [*self._rounds, *([] if self._told is None else [self._told])]
-        nested = {f"round-{index}": _sessions_record(sessions) for index, sessions in enumerate(rounds)}
-        fields = {"seed": self.seed, "n_rounds": len(self._rounds), "partial": self._told is not None}
-        return files.Record(
-            "run", fields, records={"learner": encode(self.learner), "task": encode(self.task), **nested}
-        )
+        """The learner, the task, the seed, and all sessions as one log, with the number of sessions of each round."""
+        rounds = [len(told) for told in (*self._rounds, *([] if self._told is None else [self._told]))]
+        nested = {"learner": encode(self.learner), "task": encode(self.task)}
+        if self.sessions is not None:
+            nested["sessions"] = _sessions_record(self.sessions)
+        return files.Record("run", {"seed": self.seed}, {"rounds": np.array(rounds, np.int64)}, nested)
 
     def __repr__(self) -> str:
         return f"Run({self.learner!r}: {'finished' if self.finished else self.ask()}, {self.sessions_used} sessions)"
@@ -150,7 +156,7 @@ def learn(
     learner: Learner,
     *,
     n_sessions: int,
-    rng: Rng,
+    rng: Rng | None = None,
     planner: Planner = CERTIFIED,
     time_limit: float = 60.0,
     rewards: str | None = None,
@@ -222,8 +228,12 @@ def restore_run(record: Record) -> Run:
     """The run that a record describes; all computations are repeated."""
     makers = {**_own(Learner), **_own(Planner), **_MAKERS}
     learner, task = (decode_any(record.records[name], makers) for name in ("learner", "task"))
-    n_rounds, partial = record.fields["n_rounds"], record.fields["partial"]
-    told = [sessions_from(record.records[f"round-{index}"]) for index in range(n_rounds + partial)]
+    rounds = record.arrays["rounds"]
+    sessions = sessions_from(record.records["sessions"]) if len(rounds) else None
+    if sessions is not None and (rounds.min() < 1 or rounds.sum() != len(sessions)):
+        raise InvalidFile(f"damaged: rounds of {rounds.sum()} sessions, and {len(sessions)} sessions")
+    ends = np.cumsum(rounds).tolist()
+    told = [] if sessions is None else [sessions[end - n : end] for end, n in zip(ends, rounds.tolist(), strict=True)]
     return Run.resume(learner, task, record.fields["seed"], told)
 
 

@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any, Protocol
 
 from ..checks import check_count
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
+from ..policies.small import FixedSequence, Stationary
 from .certified import Certified
 from .exact import Exact
 from .lookahead import QMDP, Lookahead
@@ -62,6 +63,7 @@ def plan(
     method: Planner | None = None,
     time_limit: float = 60.0,
     repeats: bool = True,
+    anyway: bool = False,
     bins: int = BINS,
     progress: Callable[[Bounds], None] | None = None,
 ) -> Plan:
@@ -78,6 +80,9 @@ def plan(
             counted. Ctrl-C does the same at once. The bounds hold whenever it stops.
         repeats: False when a session may play each arm at most once: policy and bounds are then for such sessions.
             `Exact` and `Certified` are exact where that is small enough, otherwise `Certified` searches.
+        anyway: plan with the types of an estimate although its held-out check does not support them. Without this, such
+            an estimate gets the plan of the best fixed choice (one arm, or without repeats a list of arms), with
+            `fixed` set and the reason in `verdict`: on held-out people plans of unsupported types lost to it.
         bins: values into which continuous rewards are cut, per arm, while planning.
         progress: called with the `Bounds` proved so far, now and then.
 
@@ -100,12 +105,28 @@ def plan(
         raise InvalidArgument(f"time_limit must be a positive number of seconds, got {time_limit!r}")
     if not repeats and horizon > model.n_arms:
         raise InvalidArgument(f"horizon must be at most the {model.n_arms} arms without repeats, got {horizon}")
+    estimate = _estimate(bandit)
+    check = None if estimate is None else estimate.check
+    if check is not None and not (anyway or check.agrees):
+        return _fixed_choice(model, horizon, repeats, estimate, check.verdict)
     if isinstance(method, _COMPILED):
         _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
     problem, clock = Problem.of(model, horizon, bins), Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
-    estimate = _estimate(bandit)
-    return replace(made, repeats=repeats, estimate=estimate, message=made.message + _remark(estimate))
+    verdict = "" if check is None else check.verdict
+    said = made.message + _remark(estimate)
+    return replace(made, repeats=repeats, estimate=estimate, message=said, verdict=verdict)
+
+
+def _fixed_choice(model: LatentBandit, horizon: int, repeats: bool, estimate: Estimate | None, verdict: str) -> Plan:
+    """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
+    arms, value = model.best_fixed_arms(horizon, repeats), model.best_fixed(horizon, repeats)
+    policy = Stationary(arms[0], horizon=horizon) if repeats else FixedSequence(arms)
+    message = "the best fixed choice, because held-out sessions support no types; anyway=True plans with them"
+    return Plan(
+        policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
+        verdict=verdict,
+    )  # fmt: skip
 
 
 def _bandit(given: Any) -> LatentBandit:

@@ -271,6 +271,8 @@ class Plan:
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
     estimate: Estimate | None = field(repr=False, default=None)  # the estimate that was planned on; None for a bandit
+    fixed: bool = False  # the plan is the best fixed choice, because held-out sessions support no types
+    verdict: str = ""  # what held-out sessions said about the types of the estimate; empty where nobody asked them
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))
@@ -313,11 +315,13 @@ class Plan:
             "no policy earns more than": f"{self.upper:.6g} (gap {percent(self.gap)})",
             "found in": f"{self.trace[-1].seconds:.2f} s" if self.trace else "no time",
         }
-        if self.estimate is not None and self.estimate.check is not None:
-            rows["held-out check"] = self.estimate.check.verdict
+        if self.verdict:
+            rows["held-out check"] = self.verdict
         return card("Plan", rows)
 
     def __repr__(self) -> str:
+        if self.fixed:
+            return f"Plan(best fixed choice: {self.lower:.6g} over {self.horizon} steps)"
         if self.status == Status.OPTIMAL:
             return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"

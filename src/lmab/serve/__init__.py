@@ -2,13 +2,15 @@
 
 from .app import make_app as make_app
 from .demo import play_demo as play_demo
-from .problems import Problem as Problem
+from .messages import Problem as Problem
+from .refit import RefitOptions as RefitOptions
+from .refit import RefitResult as RefitResult
 from .refit import refit as refit
 from .run import Options as Options
+from .run import lines_of as lines_of
 from .run import run as run
 from .service import Service as Service
-from .settings import Settings as Settings
+from .service import Settings as Settings
 from .stores import open_store as open_store
+from .stores import without_secrets as without_secrets
 from .versions import Defaults as Defaults
-from .wishes import Night as Night
-from .wishes import Wishes as Wishes

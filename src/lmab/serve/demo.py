@@ -1,8 +1,13 @@
-"""The whole loop against a simulated population: from no model to a policy near the optimum, while the page fills."""
+"""The whole loop against a simulated population: from no model to a policy near the optimum, while the page fills.
+
+It runs the defaults of `lmab serve` and `lmab refit`. Only the clock is made up: a night takes as long as its sessions
+take to play, and counts as a day.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,15 +19,15 @@ from ..evaluation import value_of
 from ..model import LatentBandit, random_bandit
 from ..planning import plan
 from ..policies import Relabelled
-from .messages import Ask, Reward
-from .refit import refit
+from .messages import Question, Reward
+from .refit import RefitOptions, RefitResult, refit
 from .run import Options, make_service, server
 from .service import Service
 from .stores import open_store
-from .versions import UNIFORM, Defaults, read_version
-from .wishes import Night, Wishes
+from .versions import UNIFORM, read_version
 
 HORIZON = 6
+_DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,19 @@ class Population:
     n_nights: int = 10
     at_once: int = 64
     seed: int = 0
+
+
+class DemoClock:
+    """Days that pass when the demonstration says so; within a day the clock runs as it does outside."""
+
+    def __init__(self, n_nights: int) -> None:
+        self.shift = -_DAY * n_nights
+
+    def __call__(self) -> float:
+        return time.time() + self.shift
+
+    def next_day(self) -> None:
+        self.shift += _DAY
 
 
 def population(seed: int = 0) -> Population:
@@ -50,9 +68,10 @@ def play_demo(
 
 async def _demo(options: Options, say: Callable[[str], None], people: Population, stay: bool) -> None:
     labels = tuple(f"arm-{i}" for i in range(people.bandit.n_arms))
-    settings = replace(options.settings, defaults=Defaults(HORIZON, floor=0.1))
+    settings = replace(options.settings, defaults=replace(options.settings.defaults, horizon=HORIZON))
     options = replace(options, arms=labels, settings=settings, policy=None, secret=b"demo")
-    service = make_service(options)
+    clock = DemoClock(people.n_nights)
+    service = make_service(options, clock)
     running = server(options, service)
     task = asyncio.create_task(running.serve())
     while not running.started and not task.done():
@@ -64,7 +83,8 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
             if task.done():
                 break
             await play_sessions(service, people, night)
-            found = await asyncio.to_thread(_refit, options.store, folder, people.seed + night)
+            clock.next_day()
+            found = await asyncio.to_thread(_refit, options.store, folder, people.seed + night, clock())
             await service.register.refresh()
             share = await value_in_force(service, people.bandit) / optimum
             say(f"Night {night + 1}: the policy in force earns {share:.1%} of the optimum.")
@@ -78,15 +98,14 @@ async def _demo(options: Options, say: Callable[[str], None], people: Population
         await asyncio.wait([task])
 
 
-def _refit(where: str, folder: Path, seed: int) -> Night:
+def _refit(where: str, folder: Path, seed: int, now: float) -> RefitResult:
     """In a thread with a loop of its own, so that the service answers meanwhile."""
 
-    async def work() -> Night:
+    async def work() -> RefitResult:
         store = open_store(where)
         await store.open()
         try:
-            wishes = Wishes(-0.05, canary=0.5, horizon=HORIZON, repeats=True, time_limit=10.0, unproven=True)
-            return await refit(store, folder, wishes, rng=seed)
+            return await refit(store, folder, RefitOptions(), rng=seed, now=now)
         finally:
             await store.close()
 
@@ -97,17 +116,17 @@ async def play_sessions(service: Service, people: Population, night: int) -> Non
     """One night's sessions, many at a time."""
     bandit = people.bandit
     names = {f"arm-{arm}": arm for arm in range(bandit.n_arms)}
-    turns = asyncio.Semaphore(people.at_once)
+    places = asyncio.Semaphore(people.at_once)
 
     async def session(index: int) -> None:
         rng = np.random.default_rng([people.seed, night, index])  # sessions end in any order
-        type_ = rng.choice(bandit.n_types, size=1, p=bandit.weights)
-        async with turns:
+        hidden = rng.choice(bandit.n_types, size=1, p=bandit.weights)
+        async with places:
             name, reward = f"night{night}-{index}", None
             for step in range(HORIZON):
-                told = await service.decide(Ask(name, step, reward))
-                arm = np.array([names[str(told.label)]])
-                reward = float(bandit.rewards.sample(type_, arm, rng=rng)[0])
+                answer = await service.decide(Question(name, step, reward))
+                arm = np.array([names[str(answer.label)]])
+                reward = float(bandit.rewards.sample(hidden, arm, rng=rng)[0])
             assert reward is not None
             await service.reward([Reward(name, HORIZON - 1, reward)])
 
@@ -116,7 +135,7 @@ async def play_sessions(service: Service, people: Population, night: int) -> Non
 
 async def value_in_force(service: Service, bandit: LatentBandit) -> float:
     """What the policy in force earns in truth, without its exploration."""
-    version = service.register.turn.active
+    version = service.register.rollout.active
     body: Any = None if version == UNIFORM else await service.store.version(version)
     compact = None if body is None else read_version(body, service.settings.defaults).compact
     if compact is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidData
 from .messages import Label
+from .stores import LogRow, Store
 
 _DAY = 86_400.0
-_LATE_DAYS = 2  # days that are written again, because late rewards may have come
+_STATE = b"lmab.day"  # the key of a file's metadata that says what it holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +33,15 @@ class Log:
     unrewarded: int  # steps
 
 
-def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], more: Sequence[int] = ()) -> Log:
+def read_log(rows: Sequence[LogRow], arms: Sequence[Label], more: Sequence[int] = ()) -> Log:
     """The log of the rows that `Store.rows` gives; only arms that were played are in it, and those of `more`."""
-    found = {row[2] for row in rows if row[3] is not None}
+    found = {row.arm for row in rows if row.reward is not None}
     if not found:
         raise InvalidData("the store must hold a rewarded step, got none")
     played = sorted(found | set(more))
     place = {number: index for index, number in enumerate(played)}
     labels = tuple(arms[number] for number in played)
-    kept = [row for row in rows if row[3] is not None]
+    kept = [row for row in rows if row.reward is not None]
     whole = _prefixes(rows)
     sessions, began = _sessions(kept, place, labels, with_propensities=False)
     if not whole:
@@ -46,13 +49,13 @@ def read_log(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], more: Seque
     return Log(sessions, began, *_sessions(whole, place, labels, with_propensities=True), len(rows) - len(kept))
 
 
-def _prefixes(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _prefixes(rows: Sequence[LogRow]) -> list[LogRow]:
     """The steps before the first one of their session that is missing, unrewarded or of unknown probability."""
     found, session, following = [], None, 0
     for row in rows:
-        if row[0] != session:
-            session, following = row[0], 0
-        if row[1] == following and row[3] is not None and row[4] is not None:
+        if row.session != session:
+            session, following = row.session, 0
+        if row.step == following and row.reward is not None and row.propensity is not None:
             found.append(row)
             following += 1
         else:
@@ -61,64 +64,89 @@ def _prefixes(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _sessions(
-    rows: Sequence[tuple[Any, ...]], place: dict[int, int], labels: tuple[Label, ...], *, with_propensities: bool
+    rows: Sequence[LogRow], place: dict[int, int], labels: tuple[Label, ...], *, with_propensities: bool
 ) -> tuple[Sessions, Float[Array, "N"]]:
-    starts = [i for i, row in enumerate(rows) if i == 0 or row[0] != rows[i - 1][0]]
+    starts = [i for i, row in enumerate(rows) if i == 0 or row.session != rows[i - 1].session]
     return (
         Sessions(
-            np.array([place[row[2]] for row in rows], np.int32),
-            np.array([row[3] for row in rows], np.float64),
+            np.array([place[row.arm] for row in rows], np.int32),
+            np.array([row.reward for row in rows], np.float64),
             np.array([*starts, len(rows)], np.int64),
             len(labels),
-            np.array([row[4] for row in rows], np.float64) if with_propensities else None,
+            np.array([row.propensity for row in rows], np.float64) if with_propensities else None,
             None if labels == tuple(range(len(labels))) else labels,
         ),
-        np.array([rows[i][9] for i in starts]),
+        np.array([rows[i].began for i in starts]),
     )
 
 
-def write_days(rows: Sequence[tuple[Any, ...]], arms: Sequence[Label], folder: Path) -> list[Path]:
-    """One Parquet file for each day on which sessions began; older days that are there already stay as they are.
+async def export_days(store: Store, folder: Path) -> list[Path]:
+    """Make the folder hold what the store holds: one Parquet file for each day on which rewarded sessions began.
 
-    Readers want one type of a column, so a number is a text as soon as one arm has a name. Days that were written
-    before that are then written again.
+    A day is written where the store holds other rows of it than the file says, whenever that day was, and where the
+    file cannot be read. Days that the store does not have any more (erased, or older than it keeps) are removed.
+    Readers want one type of a column, so a number is a text as soon as one arm has a name.
     """
-    import pyarrow as pa
-
     folder.mkdir(parents=True, exist_ok=True)
-    kind = pa.int64() if all(isinstance(label, int) for label in arms) else pa.string()
-    days: dict[int, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        days.setdefault(int(row[9] // _DAY), []).append(row)
+    labels = [arm.label for arm in await store.arms()]
+    kind = "int64" if all(isinstance(label, int) for label in labels) else "string"
+    wanted = {folder / f"{_date(state.day)}.parquet": state for state in await store.days()}
     written = []
-    for day, part in sorted(days.items()):
-        path = folder / f"{datetime.date(1970, 1, 1) + datetime.timedelta(days=day)}.parquet"
-        if day > max(days) - _LATE_DAYS or not _holds(path, kind):
-            _write_day(path, [row for row in part if row[3] is not None], arms, kind)
+    for path, state in wanted.items():
+        says = {"rows": state.rows, "newest": state.newest, "arms": kind}
+        if _says(path) != says:
+            rows = await store.rows(state.day * _DAY, (state.day + 1) * _DAY)
+            _write_day(path, [row for row in rows if row.reward is not None], labels, says)
             written.append(path)
+    gone = [path for path in folder.glob("????-??-??.parquet") if path not in wanted]
+    for path in gone:
+        path.unlink()
+    if written or gone:
+        _sync(folder)
     return written
 
 
-def _holds(path: Path, kind: Any) -> bool:
-    """Whether a day is written already, with arms of this type."""
-    import pyarrow.parquet as pq
-
-    return path.exists() and bool(pq.read_schema(path).field("arm").type == kind)
+def _date(day: int) -> datetime.date:
+    return datetime.date(1970, 1, 1) + datetime.timedelta(days=day)
 
 
-def _write_day(path: Path, rewarded: Sequence[tuple[Any, ...]], arms: Sequence[Label], kind: Any) -> None:
+def _says(path: Path) -> dict[str, Any] | None:
+    """What a file says that it holds; None where there is no file that can be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = [arms[row[2]] for row in rewarded]
+    try:
+        return dict(json.loads((pq.read_schema(path).metadata or {})[_STATE]))
+    except (OSError, KeyError, ValueError, pa.ArrowException):
+        return None
+
+
+def _write_day(path: Path, rewarded: Sequence[LogRow], labels: Sequence[Label], says: dict[str, Any]) -> None:
+    """Write a day beside its place, then put it there: the file is whole, or the old one is there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kind = pa.int64() if says["arms"] == "int64" else pa.string()
+    names = [labels[row.arm] for row in rewarded]
     columns = {
-        "session": pa.array([row[0] for row in rewarded], pa.string()),
-        "step": pa.array([row[1] for row in rewarded], pa.int32()),
-        "arm": pa.array(names if kind == pa.int64() else [str(name) for name in names], kind),
-        "reward": pa.array([row[3] for row in rewarded], pa.float64()),
-        "propensity": pa.array([row[4] for row in rewarded], pa.float64()),
-        "policy": pa.array([row[5] for row in rewarded], pa.string()),
+        "session": pa.array([row.session for row in rewarded], pa.string()),
+        "step": pa.array([row.step for row in rewarded], pa.int32()),
+        "arm": pa.array(names if says["arms"] == "int64" else [str(name) for name in names], kind),
+        "reward": pa.array([row.reward for row in rewarded], pa.float64()),
+        "propensity": pa.array([row.propensity for row in rewarded], pa.float64()),
+        "policy": pa.array([row.policy for row in rewarded], pa.string()),
     }
     temporary = path.with_suffix(".tmp")
-    pq.write_table(pa.table(columns), temporary)
+    pq.write_table(pa.table(columns).replace_schema_metadata({_STATE: json.dumps(says)}), temporary)
+    os.chmod(temporary, 0o600)
+    _sync(temporary)
     temporary.replace(path)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

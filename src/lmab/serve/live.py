@@ -1,4 +1,4 @@
-"""Live: one session in memory, as far as its steps and rewards are known."""
+"""LiveSession: one session in memory, as far as its steps and rewards are known."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import LmabError
 from ..policies import CompactState
-from .problems import Problem
-from .stores import Decision, Past
-from .versions import Seats
+from .messages import Problem
+from .stores import Decision, PlayedArm, StoredStep
+from .versions import ArmTable
 
 
-class Live:
-    """The rows of a session, its rewards, and the policy's state before the step that `state` is at."""
+class LiveSession:
+    """The rows of a session, its rewards, and the policy's state before the step that `state` is at.
 
-    __slots__ = ("broken", "person", "policy", "rewards", "rows", "seats", "state")
+    `table` is that of the session's version with the arms that are open now: the service renews it at every decision.
+    """
+
+    __slots__ = ("broken", "hole", "person", "policy", "rewards", "rows", "state", "table")
 
     def __init__(
-        self, policy: str, seats: Seats, person: str | None, known: Sequence[tuple[int, float]], broken: bool
+        self, policy: str, table: ArmTable, person: str | None, known: Sequence[PlayedArm], broken: bool
     ) -> None:
-        self.policy, self.seats, self.person, self.broken = policy, seats, person, broken
+        self.policy, self.table, self.person, self.broken = policy, table, person, broken
         self.rows: list[Decision] = []
+        self.hole: int | None = None  # the first step that the store does not have: no later one is recorded
         self.rewards: dict[int, float] = {}
         self.state: CompactState | None = None
-        paths = seats.paths
-        if paths is not None:
-            self.state = paths.start
+        states = table.version.states
+        if states is not None:
+            self.state = states.start
             if known:
-                history = [(seats.place[arm], reward) for arm, reward in known if arm in seats.place]
-                usable = [(arm, reward) for arm, reward in history if seats.version.accepts(reward)]
-                self.state = paths.compact.start(history=usable) if usable else paths.start
+                history = [(table.place[arm], reward) for arm, reward in known if arm in table.place]
+                usable = [(arm, reward) for arm, reward in history if table.version.accepts(reward)]
+                self.state = states.compact.start(history=usable) if usable else states.start
 
     def check_reward(self, step: int, reward: float) -> None:
         """Raise where there cannot be such a reward, or another one is known."""
-        version = self.seats.version
+        version = self.table.version
         if not version.accepts(reward):
             raise Problem("unknown-reward", f"reward must be among {sorted(version.values or ())}, got {reward!r}")
         known = self.rewards.get(step)
@@ -50,63 +54,63 @@ class Live:
         if step in self.rewards:
             return
         self.rewards[step] = reward
-        paths = self.seats.paths
-        if self.state is not None and step < self.state.step and paths is not None:
-            place = self.seats.place.get(self.rows[step].arm)
+        states = self.table.version.states
+        if self.state is not None and step < self.state.step and states is not None:
+            place = self.table.place.get(self.rows[step].arm)
             if place is not None:
-                self.state = paths.compact.tell(self.state, place, reward)
+                self.state = states.compact.tell(self.state, place, reward)
 
     def advance(self) -> None:
         """Bring the state to the next step to decide."""
-        paths, state = self.seats.paths, self.state
-        if paths is None or state is None:
+        states, state = self.table.version.states, self.state
+        if states is None or state is None:
             return
         while state.step < len(self.rows):
-            place = self.seats.place.get(self.rows[state.step].arm)
+            place = self.table.place.get(self.rows[state.step].arm)
             if place is None:  # an arm that was added after the fit
-                state = paths.compact.skip(state)
+                state = states.compact.skip(state)
             else:
-                state = paths.observe(state, place, self.rewards.get(state.step))
+                state = states.observe(state, place, self.rewards.get(state.step))
             self.state = state
 
     def fresh(self, allowed: Sequence[int] | None) -> Sequence[int]:
         """The arms of the service that may be explored now."""
-        seats = self.seats
-        opened = seats.open
+        table = self.table
+        opened = table.open
         if allowed is not None:
             given = set(allowed)
             opened = [number for number in opened if number in given]
-        if not seats.version.repeats and self.rows:
+        if not table.version.repeats and self.rows:
             played = {row.arm for row in self.rows}
             return [number for number in opened if number not in played] or opened
         return opened
 
     def best(self, allowed: Sequence[int] | None) -> tuple[int | None, bool]:
         """The policy's arm, and whether the policy failed; None where it cannot play any arm."""
-        seats = self.seats
-        paths = seats.paths
-        if paths is None or self.state is None:
+        table = self.table
+        states = table.version.states
+        if states is None or self.state is None:
             return None, False
-        mask, anything = seats.mask, seats.anything
+        mask, anything = table.mask, table.anything
         if allowed is not None:
-            mask = seats.mask_of(set(allowed) & set(seats.open))
+            mask = table.mask_of(set(allowed) & set(table.open))
             anything = mask is not None and bool(mask.any())
-        elif seats.everything:
+        elif table.everything:
             mask = None
         if not anything:
             return None, False
         try:
             self.advance()
-            arm = paths.act(self.state) if mask is None else paths.compact.act(self.state, mask)
-            return seats.number[arm], False
+            arm = states.act(self.state) if mask is None else states.compact.act(self.state, mask)
+            return table.number[arm], False
         except (LmabError, ArithmeticError, IndexError):  # a policy that fails must not take the service with it
             return None, True
 
 
-def restore(rows: Sequence[Past], seats: Seats, known: Sequence[tuple[int, float]], broken: bool) -> Live:
+def restore(rows: Sequence[StoredStep], table: ArmTable, known: Sequence[PlayedArm], broken: bool) -> LiveSession:
     """The session that the store has."""
     first = rows[0].decision
-    live = Live(first.policy, seats, first.person, known, broken)
-    live.rows = [past.decision for past in rows]
-    live.rewards = {past.decision.step: past.reward for past in rows if past.reward is not None}
+    live = LiveSession(first.policy, table, first.person, known, broken)
+    live.rows = [step.decision for step in rows]
+    live.rewards = {step.decision.step: step.reward for step in rows if step.reward is not None}
     return live

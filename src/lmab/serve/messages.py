@@ -1,18 +1,22 @@
-"""What requests and answers hold. The page /openapi.json is made from the same structs."""
+"""What requests and answers hold, and why a request is refused. /openapi.json is made from the same structs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
+from ..errors import LmabError
+
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Step = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Label = str | int
+Label = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column of integers holds
 
 
-class Ask(msgspec.Struct, forbid_unknown_fields=True):
+class Question(msgspec.Struct, forbid_unknown_fields=True):
     """Tell the reward of the step before, and ask for the next arm."""
 
     session: Name
@@ -23,7 +27,7 @@ class Ask(msgspec.Struct, forbid_unknown_fields=True):
     baseline: Label | None = None  # what your present rule would play: answered in apprentice mode
 
 
-class Told(msgspec.Struct):
+class Answer(msgspec.Struct):
     """The arm to play."""
 
     session: str
@@ -51,7 +55,7 @@ class Rewards(msgspec.Struct, forbid_unknown_fields=True):
     rewards: Annotated[list[Reward], msgspec.Meta(min_length=1, max_length=1000)]
 
 
-class Kept(msgspec.Struct):
+class RewardsStored(msgspec.Struct):
     """How many rewards are in the store now."""
 
     rewards: int
@@ -69,7 +73,7 @@ class Arms(msgspec.Struct, forbid_unknown_fields=True):
     arms: Annotated[list[Label], msgspec.Meta(min_length=1, max_length=100_000)]
 
 
-class Played(msgspec.Struct):
+class HistoryStep(msgspec.Struct):
     """One step of a session, as it was played."""
 
     step: int
@@ -84,20 +88,21 @@ class Played(msgspec.Struct):
     why: str
 
 
-class Story(msgspec.Struct):
+class SessionHistory(msgspec.Struct):
     """A session from its first step on."""
 
     session: str
     person: str | None
     policy: str
-    steps: list[Played]
+    steps: list[HistoryStep]
     belief: list[float] | None  # now
 
 
-class Erased(msgspec.Struct):
-    """How many sessions of a person were erased."""
+class Erasure(msgspec.Struct):
+    """How many sessions of a person were erased, and where copies of them may be left."""
 
     sessions: int
+    left: list[str]
 
 
 class VersionInfo(msgspec.Struct):
@@ -123,3 +128,58 @@ class Refusal(msgspec.Struct):
 
     error: str
     code: str
+
+
+STATUS = {
+    "malformed": 400,  # not JSON, or not the fields that are asked for
+    "unauthorised": 401,
+    "forbidden": 403,  # the token may do less, or a web page of another site asks
+    "erased": 410,
+    "unknown-path": 404,
+    "unknown-session": 404,
+    "unknown-step": 404,
+    "unknown-policy": 404,
+    "wrong-method": 405,
+    "out-of-order": 409,
+    "other-reward": 409,
+    "too-late": 410,
+    "too-large": 413,
+    "too-slow": 408,
+    "unknown-arm": 422,
+    "unknown-reward": 422,
+    "beyond-horizon": 422,
+    "bad-value": 422,
+    "bad-policy": 422,
+    "busy": 429,
+    "no-policy": 503,
+    "no-store": 503,
+}
+
+
+class Problem(LmabError):
+    """A request that cannot be answered."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.status = code, STATUS[code]
+
+
+def check_name(name: str) -> None:
+    """A text that every store can hold: one that a store refuses would take the whole commit with it."""
+    if "\0" in name or (not name.isprintable() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in name)):
+        raise Problem("bad-value", "names of sessions, persons, arms and versions must be text without the character 0")
+
+
+def check_labels(labels: Sequence[Label]) -> None:
+    """Labels that stay apart wherever they are written as text, as the log by day does."""
+    if len({str(label) for label in labels}) != len(labels):
+        raise Problem("bad-value", "arms must be distinct labels, also as text: 1 and '1' are one")
+    for label in labels:
+        if isinstance(label, str):
+            check_name(label)
+
+
+def check_finite(reward: float) -> None:
+    """A reward that a store can hold."""
+    if not math.isfinite(reward):
+        raise Problem("unknown-reward", "reward must be a finite number")

@@ -2,7 +2,8 @@
 
 The rules. Draws are keyed by session and step, so that a retry, a restart or another replica draws the same arm. An
 answer is given after its commit. The first write of a step wins, and every later request for the step gets the stored
-row. A session stays with the version of the policy that its first step had.
+row. A session stays with the version of the policy that its first step had. Which arms are open is asked at every
+step: an arm that was withdrawn is not played any more, whatever the session.
 """
 
 from __future__ import annotations
@@ -10,21 +11,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
-from .commits import Commits
-from .live import Live, restore
-from .messages import Ask, Label, Reward, Told
-from .problems import Problem, check_finite, check_name, other_reward
+from .live import LiveSession, restore
+from .messages import Answer, Erasure, Label, Problem, Question, Reward, check_finite, check_name
 from .register import Register
-from .settings import Settings
-from .stores import Decision, Job, Past, RewardRow, Store
-from .versions import Version
+from .stores import Commits, Decision, Job, PlayedArm, RewardRow, Store, StoredStep
+from .versions import Defaults, Version
 
 _HISTORY = 500  # steps of earlier sessions that inform a person's next one
 _LOOK = 1.0  # seconds between two looks at the register
+_QUIET = 5.0  # seconds without a commit after which a small write tells whether the store still takes any
+_SWEEP = 1000  # steps that one transaction looks at for default rewards
+_OVERLAP = 60.0  # seconds: rows of a commit that is under way have an earlier time
+_FORGET = 100  # sessions that one transaction deletes because of their age
+_FORGET_EVERY = 600.0  # seconds
+_SWEPT = "swept"  # the setting that says how far default rewards were given
+_log = logging.getLogger("lmab.serve")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service behaves; what a policy says of itself comes before `defaults`."""
+
+    defaults: Defaults = field(default_factory=Defaults)
+    default_reward: float | None = None  # counts for a step whose reward did not come within the window
+    window: float = 3600.0  # seconds after a decision in which its reward may come
+    apprentice: bool = False  # answer the baseline of the request
+    without_store: bool = False  # answer also while the store is away; such answers are not recorded
+    memory: int = 200_000  # sessions kept in memory
+    queue: int = 10_000  # requests that may wait for a commit
+    keep: float | None = None  # seconds after which a session is deleted; None: never
 
 
 class Service:
@@ -36,15 +57,16 @@ class Service:
         settings: Settings,
         clock: Callable[[], float] = time.time,
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
-        spare: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
+        standby: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
         secret: bytes | None = None,  # of the draws, for a store that has none yet
     ) -> None:
-        self.store, self.settings, self.clock, self._spare = store, settings, clock, spare
-        self._live: OrderedDict[str, Live] = OrderedDict()
+        self.store, self.settings, self.clock, self._standby = store, settings, clock, standby
+        self._live: OrderedDict[str, LiveSession] = OrderedDict()
         self.register = Register(store, settings.defaults, clock, self._live.clear, begin, secret)
         self.commits = Commits(store, settings.queue)
-        self.counts = {"explored": 0, "fallback": 0, "repeated": 0, "unrecorded": 0, "defaulted": 0}
-        self._swept = 0.0
+        self.counts = {"explored": 0, "fallback": 0, "repeated": 0, "unrecorded": 0, "defaulted": 0, "forgotten": 0}
+        self._swept: float | None = None
+        self._forgotten_at = -_FORGET_EVERY
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -52,14 +74,24 @@ class Service:
         """Sessions in memory."""
         return len(self._live)
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be recorded now; empty where it can."""
+        return self.register.trouble or self.commits.trouble
+
+    async def unable(self) -> str:
+        """Why the service is not ready; empty where it is."""
+        return self.commits.trouble or await self.register.unable()
+
     # Starting and stopping
 
     async def start(self, watch: bool = True) -> None:
         """Open the store, or keep trying while the service already answers what it can."""
         with contextlib.suppress(Exception):
             await self.register.refresh()
+            await self.commits.probe()
         if not self.register.ready and self.settings.without_store:
-            self.register.use_spare(*self._spare)
+            self.register.use_standby(*self._standby)
         self._task = asyncio.create_task(self._watch()) if watch else None
 
     async def stop(self) -> None:
@@ -72,158 +104,216 @@ class Service:
             await self.store.close()
 
     async def _watch(self) -> None:
-        """Look at the register now and then, and give default rewards where the window has passed."""
+        """Look at the register and at the store now and then, and do what is due."""
         while True:
             await asyncio.sleep(_LOOK)
-            with contextlib.suppress(Exception):
+            try:
                 await self.register.refresh()
+                await self._probe_where_quiet()
                 await self.sweep()
+                await self.forget_old_sessions()
+                await self.store.leftovers()
+            except Problem:
+                pass
+            except Exception as error:
+                _log.debug("the watch of the store failed: %s", error)
+
+    async def _probe_where_quiet(self) -> None:
+        quiet = asyncio.get_running_loop().time() - self.commits.last_success
+        if self.commits.trouble or quiet > _QUIET:
+            await self.commits.probe()
 
     async def sweep(self) -> int:
-        """Give the default reward to steps whose window has passed."""
+        """Give the default reward to steps whose window has passed, some at a time."""
         reward, now = self.settings.default_reward, self.clock()
-        if reward is None or not self.register.ready:
+        if reward is None or self.trouble:
             return 0
-        before = now - self.settings.window
-        filled = await self.store.fill_defaults(reward, self._swept, before, now)
-        self._swept = before - 60  # rows of a commit that is under way have an earlier time
-        self.counts["defaulted"] += filled
-        return filled
+        stored = float(await self.store.setting(_SWEPT, None) or 0.0) if self._swept is None else self._swept
+        before, since, total = now - self.settings.window, stored, 0
+        while since < before:
+            filled, since = await self.store.fill_defaults(reward, since, before, now, _SWEEP)
+            total += filled
+        self._swept = max(before - _OVERLAP, 0.0)
+        if self._swept - stored > _OVERLAP:
+            await self.store.set_setting(_SWEPT, repr(self._swept))
+        self.counts["defaulted"] += total
+        return total
+
+    async def forget_old_sessions(self) -> int:
+        """Delete the sessions that are older than `keep`, some at a time."""
+        keep, now = self.settings.keep, self.clock()
+        if keep is None or self.trouble or now - self._forgotten_at < _FORGET_EVERY:
+            return 0
+        self._forgotten_at, total = now, 0
+        while (n := await self.store.forget(now - keep, _FORGET)) > 0:
+            total += n
+        self.counts["forgotten"] += total
+        return total
 
     # Deciding
 
-    async def decide(self, ask: Ask) -> Told:
+    async def decide(self, question: Question) -> Answer:
         """The arm for a step of a session, after the reward of the step before."""
-        check_name(ask.session)
-        if ask.person is not None:
-            check_name(ask.person)
-        if ask.reward is not None:
-            check_finite(ask.reward)
-        if not self.register.ready and not self.settings.without_store:
-            raise Problem("no-store", self.register.trouble)
+        check_name(question.session)
+        if question.person is not None:
+            check_name(question.person)
+        if question.reward is not None:
+            check_finite(question.reward)
+        if self.trouble and not self.settings.without_store:
+            raise Problem("no-store", self.trouble)
         now = self.clock()
-        live = self._live.get(ask.session)
-        if live is None or ask.step > len(live.rows):
-            live = await self._load(ask, now)
-        rewards = self._rewards_of(live, ask, now)
-        if ask.step < len(live.rows):
+        live = self._live.get(question.session)
+        if live is None or question.step > len(live.rows):
+            live = await self._load(question, now)
+        live.table, live.broken = await self.register.table_of(live.policy)
+        rewards = self._rewards_of(live, question, now)
+        if question.step < len(live.rows):
             self.counts["repeated"] += 1
-            row = live.rows[ask.step]
+            row = live.rows[question.step]
         else:
-            row = self._next(live, ask, rewards, now)
-        self._live[ask.session] = live
+            row = self._next(live, question, rewards, now)
+        self._live[question.session] = live
         if len(self._live) > self.settings.memory:
             self._live.popitem(last=False)
-        told = await self._answer(row, rewards)
+        answer = await self._commit(live, row, rewards)
         for reward in rewards:
             live.learn(reward.step, reward.reward)  # a new step has learned them before it decided
-        return told
+        return answer
 
-    async def _load(self, ask: Ask, now: float) -> Live:
+    async def _load(self, question: Question, now: float) -> LiveSession:
         """The session from the store; a first step needs no look, because the first write wins."""
-        if ask.step == 0:
-            name = self.register.version_of(ask.session)
-            seats, broken = await self.register.seats_of(name)
-            known = await self._known(ask.person, now)
-            return self._live.get(ask.session) or Live(name, seats, ask.person, known, broken)
-        self.register.require_store()
-        rows = await self.register.asked(self.store.session(ask.session))
-        if not rows:
-            raise Problem("unknown-session", f"session {ask.session!r} has no step 0 here: ask for it first")
-        live = await self._restored(rows)
-        if ask.step > len(live.rows):
-            raise Problem("out-of-order", f"step {ask.step} is out of order: the next step is {len(live.rows)}")
+        if question.step == 0:
+            name = self.register.version_of(question.session)
+            table, broken = await self.register.table_of(name)
+            known = await self._known(question.person, now)
+            return self._live.get(question.session) or LiveSession(name, table, question.person, known, broken)
+        if self.trouble:
+            return await self._unknown_past(question)
+        rows = await self.register.asked(self.store.session(question.session))
+        if not rows and not self.settings.without_store:
+            name = question.session
+            raise Problem("unknown-session", f"session {name!r} has no step 0 here: ask for it first")
+        if question.step > len(rows):
+            if self.settings.without_store:  # the steps before were answered while the store was away
+                return await self._unknown_past(question, rows)
+            raise Problem("out-of-order", f"step {question.step} is out of order: the next step is {len(rows)}")
+        return self._live.get(question.session) or await self._restored(rows)
+
+    async def _unknown_past(self, question: Question, rows: Sequence[StoredStep] = ()) -> LiveSession:
+        """A session whose last steps nobody knows any more: it goes on without its policy, and is not recorded."""
+        live = await self._restored(rows) if rows else None
+        if live is None:
+            name = self.register.version_of(question.session)
+            live = LiveSession(name, *(await self.register.table_of(name))[:1], None, [], True)
+        live.state, live.hole = None, len(rows)
+        missing = Decision(question.session, 0, -1, None, live.policy, 0.0, 0, 1, None, None, None)
+        live.rows += [missing._replace(step=step) for step in range(len(rows), question.step)]
         return live
 
-    async def _restored(self, rows: Sequence[Past]) -> Live:
+    async def _restored(self, rows: Sequence[StoredStep]) -> LiveSession:
         first = rows[0].decision
-        seats, broken = await self.register.seats_of(first.policy)
-        return restore(rows, seats, await self._known(first.person, first.at), broken)
+        table, broken = await self.register.table_of(first.policy)
+        return restore(rows, table, await self._known(first.person, first.at), broken)
 
-    def _rewards_of(self, live: Live, ask: Ask, now: float) -> list[RewardRow]:
+    def _rewards_of(self, live: LiveSession, question: Question, now: float) -> list[RewardRow]:
         """The rewards that this request brings: that of the step before, and defaults whose window has passed."""
         rows = []
-        if ask.reward is not None:
-            if ask.step == 0:
+        if question.reward is not None:
+            if question.step == 0:
                 raise Problem("bad-value", "reward must be that of the step before: step 0 has none")
-            live.check_reward(ask.step - 1, ask.reward)
-            self._check_window(live, ask.step - 1, now)
-            rows.append(RewardRow(ask.session, ask.step - 1, ask.reward, now, 0))
-        if self.settings.default_reward is not None and ask.step == len(live.rows):
+            live.check_reward(question.step - 1, question.reward)
+            self._check_window(live, question.step - 1, now)
+            rows.append(RewardRow(question.session, question.step - 1, question.reward, now, 0))
+        if self.settings.default_reward is not None and question.step == len(live.rows):
             for step in live.unrewarded():
                 late = now - live.rows[step].at > self.settings.window
-                if late and not (ask.reward is not None and step == ask.step - 1):
-                    rows.append(RewardRow(ask.session, step, self.settings.default_reward, now, 1))
+                if late and not (question.reward is not None and step == question.step - 1):
+                    rows.append(RewardRow(question.session, step, self.settings.default_reward, now, 1))
         return rows
 
-    def _next(self, live: Live, ask: Ask, rewards: Sequence[RewardRow], now: float) -> Decision:
+    def _next(self, live: LiveSession, question: Question, rewards: Sequence[RewardRow], now: float) -> Decision:
         """Decide a new step."""
-        horizon = live.seats.version.horizon
-        if ask.step >= horizon:
-            raise Problem("beyond-horizon", f"step must be below the horizon of {horizon} steps, got {ask.step}")
-        allowed = None if ask.allowed is None else self.register.numbers(ask.allowed)
+        horizon = live.table.version.horizon
+        if question.step >= horizon:
+            raise Problem("beyond-horizon", f"step must be below the horizon of {horizon} steps, got {question.step}")
+        allowed = None if question.allowed is None else self.register.numbers(question.allowed)
         fresh = live.fresh(allowed)
         if not fresh:
             raise Problem("unknown-arm", "allowed must leave an arm that is open, got none")
-        baseline = self._baseline(ask, fresh)
-        for told in rewards:
-            live.learn(told.step, told.reward)
-        first, second = self.register.draws(ask.session, ask.step)
-        best, fallback = live.best(allowed)
-        arm, propensity, explored = live.seats.choose(best, fresh, first, second)
+        baseline = self._baseline(question, fresh)
+        for reward in rewards:
+            live.learn(reward.step, reward.reward)
+        first, second = self.register.draws(question.session, question.step)
+        best, failed = live.best(allowed)
+        arm, propensity, explored = live.table.choose(best, fresh, first, second)
         chance: float | None = propensity
-        wish = None
+        preferred = None
         if baseline is not None:
-            arm, chance, explored, wish = baseline, None, False, arm
-        fallback = fallback or live.broken
+            arm, chance, explored, preferred = baseline, None, False, arm
+        fallback = failed or live.broken or live.hole is not None
         self.counts["explored"] += explored
         self.counts["fallback"] += fallback
-        given = None if ask.allowed is None else json.dumps(ask.allowed)
-        person = live.person if ask.step == 0 else None
+        given = None if question.allowed is None else json.dumps(question.allowed)
+        person = live.person if question.step == 0 else None
         row = Decision(
-            ask.session, ask.step, arm, chance, live.policy, now, int(explored), int(fallback), wish, given,
-            person,
+            question.session, question.step, arm, chance, live.policy, now, int(explored), int(fallback), preferred,
+            given, person,
         )  # fmt: skip
         live.rows.append(row)
         return row
 
-    def _baseline(self, ask: Ask, fresh: Sequence[int]) -> int | None:
+    def _baseline(self, question: Question, fresh: Sequence[int]) -> int | None:
         if not self.settings.apprentice:
             return None
-        if ask.baseline is None:
+        if question.baseline is None:
             raise Problem("bad-value", "baseline must be given, because the service is an apprentice")
-        number = self.register.numbers([ask.baseline])[0]
+        number = self.register.numbers([question.baseline])[0]
         if number not in fresh:
-            raise Problem("unknown-arm", f"baseline must be an arm that may be played, got {ask.baseline!r}")
+            raise Problem("unknown-arm", f"baseline must be an arm that may be played, got {question.baseline!r}")
         return number
 
-    async def _answer(self, row: Decision, rewards: Sequence[RewardRow]) -> Told:
+    async def _commit(self, live: LiveSession, row: Decision, rewards: Sequence[RewardRow]) -> Answer:
         """Commit, then answer; where the store has an earlier row, the answer is that row."""
+        if live.hole is not None and row.step >= live.hole:
+            return self._unrecorded(live, row)
+        if live.hole is not None:
+            rewards = [reward for reward in rewards if reward.step < live.hole]
         job = Job(rewards, row)
         try:
-            if not self.register.ready:
-                raise Problem("no-store", self.register.trouble)
+            if self.trouble:
+                raise Problem("no-store", self.trouble)
             await self.commits.commit(job)
         except Problem as problem:
-            if problem.code != "no-store" or not self.settings.without_store:
-                self._live.pop(row.session, None)
-                raise
-            self.counts["unrecorded"] += 1
-            return self._told(row, recorded=False)
+            if problem.code == "no-store" and self.settings.without_store:
+                return self._unrecorded(live, row)
+            self._live.pop(row.session, None)
+            raise
         except BaseException:
             self._live.pop(row.session, None)
             raise
-        if job.conflict is not None:
-            self._live.pop(row.session, None)
-            raise other_reward(job.conflict)
-        assert job.stored is not None
-        if job.stored is not row and not job.stored.same(row):
-            self._live.pop(row.session, None)
-        return self._told(job.stored)
+        return self._written(job, row)
 
-    def _told(self, row: Decision, recorded: bool = True) -> Told:
-        label = self.register.labels[row.arm][0]
-        return Told(
+    def _unrecorded(self, live: LiveSession, row: Decision) -> Answer:
+        """Answer without the store; nothing of the session is recorded from this step on."""
+        live.hole = row.step if live.hole is None else min(live.hole, row.step)
+        self.counts["unrecorded"] += 1
+        return self._answer(row, recorded=False)
+
+    def _written(self, job: Job, row: Decision) -> Answer:
+        stored = job.stored
+        if stored is None or job.outdated or not (stored is row or stored.same(row)):
+            self._live.pop(row.session, None)  # the store knows better: the next step reads it
+        if job.conflict is not None:
+            raise _other_reward(job.conflict)
+        if job.refused == "erased":
+            raise Problem("erased", f"session {row.session!r} was erased: begin another one")
+        if stored is None:
+            raise Problem("out-of-order", f"the steps before step {row.step} of {row.session!r} are not in the store")
+        return self._answer(stored)
+
+    def _answer(self, row: Decision, recorded: bool = True) -> Answer:
+        label = self.register.arms[row.arm].label
+        return Answer(
             row.session, row.step, row.arm, label, row.propensity, row.policy, bool(row.explored), bool(row.fallback),
             recorded,
         )  # fmt: skip
@@ -233,7 +323,7 @@ class Service:
     async def reward(self, items: Sequence[Reward]) -> int:
         """Keep rewards that came late; all of them, or none."""
         self.register.require_store()
-        now, rows, lives = self.clock(), [], []
+        now, rows, sessions = self.clock(), [], []
         for item in items:
             check_name(item.session)
             check_finite(item.reward)
@@ -243,32 +333,38 @@ class Service:
                 if not found:
                     raise Problem("unknown-session", f"session {item.session!r} is not known here")
                 live = await self._restored(found)
-            if item.step >= len(live.rows):
-                raise Problem("unknown-step", f"session {item.session!r} has not decided step {item.step}")
+            if item.step >= len(live.rows) or (live.hole is not None and item.step >= live.hole):
+                raise Problem("unknown-step", f"step {item.step} of session {item.session!r} is not in the store")
             live.check_reward(item.step, item.reward)
             self._check_window(live, item.step, now)
             rows.append(RewardRow(item.session, item.step, item.reward, now, 0))
-            lives.append(live)
+            sessions.append(live)
         job = Job(rows)
         await self.commits.commit(job)
         if job.conflict is not None:
             self._live.pop(job.conflict.session, None)
-            raise other_reward(job.conflict)
-        for live, row in zip(lives, rows, strict=True):
+            raise _other_reward(job.conflict)
+        if job.refused:
+            for row in rows:
+                self._live.pop(row.session, None)
+            raise Problem("unknown-step", "a step of these rewards is not in the store: perhaps it was erased")
+        for live, row in zip(sessions, rows, strict=True):
             live.learn(row.step, row.reward)
         return len(rows)
 
-    async def erase(self, person: str) -> int:
-        """Delete every session of a person, here and in the store."""
+    async def erase(self, person: str) -> Erasure:
+        """Delete every session of a person, here and in the store, while others go on."""
         check_name(person)
         self.register.require_store()
-        await self.commits.finish()
-        names = await self.register.asked(self.store.erase(person))
+        await self.commits.commit(Job())  # what was decided before is written first
+        names = await self.register.asked(self.store.erase(person, self.clock()))
         for name in names:
             self._live.pop(name, None)
-        return len(names)
+        left = await self.register.asked(self.store.leftovers())
+        left += ["days that `lmab refit` exported, until the next refit", "backups that were made before"]
+        return Erasure(len(names), left if names else [])
 
-    async def story(self, session: str) -> tuple[list[Past], Live]:
+    async def history(self, session: str) -> tuple[list[StoredStep], LiveSession]:
         """The rows of a session, and where it stands."""
         check_name(session)
         self.register.require_store()
@@ -277,14 +373,21 @@ class Service:
             raise Problem("unknown-session", f"session {session!r} is not known here")
         return rows, await self._restored(rows)
 
-    def _check_window(self, live: Live, step: int, now: float) -> None:
+    def _check_window(self, live: LiveSession, step: int, now: float) -> None:
         """Raise where a reward that is not known yet comes after its window."""
         if step not in live.rewards and step < len(live.rows) and now - live.rows[step].at > self.settings.window:
             window = f"{self.settings.window:g} s"
             raise Problem("too-late", f"the reward of step {step} came after its window of {window}: ask without it")
 
-    async def _known(self, person: str | None, before: float) -> list[tuple[int, float]]:
+    async def _known(self, person: str | None, before: float) -> list[PlayedArm]:
         """What earlier sessions of the person showed."""
-        if person is None or not self.register.ready:
+        if person is None or self.trouble:
             return []
         return await self.register.asked(self.store.person(person, before, _HISTORY))
+
+
+def _other_reward(row: RewardRow) -> Problem:
+    """Two different rewards for one step, or one that came after the default."""
+    if row.defaulted:
+        return Problem("too-late", f"step {row.step} of session {row.session!r} has the default reward by now")
+    return Problem("other-reward", f"step {row.step} of session {row.session!r} has the reward {row.reward:g} already")

@@ -1,30 +1,229 @@
-"""SqliteStore: one file in WAL mode; a commit is on the disk before it is answered."""
+"""SqliteStore: one file in WAL mode; a commit is on the disk before it is answered.
+
+Sessions are numbered in the order of their first step, and steps are kept by that number. Sessions that are played at
+the same time are then neighbours in the file, so that one commit writes few pages: keyed by the names of sessions, each
+row had a page of its own, and a commit took twice the processor time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import math
+import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
+from ..errors import InvalidFile
 from .messages import Label
-from .sqlite_tables import make_tables
-from .sqlite_writer import MOST, Writer
-from .stores import Decision, Job, Past, Store, Turn, VersionRow
+from .stores import (
+    SCHEMA_VERSION,
+    Accepted,
+    ArmCount,
+    ArmRow,
+    Bucket,
+    DayState,
+    Decision,
+    Job,
+    Known,
+    LogRow,
+    PlayedArm,
+    RewardRow,
+    Rollout,
+    Signals,
+    Store,
+    StoredStep,
+    Swept,
+    VersionRow,
+    check_schema,
+    resolve,
+    tombstone,
+)  # fmt: skip
 
 Value = TypeVar("Value")
 
+MOST = 128  # rows of one statement
+_KNOWN = 50_000  # sessions whose numbers are remembered
+_WAIT = 0.4  # seconds for which a write waits for another process that holds the file
+_CHUNK = 200  # sessions that are deleted in one transaction, so that decisions get their turn
+_RECENT = 500  # sessions of a person that are looked at
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
+    "journal_size_limit=67108864",  # after a checkpoint the write-ahead log is cut to this many bytes
     "temp_store=MEMORY",  # a statement of many rows keeps a journal of its own, which else is a file on the disk
 )  # fmt: skip
+_STEP = "step, arm, propensity, policy, at, explored, fallback, preferred, allowed"
+_REWARD = "step, reward, at, defaulted"
+_TABLES = (
+    "CREATE TABLE sessions(number INTEGER PRIMARY KEY, session TEXT NOT NULL UNIQUE, person TEXT)",
+    "CREATE TABLE steps(number INTEGER NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL, "
+    "propensity REAL, policy TEXT NOT NULL, at REAL NOT NULL, explored INTEGER NOT NULL, fallback INTEGER NOT NULL, "
+    "preferred INTEGER, allowed TEXT, PRIMARY KEY(number, step)) WITHOUT ROWID",
+    "CREATE TABLE step_rewards(number INTEGER NOT NULL, step INTEGER NOT NULL, reward REAL NOT NULL, "
+    "at REAL NOT NULL, defaulted INTEGER NOT NULL, PRIMARY KEY(number, step)) WITHOUT ROWID",
+    "CREATE INDEX sessions_person ON sessions(person) WHERE person IS NOT NULL",
+    "CREATE INDEX steps_at ON steps(at)",
+    "CREATE TABLE tombstones(session TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE arms(arm INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE, open INTEGER NOT NULL)",
+    "CREATE TABLE policies(version TEXT PRIMARY KEY, at REAL NOT NULL, note TEXT NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE register(number INTEGER PRIMARY KEY AUTOINCREMENT, active TEXT NOT NULL, canary TEXT, "
+    "share REAL NOT NULL, at REAL NOT NULL, note TEXT NOT NULL)",
+    "CREATE TABLE signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL)",
+    "INSERT INTO signals VALUES('changed', 0), ('erased', 0)",
+    # What people read by their own SQL:
+    f"CREATE VIEW decisions AS SELECT session, {_STEP}, CASE step WHEN 0 THEN person END AS person "
+    "FROM steps JOIN sessions USING(number)",
+    f"CREATE VIEW rewards AS SELECT session, {_REWARD} FROM step_rewards JOIN sessions USING(number)",
+    "CREATE VIEW labelled AS SELECT session, step, json_extract('[' || label || ']', '$[0]') AS label, reward, "
+    "propensity, policy, datetime(d.at, 'unixepoch') AS decided, explored, fallback FROM steps d "
+    "JOIN sessions USING(number) JOIN arms USING(arm) LEFT JOIN step_rewards r USING(number, step)",
+    f"PRAGMA user_version={SCHEMA_VERSION}",
+)
 _PAST = (
-    "SELECT n.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.wish, d.allowed, "
+    "SELECT n.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, d.allowed, "
     "CASE d.step WHEN 0 THEN n.person END, r.reward, r.defaulted FROM sessions n JOIN steps d USING(number) "
     "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE n.session=? ORDER BY d.step"
 )
+
+
+def make_tables(db: sqlite3.Connection, path: str = "the file") -> None:
+    """Make the tables in an empty file; refuse the tables of another version."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == SCHEMA_VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        (n_tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version == 0 and n_tables == 0:
+            for statement in _TABLES:
+                db.execute(statement)
+        else:
+            check_schema(version, path)
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+class Writer:
+    """Writes the jobs of one commit in few statements; remembers sessions for as long as nobody else writes."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self._numbers: dict[str, int] = {}
+        self._lengths: dict[str, int] = {}
+        self._tombstones = True  # whether there may be any
+        self._data_version = -1
+
+    def forget(self) -> None:
+        """Ask the file again: sessions were erased, or what was written was rolled back."""
+        self._numbers.clear()
+        self._lengths.clear()
+        self._tombstones = True
+
+    def write(self, jobs: Sequence[Job]) -> None:
+        """Insert what `resolve` accepts.
+
+        Mostly no reward is there yet, so the file is asked for the stored ones only where an insert meets one, or
+        where a job is refused.
+        """
+        known = self._known(jobs)
+        self.db.execute("SAVEPOINT jobs")
+        accepted = resolve(jobs, known)
+        if any(job.refused or job.conflict for job in jobs) or not self._insert_all(accepted):
+            self.db.execute("ROLLBACK TO jobs")
+            self._lengths.clear()
+            known = self._known(jobs)
+            known.rewards = self._stored_rewards(jobs)
+            if not self._insert_all(resolve(jobs, known)):
+                raise sqlite3.IntegrityError("a row that was absent is present")
+        self.db.execute("RELEASE jobs")
+
+    def _known(self, jobs: Sequence[Job]) -> Known:
+        """The lengths of the jobs' sessions, and the stored rows of steps that are asked for again."""
+        (version,) = self.db.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version or len(self._numbers) > _KNOWN:  # it changes when another process has written
+            self._data_version = version
+            self.forget()
+        names = {reward.session for job in jobs for reward in job.rewards}
+        names.update(job.decision.session for job in jobs if job.decision is not None)
+        missing = [name for name in names if name not in self._lengths]
+        query = (
+            "SELECT session, number, coalesce((SELECT max(step) + 1 FROM steps d WHERE d.number=n.number), 0) "
+            "FROM sessions n WHERE session IN"
+        )
+        for session, number, length in self._select(query, missing):
+            self._numbers[session], self._lengths[session] = number, length
+        known = Known(self._lengths)
+        for job in jobs:
+            row = job.decision
+            if row is not None and row.step < self._lengths.get(row.session, 0):
+                known.decisions[row.session, row.step] = self._stored_decision(row)
+        if self._tombstones:
+            self._tombstones = self.db.execute("SELECT 1 FROM tombstones LIMIT 1").fetchone() is not None
+        if self._tombstones:
+            new = {tombstone(name): name for name in missing if name not in self._lengths}
+            found = self._select("SELECT session FROM tombstones WHERE session IN", list(new))
+            known.erased = {new[mark] for (mark,) in found}
+        return known
+
+    def _insert_all(self, accepted: Accepted) -> bool:
+        """Insert rows; False where a row of the same key is there."""
+        first = [row for row in accepted.decisions if row.step == 0]
+        for start in range(0, len(first), MOST):
+            part = first[start : start + MOST]
+            statement = _statement("sessions(session, person)", len(part), 2) + " RETURNING session, number"
+            values = list(chain.from_iterable((row.session, row.person) for row in part))
+            self._numbers.update(self.db.execute(statement, values).fetchall())
+        numbers = self._numbers
+        rewards = [(numbers[row[0]], *row[1:]) for row in accepted.rewards]
+        decisions = [(numbers[row[0]], *row[1:10]) for row in accepted.decisions]
+        return self._insert("step_rewards", rewards) and self._insert("steps", decisions)
+
+    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+        """Insert rows whose keys are new; False where one is not.
+
+        Many rows go into one statement, because the driver lets other threads run at every statement, and a writer
+        that has to wait its turn for every row is slow.
+        """
+        inserted = 0
+        for start in range(0, len(rows), MOST):
+            part = rows[start : start + MOST]
+            statement = _statement(table, len(part), len(part[0]))
+            inserted += self.db.execute(statement, list(chain.from_iterable(part))).rowcount
+        return inserted == len(rows)
+
+    def _select(self, query: str, keys: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+        for start in range(0, len(keys), MOST):
+            part = keys[start : start + MOST]
+            yield from self.db.execute(f"{query} ({','.join('?' * len(part))})", part).fetchall()
+
+    def _stored_rewards(self, jobs: Sequence[Job]) -> dict[tuple[str, int], RewardRow]:
+        found = {}
+        query = f"SELECT {_REWARD} FROM step_rewards WHERE number=? AND step=?"
+        for session, step in {(reward.session, reward.step) for job in jobs for reward in job.rewards}:
+            row = self.db.execute(query, (self._numbers.get(session, -1), step)).fetchone()
+            if row is not None:
+                found[session, step] = RewardRow(session, *row)
+        return found
+
+    def _stored_decision(self, row: Decision) -> Decision:
+        query = "SELECT * FROM decisions WHERE session=? AND step=?"
+        return Decision(*self.db.execute(query, (row.session, row.step)).fetchone())
+
+
+@cache
+def _statement(table: str, n_rows: int, n_columns: int) -> str:
+    marks = ",".join(["(" + ",".join("?" * n_columns) + ")"] * n_rows)
+    return f"INSERT INTO {table} VALUES {marks} ON CONFLICT DO NOTHING"
 
 
 class SqliteStore(Store):
@@ -33,22 +232,37 @@ class SqliteStore(Store):
     def __init__(self, path: str) -> None:
         self.path = path
         self._writer = ThreadPoolExecutor(1, "lmab-writer")
-        self._reader = ThreadPoolExecutor(1, "lmab-reader")
+        self._reader = ThreadPoolExecutor(1, "lmab-reader")  # what requests wait for
+        self._far_reader = ThreadPoolExecutor(1, "lmab-far-reader")  # what may take long
         self._db: sqlite3.Connection | None = None
+        self._inode = (0, 0)
+        self._unclean = False  # deleted rows are in the write-ahead log
 
     async def open(self) -> None:
         await self._in(self._writer, self._connect)
 
     def _connect(self) -> None:
-        db = sqlite3.connect(
-            self.path, check_same_thread=False, isolation_level=None, timeout=10, cached_statements=5 * MOST
+        if self._db is not None:
+            return
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # nobody else reads what people did
+        db = self._connection(_WAIT)
+        try:
+            for pragma in _PRAGMAS:
+                db.execute(f"PRAGMA {pragma}")
+            make_tables(db, self.path)
+        except BaseException:
+            db.close()
+            raise
+        self._jobs = Writer(db)
+        self._near, self._far = self._connection(_WAIT), self._connection(10.0)
+        found = os.stat(self.path)
+        self._inode = found.st_dev, found.st_ino
+        self._db = db
+
+    def _connection(self, timeout: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self.path, check_same_thread=False, isolation_level=None, timeout=timeout, cached_statements=5 * MOST
         )
-        for pragma in _PRAGMAS:
-            db.execute(f"PRAGMA {pragma}")
-        make_tables(db)
-        self._db, self._jobs = db, Writer(db)
-        self._near = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
-        self._far = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=10)
 
     async def close(self) -> None:
         def shut() -> None:
@@ -58,8 +272,8 @@ class SqliteStore(Store):
                 self._db = None
 
         await self._in(self._writer, shut)
-        self._writer.shutdown()
-        self._reader.shutdown()
+        for pool in (self._writer, self._reader, self._far_reader):
+            pool.shutdown()
 
     async def _in(self, pool: ThreadPoolExecutor, function: Callable[..., Value], *arguments: Any) -> Value:
         return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
@@ -68,59 +282,116 @@ class SqliteStore(Store):
         """Run in the writer thread, as one transaction."""
 
         def transaction() -> Value:
-            assert self._db is not None, "the store is not open"
+            if self._db is None:
+                raise InvalidFile(f"{self.path}: the store is not open")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 value = function(self._db)
                 self._db.execute("COMMIT")
             except BaseException:
                 self._jobs.forget()
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk may have ended it already
+                    self._db.execute("ROLLBACK")
                 raise
             return value
 
         return await self._in(self._writer, transaction)
 
+    async def _read(self, query: str, values: Sequence[Any] = (), far: bool = False) -> list[tuple[Any, ...]]:
+        """Rows, read in a thread: a session or a person may have many."""
+
+        def read() -> list[tuple[Any, ...]]:
+            return (self._far if far else self._near).execute(query, values).fetchall()
+
+        return await self._in(self._far_reader if far else self._reader, read)
+
+    # Decisions and rewards
+
     async def write(self, jobs: Sequence[Job]) -> None:
         await self._change(lambda db: self._jobs.write(jobs))
 
-    async def session(self, session: str) -> list[Past]:
-        rows = self._near.execute(_PAST, (session,)).fetchall()  # some microseconds: no thread is worth it
-        return [Past(Decision(*row[:11]), row[11], bool(row[12])) for row in rows]
+    async def probe(self) -> None:
+        try:
+            found = os.stat(self.path)
+        except OSError as error:
+            raise InvalidFile(f"{self.path}: the file was deleted: {error}") from None
+        if (found.st_dev, found.st_ino) != self._inode:
+            raise InvalidFile(f"{self.path}: the file was replaced while it was open: start the service again")
+        await self._change(lambda db: db.execute("INSERT OR REPLACE INTO settings VALUES('probe', random())"))
 
-    async def person(self, person: str, before: float, limit: int) -> list[tuple[int, float]]:
+    async def session(self, session: str) -> list[StoredStep]:
+        rows = await self._read(_PAST, (session,))
+        return [StoredStep(Decision(*row[:11]), row[11], bool(row[12])) for row in rows]
+
+    async def person(self, person: str, before: float, limit: int) -> list[PlayedArm]:
         query = (
-            "SELECT d.arm, r.reward FROM sessions n JOIN steps p ON p.number=n.number AND p.step=0 JOIN steps d "
-            "ON d.number=n.number JOIN step_rewards r ON r.number=d.number AND r.step=d.step "
-            "WHERE n.person=? AND p.at<? ORDER BY d.at DESC LIMIT ?"
+            "SELECT d.arm, r.reward FROM (SELECT number FROM sessions WHERE person=? ORDER BY number DESC LIMIT ?) n "
+            "CROSS JOIN steps p ON p.number=n.number AND p.step=0 CROSS JOIN steps d ON d.number=n.number "
+            "CROSS JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE p.at<? "
+            "ORDER BY n.number DESC, d.step DESC LIMIT ?"
         )
-        return list(self._near.execute(query, (person, before, limit)).fetchall())[::-1]
+        rows = await self._read(query, (person, _RECENT, before, limit))
+        return [PlayedArm(*row) for row in rows][::-1]
 
-    async def erase(self, person: str) -> list[str]:
+    async def erase(self, person: str, now: float) -> list[str]:
         def delete(db: sqlite3.Connection) -> list[str]:
-            found = db.execute("SELECT number, session FROM sessions WHERE person=?", (person,)).fetchall()
-            for table in ("sessions", "steps", "step_rewards"):
-                db.executemany(f"DELETE FROM {table} WHERE number=?", [(number,) for number, _ in found])
+            query = "SELECT number, session FROM sessions WHERE person=? LIMIT ?"
+            found = db.execute(query, (person, _CHUNK)).fetchall()
+            db.executemany("INSERT OR REPLACE INTO tombstones VALUES(?,?)", [(tombstone(s), now) for _, s in found])
+            self._delete(db, [number for number, _ in found])
             db.execute("UPDATE signals SET count=count+1 WHERE name='erased'")
-            self._jobs.forget()
-            return [name for _, name in found]
+            return [session for _, session in found]
 
-        names = await self._change(delete)
-        # What was deleted must leave the write-ahead log, too.
-        await self._in(
-            self._writer, lambda: self._db and self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        )
-        return names
+        names: list[str] = []
+        while True:
+            part = await self._change(delete)
+            names += part
+            if len(part) < _CHUNK:
+                return names
 
-    async def fill_defaults(self, reward: float, since: float, before: float, now: float) -> int:
-        def fill(db: sqlite3.Connection) -> int:
+    def _delete(self, db: sqlite3.Connection, numbers: Sequence[int]) -> None:
+        for table in ("sessions", "steps", "step_rewards"):
+            db.executemany(f"DELETE FROM {table} WHERE number=?", [(number,) for number in numbers])
+        self._jobs.forget()
+        self._unclean = True
+
+    async def leftovers(self) -> list[str]:
+        def truncate() -> bool:
+            with sqlite3.connect(self.path, isolation_level=None, timeout=0) as db:
+                busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            db.close()
+            return not busy
+
+        if self._unclean:
+            with suppress(sqlite3.OperationalError):
+                self._unclean = not await self._in(self._far_reader, truncate)
+        return [f"{self.path}-wal, until no other program reads the file"] if self._unclean else []
+
+    async def forget(self, before: float, limit: int) -> int:
+        def delete(db: sqlite3.Connection) -> int:
+            query = "SELECT number FROM steps WHERE step=0 AND at<? ORDER BY at LIMIT ?"
+            found = [number for (number,) in db.execute(query, (before, limit)).fetchall()]
+            if found:
+                self._delete(db, found)
+            db.execute("DELETE FROM tombstones WHERE at<?", (before,))
+            return len(found)
+
+        return await self._change(delete)
+
+    async def fill_defaults(self, reward: float, since: float, before: float, now: float, limit: int) -> Swept:
+        def fill(db: sqlite3.Connection) -> Swept:
+            query = "SELECT at FROM steps WHERE at>=? AND at<? ORDER BY at LIMIT 1 OFFSET ?"
+            found = db.execute(query, (since, before, limit)).fetchone()
+            until = before if found is None else math.nextafter(found[0], math.inf)
             query = (
                 "INSERT INTO step_rewards SELECT d.number, d.step, ?, ?, 1 FROM steps d LEFT JOIN step_rewards r "
                 "USING(number, step) WHERE d.at>=? AND d.at<? AND r.number IS NULL"
             )
-            return db.execute(query, (reward, now, since, before)).rowcount
+            return Swept(db.execute(query, (reward, now, since, until)).rowcount, until)
 
         return await self._change(fill)
+
+    # Settings, arms, versions
 
     async def setting(self, name: str, value: str | None) -> str | None:
         def keep(db: sqlite3.Connection) -> str | None:
@@ -129,14 +400,22 @@ class SqliteStore(Store):
             row = db.execute("SELECT value FROM settings WHERE name=?", (name,)).fetchone()
             return None if row is None else str(row[0])
 
-        return await self._change(keep)
+        if value is not None:
+            return await self._change(keep)
+        rows = await self._read("SELECT value FROM settings WHERE name=?", (name,))
+        return str(rows[0][0]) if rows else None
 
-    async def set_setting(self, name: str, value: str) -> None:
-        await self._change(lambda db: db.execute("INSERT OR REPLACE INTO settings VALUES(?,?)", (name, value)))
+    async def set_setting(self, name: str, value: str, signal: bool = False) -> None:
+        def put(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO settings VALUES(?,?)", (name, value))
+            if signal:
+                db.execute("UPDATE signals SET count=count+1 WHERE name='changed'")
 
-    async def arms(self) -> list[tuple[Label, bool]]:
-        rows = self._near.execute("SELECT label, open FROM arms ORDER BY arm").fetchall()
-        return [(json.loads(label), bool(is_open)) for label, is_open in rows]
+        await self._change(put)
+
+    async def arms(self) -> list[ArmRow]:
+        rows = await self._read("SELECT label, open FROM arms ORDER BY arm")
+        return [ArmRow(json.loads(label), bool(is_open)) for label, is_open in rows]
 
     async def set_arms(self, labels: Sequence[Label]) -> None:
         def put(db: sqlite3.Connection) -> None:
@@ -156,37 +435,80 @@ class SqliteStore(Store):
         await self._change(lambda db: db.execute("INSERT OR IGNORE INTO policies VALUES(?,?,?,?)", row))
 
     async def version(self, version: str) -> bytes | None:
-        row = self._near.execute("SELECT body FROM policies WHERE version=?", (version,)).fetchone()
-        return None if row is None else bytes(row[0])
+        rows = await self._read("SELECT body FROM policies WHERE version=?", (version,))
+        return bytes(rows[0][0]) if rows else None
 
     async def versions(self) -> list[VersionRow]:
-        rows = self._near.execute("SELECT version, at, note FROM policies ORDER BY at DESC").fetchall()
-        return [VersionRow(*row) for row in rows]
+        return [VersionRow(*row) for row in await self._read("SELECT version, at, note FROM policies ORDER BY at DESC")]
 
-    async def turn(self, turn: Turn) -> None:
+    async def add_rollout(self, rollout: Rollout) -> None:
         def put(db: sqlite3.Connection) -> None:
-            db.execute("INSERT INTO register(active, canary, share, at, note) VALUES(?,?,?,?,?)", turn)
+            db.execute("INSERT INTO register(active, canary, share, at, note) VALUES(?,?,?,?,?)", rollout)
             db.execute("UPDATE signals SET count=count+1 WHERE name='changed'")
 
         await self._change(put)
 
-    async def turns(self, limit: int) -> list[Turn]:
+    async def rollouts(self, limit: int) -> list[Rollout]:
         query = "SELECT active, canary, share, at, note FROM register ORDER BY number DESC LIMIT ?"
-        return [Turn(*row) for row in self._near.execute(query, (limit,)).fetchall()]
+        return [Rollout(*row) for row in await self._read(query, (limit,))]
 
-    async def signals(self) -> tuple[int, int]:
-        counts = dict(self._near.execute("SELECT name, count FROM signals").fetchall())
-        return counts["changed"], counts["erased"]
+    async def signals(self) -> Signals:
+        counts = dict(await self._read("SELECT name, count FROM signals"))
+        return Signals(counts["changed"], counts["erased"])
 
-    async def rows(self, since: float, until: float, limit: int | None = None) -> list[tuple[Any, ...]]:
-        def read() -> list[tuple[Any, ...]]:
-            query = (
-                "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=? AND at<? "
-                "ORDER BY at DESC LIMIT ?) SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-                "d.explored, d.fallback, s.began FROM s JOIN sessions n USING(number) JOIN steps d USING(number) "
-                "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step "
-                "ORDER BY s.began, n.session, d.step"
-            )
-            return self._far.execute(query, (since, until, -1 if limit is None else limit)).fetchall()
+    # What reads many rows
 
-        return await self._in(self._reader, read)
+    async def rows(self, since: float, until: float) -> list[LogRow]:
+        query = (
+            "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=? AND at<?) "
+            "SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
+            "d.explored, d.fallback, s.began, d.allowed IS NOT NULL "
+            "FROM s JOIN sessions n USING(number) JOIN steps d USING(number) "
+            "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step ORDER BY s.began, n.session, d.step"
+        )
+        return [LogRow(*row) for row in await self._read(query, (since, until), far=True)]
+
+    async def days(self) -> list[DayState]:
+        query = (
+            "SELECT CAST(s.at / 86400 AS INTEGER) AS day, count(*), max(r.at) FROM steps s JOIN step_rewards r "
+            "ON r.number=s.number WHERE s.step=0 GROUP BY day ORDER BY day"
+        )
+        return [DayState(*row) for row in await self._read(query, far=True)]
+
+    async def buckets(self, since: float, width: float) -> list[Bucket]:
+        query = (
+            "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=?), "
+            "t AS (SELECT d.policy, CAST(s.began / ? AS INTEGER) AS began, count(*) AS steps, "
+            "total(r.reward) AS reward, sum(d.explored) AS explored, sum(d.fallback) AS fallback "
+            "FROM s CROSS JOIN steps d ON d.number=s.number LEFT JOIN step_rewards r ON r.number=d.number "
+            "AND r.step=d.step GROUP BY s.number) SELECT policy, began, count(*), sum(steps), sum(reward), "
+            "sum(reward * reward), sum(steps * steps), sum(explored), sum(fallback) FROM t GROUP BY policy, began"
+        )
+        return [Bucket(*row) for row in await self._read(query, (since, width), far=True)]
+
+    async def arm_counts(self, limit: int) -> list[ArmCount]:
+        query = (
+            "SELECT d.step, d.arm, count(*) FROM steps d WHERE d.number > (SELECT max(number) FROM sessions) - ? "
+            "GROUP BY d.step, d.arm"
+        )
+        return [ArmCount(*row) for row in await self._read(query, (limit,), far=True)]
+
+    async def latest(self, limit: int) -> list[str]:
+        query = (
+            "SELECT session FROM sessions n JOIN (SELECT number, max(at) AS at FROM (SELECT number, at FROM steps "
+            "ORDER BY at DESC LIMIT ?) GROUP BY number) USING(number) ORDER BY at DESC LIMIT ?"
+        )
+        return [session for (session,) in await self._read(query, (10 * limit, limit))]
+
+    @asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[bool]:
+        handle = os.open(f"{self.path}.refit", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(handle)

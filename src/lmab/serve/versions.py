@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +14,54 @@ from .._shapes import Array, Bool, Float
 from ..errors import LmabError
 from ..loading import load
 from ..planning import Plan, policy_of
-from ..policies import Compact, Exploring, Policy, Uniform
-from .messages import Label
-from .paths import Paths
-from .problems import Problem
+from ..policies import Compact, CompactState, Exploring, Policy, Uniform
+from .messages import Label, Problem
+from .stores import ArmRow
+
+_MOST = 1 << 14  # states kept, of some hundred bytes each
+
+
+class StateCache:
+    """A compact policy with a memory of the states that follow from its start, up to `most` of them.
+
+    Most sessions see what others saw: with two rewards and seven steps, a policy that is followed leads to 127 states.
+    A state that is not kept (after a late reward, or from a person's history) is left to the policy.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+        >>> states = StateCache(lmab.plan(bandit, horizon=5).policy.compact())
+        >>> state = states.observe(states.start, 0, 0.0)
+        >>> states.act(state), states.observe(states.start, 0, 0.0) is state
+        (1, True)
+    """
+
+    def __init__(self, compact: Compact, most: int = _MOST) -> None:
+        self.compact, self.most = compact, most
+        self.start = compact.start()
+        self._kept = {id(self.start): self.start}  # a state that lives here shares its id with no other
+        self._arms: dict[int, int] = {}
+        self._after: dict[tuple[int, int, float | None], CompactState] = {}
+
+    def act(self, state: CompactState) -> int:
+        """The arm to play where every arm may be played."""
+        arm = self._arms.get(id(state))
+        if arm is None:
+            arm = self.compact.act(state)
+            if id(state) in self._kept:
+                self._arms[id(state)] = arm
+        return arm
+
+    def observe(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
+        """The state after `arm` paid `reward`; None: the reward is not known yet."""
+        key = id(state), arm, reward
+        found = self._after.get(key)
+        if found is None:
+            found = self.compact.observe(state, arm, reward)
+            if len(self._kept) < self.most and id(state) in self._kept:
+                self._kept[id(found)] = self._after[key] = found
+        return found
+
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
 _MOST_EXPLORED = 0.9  # of the decisions, where floors by arm meet new arms
@@ -25,26 +69,43 @@ _MOST_EXPLORED = 0.9  # of the decisions, where floors by arm meet new arms
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A policy that sessions can be pinned to; without a compact form it plays every allowed arm equally often."""
+    """A policy that sessions can be pinned to; without states it plays every allowed arm equally often."""
 
     name: str
-    compact: Compact | None
+    states: StateCache | None
     horizon: int
     repeats: bool
     labels: tuple[Label, ...]  # of the policy's arms
-    floor: float | Float[Array, "A"]
+    floor: float | Float[Array, "A"] | None  # None: the floors of the register
     values: frozenset[float] | None  # rewards that there can be; None: any number
+
+    @property
+    def compact(self) -> Compact | None:
+        return None if self.states is None else self.states.compact
 
     def accepts(self, reward: float) -> bool:
         return self.values is None or reward in self.values
 
+    def warm(self) -> Version:
+        """Run what the first decisions will run, so that kernels are compiled before anybody waits."""
+        if self.states is not None:
+            compact, state = self.states.compact, self.states.start
+            value = min(self.values) if self.values else 0.0
+            for _ in range(self.horizon):
+                arm = self.states.act(state)
+                compact.act(state, np.ones(len(self.labels), bool))
+                state = self.states.observe(state, arm, value)
+            compact.start(history=[(0, value)])
+            compact.tell(self.states.observe(self.states.start, 0, None), 0, value)
+        return self
+
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a version has where its policy does not say: steps of a session, floor, values, repeats."""
+    """What a version has where neither its policy nor the register says it: horizon, floor, values, repeats."""
 
     horizon: int | None = None
-    floor: float = 0.05
+    floor: float = 0.05  # share of the decisions that explore
     values: tuple[float, ...] | None = (0.0, 1.0)
     repeats: bool = True
 
@@ -77,7 +138,7 @@ def read_version(body: bytes, defaults: Defaults) -> Version:
 
 
 def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
-    inner, floor = (policy.policy, policy.floor) if isinstance(policy, Exploring) else (policy, defaults.floor)
+    inner, floor = (policy.policy, policy.floor) if isinstance(policy, Exploring) else (policy, None)
     horizon = inner.horizon or defaults.horizon
     if horizon is None:
         raise Problem("bad-policy", f"the policy must know its horizon, got {inner!r}: give the service a horizon")
@@ -88,7 +149,7 @@ def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
         return Version(name, None, horizon, defaults.repeats, labels, 1.0, _values(inner, defaults))
     if not inner.deterministic:
         raise Problem("bad-policy", f"the policy must be deterministic, or Exploring around such a one, got {inner!r}")
-    return Version(name, inner.compact(), horizon, inner.repeats, labels, floor, _values(inner, defaults))
+    return Version(name, StateCache(inner.compact()), horizon, inner.repeats, labels, floor, _values(inner, defaults))
 
 
 def _values(policy: Policy, defaults: Defaults) -> frozenset[float] | None:
@@ -99,20 +160,26 @@ def _values(policy: Policy, defaults: Defaults) -> frozenset[float] | None:
     return None if continuous else frozenset(bandit.rewards.values.tolist())
 
 
-class Seats:
+class ArmTable:
     """The arms of the service, as one version knows them: which are open, which it can play, and their floors."""
 
-    def __init__(self, version: Version, arms: Sequence[tuple[Label, bool]]) -> None:
+    def __init__(
+        self,
+        version: Version,
+        arms: Sequence[ArmRow],
+        default: float = 1.0,  # share that explores where nothing else is said
+        floors: Mapping[Label, float] | None = None,  # of the register, which both versions share
+    ) -> None:
         numbers = {label: number for number, (label, _) in enumerate(arms)}
         self.version = version
-        self.paths = None if version.compact is None else Paths(version.compact)
         self.open = [number for number, (_, is_open) in enumerate(arms) if is_open]
         self.place = {numbers[label]: arm for arm, label in enumerate(version.labels) if label in numbers}
         self.number = {arm: number for number, arm in self.place.items()}
         self.mask = self.mask_of(set(self.open))
         self.everything = self.mask is not None and bool(self.mask.all())  # no arm of the version is withdrawn
         self.anything = self.mask is not None and bool(self.mask.any())
-        self.floors = self._floors(len(arms))
+        self.floor = version.floor if isinstance(version.floor, float) else default  # where all arms share one
+        self.floors = self._floors(arms, floors)
 
     def mask_of(self, numbers: set[int]) -> Bool[Array, "A"] | None:
         """Which of the version's arms are among the service's `numbers`."""
@@ -120,13 +187,17 @@ class Seats:
             return None
         return np.array([self.number.get(arm, -1) in numbers for arm in range(len(self.version.labels))])
 
-    def _floors(self, n_arms: int) -> list[float] | None:
-        """The floor of every arm of the service; None where all share one floor. New arms get the largest floor."""
-        floor = self.version.floor
-        if isinstance(floor, float):
+    def _floors(self, arms: Sequence[ArmRow], floors: Mapping[Label, float] | None) -> list[float] | None:
+        """The floor of every arm of the service; None where all share one. New arms get the largest floor."""
+        own = self.version.floor
+        if isinstance(own, np.ndarray):
+            known = {number: float(own[place]) for number, place in self.place.items()}
+        elif own is None and floors:
+            known = {number: floors[label] for number, (label, _) in enumerate(arms) if label in floors}
+        else:
             return None
-        most = float(floor.max())
-        return [float(floor[self.place[n]]) if n in self.place else most for n in range(n_arms)]
+        most = max(known.values(), default=self.floor)
+        return [known.get(number, most) for number in range(len(arms))]
 
     def choose(self, best: int | None, fresh: Sequence[int], first: float, second: float) -> tuple[int, float, bool]:
         """The arm to play, its probability, and whether it was explored, from two uniform draws.
@@ -134,7 +205,7 @@ class Seats:
         `best` is what the policy plays, None where it can play nothing; `fresh` are the arms that may be explored.
         """
         if self.floors is None or best is None:
-            total = 1.0 if best is None else float(self.version.floor)
+            total = 1.0 if best is None else self.floor
             each = total / len(fresh)
             if first < total:
                 arm = fresh[min(int(second * len(fresh)), len(fresh) - 1)]

@@ -87,6 +87,11 @@ class Traits(Estimator):
         """The types are the points."""
         return True
 
+    @property
+    def checked(self) -> bool:
+        """Under the learned prior; generosity alone is what others are checked against."""
+        return self.prior == LEARNED and not self.equal_loadings
+
     def solve(self, request: Request) -> Estimate:
         """The fit from its one start, which is deterministic."""
         data = request.log

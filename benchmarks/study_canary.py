@@ -1,0 +1,89 @@
+"""How often the canary's rule errs, in simulated loops: `python -m benchmarks.study_canary`.
+
+Sessions of a made-up service earn clicks; weekdays pay differently. One canary, 28 nights, 2,000 loops at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from lmab.checks import check_rng
+from lmab.evaluation.sequential import Evidence, Stratum, bounds
+from lmab.serve.canary import BETTER, END, MARGIN, SHARES, WAIT, next_share, verdict
+
+WEEK = (1.0, 0.95, 0.9, 0.95, 1.1, 1.3, 1.2)  # what a day pays, beside the average
+SPREAD = (0.5, 1.0, 1.5)  # what types pay, beside the average
+
+
+@dataclass(frozen=True)
+class Found:
+    """What happened to canaries of one gain; all but nights are shares of the loops."""
+
+    called_better: float
+    promoted: float  # those, and the ones that surely earn no less but for the margin
+    called_worse: float
+    withdrawn: float
+    nights: float  # until the decision, on average
+    lost: float  # part of the reward of 28 nights that was lost meanwhile
+
+
+def law(rate: float, horizon: int, gain: float, day: float) -> Any:
+    """The probabilities of 0, 1, ..., horizon clicks in a session."""
+    rates = np.clip(rate * np.array(SPREAD) * (1 + gain) * day, 0, 1)
+    return binom.pmf(np.arange(horizon + 1)[:, None], horizon, rates).mean(axis=1)
+
+
+def simulated(
+    rate: float, horizon: int, *, per_night: int, gain: float, differ: float = 1.0, n_loops: int = 2000, rng: Any
+) -> Found:
+    """The whole rule for canaries that earn `gain` more, a part of the reward, in `differ` of the sessions."""
+    rng, values = check_rng(rng, "loops are simulated"), np.arange(horizon + 1.0)
+    before = law(rate, horizon, 0.0, 1.0)
+    mean = float(before @ values)
+    variance = float(before @ values**2) - mean**2
+    seen, share = Evidence(), np.full(n_loops, SHARES[0])
+    said, night_of, lost = np.zeros(n_loops, int), np.full(n_loops, END), np.zeros(n_loops)
+    for night in range(1, END + 1):
+        day = WEEK[night % 7]
+        n = rng.binomial(per_night, differ, n_loops)
+        n1 = rng.binomial(n, share)
+        new = rng.multinomial(n1, law(rate, horizon, gain / differ, day))
+        old = rng.multinomial(n - n1, law(rate, horizon, 0.0, day))
+        seen = seen.add(Stratum(n1, new @ values, new @ values**2, n - n1, old @ values, old @ values**2))
+        found = bounds(seen, np.full(n_loops, mean), np.full(n_loops, variance))
+        waiting = said == WAIT
+        lost += np.where(waiting, -gain * share, 0.0)
+        now = verdict(found, night, MARGIN * mean / differ)
+        night_of = np.where(waiting & (now != WAIT), night, night_of)
+        said = np.where(waiting, now, said)
+        share = next_share(share, night, found.gain)
+    return Found(
+        float((said == BETTER).mean()), float((said > 0).mean()), float((said == -1).mean()), float((said < 0).mean()),
+        float(night_of.mean()), float(max(lost.mean() / END, 0.0)),
+    )  # fmt: skip
+
+
+def main(n_loops: int = 2000) -> None:
+    """Print a table."""
+    print("clicks night differ  gain | called better, promoted | called worse, withdrawn | nights | lost")
+    rng = np.random.default_rng(5)
+    for rate, per_night, differ in ((0.05, 200, 1.0), (0.05, 2000, 1.0), (0.05, 2000, 0.2), (0.4, 200, 1.0),
+                                    (0.4, 2000, 1.0), (0.4, 2000, 0.2)):  # fmt: skip
+        for gain in (0.0, -0.02, -0.05, -0.1, -0.2, 0.05, 0.1, 0.2):
+            if abs(gain / differ) > 1 or rate * 1.5 * 1.3 * (1 + gain / differ) > 1:
+                continue
+            found = simulated(rate, 5, per_night=per_night, gain=gain, differ=differ, n_loops=n_loops, rng=rng)
+            print(
+                f"{rate:6} {per_night:5} {differ:6} {gain:+.2f} | {found.called_better:.4f} {found.promoted:.4f} | "
+                f"{found.called_worse:.4f} {found.withdrawn:.4f} | {found.nights:4.1f} | {found.lost:.2%}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

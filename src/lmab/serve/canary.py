@@ -1,0 +1,187 @@
+"""The canary: a new version gets a share of new sessions, and what these earn decides, looked at every night.
+
+Both versions explore with the same floors, so their sessions have one law until the plans disagree. Only sessions that
+reach such a step count, from it on; they are compared within the spans between two refits, in which the share stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._shapes import Array, Float
+from ..evaluation.sequential import Bounds, Evidence, Stratum, bounds, sessions_needed
+from .live import LiveSession
+from .stores import Decision, LogRow
+from .versions import ArmTable
+
+SHARES = (0.05, 0.2, 0.5)  # of new sessions
+RAISE_AFTER = 3  # nights at one share
+PATIENCE = 14  # nights after which a difference below the margin decides
+END = 28  # nights after which a canary that nothing decided makes room for the newest plan
+MARGIN = 0.02  # part of the reward of a session that does not matter
+SAME = 0.005  # part of the sessions in which plans differ, below which they are one plan
+FEWEST = 30  # sessions whose plans differ, which a mean and a variance need
+_RECENT = 4000  # sessions before the canary that say what to expect
+
+WAIT, BETTER, NO_WORSE, WORSE, USELESS, TOO_LONG = 0, 1, 2, -1, -2, -3
+WORDS = {
+    WAIT: "not clear yet",
+    BETTER: "it surely earns more",
+    NO_WORSE: f"it surely earns no less, but for {MARGIN:.0%}",
+    WORSE: "it surely earns less",
+    USELESS: f"it surely earns no {MARGIN:.0%} more",
+    TOO_LONG: f"not clear after {END} nights",
+}
+
+
+def verdict(found: Bounds, night: Any, margin: Any) -> Any:
+    """What the bounds say after a number of nights: positive promotes, negative withdraws. Broadcasts.
+
+    Examples:
+        >>> found = Bounds(np.array([0.1, -0.1, -0.1]), np.array([0.2, 0.0, 0.0]), np.array([0.3, -0.05, 0.1]))
+        >>> verdict(found, 3, 0.02).tolist()
+        [1, -1, 0]
+    """
+    late = np.asarray(night) >= PATIENCE
+    return np.select(
+        [
+            found.low > 0,
+            found.high < 0,
+            late & (found.low > -margin),
+            late & (found.high < margin),
+            np.broadcast_to(np.asarray(night) >= END, np.shape(found.low)),
+        ],
+        [BETTER, WORSE, NO_WORSE, USELESS, TOO_LONG],
+        WAIT,
+    )
+
+
+def next_share(share: Any, night: Any, gain: Any, shares: Sequence[float] = SHARES) -> Any:
+    """The share from now on: raised every few nights, but only while the canary earns more. Broadcasts."""
+    rung = np.minimum(np.asarray(night) // RAISE_AFTER, len(shares) - 1)
+    return np.where(np.asarray(gain) > 0, np.maximum(share, np.asarray(shares)[rung]), share)
+
+
+class Look(NamedTuple):
+    """What was known of a canary at one look; gains are per session of all, counted or not."""
+
+    at: float
+    share: float  # until this night
+    n_new: int  # counted sessions since the canary began
+    n_old: int
+    low: float
+    gain: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A running test: what was known before it, and its nights so far."""
+
+    version: str
+    began: float
+    differ: float  # part of the sessions in which the plans differ
+    mean: float  # of what such sessions earn from that step on
+    variance: float
+    whole: float  # reward of a session
+    nights: tuple[Look, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"needed": self.needed(), "nights": [night._asdict() for night in self.nights]}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Canary:
+        known = {name: found[name] for name in ("version", "began", "differ", "mean", "variance", "whole")}
+        return cls(**known, nights=tuple(Look(**night) for night in found["nights"]))
+
+    def needed(self, gain: float = MARGIN, share: float = SHARES[1]) -> float:
+        """Sessions of all until a gain, a part of a session's reward, is seen in 4 of 5 cases."""
+        return sessions_needed(gain * self.whole / self.differ, self.mean, self.variance, share=share) / self.differ
+
+    def look(
+        self, counted: Sequence[Counted], active: str, at: float, share: float, changes: Sequence[float] = ()
+    ) -> tuple[Canary, int]:
+        """The canary after another night, and the verdict; `changes` are times at which the share was changed."""
+        edges = sorted({*(night.at for night in self.nights), *changes})
+        seen = evidence(counted, self.version, active, edges)
+        per_counted = bounds(seen, self.mean, self.variance)
+        low, gain, high = (float(one) * self.differ for one in per_counted)
+        night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
+        after = replace(self, nights=(*self.nights, night))
+        return after, int(verdict(Bounds(low, gain, high), len(after.nights), MARGIN * self.whole))
+
+
+class Counted(NamedTuple):
+    """What a session earned from the step on at which two plans differ."""
+
+    policy: str
+    began: float
+    reward: float
+
+
+def evidence(counted: Iterable[Counted], new: str, old: str, edges: Sequence[float]) -> Evidence:
+    """The sums of the sessions of two versions, within the spans between `edges`."""
+    strata: dict[int, dict[str, list[float]]] = {}
+    for one in counted:
+        if one.policy in (new, old):
+            strata.setdefault(bisect_right(edges, one.began), {new: [], old: []})[one.policy].append(one.reward)
+    seen = Evidence()
+    for _, parts in sorted(strata.items()):
+        sums = [
+            total
+            for name in (new, old)
+            for total in (len(parts[name]), sum(parts[name]), sum(reward * reward for reward in parts[name]))
+        ]
+        seen = seen.add(Stratum(*sums))
+    return seen
+
+
+def count_sessions(rows: Iterable[LogRow], one: ArmTable, other: ArmTable) -> tuple[list[Counted], int, float]:
+    """The sessions in which two plans differ, the number of all sessions, and what all earned together."""
+    counted, n, total = [], 0, 0.0
+    for _, group in groupby(rows, key=lambda row: row.session):
+        steps = list(group)
+        n += 1
+        total += sum(row.reward or 0.0 for row in steps)
+        first = first_difference(steps, one, other)
+        if first is not None:
+            rest = sum(row.reward or 0.0 for row in steps[first:])
+            counted.append(Counted(steps[0].policy, steps[0].began, rest))
+    return counted, n, total
+
+
+def first_difference(steps: Sequence[LogRow], one: ArmTable, other: ArmTable) -> int | None:
+    """The first of these steps at which two versions, asked by the same session, would play different arms.
+
+    Both are replayed by the code that serves sessions. Where a request named the arms that were allowed, the two may
+    have differed from the start on.
+    """
+    if any(row.restricted for row in steps):
+        return 0
+    lives = [LiveSession("", table, None, [], False) for table in (one, other)]
+    for index, row in enumerate(steps):
+        if lives[0].best(None)[0] != lives[1].best(None)[0]:
+            return index
+        for live in lives:
+            live.rows.append(Decision(row.session, row.step, row.arm, None, "", row.at, 0, 0, None, None, None))
+            if row.reward is not None and live.table.version.accepts(row.reward):
+                live.learn(index, row.reward)
+    return None
+
+
+def expected(rows: Sequence[LogRow], new: ArmTable, old: ArmTable, version: str, at: float) -> Canary | None:
+    """A test that begins now, with what the latest sessions say beforehand; None where both are one plan."""
+    names = list(dict.fromkeys(row.session for row in rows))[-_RECENT:]
+    latest = set(names)
+    counted, n, total = count_sessions([row for row in rows if row.session in latest], new, old)
+    if not n or len(counted) < max(SAME * n, FEWEST):
+        return None
+    rewards: Float[Array, "n"] = np.array([one.reward for one in counted])
+    variance = float(rewards.var()) or 1e-6
+    return Canary(version, at, len(counted) / n, float(rewards.mean()), variance, total / n)

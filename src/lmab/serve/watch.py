@@ -1,0 +1,243 @@
+"""What the team watches: metrics, the summary that the page draws, and one session step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import LmabError
+from .live import LiveSession, restore
+from .messages import HistoryStep, SessionHistory
+from .service import Service
+from .stores import ArmCount, Bucket, Decision, StoredStep
+
+BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
+REFITS = "refits"  # the setting that holds what the last refits found
+CANARY = "canary"  # the setting that holds what is known of the canary
+_DAY, _HOUR, _MINUTE = 86_400.0, 3600.0, 60.0
+_DAYS = 30  # that the page looks back
+_LATE_DAYS = 2  # days that are summed again, because late rewards may have come
+_SESSIONS = 20_000  # the latest ones whose arms are counted
+_FRESH = 2.0  # seconds for which an answer is kept
+_REST = 10.0  # times what a summary took: the page must not keep a processor busy
+_ARMS = 12  # arms by name; the others are one row
+_NORMAL = 1.96  # of a 95% interval
+_SHOWN = 1000  # steps of a session that are shown
+
+
+class Metrics:
+    """Requests by path and status, and how long decisions took, as the text that Prometheus reads."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.latency = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
+
+    def decided(self, seconds: float) -> None:
+        """One decision took this long."""
+        self.latency[bisect_left(BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+    def quantile(self, share: float) -> float | None:
+        """The upper end of the bucket in which this quantile of the times lies; None before the first decision."""
+        total = sum(self.latency)
+        below = 0
+        for end, count in zip((*BUCKETS, float("inf")), self.latency, strict=True):
+            below += count
+            if total and below >= share * total:
+                return min(end, 10.0)
+        return None
+
+    def text(self, gauges: Mapping[str, float], counts: Mapping[str, float]) -> str:
+        """All metrics, with further gauges and counts of the service; every digit of a count is printed."""
+        lines = ["# TYPE lmab_requests_total counter"]
+        for (path, status), count in sorted(self.requests.items()):
+            lines.append(f'lmab_requests_total{{path="{path}",status="{status}"}} {count}')
+        lines.append("# TYPE lmab_decision_seconds histogram")
+        below = 0
+        for end, count in zip((*map(str, BUCKETS), "+Inf"), self.latency, strict=True):
+            below += count
+            lines.append(f'lmab_decision_seconds_bucket{{le="{end}"}} {below}')
+        lines += [f"lmab_decision_seconds_sum {self.seconds:.6f}", f"lmab_decision_seconds_count {below}"]
+        for kind, values in (("counter", counts), ("gauge", gauges)):
+            for name, value in values.items():
+                lines += [f"# TYPE lmab_{name} {kind}", f"lmab_{name} {value!r}"]
+        return "\n".join(lines) + "\n"
+
+
+class Summaries:
+    """Sums kept up to date: days that are over are summed once, whoever looks, and never on the event loop."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self.service, self.metrics = service, metrics
+        self._made: tuple[float, dict[str, Any]] = (-math.inf, {})
+        self._days: dict[int, list[Bucket]] = {}  # by day; days that are over stay
+        self._task: asyncio.Task[dict[str, Any]] | None = None
+
+    async def now(self) -> dict[str, Any]:
+        """The summary, perhaps some seconds old; pages that ask at the same time share one."""
+        if time.monotonic() < self._made[0]:
+            return self._made[1]
+        self.service.register.require_store()
+        if self._task is None:
+            self._task = asyncio.create_task(self._make())
+            self._task.add_done_callback(self._forget_task)
+        return await asyncio.shield(self._task)
+
+    def _forget_task(self, task: asyncio.Task[dict[str, Any]]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()
+
+    async def _make(self) -> dict[str, Any]:
+        began, service = time.monotonic(), self.service
+        store, asked, clock = service.store, service.register.asked, service.clock()
+        days = await self._last_days(clock)
+        minutes = await asked(store.buckets(clock - _HOUR, _MINUTE))
+        series, width = days, _DAY
+        if len({bucket.began for bucket in days}) < 3:
+            series, width = await asked(store.buckets(clock - 48 * _HOUR, _HOUR)), _HOUR
+            if len({bucket.began for bucket in series}) < 3:
+                series, width = minutes, _MINUTE
+        arms = service.register.arms
+        found = {
+            "sessions": sum(bucket.sessions for bucket in days),
+            "versions": by_version(days),
+            "series": [over_time(bucket, width) for bucket in sorted(series, key=lambda one: (one.policy, one.began))],
+            "width": width,
+            "per_minute": per_minute(minutes, clock),
+            **arms_by_step(await asked(store.arm_counts(_SESSIONS)), [str(arm.label) for arm in arms]),
+            "withdrawn": [str(arm.label) for arm in arms if not arm.is_open],
+            "recent": await asked(store.latest(20)),
+            "refits": (await self._setting(REFITS) or [])[::-1][:10],
+            "canary": await self._setting(CANARY),
+            "policy": service.register.rollout._asdict(),
+            "latency": {name: self.metrics.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))},
+        }
+        ended = time.monotonic()
+        self._made = (ended + max(_FRESH, _REST * (ended - began)), found)
+        return found
+
+    async def _setting(self, name: str) -> Any:
+        found = await self.service.register.asked(self.service.store.setting(name, None))
+        return None if found is None else json.loads(found)
+
+    async def _last_days(self, clock: float) -> list[Bucket]:
+        """The sums of the last days; only the days that may still change are read."""
+        today = int(clock // _DAY)
+        since = min((day for day in range(today - _DAYS, today + 1) if day not in self._days), default=today)
+        since = min(since, today - _LATE_DAYS)
+        found = await self.service.register.asked(self.service.store.buckets(since * _DAY, _DAY))
+        kept = {day: self._days.get(day, []) for day in range(today - _DAYS, since)}
+        new: dict[int, list[Bucket]] = {day: [] for day in range(since, today + 1)}
+        for bucket in found:
+            new.setdefault(bucket.began, []).append(bucket)
+        self._days = kept | new
+        return [bucket for day in sorted(self._days) for bucket in self._days[day]]
+
+
+def by_version(buckets: Iterable[Bucket]) -> list[dict[str, Any]]:
+    """Reward and length of a session, explored and fallback shares of the steps, for each version."""
+    groups: dict[str, list[Bucket]] = defaultdict(list)
+    for bucket in buckets:
+        groups[bucket.policy].append(bucket)
+    return [_described(_total(group)) for _, group in sorted(groups.items())]
+
+
+def _total(buckets: Sequence[Bucket]) -> Bucket:
+    sums = [sum(column) for column in zip(*(bucket[2:] for bucket in buckets), strict=True)]
+    return Bucket(buckets[0].policy, min(bucket.began for bucket in buckets), *sums)
+
+
+def over_time(bucket: Bucket, width: float) -> dict[str, Any]:
+    """One point of the picture over time."""
+    return {"at": bucket.began * width, **_described(bucket)}
+
+
+def _described(bucket: Bucket) -> dict[str, Any]:
+    reward = _mean(bucket.sessions, bucket.reward, bucket.reward_squares)
+    length = _mean(bucket.sessions, bucket.steps, bucket.length_squares)
+    return {
+        "version": bucket.policy,
+        "sessions": bucket.sessions,
+        **reward,
+        "length": length,
+        "explored": bucket.explored / bucket.steps,
+        "fallback": bucket.fallback / bucket.steps,
+    }
+
+
+def _mean(n: int, total: float, squares: float) -> dict[str, float]:
+    """Mean and 95% interval of what sessions have, from their sums."""
+    mean = total / n
+    spread = math.sqrt(max(squares - n * mean * mean, 0.0) / max(n - 1, 1))
+    reach = _NORMAL * spread / math.sqrt(n)
+    return {"mean": mean, "low": mean - reach, "high": mean + reach}
+
+
+def per_minute(buckets: Iterable[Bucket], now: float) -> list[int]:
+    """New sessions in each of the last 60 minutes, the present one last."""
+    counts: Counter[int] = Counter()
+    for bucket in buckets:
+        counts[int(now // _MINUTE) - bucket.began] += bucket.sessions
+    return [counts[minute] for minute in range(59, -1, -1)]
+
+
+def arms_by_step(counts: Iterable[ArmCount], labels: Sequence[str]) -> dict[str, Any]:
+    """How often the arms that are played most were played at each step."""
+    by_step: dict[int, Counter[int]] = defaultdict(Counter)
+    for step, arm, plays in counts:
+        by_step[step][arm] += plays
+    shown = [arm for arm, _ in sum(by_step.values(), Counter()).most_common(_ARMS)]
+    return {
+        "arms": [labels[arm] for arm in shown],
+        "by_step": [[by_step[step][arm] for arm in shown] for step in sorted(by_step)],
+        "per_step": [sum(by_step[step].values()) for step in sorted(by_step)],
+    }
+
+
+def session_history(service: Service, rows: Sequence[StoredStep], live: LiveSession) -> SessionHistory:
+    """The session as the store has it, with all rewards that are known by now; its last steps where it is long."""
+    so_far = restore(rows, live.table, [], live.broken)
+    so_far.rows, so_far.state = [], live.state  # before the first step, with what is known of the person
+    first, labels = max(len(rows) - _SHOWN, 0), [arm.label for arm in service.register.arms]
+    steps = []
+    for index, step in enumerate(rows):
+        row = step.decision
+        if index >= first:
+            steps.append(
+                HistoryStep(
+                    row.step, labels[row.arm], step.reward, row.propensity, row.policy, bool(row.explored),
+                    bool(row.fallback), row.at, _belief(so_far), _why(row, labels),
+                )
+            )  # fmt: skip
+        so_far.rows.append(row)
+    return SessionHistory(rows[0].decision.session, live.person, live.policy, steps, _belief(so_far))
+
+
+def _belief(live: LiveSession) -> list[float] | None:
+    """The probability of each type; None where the policy keeps none."""
+    compact = live.table.version.compact
+    if compact is None or live.state is None:
+        return None
+    try:
+        live.advance()
+        return [float(share) for share in compact.belief(live.state)]
+    except LmabError:
+        return None
+
+
+def _why(row: Decision, labels: Sequence[Any]) -> str:
+    if row.preferred is not None:
+        return f"your baseline; the policy would have played {labels[row.preferred]}"
+    if row.fallback:
+        return "a fallback: the policy could not be asked, so every allowed arm was equally likely"
+    if row.explored:
+        return "explored: any allowed arm, so that the next model learns about all of them"
+    return "the plan: it promises most for the steps that are left"

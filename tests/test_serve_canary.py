@@ -1,0 +1,131 @@
+"""The canary: which sessions count, what is said when, how the share grows, and how often the whole rule errs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from serving import BANDIT, HORIZON, LABELS, policy_bytes
+
+import lmab
+from benchmarks.study_canary import simulated
+from lmab.evaluation.sequential import Bounds
+from lmab.serve import Defaults
+from lmab.serve.canary import (
+    BETTER,
+    END,
+    NO_WORSE,
+    PATIENCE,
+    TOO_LONG,
+    USELESS,
+    WAIT,
+    WORSE,
+    Canary,
+    Counted,
+    count_sessions,
+    evidence,
+    expected,
+    first_difference,
+    next_share,
+    verdict,
+)  # fmt: skip
+from lmab.serve.stores import ArmRow, LogRow
+from lmab.serve.versions import ArmTable, read_version, uniform_version
+
+ARMS = [ArmRow(label, True) for label in LABELS]
+
+
+def table(body: bytes | None) -> ArmTable:
+    version = uniform_version(Defaults(HORIZON)) if body is None else read_version(body, Defaults(HORIZON))
+    return ArmTable(version, ARMS)
+
+
+def steps(name, played, policy="old", began=0.0, restricted=0) -> list[LogRow]:
+    return [
+        LogRow(name, step, arm, reward, 0.5, policy, began, 0, 0, began, restricted)
+        for step, (arm, reward) in enumerate(played)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "night", "said"),
+    [
+        (0.01, 0.3, 1, BETTER),
+        (-0.3, -0.01, 1, WORSE),
+        (-0.01, 0.3, PATIENCE - 1, WAIT),
+        (-0.01, 0.3, PATIENCE, NO_WORSE),
+        (-0.3, 0.01, PATIENCE, USELESS),
+        (-0.3, 0.01, PATIENCE - 1, WAIT),
+        (-0.01, 0.01, PATIENCE, NO_WORSE),  # the newer plan wins a tie
+        (-0.3, 0.3, END - 1, WAIT),
+        (-0.3, 0.3, END, TOO_LONG),
+    ],
+)
+def test_what_is_said_when(low, high, night, said):
+    assert verdict(Bounds(low, (low + high) / 2, high), night, 0.02) == said
+
+
+def test_the_share_grows_every_three_nights_while_the_canary_earns_more():
+    assert [float(next_share(0.05, night, 0.1)) for night in (1, 2, 3, 5, 6, 9)] == [0.05, 0.05, 0.2, 0.2, 0.5, 0.5]
+    assert float(next_share(0.2, 9, -0.1)) == 0.2  # it is never lowered
+    assert float(next_share(0.3, 3, 0.1)) == 0.3
+
+
+def test_plans_differ_from_the_step_on_at_which_they_would_play_other_arms():
+    one, same, other = table(policy_bytes()), table(policy_bytes(floor=0.3)), table(policy_bytes(seed=5))
+    plan, second = lmab.plan(BANDIT, horizon=HORIZON).policy, read_version(policy_bytes(seed=5), Defaults()).compact
+    for rewards in np.ndindex(2, 2, 2, 2):
+        played = [(arm, float(reward)) for arm, reward in zip((0, 1, 2, 1), rewards, strict=True)]
+        assert first_difference(steps("s", played), one, same) is None
+        wanted = None
+        for step in range(HORIZON):
+            state = second.start()
+            for arm, reward in played[:step]:
+                state = second.observe(state, arm, reward)
+            if plan.act_on(played[:step]) != second.act(state):
+                wanted = step
+                break
+        assert first_difference(steps("s", played), one, other) == wanted
+        assert first_difference(steps("s", played), one, table(None)) == 0
+        assert first_difference(steps("s", played, restricted=1), one, same) == 0
+
+
+def test_a_session_counts_from_the_difference_on_and_once_for_all():
+    rows = steps("a", [(0, 1.0), (1, 0.0)]) + steps("b", [(0, 1.0), (1, None), (2, 1.0)], "new", 7.0)
+    counted, n, total = count_sessions(rows, table(policy_bytes()), table(None))
+    assert (counted, n, total) == ([Counted("old", 0.0, 1.0), Counted("new", 7.0, 2.0)], 2, 3.0)
+    counted, n, total = count_sessions(rows, table(policy_bytes()), table(policy_bytes(floor=0.2)))
+    assert (counted, n, total) == ([], 2, 3.0)
+
+
+def test_nights_are_strata():
+    counted = [Counted("new", 1.0, 1.0), Counted("old", 2.0, 1.0), Counted("new", 11.0, 5.0), Counted("old", 12.0, 5.0)]
+    counted += [Counted("third", 12.0, 99.0)]
+    assert evidence(counted, "new", "old", [10.0]).total == 0.0
+    assert evidence(counted[:1] + counted[3:], "new", "old", [10.0]).information == 0.0
+    assert evidence(counted[:1] + counted[3:], "new", "old", []).total < 0
+
+
+def test_one_plan_is_no_test_and_a_test_survives_the_store():
+    rows = [one for i in range(200) for one in steps(f"s{i}", [(0, float(i % 2))] * 3)]
+    assert expected(rows, table(policy_bytes(floor=0.1)), table(policy_bytes()), "v", 5.0) is None
+    canary = expected(rows, table(policy_bytes()), table(None), "v", 5.0)
+    assert (canary.version, canary.began, canary.differ) == ("v", 5.0, 1.0)
+    assert (canary.mean, canary.variance, canary.whole) == (1.5, 2.25, 1.5)
+    assert canary.needed() > canary.needed(0.1) > 0
+    counted = [Counted("v", 6.0 + i, 3.0) for i in range(300)] + [Counted("old", 6.0 + i, 1.0) for i in range(300)]
+    after, said = canary.look(counted, "old", 1000.0, 0.05)
+    assert (said, after.nights[0].n_new, after.nights[0].n_old) == (BETTER, 300, 300)
+    assert after.nights[0].gain == pytest.approx(2.0)
+    assert Canary.from_json(json.loads(json.dumps(after.to_json()))) == after
+
+
+def test_the_whole_rule_errs_seldom():
+    """An equal plan is hardly ever called better, one that is worse by 5% hardly ever comes into force."""
+    equal = simulated(0.3, 5, per_night=500, gain=0.0, n_loops=500, rng=1)
+    worse = simulated(0.3, 5, per_night=500, gain=-0.05, n_loops=500, rng=2)
+    better = simulated(0.3, 5, per_night=500, gain=0.1, n_loops=500, rng=3)
+    assert equal.called_better <= 0.05
+    assert worse.promoted <= 0.01
+    assert better.promoted > 0.9

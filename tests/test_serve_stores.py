@@ -1,0 +1,442 @@
+"""What every store answers, asked directly: spans of time, the latest sessions, and what erasing leaves on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from serving import go
+
+from lmab.errors import InvalidFile
+from lmab.serve import Problem, open_store
+from lmab.serve import sqlite as sqlite_module
+from lmab.serve.stores import (
+    Bucket,
+    Commits,
+    DayState,
+    Decision,
+    Job,
+    LogRow,
+    RewardRow,
+    Rollout,
+    Swept,
+    without_secrets,
+)
+
+
+def decided(session: str, step: int, arm: int, at: float, person: str | None = None) -> Decision:
+    return Decision(session, step, arm, 0.5, "v", at, 0, 0, None, None, person if step == 0 else None)
+
+
+@contextlib.asynccontextmanager
+async def opened(where: str):
+    store = open_store(where)
+    await store.open()
+    try:
+        await store.write(
+            [
+                Job([RewardRow(name, step, reward, at + step, 0)], decided(name, step, arm, at + step, "ann"))
+                for name, at, played in (
+                    ("old", 100.0, [(0, 1.0), (1, 0.0)]),
+                    ("middle", 200.0, [(2, 1.0)]),
+                    ("new", 300.0, [(1, 1.0), (0, 0.0)]),
+                )
+                for step, (arm, reward) in enumerate(played)
+            ]
+        )
+        yield store
+    finally:
+        await store.close()
+
+
+def test_rows_are_those_of_a_span_of_time(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            for span, wanted in (
+                ((0.0, 1e9), ["old", "old", "middle", "new", "new"]),
+                ((100.0, 300.0), ["old", "old", "middle"]),  # from the first moment, up to the last
+                ((100.5, 300.5), ["middle", "new", "new"]),
+            ):
+                assert [row.session for row in await store.rows(*span)] == wanted
+            assert (await store.rows(300.0, 301.0))[1] == LogRow("new", 1, 0, 0.0, 0.5, "v", 301.0, 0, 0, 300.0, 0)
+            assert await store.latest(2) == ["new", "middle"]
+            assert await store.days() == [DayState(0, 5, 301.0)]
+
+    go(scenario())
+
+
+def test_a_person_is_known_by_the_last_steps_of_earlier_sessions(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            whole = [(0, 1.0), (1, 0.0), (2, 1.0), (1, 1.0), (0, 0.0)]
+            assert await store.person("ann", 1e9, 100) == whole
+            assert await store.person("ann", 1e9, 2) == whole[-2:]
+            assert await store.person("ann", 300.0, 100) == whole[:3]  # sessions that began before that moment
+            assert await store.person("bob", 1e9, 100) == []
+
+    go(scenario())
+
+
+def test_default_rewards_go_to_unrewarded_steps_of_a_span_alone(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            await store.write([Job(decision=decided(f"s{at}", 0, 0, float(at))) for at in (400, 410, 420)])
+            assert await store.fill_defaults(0.25, 400.0, 420.0, 500.0, 100) == Swept(2, 420.0)
+            for name, reward in (("s400", 0.25), ("s410", 0.25), ("s420", None)):
+                (past,) = await store.session(name)
+                assert (past.reward, past.defaulted) == (reward, reward is not None)
+            assert [past.reward for past in await store.session("old")] == [1.0, 0.0]
+
+    go(scenario())
+
+
+def test_the_same_version_twice_is_one_and_the_register_is_newest_first(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            for at, note in ((1.0, "first"), (2.0, "again")):
+                await store.add_version("v", b"body", at, note)
+            await store.add_version("w", b"other", 3.0, "later")
+            assert [tuple(row) for row in await store.versions()] == [("w", 3.0, "later"), ("v", 1.0, "first")]
+            assert (await store.version("v"), await store.version("x")) == (b"body", None)
+            for name in ("v", "w", "x"):
+                await store.add_rollout(Rollout(name, None, 0.0, 1.0, ""))
+            assert [turn.active for turn in await store.rollouts(2)] == ["x", "w"]
+
+    go(scenario())
+
+
+def test_settings_keep_their_first_value_until_they_are_set(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            assert await store.setting("name", None) is None
+            assert [await store.setting("name", value) for value in ("one", "two")] == ["one", "one"]
+            await store.set_setting("name", "three")
+            assert await store.setting("name", "four") == "three"
+
+    go(scenario())
+
+
+def test_many_rows_of_one_commit_are_all_there(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            jobs = [Job([RewardRow(f"m{i}", 0, 1.0, 0.0, 0)], decided(f"m{i}", 0, i % 3, 1e6 + i)) for i in range(301)]
+            await store.write([*jobs, Job(decision=decided("m0", 0, 2, 5.0))])
+            rows = await store.rows(1e6, 2e6)
+            assert [(row.session, row.arm, row.reward) for row in rows] == [(f"m{i}", i % 3, 1.0) for i in range(301)]
+            assert jobs[7].stored == jobs[7].decision
+
+    go(scenario())
+
+
+def test_an_erased_person_has_no_rewards_left(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            assert sorted(await store.erase("ann", 400.0)) == ["middle", "new", "old"]
+            late = [Job(decision=decided("old", 0, 0, 500.0)), Job(decision=decided("new", 2, 0, 500.0))]
+            late.append(Job([RewardRow("middle", 0, 1.0, 500.0, 0)]))
+            await store.write(late)  # by a replica that has the sessions in its memory
+            assert [job.refused for job in late] == ["erased", "gap", "gap"]
+            assert await store.rows(0.0, 1e9) == []
+            assert await store.forget(400.5, 10) == 0  # the tombstones are as old as that
+            await store.write([again := Job(decision=decided("old", 0, 0, 500.0))])
+            assert again.stored == again.decision
+            assert [step.reward for step in await store.session("old")] == [None]
+
+    go(scenario())
+
+
+def test_a_commit_is_on_the_disk_and_what_is_erased_is_gone_from_it(tmp_path):
+    def on_disk(name: str) -> list[str]:
+        return [path.name for path in Path(tmp_path).iterdir() if name.encode() in path.read_bytes()]
+
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            levels = [store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "secure_delete")]
+            assert levels == [2, 1]  # FULL: a commit waits for the disk; what is deleted is overwritten
+            jobs = [Job(decision=decided(f"secret-{i}", 0, 0, 1e6 + i, "ann-of-nowhere")) for i in range(200)]
+            await store.write(jobs)
+            assert on_disk("ann-of-nowhere")
+            assert len(await store.erase("ann-of-nowhere", 2e6)) == 200
+            assert await store.leftovers() == []
+            assert (on_disk("ann-of-nowhere"), on_disk("secret-")) == ([], [])
+            assert len(await store.session("old")) == 2
+
+    go(scenario())
+
+
+def test_two_processes_of_one_file_number_sessions_alike(tmp_path):
+    where = str(tmp_path / "events.db")
+
+    async def scenario():
+        async with opened(where) as one:
+            other = open_store(where)
+            await other.open()
+            await other.write([Job(decision=decided("b", 0, 1, 500.0))])
+            await one.write([Job(decision=decided("a", 0, 0, 501.0)), Job(decision=decided("b", 1, 2, 502.0))])
+            await other.write([Job([RewardRow("a", 0, 1.0, 503.0, 0)], decided("a", 1, 3, 503.0))])
+            late = Job([RewardRow("a", 0, 0.0, 504.0, 0)])
+            await one.write([late])
+            assert late.conflict == RewardRow("a", 0, 1.0, 503.0, 0)
+            assert [past.decision.arm for past in await one.session("a")] == [0, 3]
+            assert [past.decision.arm for past in await one.session("b")] == [1, 2]
+            await other.erase("ann", 600.0)  # whose newest session has a number that `other` gives away again
+            await other.write([Job(decision=decided("c", 0, 4, 600.0))])
+            await one.write([gone := Job(decision=decided("new", 2, 1, 601.0))])  # a step of a session that is gone
+            assert gone.refused == "gap"
+            assert [past.decision.arm for past in await one.session("c")] == [4]
+            await other.close()
+
+    go(scenario())
+
+
+def test_a_commit_that_failed_leaves_no_numbers_behind(tmp_path):
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            bad = decided("a", 0, 0, 500.0)._replace(policy=None)
+            with pytest.raises(sqlite3.IntegrityError):
+                await store.write([Job(decision=bad)])
+            await store.write([Job(decision=decided("b", 0, 1, 501.0)), Job(decision=decided("a", 0, 2, 502.0))])
+            assert [past.decision.arm for past in await store.session("a")] == [2]
+            assert [past.decision.arm for past in await store.session("b")] == [1]
+
+    go(scenario())
+
+
+def test_the_numbers_remembered_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_module, "_KNOWN", 10)
+
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            for step in range(3):
+                for start in range(0, 60, 6):
+                    await store.write([Job(decision=decided(f"s{start + i}", step, step, 500.0)) for i in range(6)])
+                    assert len(store._jobs._numbers) <= 16
+            for i in range(60):
+                assert [past.decision.arm for past in await store.session(f"s{i}")] == [0, 1, 2]
+
+    go(scenario())
+
+
+def test_tables_of_another_version_are_refused_and_say_so(event_store, tmp_path):
+    async def scenario():
+        async with opened(event_store) as store:
+            if hasattr(store, "_db"):
+                store._db.execute("PRAGMA user_version=99")
+            else:
+                await store._writers.execute("UPDATE lmab_schema SET version=99")
+        other = open_store(event_store)
+        with pytest.raises(InvalidFile, match="the tables must be of version 3, got version 99: use the release"):
+            await other.open()
+        await other.close()
+
+    go(scenario())
+
+
+def test_tables_of_an_earlier_release_are_refused(tmp_path):
+    where = tmp_path / "events.db"
+    with contextlib.closing(sqlite3.connect(where)) as db:
+        db.execute("CREATE TABLE decisions(session TEXT)")
+
+    async def scenario():
+        with pytest.raises(InvalidFile, match="got version 0"):
+            await open_store(str(where)).open()
+
+    go(scenario())
+
+
+def test_a_file_is_for_its_owner_alone_and_has_labels_for_people(tmp_path):
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            assert stat.S_IMODE(Path(store.path).stat().st_mode) == 0o600
+            await store.set_arms(["tea", 7, "milk"])
+            query = "SELECT session, step, label, reward FROM labelled ORDER BY session, step LIMIT 2"
+            assert store._db.execute(query).fetchall() == [("middle", 0, "milk", 1.0), ("new", 0, 7, 1.0)]
+
+    go(scenario())
+
+
+def test_sums_for_the_page_are_those_of_the_rows(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            await store.write([Job(decision=decided("bare", 0, 1, 130.0)._replace(policy="w", explored=1))])
+            assert sorted(await store.buckets(0.0, 100.0)) == [
+                Bucket("v", 1, 1, 2, 1.0, 1.0, 4.0, 0, 0),
+                Bucket("v", 2, 1, 1, 1.0, 1.0, 1.0, 0, 0),
+                Bucket("v", 3, 1, 2, 1.0, 1.0, 4.0, 0, 0),
+                Bucket("w", 1, 1, 1, 0.0, 0.0, 1.0, 1, 0),
+            ]
+            assert [bucket.began for bucket in await store.buckets(250.0, 100.0)] == [3]
+            assert sorted(await store.arm_counts(100)) == [(0, 0, 1), (0, 1, 2), (0, 2, 1), (1, 0, 1), (1, 1, 1)]
+
+    go(scenario())
+
+
+def test_default_rewards_are_given_some_at_a_time(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            await store.write([Job(decision=decided(f"s{i}", 0, 0, 400.0 + i // 3)) for i in range(20)])
+            since, filled, tries = 400.0, 0, 0
+            while since < 500.0:
+                n, since = await store.fill_defaults(0.0, since, 500.0, 600.0, 4)
+                filled, tries = filled + n, tries + 1
+            assert (filled, tries > 3) == (20, True)
+
+    go(scenario())
+
+
+def test_old_sessions_are_forgotten_some_at_a_time(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            assert [await store.forget(300.0, 1) for _ in range(3)] == [1, 1, 0]
+            assert [row.session for row in await store.rows(0.0, 1e9)] == ["new", "new"]
+
+    go(scenario())
+
+
+def test_one_process_refits_at_a_time(event_store):
+    async def scenario():
+        async with opened(event_store) as store:
+            other = open_store(event_store)
+            await other.open()
+            async with store.exclusively() as first, other.exclusively() as second:
+                assert (first, second) == (True, False)
+            async with other.exclusively() as third:
+                assert third
+            await other.close()
+
+    go(scenario())
+
+
+def test_a_file_that_was_deleted_or_replaced_takes_no_writes(tmp_path):
+    async def scenario():
+        async with opened(str(tmp_path / "events.db")) as store:
+            await store.probe()
+            Path(store.path).rename(tmp_path / "moved.db")
+            with pytest.raises(InvalidFile, match="was deleted"):
+                await store.probe()
+            Path(store.path).touch()
+            with pytest.raises(InvalidFile, match="was replaced while it was open"):
+                await store.probe()
+
+    go(scenario())
+
+
+def test_passwords_come_from_the_environment_and_are_not_printed(monkeypatch):
+    monkeypatch.setenv("LMAB_STORE_PASSWORD", "p@ss/word")
+    assert open_store("postgresql://lmab@db/shop").address == "postgresql://lmab:p%40ss%2Fword@db/shop"
+    assert open_store("postgresql://lmab:own@db/shop").address == "postgresql://lmab:own@db/shop"
+    assert without_secrets("postgresql://lmab:own@db/shop?password=x") == "postgresql://lmab@db/shop"
+
+
+class Poisoned:
+    """A store in which the jobs of one session cannot be written."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    async def probe(self) -> None:
+        pass
+
+    async def write(self, jobs) -> None:
+        if any(job.decision.session == "bad" for job in jobs):
+            raise OSError("this row is locked")
+        self.written += [job.decision.session for job in jobs]
+
+
+def test_one_bad_job_harms_no_other_of_its_commit():
+    async def scenario():
+        store = Poisoned()
+        commits = Commits(store, 100)
+        names = ["a", "bad", "b", "c"]
+        tasks = [commits.commit(Job(decision=decided(name, 0, 0, 0.0))) for name in names]
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [getattr(answer, "code", None) for answer in answers] == [None, "no-store", None, None]
+        assert (sorted(store.written), commits.trouble, commits.n_failed) == (["a", "b", "c"], "", 1)
+
+    go(scenario())
+
+
+def test_nobody_waits_longer_than_the_deadline_and_trouble_is_told_until_a_write_succeeds():
+    async def scenario():
+        store = Gate()
+        commits = Commits(store, 10, deadline=0.3)
+        began = time.monotonic()
+        tasks = await waiting(commits, 2)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [answer.code for answer in answers] == ["no-store"] * 3
+        assert 0.2 < time.monotonic() - began < 5
+        store.fails = True
+        store.open.set()
+        await commits.finish()
+        with pytest.raises(Problem, match="did not take this: OSError"):
+            await commits.commit(Job())
+        assert commits.trouble == "the store takes no writes: OSError"
+        store.fails = False
+        await commits.commit(Job())
+        assert commits.trouble == ""
+
+    go(scenario())
+
+
+class Gate:
+    """A store that writes when it is let, and fails where it is told to."""
+
+    async def probe(self) -> None:
+        if self.fails:
+            raise OSError("the disk is gone")
+
+    def __init__(self, fails: bool = False) -> None:
+        self.open, self.fails, self.written = asyncio.Event(), fails, 0
+
+    async def write(self, jobs) -> None:
+        await self.open.wait()
+        if self.fails:
+            raise OSError("the disk is gone")
+        self.written += len(jobs)
+
+
+async def waiting(commits: Commits, n: int) -> list[asyncio.Task]:
+    """One commit under way, and `n` requests that wait for the next one."""
+    tasks = [asyncio.create_task(commits.commit(Job()))]
+    await asyncio.sleep(0.01)
+    tasks += [asyncio.create_task(commits.commit(Job())) for _ in range(n)]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_as_many_wait_as_the_limit_says_and_not_one_more():
+    async def scenario():
+        store = Gate()
+        commits = Commits(store, 2)
+        tasks = await waiting(commits, 2)
+        assert commits.depth == 2
+        with pytest.raises(Problem, match="2 requests wait for the store: try again"):
+            await commits.commit(Job())
+        store.open.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        assert (commits.n_commits, commits.n_jobs, commits.n_failed, store.written) == (2, 3, 0, 3)
+
+    go(scenario())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_client_that_goes_away_takes_no_other_answer_with_it(fails):
+    async def scenario():
+        store = Gate(fails)
+        commits = Commits(store, 10)
+        tasks = await waiting(commits, 2)
+        tasks[1].cancel()
+        store.open.set()
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        assert isinstance(answers[1], asyncio.CancelledError)
+        for answer in (answers[0], answers[2]):
+            assert not fails or str(answer) == "the store did not take this: OSError"
+            assert (answer.code if fails else answer) == ("no-store" if fails else None)
+        assert (commits.n_jobs, commits.n_failed) == ((0, 3) if fails else (2, 0))  # nobody waits for the other
+
+    go(scenario())

@@ -1,0 +1,271 @@
+"""`Store.write` against a dictionary: random jobs, contradictions, erasures, and faults at any statement."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+import uuid
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from lmab.serve import open_store
+from lmab.serve.stores import Decision, Job, RewardRow
+
+PHASES = (Phase.explicit, Phase.generate)  # a shorter example is not worth the time of a disk
+SESSIONS, STEPS, PERSONS = ("s", "t", "u"), 2, ("ann", "bob")
+
+
+class Fault(OSError):
+    """What a statement raises in this test."""
+
+
+class FailingSqlite:
+    """A connection of which one statement fails."""
+
+    def __init__(self, db: sqlite3.Connection, left: int) -> None:
+        self.db, self.left = db, left
+
+    def execute(self, statement: str, *values):
+        self.left -= 1
+        if self.left == 0 and not statement.startswith("ROLLBACK"):
+            raise Fault(statement)
+        return self.db.execute(statement, *values)
+
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+
+class FailingPostgres:
+    """A connection that breaks before or after one of its statements."""
+
+    def __init__(self, db, left: int, after: bool) -> None:
+        self.db, self.left, self.after = db, left, after
+
+    async def _ask(self, name: str, *values):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Fault(name)
+        found = await getattr(self.db, name)(*values)
+        if self.left == 0:
+            raise Fault(name)
+        return found
+
+    async def fetchval(self, *values):
+        return await self._ask("fetchval", *values)
+
+    async def fetch(self, *values):
+        return await self._ask("fetch", *values)
+
+
+@dataclass
+class Model:
+    """What a store holds, as dictionaries."""
+
+    decisions: dict = field(default_factory=dict)
+    rewards: dict = field(default_factory=dict)
+    erased: set = field(default_factory=set)
+
+    def copy(self) -> Model:
+        return Model(dict(self.decisions), dict(self.rewards), set(self.erased))
+
+    def length(self, session: str) -> int:
+        return sum(key[0] == session for key in self.decisions)
+
+    def write(self, jobs) -> list[tuple]:
+        """One job after the other, all of it or nothing; what each is told."""
+        return [self._write(job) for job in jobs]
+
+    def _write(self, job) -> tuple:
+        after = self.copy()
+        row = job.decision
+        stored = None
+        if row is not None:
+            key = row[:2]
+            if key not in after.decisions:
+                if row.step != after.length(row.session):
+                    return "gap", None, None
+                if row.session in after.erased:
+                    return "erased", None, None
+                after.decisions[key] = row
+            stored = after.decisions[key]
+        for reward in job.rewards:
+            key = reward[:2]
+            known = after.rewards.get(key)
+            if known is None and key not in after.decisions:
+                return "gap", None, None
+            if known is None:
+                after.rewards[key] = reward
+            elif known.reward != reward.reward and not reward.defaulted:
+                return "", None, known
+        self.decisions, self.rewards = after.decisions, after.rewards
+        return "", stored, None
+
+    def erase(self, person: str) -> None:
+        gone = {key[0] for key, row in self.decisions.items() if row.person == person}
+        self.erased |= gone
+        for table in (self.decisions, self.rewards):
+            for key in [key for key in table if key[0] in gone]:
+                del table[key]
+
+
+REWARDS = st.builds(
+    RewardRow, st.sampled_from(SESSIONS), st.integers(0, STEPS - 1), st.sampled_from([0.0, 1.0]), st.just(0.0),
+    st.sampled_from([0, 0, 0, 1]),
+)  # fmt: skip
+
+
+def decided(session: str, step: int, arm: int, person: str | None) -> Decision:
+    return Decision(session, step, arm, 0.5, "v", 0.0, 0, 0, None, None, person if step == 0 else None)
+
+
+DECISIONS = st.builds(
+    decided,
+    st.sampled_from(SESSIONS),
+    st.integers(0, STEPS - 1),
+    st.integers(0, 1),
+    st.sampled_from([None, *PERSONS]),
+)
+JOBS = st.lists(
+    st.builds(Job, st.lists(REWARDS, max_size=3), st.one_of(st.none(), st.none(), DECISIONS)), min_size=1, max_size=8
+)
+
+
+class Machine(RuleBasedStateMachine):
+    """Two processes on one store, and the dictionary beside them."""
+
+    where = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tag = uuid.uuid4().hex[:8]  # every run has sessions of its own
+        self.model, self.clock = Model(), itertools.count(1)
+        self.runner = asyncio.Runner()
+        self.stores = [open_store(self.where) for _ in range(2)]
+        for store in self.stores:
+            self.runner.run(store.open())
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            self.runner.run(store.close())
+        self.runner.close()
+
+    def named(self, job: Job) -> Job:
+        """The job with this run's names, and with times that tell rows apart."""
+        rewards = [row._replace(session=row.session + self.tag, at=float(next(self.clock))) for row in job.rewards]
+        row = job.decision
+        if row is not None:
+            person = None if row.person is None else row.person + self.tag
+            row = row._replace(session=row.session + self.tag, at=float(next(self.clock)), person=person)
+        return Job(rewards, row)
+
+    @initialize()
+    def begin(self):
+        """Two sessions have begun, so that most rewards have a step."""
+        jobs = [Job(decision=decided(name, 0, 0, PERSONS[0])) for name in SESSIONS[:2]]
+        self.write(jobs, 0)
+
+    @rule(jobs=JOBS, which=st.integers(0, 1))
+    def write(self, jobs, which):
+        jobs = [self.named(job) for job in jobs]
+        self.runner.run(self.stores[which].write(jobs))
+        assert [(job.refused, job.stored, job.conflict) for job in jobs] == self.model.write(jobs)
+
+    @rule(jobs=JOBS, which=st.integers(0, 1), left=st.integers(1, 12), after=st.booleans())
+    def write_with_a_fault(self, jobs, which, left, after):
+        """What failed is there as a whole or not at all, and the next write works."""
+        jobs, store = [self.named(job) for job in jobs], self.stores[which]
+        undo = break_one(store, left, after)
+        try:
+            self.runner.run(store.write(jobs))
+            failed = False
+        except Fault:
+            failed = True
+        finally:
+            undo()
+        whole = self.model.copy()
+        whole.write(jobs)
+        if not failed or self.held() == (whole.decisions, whole.rewards):
+            self.model = whole
+
+    @rule(person=st.sampled_from(PERSONS), which=st.integers(0, 1))
+    def erase(self, person, which):
+        self.runner.run(self.stores[which].erase(person + self.tag, 0.0))
+        self.model.erase(person + self.tag)
+
+    def held(self) -> tuple[dict, dict]:
+        decisions, rewards = {}, {}
+        for name in SESSIONS:
+            for step in self.runner.run(self.stores[0].session(name + self.tag)):
+                key = step.decision[:2]
+                decisions[key] = step.decision
+                if step.reward is not None:
+                    known = self.model.rewards.get(key)
+                    at = -1.0 if known is None else known.at
+                    rewards[key] = RewardRow(*key, step.reward, at, int(step.defaulted))
+        return decisions, rewards
+
+    @invariant()
+    def the_store_holds_what_the_dictionary_holds(self):
+        decisions, rewards = self.held()
+        assert decisions == self.model.decisions
+        assert {key: row.reward for key, row in rewards.items()} == {
+            key: row.reward for key, row in self.model.rewards.items()
+        }
+
+
+def break_one(store, left: int, after: bool):
+    """Let the `left`-th statement of the next write fail; what puts the store right again."""
+    if hasattr(store, "_jobs"):
+        db, jobs = store._db, store._jobs
+        store._db = jobs.db = FailingSqlite(db, left)
+
+        def undo() -> None:
+            store._db, jobs.db = db, db
+
+        return undo
+    write = store._write
+
+    async def breaking(db, jobs):
+        await write(FailingPostgres(db, left, after), jobs)
+
+    store._write = breaking
+
+    def undo() -> None:
+        del store._write
+
+    return undo
+
+
+@pytest.mark.parametrize("examples", [40])
+def test_a_store_holds_what_a_dictionary_would_hold(event_store, examples):
+    machine = type("M", (Machine,), {"where": event_store})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=12, deadline=None, derandomize=True, phases=PHASES,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )  # fmt: skip
+
+
+def test_a_refused_job_takes_no_row_of_another_with_it(event_store):
+    """Three rewards in one commit: the one that is acknowledged must not rely on the one that is refused."""
+
+    async def scenario():
+        store = open_store(event_store)
+        await store.open()
+        await store.write([Job(decision=decided(name, 0, 0, None)) for name in ("s", "t")])
+        first = Job([RewardRow("t", 0, 0.0, 1.0, 0)])
+        refused = Job([RewardRow("s", 0, 1.0, 2.0, 0), RewardRow("t", 0, 1.0, 2.0, 0)])
+        kept = Job([RewardRow("s", 0, 1.0, 2.0, 0)])
+        await store.write([first, refused, kept])
+        assert (first.conflict, refused.conflict, kept.conflict) == (None, RewardRow("t", 0, 0.0, 1.0, 0), None)
+        assert [(await store.session(name))[0].reward for name in ("s", "t")] == [1.0, 0.0]
+        await store.close()
+
+    asyncio.run(scenario())
