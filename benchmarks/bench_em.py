@@ -53,9 +53,7 @@ def _log(n_sessions: int) -> Log:
     return observe(lmab.Sessions(arms, rewards, np.arange(n_sessions + 1) * HORIZON, N_ARMS))
 
 
-def _per_session(
-    data: Log, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time
-) -> float:
+def _per_session(data: Log, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time) -> float:
     """Nanoseconds per session of one EM map: expectation, maximisation and all."""
     with Threads(threads) as passes:
         task = Likelihood(data, N_CONTEXTS, data.prior(0.0), passes)

@@ -273,7 +273,9 @@ def _whole_fit(n_sessions: int) -> Rows:
         log.expectation(_models(case, 1), passes)
         loading = time.perf_counter() - start
         start = time.perf_counter()
-        fit = lmab.EM(restarts=8, prior=0.0).fit(log, n_types=8, rng=np.random.default_rng(0), progress=watch, backend=passes)
+        fit = lmab.EM(restarts=8, prior=0.0).fit(
+            log, n_types=8, rng=np.random.default_rng(0), progress=watch, backend=passes
+        )
         seconds = time.perf_counter() - start
     watch.show(start)
     print(

@@ -24,7 +24,9 @@ from lmab.serve.stores import Decision, Job, RewardRow
 from .rows import Rows
 
 N_ARMS, HORIZON, DAY = 30, 6, 86_400.0
-OPTIONS = RefitOptions(gate=99.0, types=4, horizon=HORIZON, repeats=True, time_limit=5.0)  # nothing passes: nights repeat
+OPTIONS = RefitOptions(
+    gate=99.0, types=4, horizon=HORIZON, repeats=True, time_limit=5.0
+)  # nothing passes: nights repeat
 
 
 async def fill(store: Any, day: int, n_sessions: int) -> None:

@@ -774,7 +774,7 @@ def test_passes_after_the_last_session_raise_the_likelihood():
     for sweeps in (0, 1, 20):
         _, run = published(200, sweeps=sweeps)
         model = run.learned.bandit
-        likelihoods.append(np.logaddexp.reduce(lmab.belief.log_joint(model, run.sessions), axis=1).sum())
+        likelihoods.append(np.logaddexp.reduce(lmab.model.belief.log_joint(model, run.sessions), axis=1).sum())
     assert likelihoods[0] < likelihoods[1] < likelihoods[2]
     with pytest.raises(InvalidArgument, match="sweeps must be"):
         learning.LUCRL(2, sweeps=0)  # Refitted rounds without a pass would never be fitted.

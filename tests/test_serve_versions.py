@@ -113,8 +113,8 @@ def test_an_arm_without_a_floor_is_never_explored():
 
 BANDIT = lmab.random_bandit(3, 6, kind="hard", rng=0)
 POLICIES = {
-    "vectors": lmab.plan(BANDIT, horizon=6, method=lmab.PointBased()).policy,
-    "any other": lmab.plan(BANDIT, horizon=6, method=lmab.Lookahead()).policy,
+    "vectors": lmab.plan(BANDIT, horizon=6, method=lmab.planning.PointBased()).policy,
+    "any other": lmab.plan(BANDIT, horizon=6, method=lmab.planning.Lookahead()).policy,
 }
 
 

@@ -183,9 +183,7 @@ def _replay(gains: Float[Array, "n"]) -> Replay | None:
     return Replay(float(gains.mean()), float(gains.std() / np.sqrt(len(gains))), len(gains))
 
 
-def _observed(
-    sessions: Sessions | Packed | Log, rewards: str | None, rng: np.random.Generator
-) -> Log:
+def _observed(sessions: Sessions | Packed | Log, rewards: str | None, rng: np.random.Generator) -> Log:
     """The log, or some of its sessions where it is large, encoded."""
     if not isinstance(sessions, Log):
         require_log("sessions", sessions)

@@ -94,7 +94,7 @@ def run(
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
     weights, rewards, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
     drawn = np.stack(weights)
-    prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), observations.sessions.plays * _alone(drawn)))
+    prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), log.sessions.plays * _alone(drawn)))
     return Draws(drawn, rewards, prior)
 
 
