@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli import app as application
+from lmab.cli import columns as columns_of
 from lmab.cli import fit
 from lmab.cli.app import app
 from lmab.cli.columns import Columns
@@ -164,3 +166,12 @@ def test_ctrl_c_while_the_number_of_types_is_chosen(tmp_path, capsys, monkeypatc
         application.main()
     assert stop.value.code == 130
     assert lmab.load(tmp_path / "m.lmab").status == "interrupted"
+
+
+def test_arms_named_by_negative_numbers_keep_their_names():
+    """Numbers from 0 on may be taken for the numbers of arms; names such as -1 may not."""
+    log = lmab.Sessions.from_arrays([[0, 1]], [[1.0, 0.0]])
+    named, numbered = (replace(log, arm_labels=labels) for labels in ((-1, 2), (1, 2)))
+    assert columns_of._by_number(named) is named
+    assert columns_of._by_number(numbered).arms.tolist() == [1, 2]
+    assert columns_of._by_number(replace(log, arm_labels=("a", "b"))).arm_labels == ("a", "b")

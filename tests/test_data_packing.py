@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from functools import reduce
 from operator import add
 
@@ -494,3 +495,20 @@ def test_spans_of_sessions_are_as_long_as_the_limit_allows(log, limit):
     for low, high in spans:
         assert high == low + 1 or log.offsets[high] - log.offsets[low] <= limit
         assert high == len(log) or log.offsets[high + 1] - log.offsets[low] > limit
+
+
+def test_the_unit_of_times_is_that_of_the_whole_log(tmp_path, monkeypatch):
+    """Milliseconds in the first batch, and in the last one a clock that was not set."""
+    monkeypatch.setattr("lmab.data.log_files.BATCH", 2)
+    columns = {
+        "who": list("aabb"),
+        "when": [1.7e12, 1.7e12 + 60_000, 5.0, 1_000.0],
+        "arm": [0] * 4,
+        "reward": [1.0] * 4,
+    }
+    path = written(tmp_path / "log.parquet", columns)
+    how = {"person": "who", "time": "when", "gap": "30m", "arm": "arm", "reward": "reward"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # that the unit was guessed
+        packed, log = lmab.pack(path, tmp_path / "packed", **how), lmab.Sessions.from_events(path, **how)
+    assert len(log) == len(packed.load()) == 2

@@ -148,3 +148,10 @@ def test_reading_takes_little_more_than_the_log_itself(tmp_path, rng, monkeypatc
     few = written(tmp_path / "few.parquet", {name: column[: 1 << 18] for name, column in columns.items()})
     run = subprocess.run([sys.executable, "-c", PEAK, path, few], check=True, capture_output=True, text=True)
     assert float(run.stdout) < 16
+
+
+def test_the_same_numbers_in_two_logs_are_two_sessions_where_rows_are_put_together_by_hash():
+    way, numbers = reading.Way(split=True), np.arange(5)
+    first, again, other = (reading._ids(numbers, None, way, False, file) for file in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not (first == other).any()

@@ -24,6 +24,7 @@ from lmab.estimation.em import in_order_of, packed_start, sweep
 from lmab.estimation.families import observe
 from lmab.estimation.log import Log
 from lmab.estimation.passes import SERIAL
+from lmab.estimation.result import StopOnce
 
 TRUTHS = os.environ.get("LMAB_TRUTHS")
 PUBLISHED = [  # data of R's poLCA: file, arms, types, published maximum of the log-likelihood
@@ -688,3 +689,16 @@ def test_the_law_of_arms_is_the_mean_centre_and_unknown_without_a_learned_prior(
     fit = lmab.fit(logged(200, 6, normal), n_types=2, method=lmab.EM(prior="learned"), rewards="gaussian", rng=0)
     assert fit.law_of_arms == pytest.approx(float(fit.learned.centre.mean()))
     assert fit.bandit.with_arms(["new"], law=fit.law_of_arms).means[0, 3] == pytest.approx(fit.law_of_arms)
+
+
+@pytest.mark.parametrize(("stopped", "maps"), [(True, 1), (False, 5000)])
+def test_after_a_stop_a_given_start_is_not_climbed_from(climbs, stopped, maps):
+    """A search that was stopped may have missed the given model, which then gets one map and no climb."""
+    log = logged(300, 0)
+    task = likelihood(observe(log), TRUTH.n_types, 1.0)
+    other = task.log.models.pack(lmab.random_bandit(TRUTH.n_types, TRUTH.n_arms, rng=5))
+    poor = climb(task, other, left=0.0, max_maps=1, accelerate=False)
+    climbs.clear()
+    method = lmab.EM(prior=1.0)
+    method._no_lower(task, replace(poor, stopped=stopped), TRUTH, StopOnce(None))
+    assert [asked[2] for asked in climbs] == [maps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -414,3 +415,10 @@ def test_large_logs_hold_out_fewer_folds(n_sessions, n_folds, monkeypatch, rng):
     assert len(folds) == n_folds
     assert sum(map(len, folds)) == pytest.approx(n_folds * n_sessions / 5, abs=5)
     assert len(np.unique(np.concatenate(folds))) == sum(map(len, folds))
+
+
+def test_one_session_is_one_type():
+    log = lmab.Sessions.from_arrays([[0, 1, 0]], [[1.0, 0.0, 1.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lmab.errors.LmabWarning)  # one session says next to nothing
+        assert lmab.fit(log, n_types="auto", rng=0).bandit.n_types == 1

@@ -404,3 +404,8 @@ def test_too_many_parameters_are_refused(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.information.MAX_PARAMETERS", 5)
     with pytest.raises(lmab.errors.TooLarge, match="about 6 parameters of 2 types was asked for, more than 5"):
         lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=rng).standard_errors()
+
+
+@pytest.mark.parametrize(("smallest", "free"), [(1e-5, 2), (1e-8, 1)])
+def test_small_probabilities_are_inside_until_a_ten_millionth(smallest, free):
+    assert within_support(np.array([smallest, 0.5, 0.5 - smallest])).shape[1] == free

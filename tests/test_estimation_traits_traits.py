@@ -479,3 +479,8 @@ def test_arms_in_both_lists_fall_out_of_their_difference(rng):
     one, other, variance = rng.permutation(8), rng.permutation(8), rng.random(8)
     expected = [sum(variance[list(set(one[:n]) ^ set(other[:n]))]) for n in range(1, 9)]
     np.testing.assert_allclose(_variance_of_difference(one, other, variance), expected, atol=1e-12)
+
+
+def test_rotations_of_factors_are_no_parameters():
+    found = lmab.fit(answers(LSAT6), method=lmab.Traits(n_factors=2, n_points=25, prior=None, tolerance=1e-3), rng=0)
+    assert found.n_parameters == 5 + 2 * 5 - 1

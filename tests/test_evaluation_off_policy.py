@@ -485,3 +485,19 @@ def test_few_sessions_prove_nothing():
     assert module._independence(adaptive_log(5), adaptive_log(5).steps) < 0.001
     single = Sessions.from_arrays([[0], [1]], [[0.0], [1.0]])
     assert module._independence(single, single.steps) == 1.0
+
+
+def test_a_log_with_labels_keeps_its_arms(rng):
+    """Which arms of the policy the log does not play is known by name: they cannot be added by number."""
+    log = Sessions.from_arrays([[0, 1]], [[1.0, 0.0]], propensities=[[0.5, 0.5]])
+    assert module._widened(log, 4).n_arms == 4
+    assert module._widened(log, None) is module._widened(log, 1) is log
+    labelled = replace(log, arm_labels=("tea", "milk"))
+    assert module._widened(labelled, 4) is labelled
+
+
+def test_the_sessions_that_are_needed_are_counted_from_the_first_step():
+    """Of 1,000 sessions 200 reach the second step, and there only 10 count: a hundredth of all."""
+    sizes, reached = np.array([50.0, 10.0]), np.array([1000, 200])
+    assert module._needed(sizes, reached) == f"about {module.ENOUGH * 100:,.0f}"
+    assert module._needed(0 * sizes, reached) == f"far more than {module.ENOUGH * 1000:,.0f}"

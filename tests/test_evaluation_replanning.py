@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from seeds import generator
@@ -263,3 +265,26 @@ def test_draws_spread_along_the_eigenvectors(rng):
     means = np.array([one.means[0] for one in found.draw(20_000, rng)[1]])
     expected = turned @ np.diag([1 / 2, 1 / 50]) @ turned.T
     np.testing.assert_allclose(np.cov(np.log(means / (1 - means)).T), expected, atol=0.02)
+
+
+@pytest.fixture
+def replanner(estimate):
+    plan = lmab.plan(estimate, horizon=4, repeats=False, method=lmab.QMDP())
+    return replanning.TraitsReplanner(estimate, plan, np.ones(8, bool), generator(5))
+
+
+def test_a_factor_of_the_size_of_the_noise_may_be_anything_between_all_of_it_and_nothing(replanner, estimate):
+    size = estimate.factors.size[estimate.factors.alive] * estimate.observations.surface.unit
+    left = replanner._shares(0.5 * float(size.min()), 4000, generator(6)) ** 2
+    ratio = (0.5 * size.min() / size) ** 2
+    np.testing.assert_allclose(left.mean(axis=0), 1 - ratio, atol=0.01)  # on average as much is missing as the noise is
+    np.testing.assert_allclose(left.min(axis=0), 1 - 2 * ratio, atol=0.01)
+    np.testing.assert_allclose(left.max(axis=0), 1, atol=0.01)
+
+
+def test_the_optimum_of_a_traits_model_is_no_less_than_its_best_fixed_choice(replanner, estimate, monkeypatch):
+    poor = SimpleNamespace(value=0.1, by_arm=np.full(8, 0.1 / 8))
+    monkeypatch.setattr(type(replanner._crowd), "play", lambda *_, **__: poor)
+    optimum, value, _, fixed, *_ = replanner._one(estimate.bandit)
+    assert value == 0.1
+    assert optimum == fixed == estimate.bandit.best_fixed(4, repeats=False) > 0.1

@@ -9,9 +9,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+import lmab
 from lmab.errors import InvalidFile
-from lmab.experiment.analysis import points, sessions_needed, wanted
-from lmab.experiment.checks import Evidence
+from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
+from lmab.experiment.analysis import Mean, points, sessions_needed
+from lmab.experiment.checks import Evidence, who_scales
 from lmab.experiment.methods import (
     DIRECT_MLE,
     ED_MLE,
@@ -21,14 +23,14 @@ from lmab.experiment.methods import (
     Measurement,
     Setting,
     Trial,
+    planning_seconds,
     value_of,
 )
-from lmab.experiment.page import tables
-from lmab.experiment.plots import draw
-from lmab.experiment.store import Store, read_table, row_of, write_table
-from lmab.experiment.studies import STUDIES, Cell, Panel, Study
-from lmab.model.instances import random_bandit
-from lmab.planning.plan import plan
+from lmab.experiment.store import row_of
+from lmab.experiment.studies import Cell, Panel, Study
+from lmab.learning import Genie
+from lmab.model import random_bandit
+from lmab.planning import plan
 from lmab.policies.small import Stationary
 
 
@@ -232,3 +234,27 @@ def test_plans_of_a_study_are_limited_by_processor_time_and_not_by_the_clock_on_
     bandit = random_bandit(3, 6, kind="hard", rng=0)
     assert plan(bandit, horizon=4, method=ByProcessor(), time_limit=1.0).status == "certified"
     assert plan(bandit, horizon=4, time_limit=1.0).trace[-1].seconds >= 1000
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds"), [((5, 100, 10), 1.0), ((6, 100, 10), 3.0), ((5, 101, 10), 3.0), ((5, 100, 11), 3.0)]
+)
+def test_large_plans_have_three_times_as_long_and_the_genie_five_times(size, seconds):
+    setting = Setting("ordinary", *size)
+    assert planning_seconds(setting, lmab.DirectMLE(2)) == seconds
+    assert planning_seconds(setting, Genie(random_bandit(2, 3, rng=0))) == 5 * seconds
+
+
+@pytest.mark.parametrize(("mean", "holds"), [(2.1, True), (1.9, False), (-2.1, False)])
+def test_ahead_is_by_more_than_two_standard_errors(mean, holds):
+    class Rows:
+        def places(self, column):
+            return [10, 100]
+
+        def mean(self, measure, method, **where):
+            return Mean(0.9, 0.01, 5)
+
+        def difference(self, measure, method, other, **where):
+            return Mean(mean, 1.0, 5)
+
+    assert who_scales(Rows()).holds is holds

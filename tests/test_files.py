@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -352,3 +353,13 @@ def test_what_has_no_file_form_is_refused_when_written():
 
     with pytest.raises(TypeError, match="set has no file form"):
         encode(Odd({1}))
+
+
+def test_members_may_not_be_larger_than_the_file():
+    def check(*sizes: int) -> None:
+        infos = [SimpleNamespace(compress_type=zipfile.ZIP_STORED, file_size=size) for size in sizes]
+        files._check_members(SimpleNamespace(infolist=lambda: infos), 100)
+
+    check(60, 40)
+    with pytest.raises(InvalidFile, match="damaged: its members are larger than the file"):
+        check(60, 41)

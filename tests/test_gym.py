@@ -126,3 +126,13 @@ def test_importing_registers_the_environment(imports):
     program = f"{imports}\nimport gymnasium\nprint(gymnasium.make('{NAME}').unwrapped.horizon)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "7"
+
+
+def test_the_observation_before_any_reward_is_in_the_space_where_all_rewards_are_above_or_below_zero():
+    for values in ([1.0, 2.0], [-2.0, -1.0]):
+        bandit = lmab.LatentBandit.categorical([1.0], [[[0.5, 0.5], [0.2, 0.8]]], values)
+        environment = gymnasium.make(NAME, bandit=bandit, horizon=3).unwrapped
+        seen, _ = environment.reset(seed=0)
+        assert environment.observation_space.contains(seen)
+        seen, *_ = environment.step(1)
+        assert environment.observation_space.contains(seen)

@@ -194,3 +194,17 @@ def test_compilation_leaves_numbas_settings_alone():
         assert before == config.SLP_VECTORIZE
     assert seen == [1, before]
     assert before != 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["reference", "compiled"])
+@pytest.mark.parametrize("longest", [10, 191, 192, 193, 1500])
+def test_a_merged_session_of_any_length_counts_as_often_as_it_was_seen(kernel, longest, rng):
+    codes = rng.integers(6, size=2 * longest)
+    models = random_models(rng, 1, 3, 3, 2)
+    offsets, counts = np.array([0, longest, 2 * longest]), np.array([3, 2])
+    merged, log = categorical(kernel, codes, offsets, models, counts)
+    each = np.split(codes, 2)
+    apart = np.concatenate([*[each[0]] * 3, *[each[1]] * 2])
+    counted, logs = categorical(kernel, apart, np.arange(6) * longest, models)
+    np.testing.assert_allclose(log, logs, rtol=1e-9)
+    np.testing.assert_allclose(merged, counted, rtol=1e-9, atol=1e-12)

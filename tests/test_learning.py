@@ -874,3 +874,13 @@ def test_a_rare_type_has_its_weight(seed):
     assert learned["fit"].facts["status"] == "converged"
     assert learned.bandit.weights.min() == pytest.approx(0.1, abs=0.06)
     assert bandit.distance(learned.bandit) < 0.1
+
+
+def test_no_more_sessions_are_taken_than_are_left():
+    run, live = new_run(), Recorder()
+    run.tell(live.run(run.ask().policy, 30))
+    with pytest.raises(InvalidArgument, match="sessions must be at most the 70 asked for, got 71"):
+        run.tell(live.run(run.ask().policy, 71))
+    assert run.sessions_used == 30
+    run.tell(live.run(run.ask().policy, 70))
+    assert run.finished

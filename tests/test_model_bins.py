@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lmab.model.bins import counts_and_sums, quantiles
+from lmab.model.bins import Bins, counts_and_sums, quantiles
 
 TARGETS = np.arange(1, 8) / 8
 
@@ -51,3 +51,11 @@ def test_counts_and_sums_of_pieces(rng):
     inside = [rewards[(rewards >= low) & (rewards < high)] for low, high in pairwise(bounds)]
     assert counts.tolist() == [len(part) for part in inside]
     assert sums.tolist() == [part.sum() for part in inside]
+
+
+@pytest.mark.parametrize("beyond", ["ends", "zero"])
+def test_the_grid_of_the_appendix_grows_with_the_scale_of_the_rewards(beyond):
+    one, wide = (Bins.on_grid(3, 0.2, scale, beyond=beyond) for scale in (1.0, 2.5))
+    np.testing.assert_allclose(wide.edges, 2.5 * one.edges)
+    np.testing.assert_allclose(wide.values, 2.5 * one.values)
+    assert one.edges.max() > 1

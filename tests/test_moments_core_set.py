@@ -246,3 +246,10 @@ def test_columns_that_nearly_depend_on_each_other_are_told_from_those_that_do(rn
     features = rng.standard_normal((50, 3))
     assert lmab.moments.design(np.column_stack([features, features @ [1.0, 2.0, 3.0]])).rank == 3
     assert lmab.moments.design(np.column_stack([features, features[:, 0] + 1e-5 * rng.standard_normal(50)])).rank == 4
+
+
+def test_an_event_of_several_values_may_be_as_wrong_as_all_of_them_together(rng):
+    basis = np.linalg.qr(rng.random((6, 2)))[0]
+    space = Subspace(basis, np.ones(2), 2, np.array([0.0, 1.0, 2.0]), error=0.1)
+    errors = {events: lmab.moments.design(space, events=events).error for events in ("pairs", "arms", "events")}
+    assert errors == pytest.approx({"pairs": 0.1, "arms": 0.1, "events": 0.3})

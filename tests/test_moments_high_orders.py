@@ -190,3 +190,16 @@ def test_a_reward_that_is_no_value_of_the_core_set_is_a_miss():
     first, second = core_moments(log, core, 2)
     assert first.entries.tolist() == [2 / 8, 2 / 8]
     assert second.entries.tolist() == [0.0, 1 / 8, 0.0]
+
+
+def test_a_log_that_never_plays_the_last_arms_measures_the_others(rng):
+    """The core set of a larger model: arms that the log does not even know are not measured."""
+    bandit = lmab.random_bandit(2, 5, rng=rng)
+    basis = np.linalg.qr(bandit.rewards.table)[0]
+    design = lmab.moments.design(Subspace(basis, np.ones(2), 5, bandit.rewards.values), events="arms")
+    core = sorted(design.arms)
+    short = lmab.Sessions.from_arrays(rng.choice(core[:-1], size=(200, 3)), rng.integers(2, size=(200, 3)) * 1.0)
+    assert short.n_arms <= core[-1]
+    for few, all_arms in zip(core_moments(short, design, 2), core_moments(short.with_arms(5), design, 2), strict=True):
+        np.testing.assert_array_equal(few.indices, all_arms.indices)
+        np.testing.assert_array_equal(few.entries, all_arms.entries)

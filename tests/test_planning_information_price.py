@@ -97,3 +97,15 @@ def test_at_the_prior_the_bound_is_that_of_the_start_and_scales_with_the_mass():
     np.testing.assert_allclose(found, [price.at_start, 0.2 * price.at_start, 0, surprise])
     assert found[3] >= 4 * problem.means[:, 0].max()
     np.testing.assert_array_equal(price.bound(beliefs, 0), 0)
+
+
+@pytest.mark.parametrize("level", [0.0, -1.0])
+def test_a_guess_that_charges_nothing_is_made_a_bound_all_the_same(level):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    problem = lmab.planning.Problem.of(bandit, 4)
+    channels = problem.table.reshape(problem.n_arms, -1, 2)
+    shape = (5, problem.n_arms)
+    guess = Guess(np.ones(shape), np.ones((*shape, channels.shape[1])), np.full(5, level))
+    price = certify(problem.means, channels, problem.weights, guess)
+    assert np.isfinite(price.at_start)
+    assert price.at_start >= lmab.plan(bandit, horizon=4, method=lmab.Exact()).lower

@@ -245,3 +245,13 @@ def test_the_kernels_agree(seed):
     for start, stop in ((0, 30), (3, 8), (7, 8)):
         found = reference.best_plan(belief, vectors, start, stop, scores)
         assert found == compiled.best_plan(belief, vectors, start, stop, scores)
+
+
+def test_point_based_certifies_values_below_zero_too():
+    bandit = lmab.LatentBandit.categorical(
+        [0.5, 0.5], [[[0.9, 0.1], [0.4, 0.6]], [[0.2, 0.8], [0.7, 0.3]]], [-2.0, -1.0]
+    )
+    plan = lmab.plan(bandit, horizon=4, method=lmab.planning.PointBased(gap=0.05))
+    assert plan.upper < 0
+    assert plan.upper - plan.lower <= 0.05 * abs(plan.lower)
+    assert plan.status == "certified"

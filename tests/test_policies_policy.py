@@ -275,3 +275,23 @@ def test_a_compact_form_starts_from_what_is_known():
     np.testing.assert_allclose(compact.belief(known), [0.9, 0.1])
     assert known.step == 0
     assert compact.skip(compact.start()).step == 1
+
+
+def test_a_compact_policy_tells_steps_apart_that_look_the_same():
+    compact = lmab.policies.FixedSequence([2, 0, 1]).compact()
+    state, played = compact.start(), []
+    for _ in range(3):
+        played.append(compact.act(state))
+        state = compact.observe(state, played[-1], 1.0)
+    assert played == [2, 0, 1]
+
+
+@pytest.mark.parametrize("arm", [-1, 2])
+@pytest.mark.parametrize("labels", [None, ("tea", "milk")])
+def test_arms_that_do_not_exist_have_no_label(arm, labels):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+    policy = lmab.Greedy(lmab.LatentBandit(bandit.weights, bandit.rewards, labels))
+    with pytest.raises(InvalidArgument, match=rf"arm must be an integer in 0\.\.1, got {arm}"):
+        policy.label(arm)
+    with pytest.raises(InvalidArgument, match=r"arm must be an integer"):
+        lmab.policies.FixedSequence([0, 1]).label(-1)

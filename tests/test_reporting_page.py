@@ -550,3 +550,73 @@ def worth(fixed: float, mean: float, upper: float) -> Worth:
 )
 def test_what_is_reached_is_a_sentence(values, sentence):
     assert _reached(worth(*values)) == sentence
+
+
+def widths(markup: str) -> list[float]:
+    return [float(width) for width in re.findall(r'class="fill" style="width:([\d.-]+)%', markup)]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "mean", "upper", "known"), [(1.0, 1.5, 1.8, 2.0), (-3.0, -2.0, -1.5, -1.0), (-1, 1, 2, 3)]
+)
+def test_bars_are_as_long_as_what_they_show_from_zero_or_the_lowest_on(fixed, mean, upper, known):
+    value = replace(worth(1.0, 1.0, 1.0).policy, mean=mean)
+    low = min(0.0, fixed, mean)
+    shown = widths(pages._bars(Worth(fixed, (0,), value, upper, known), "the same for all"))
+    expected = [100 * (x - low) / (known - low) for x in (fixed, mean, upper, known)]
+    assert shown == pytest.approx(expected, abs=0.01)
+    assert min(shown) >= 0
+
+
+@pytest.mark.parametrize(("captured", "said"), [(0.98, "at least 98%"), (0.996, "all, or next to all")])
+def test_the_last_half_percent_of_a_gain_counts_as_all_of_it(captured, said):
+    assert said in _reached(worth(1.0, 1.0 + 0.5 * captured, 1.5))
+
+
+def test_steps_that_hardly_any_session_reached_are_not_shown(rng):
+    bandit = lmab.random_bandit(2, 4, rng=rng)
+    long = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=20, horizon=5, rng=rng)
+    short = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=300, horizon=2, rng=rng)
+    held_out = contents_of.look(bandit, lmab.Greedy(bandit, horizon=2), long + short, 2)
+    assert len(held_out.gain) == len(held_out.gain_stderr) == 2
+    alone = contents_of.look(bandit, lmab.Greedy(bandit, horizon=2), long, 2)
+    assert len(alone.gain) == 5  # all of the few sessions there are
+
+
+def test_the_share_on_an_edge_is_of_the_sessions_that_come_that_far():
+    bandit = lmab.LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.4]])
+    tree = lmab.plan(bandit, horizon=5).policy.tree(4)
+    expected = []
+
+    def walk(node):
+        for branch in node.branches:
+            share = branch.tree.probability / node.probability
+            expected.append(f"{branch.reward:.3g} ({percent(share)})")
+            walk(branch.tree)
+
+    walk(tree)
+    shown = re.findall(r">([^<>]*\([^<>]*%\))</text>", tree_picture.tree_svg(tree))
+    assert sorted(shown) == sorted(expected)
+    assert len(shown) > 6
+
+
+@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6), most=st.integers(2, 12))
+def test_an_axis_has_no_more_ticks_than_asked_for_and_all_are_on_it(low, span, most):
+    found = _html.ticks(low, low + span, most)
+    assert len(found) <= most
+    assert all(low - 1e-6 * span <= tick <= low + span + 1e-6 * span for tick in found)
+
+
+def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_certificate(rng):
+    bandit = lmab.random_bandit(2, 4, rng=rng)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=400, horizon=4, rng=rng)
+    estimate = lmab.fit(log, n_types=2, rng=0)
+    plan = lmab.plan(estimate, horizon=3)
+    check = estimate.check
+    assert check is not None
+    assert reporting.gather(estimate.bandit, plan).check is check
+    assert reporting.gather(estimate, plan).check is check
+    certificate = lmab.certify(estimate, plan, log, n_draws=10, rng=0)
+    unknown = replace(plan, estimate=None)
+    assert reporting.gather(estimate.bandit, unknown).check is None
+    assert reporting.gather(estimate.bandit, unknown, certificate=certificate).check is certificate.check is not None

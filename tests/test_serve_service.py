@@ -396,3 +396,41 @@ def test_every_refusal(event_store):
             assert (await client.told("b", 0))["step"] == 0  # nothing of all this was written
 
     go(scenario())
+
+
+def test_a_sweep_looks_again_at_the_last_minute_before_the_sweep_before(tmp_path):
+    """A commit that was under way then may have brought rows of an earlier time."""
+
+    async def scenario():
+        clock, asked = Clock(), []
+        settings = {"default_reward": 0.0, "window": 100.0, "clock": clock}
+        async with served(str(tmp_path / "events.db"), policy_bytes(), **settings) as client:
+
+            async def fill(reward, since, before, now):
+                asked.append((since, before))
+                return 0
+
+            client.service.store.fill_defaults = fill
+            await client.service.sweep()
+            clock.now += 1000
+            await client.service.sweep()
+        (_, first), (since, second) = asked
+        assert since == first - 60
+        assert second == pytest.approx(first + 1000, abs=1)
+
+    go(scenario())
+
+
+def test_what_a_person_did_long_ago_still_counts(event_store):
+    """Two steps in each of forty sessions: all of them inform the next one."""
+
+    async def scenario():
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
+            for number in range(40):
+                told = await client.told(f"s{number}", 0, person="ann")
+                told = await client.told(f"s{number}", 1, 1.0, person="ann")
+                await client.reward(f"s{number}", 1, 1.0)
+            past = await client.service._past("ann", client.service.clock())
+            assert len(past) == 80
+
+    go(scenario())

@@ -94,13 +94,13 @@ def fit(
     log = observe(sessions, rewards=rewards, values=values, scale=scale)
     watch = StopOnce(progress)
     curve = None
-    if n_types == "auto" and not own_number:
+    if n_types == "auto" and not own_number and len(sessions) > 1:
         _warn(_doubts(sessions))
         forgiving = method.forgiving and unlearnable(log) is None
         curve = choose(log, forgiving=forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
-        number = 0 if own_number else _number(n_types, len(sessions))
+        number = 0 if own_number else 1 if n_types == "auto" else _number(n_types, len(sessions))
         _warn(_doubts(sessions) if number != 1 else [])
     where = {} if backend is None else {"backend": backend}  # methods of others may know of no backend and no start
     if start is not None and (curve is None or start.n_types == number):
@@ -179,7 +179,7 @@ def choose(log: Log, *, forgiving: bool = True, rng: np.random.Generator, progre
     sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
     scores: list[Float[Array, "n"]] = []
-    most = max(min(MAX_TYPES, len(sessions) // 2), 1)
+    most = min(MAX_TYPES, len(sessions) // 2)
     while len(scores) < most and not (scores and progress is not None and progress.stopped):
         n_types = len(scores) + 1
         scores.append(_score(log, sessions, folds, n_types, rng, _prefixed(progress, n_types)))
