@@ -149,9 +149,12 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
     if found is None:
         return result
     _warn(list(found.doubts))
-    message = "; ".join([result.message, *found.sentences])
     if found.type_prior is None:
-        return replace(result, message=message)
+        return replace(result, message="; ".join([result.message, *found.sentences]))
+    status, ended = result.status, result.message
+    if found.trace:  # types were learned again
+        status = Status.CONVERGED if found.converged else Status.ITERATION_LIMIT
+        ended = "converged with what is known before a session" if found.converged else status.sentence.rstrip(".")
     return replace(
         result,
         bandit=result.bandit if result.factors is not None else found.bandit,
@@ -159,8 +162,8 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
         log_likelihood=found.log_likelihood,
         n_parameters=result.n_parameters + found.n_more,
         trace=np.array(found.trace) if found.trace else result.trace,
-        status=result.status if found.converged else Status.ITERATION_LIMIT,
-        message=message,
+        status=status,
+        message="; ".join([ended, *found.sentences]),
     )
 
 

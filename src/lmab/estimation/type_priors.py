@@ -8,7 +8,7 @@ and only B and `keep` are learned. A person's sessions are a chain, walked forwa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -30,14 +30,19 @@ from .log import EMMap, Observations, Prior, expectation, frozen, merge, padded
 from .passes import Passes
 from .starts import draw_starts
 
+_CELLS = 20_000_000  # sessions times coefficients that are held in memory; of larger logs a sample is looked at
+_MANY, _DENSE = 64, 0.2  # coefficients from which on rows are sparse, where at most this part of them is not 0
 _LEVELS = 1000  # most levels of a column with a coefficient; the others are the average person
 _LEAST = 5  # sessions that a level must have
 _CUTS = 16  # values of a column of numbers above which it is cut at as many quantiles
-_ROUNDS, _ROUND_MAPS = 5, 40  # climbs between which the ridge is learned, and how long they are
+_FIRST_ROUNDS, _ROUNDS = 12, 4  # climbs between which the ridge is learned: with given types, and with types
+_ROUND_MAPS = 40  # of such a climb
 _RIDGE = (1e-3, 1e6)  # least and most
+_FIRST_RIDGE = 5.0  # before one is learned
 _PILOT = 10_000  # sessions on which starts compete and the ridge is learned
 _STARTS, _FINISHERS, _START_MAPS = 8, 2, 60
 _FOLDS, _ENOUGH, _HELD = 5, 10_000, 50_000  # folds of small logs; sessions that make one enough, and that are looked at
+_ROUGH = 1e-5  # log-likelihood per session that may remain to be gained where a fit is only compared
 _CLEAR = 1.0  # standard errors by which held-out sessions must be predicted better
 _UNSEEN = 1e-4  # probability that a held-out reward is of any kind
 _SUSPECT = 0.95  # correlation with the rewards above which a column is suspected to be made of them
@@ -139,6 +144,11 @@ class Design:
     def size(self) -> int:
         return self.x.shape[1]
 
+    @property
+    def n_free(self) -> int:
+        """Coefficients of a type that the log can tell: those of the levels of a column sum to 0."""
+        return sum(len(term.levels) - 1 if isinstance(term, Category) else term.n_terms for term in self.terms)
+
     @cached_property
     def sizes(self) -> Float[Array, "G"]:
         """How many sessions have each row."""
@@ -151,7 +161,7 @@ class Design:
     @cached_property
     def bound(self) -> Float[Array, "D D"]:
         """The inverse of a bound on the curvature that does not depend on B: X' n X / 2 plus the ridge."""
-        return np.linalg.pinv(0.5 * self.curvature + np.diag(self.ridge), hermitian=True)
+        return _inverse(0.5 * self.curvature + np.diag(self.ridge), shrunk=bool(self.ridge[1:].all()))
 
     @property
     def blocks(self) -> list[slice]:
@@ -159,8 +169,30 @@ class Design:
         ends = np.cumsum([1, *(term.n_terms for term in self.terms)]).tolist()
         return [slice(low, high) for low, high in pairwise(ends)]
 
+    @cached_property
+    def _sparse(self) -> tuple[Any, Float[Array, "D"]] | None:
+        """The rows less the most common value of each column, where most of what is left is 0."""
+        from scipy.sparse import csr_array
+
+        common = np.median(self.x, axis=0)
+        rest = self.x - common
+        return None if self.size < _MANY or (rest != 0).mean() > _DENSE else (csr_array(rest), common)
+
+    def _times(self, coefficients: Float[Array, "D M"]) -> Float[Array, "G M"]:
+        if self._sparse is None:
+            return self.x @ coefficients
+        rest, common = self._sparse
+        return rest @ coefficients + common @ coefficients
+
+    def _summed(self, numbers: Float[Array, "G M"]) -> Float[Array, "D M"]:
+        """X' times some numbers."""
+        if self._sparse is None:
+            return self.x.T @ numbers
+        rest, common = self._sparse
+        return rest.T @ numbers + common[:, None] * numbers.sum(axis=0)
+
     def weights(self, coefficients: Float[Array, "D M"]) -> Float[Array, "G M"]:
-        return softmax(self.x @ coefficients)
+        return softmax(self._times(coefficients))
 
     def mean_weights(self, coefficients: Float[Array, "D M"]) -> Float[Array, "M"]:
         """The weights of the log: those of its sessions on average."""
@@ -172,17 +204,18 @@ class Design:
     ) -> Float[Array, "D M"]:
         """One step of the bound; `shares` are the expected sessions of each group by type."""
         gap = shares - shares.sum(axis=1, keepdims=True) * weights
-        return coefficients + self.bound @ (self.x.T @ gap - self.ridge[:, None] * coefficients)
+        return coefficients + self.bound @ (self._summed(gap) - self.ridge[:, None] * coefficients)
 
     def log_prior(self, coefficients: Float[Array, "D M"]) -> float:
         return -0.5 * float((self.ridge[:, None] * coefficients**2).sum())
 
-    def with_learned_ridge(self, coefficients: Float[Array, "D M"]) -> Design:
-        """The ridge of each column: its effective parameters over its squared length (MacKay)."""
-        n_types, weights = coefficients.shape[1], self.weights(coefficients)
-        informed = float(np.average((weights * (1 - weights)).mean(axis=1), weights=self.sizes))
-        informed *= n_types / max(n_types - 1, 1)
-        inverse = np.linalg.pinv(informed * self.curvature + np.diag(self.ridge + 1e-9), hermitian=True)
+    def with_learned_ridge(self, coefficients: Float[Array, "D M"], informed: float) -> Design:
+        """The ridge of each column: its effective parameters over its squared length (MacKay).
+
+        A session is worth `informed` of a session whose type is seen and as likely as not.
+        """
+        n_types = coefficients.shape[1]
+        inverse = _inverse(informed * self.curvature + np.diag(self.ridge + 1e-9), shrunk=True)
         ridge = self.ridge.copy()
         for block in self.blocks:
             own = np.diag(inverse)[block]
@@ -194,6 +227,11 @@ class Design:
     def prior(self, coefficients: Float[Array, "D M"], keep: float | None) -> TypePrior:
         centred = coefficients - coefficients.mean(axis=1, keepdims=True)
         return TypePrior(self.terms, centred, keep)
+
+
+def _inverse(matrix: Float[Array, "D D"], *, shrunk: bool) -> Float[Array, "D D"]:
+    """The inverse of a positive matrix; without a ridge the columns may depend on one another."""
+    return np.linalg.inv(matrix) if shrunk else np.linalg.pinv(matrix, hermitian=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,6 +485,16 @@ class Task:
 
     def scores(self, fitted: Fitted, design: Design, unseen: float = 0.0) -> Float[Array, "N"]:
         """log-likelihood of each session, after the person's earlier ones where persons come back."""
+        return self._walk(fitted, design, unseen)[0]
+
+    def informed(self, fitted: Fitted, design: Design) -> float:
+        """How much a session tells about the prior: the variance of what its posterior adds to its weights."""
+        _, posterior, weights = self._walk(fitted, design, 0.0)
+        return float(((posterior - weights[design.groups]) ** 2).mean()) * self.n_types / max(self.n_types - 1, 1)
+
+    def _walk(
+        self, fitted: Fitted, design: Design, unseen: float
+    ) -> tuple[Float[Array, "N"], Float[Array, "N M"], Float[Array, "G M"]]:
         like, scales = self.like, np.zeros(len(self))
         if self.coded is not None:
             assert fitted.rows is not None
@@ -459,7 +507,7 @@ class Task:
         logs, posterior, fresh = np.empty(len(self)), np.empty_like(like), np.empty_like(weights)
         keep = fitted.keep or 0.0
         kernel("persons").returning(like, edges, weights, design.groups, keep, posterior, fresh, np.empty(2), logs)
-        return logs + scales
+        return logs + scales, posterior, weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -484,18 +532,39 @@ def search(
     if len(task) > 2 * _PILOT:
         rows = _sample(task, _PILOT, rng)
         pilot, own = task.part(rows), design.part(rows)
+    if learned and design.terms:
+        own = _first_ridge(pilot, own, first[0])
     models = np.stack([task.model(design, one) for one in first])
     if len(models) > 1:
-        found = climb(pilot.ascent(own), models, left=_left(pilot, 1e-5), max_maps=_START_MAPS, accelerate=True)
+        found = climb(pilot.ascent(own), models, left=_left(pilot, _ROUGH), max_maps=_START_MAPS, accelerate=True)
         models = found.models[found.order()[:_FINISHERS]]
         found = climb(pilot.ascent(own), models, left=_left(pilot, 1e-7), max_maps=5 * _START_MAPS, accelerate=True)
         models = found.models[found.order()[:1]]
-    for _ in range(_ROUNDS if learned and design.terms else 0):
+    for _ in range(_ROUNDS if learned and design.terms and not task.given else 0):
         models = climb(pilot.ascent(own), models, left=0.0, max_maps=_ROUND_MAPS, accelerate=True).models
-        own = own.with_learned_ridge(models[0][: design.size, : task.n_types])
+        now = pilot.fitted(own, models[0])
+        own = own.with_learned_ridge(now.coefficients, pilot.informed(now, own))
     design = replace(design, ridge=own.ridge)
     done = climb(task.ascent(design), models, left=_left(task, tolerance), max_maps=5000, accelerate=True)
     return task.fitted(design, done.models[0]), done
+
+
+def _first_ridge(task: Task, design: Design, base: Fitted) -> Design:
+    """The design with ridges that suit the types of `base`: types that follow useless columns are never tried."""
+    given = task
+    if task.coded is not None:
+        assert base.rows is not None
+        like, _ = task.coded.likelihoods((1 - _UNSEEN) * base.rows + _UNSEEN / 2)
+        given = Task(task.n_types, task.persons, like=like)
+    base = replace(base, rows=None)
+    models = given.model(design, base)[None]
+    for _ in range(_FIRST_ROUNDS):
+        models = climb(
+            given.ascent(design), models, left=_left(task, 1e-6), max_maps=_ROUND_MAPS, accelerate=True
+        ).models
+        now = given.fitted(design, models[0])
+        design = design.with_learned_ridge(now.coefficients, given.informed(now, design))
+    return design
 
 
 def _sample(task: Task, size: int, rng: np.random.Generator) -> Integer[Array, "n"]:
@@ -522,31 +591,30 @@ class Gain:
         return f"{self.mean:+.4f} ({self.stderr:.4f}) per held-out session"
 
 
-def gain_of(task: Task, better: Fitted, base: Fitted, rng: np.random.Generator) -> Gain:
-    """What `better` gains over `base` on held-out persons, each fitted again to the others from where it is."""
-    if len(task) > _HELD:
-        rows = _sample(task, _HELD, rng)
-        task = task.part(rows)
-        better, base = (replace(one, design=one.design.part(rows)) for one in (better, base))
-    n_persons = len(task.edges) - 1
-    folds = np.array_split(rng.permutation(n_persons), min(_FOLDS, n_persons))
-    folds = folds[: max(1, round(_ENOUGH / len(task)))]
-    owner = np.repeat(np.arange(n_persons), np.diff(task.edges))
-    gains, losses = [], dict.fromkeys((term.name for term in better.design.terms), 0.0)
-    for fold in folds:
-        held = np.isin(owner, fold)
-        new, old = (_again(task, one, np.flatnonzero(~held)) for one in (better, base))
-        there = task.part(np.flatnonzero(held))
-        own = better.design.part(np.flatnonzero(held))
-        score = there.scores(new, own, _UNSEEN)
-        before = there.scores(old, base.design.part(np.flatnonzero(held)), _UNSEEN)
-        gains.append(np.add.reduceat(score - before, there.edges[:-1]))
-        for name, block in zip(losses, own.blocks, strict=True):
+Refit = Callable[[Any, "Fitted"], "Fitted"]  # the candidate, fitted to some sessions from another fit to them
+
+
+def gain_of(task: Task, design: Design, refit: Refit, base: Fitted, rng: np.random.Generator) -> Gain:
+    """What a candidate with the given design gains over `base` on held-out persons, both fitted to the others only."""
+    sessions = _sample(task, _HELD, rng) if len(task) > _HELD else np.arange(len(task))
+    persons = np.unique(task.persons[sessions])
+    folds = np.array_split(rng.permutation(persons), min(_FOLDS, len(persons)))
+    gains, n_held, losses = [], 0, dict[str, float]()
+    for fold in folds[: max(1, round(_ENOUGH / len(sessions)))]:
+        held = np.isin(task.persons[sessions], fold)
+        train, there = sessions[~held], sessions[held]
+        old = _again(task, base, train)
+        new = refit(train, old)
+        part, own = task.part(there), design.part(there)
+        score = part.scores(new, own, _UNSEEN)
+        gains.append(np.add.reduceat(score - part.scores(old, base.design.part(there), _UNSEEN), part.edges[:-1]))
+        n_held += len(there)
+        for term, block in zip(own.terms, own.blocks, strict=True):
             less = replace(own, x=own.x.copy())
             less.x[:, block] = 0.0
-            losses[name] += float((score - there.scores(new, less, _UNSEEN)).sum())
+            lost = float((score - part.scores(new, less, _UNSEEN)).sum())
+            losses[term.name] = losses.get(term.name, 0.0) + lost
     found = np.concatenate(gains)
-    n_held = sum(int(np.isin(owner, fold).sum()) for fold in folds)
     error = float(found.std() * np.sqrt(len(found))) / n_held
     return Gain(float(found.sum()) / n_held, error, {name: loss / n_held for name, loss in losses.items()})
 
@@ -556,7 +624,7 @@ def _again(task: Task, fitted: Fitted, rows: Integer[Array, "n"]) -> Fitted:
     own = (task if fitted.keep is not None else task.strangers).part(rows)
     design = fitted.design.part(rows)
     done = climb(
-        own.ascent(design), own.model(design, fitted)[None], left=_left(own, 1e-5), max_maps=300, accelerate=True
+        own.ascent(design), own.model(design, fitted)[None], left=_left(own, _ROUGH), max_maps=300, accelerate=True
     )
     return own.fitted(design, done.models[0])
 
@@ -601,30 +669,74 @@ def learn(
     if bandit.n_types == 1 or (sessions.features is None and sessions.persons is None):
         return None
     log = sessions.load()
-    task, order = _task(log, observations, bandit, arm_prior, passes)
-    features = None if log.features is None else log.features.take(order)
-    terms, remarks = ((), ()) if features is None else terms_of(features)
+    terms, remarks = ((), ()) if log.features is None else terms_of(log.features)
     sentences = [f"{remark}: it tells nothing" for remark in remarks]
-    fitted = base = _plain(task, bandit, observations)
-    done: Climb | None = None
-    settings: dict[str, Any] = {"learned": ridge, "tolerance": tolerance, "rng": rng}
-    if terms:
-        design = Design.of(terms, features, len(task), ridge=1.0 if ridge else 0.0)
-        first = [base, *_drawn(task, observations, base, rng)]
-        found, way = search(task.strangers, design, first, **settings)
-        gain = gain_of(task.strangers, found, base, rng)
-        sentences.append(_said(", ".join(term.name for term in terms), gain))
-        if gain.clear:
-            fitted, done = found, way
+    size = _CELLS // (1 + sum(term.n_terms for term in terms))
+    if log.features is not None and len(log) > size and log.features.n_rows > size:
+        observations = observations.subset(_some(log, size, rng))
+        log = observations.sessions.load()
+        sentences.append(f"{len(log):,} of the {len(sessions):,} sessions were looked at")
+    task, order = _task(log, observations, bandit, arm_prior, passes)
+    settings = _Settings(observations, order, ridge, tolerance, rng)
+    fitted, done = _plain(task, bandit, observations), None
+    if terms and log.features is not None:
+        design = Design.of(terms, log.features.take(order), len(task), ridge=_FIRST_RIDGE if ridge else 0.0)
+        found, way, said = _tried(task.strangers, design, fitted, settings)
+        fitted, done = found, way or done
+        sentences.append(f"{', '.join(term.name for term in terms)}: {said}")
     if task.returns:
-        found, way = search(task, fitted.design, [fitted], **settings | {"learned": False})
-        gain = gain_of(task, found, fitted, rng)
-        sentences.append(_said(f"who comes back (the type is kept with probability {found.keep:.2f})", gain))
-        if gain.clear:
-            fitted, done = found, way
+        found, way, said = _tried(task, fitted.design, fitted, settings)
+        fitted, done = found, way or done
+        kept = "" if way is None else f" (the type is kept with probability {fitted.keep:.2f})"
+        sentences.append(f"who comes back{kept}: {said}")
     if done is None:
         return Learned(bandit, None, np.nan, 0, (), True, tuple(sentences), ())
-    return _learned(task, observations, bandit, fitted, done, sentences, _suspects(log, terms))
+    result = _learned(task, observations, bandit, fitted, done)
+    assert result.type_prior is not None
+    types = result.bandit if fitted.rows is not None else bandit
+    total = _log_likelihood(types, result.type_prior, sessions.load())
+    return replace(result, log_likelihood=total, sentences=tuple(sentences), doubts=_suspects(log, terms))
+
+
+@dataclass(frozen=True, eq=False)
+class _Settings:
+    """How candidates are fitted, and compared with what they must beat."""
+
+    observations: Observations
+    order: Integer[Array, "N"]  # of the sessions of the task in the log
+    ridge: bool
+    tolerance: float
+    rng: np.random.Generator
+
+
+def _tried(task: Task, design: Design, base: Fitted, settings: _Settings) -> tuple[Fitted, Climb | None, str]:
+    """The fit with a design, or `base` where that is not worse; and what is said about it.
+
+    Shrunk fits are compared on held-out persons, those of maximum likelihood by Schwarz's criterion.
+    """
+    rng, fresh = settings.rng, design is not base.design
+    learned = settings.ridge and fresh
+
+    def refit(rows: Integer[Array, "n"], from_: Fitted, tolerance: float = _ROUGH) -> tuple[Fitted, Climb]:
+        part = task.part(rows)
+        drawn = _drawn(part, settings.observations.subset(settings.order[rows]), from_, rng) if fresh else []
+        return search(part, design.part(rows), [from_, *drawn], learned=learned, tolerance=tolerance, rng=rng)
+
+    everybody = np.arange(len(task))
+    if settings.ridge:
+        gain = gain_of(task, design, lambda *given: refit(*given)[0], base, rng)
+        if not gain.clear:
+            return base, None, f"left out, since held-out sessions are not predicted better ({gain})"
+        parts = ", ".join(f"{name} {loss:+.4f}" for name, loss in gain.columns.items())
+        more = f": {parts}" if len(gain.columns) > 1 and fresh else ""
+        return *refit(everybody, base, settings.tolerance), f"known before a session, worth {gain}{more}"
+    found, done = refit(everybody, base, settings.tolerance)
+    rise = float(task.scores(found, found.design).sum() - task.scores(base, base.design).sum())
+    n_more = (task.n_types - 1) * design.n_free if fresh else 1
+    said = f"{rise:+.2f} of log-likelihood for {n_more} parameter{'s' if n_more > 1 else ''}"
+    if rise <= n_more * np.log(len(task)) / 2:
+        return base, None, f"left out ({said})"
+    return found, done, f"known before a session ({said})"
 
 
 def _task(
@@ -637,11 +749,7 @@ def _task(
         coded = Coded.of(log, observations.values).part(order)
         em_map = observations.em_map(arm_prior)
         return Task(bandit.n_types, persons[order], coded, em_map, passes=passes), order
-    with np.errstate(divide="ignore"):
-        logs = (belief.log_joint(bandit, log) - np.log(bandit.weights))[order]
-    logs[:, bandit.weights == 0] = -np.inf
-    top = logs.max(axis=1, keepdims=True)
-    like = np.where(np.isfinite(top), np.exp(logs - np.where(np.isfinite(top), top, 0.0)), 1.0)
+    like = _likelihoods(bandit, log)[0][order]
     return Task(bandit.n_types, persons[order], like=like), order
 
 
@@ -664,45 +772,57 @@ def _drawn(task: Task, observations: Observations, base: Fitted, rng: np.random.
     return [replace(base, coefficients=zero, rows=model[1:, : task.n_types]) for model in models]
 
 
-def _said(what: str, gain: Gain) -> str:
-    if not gain.clear:
-        return f"{what}: left out, since held-out sessions are not predicted better ({gain})"
-    parts = ", ".join(f"{name} {loss:+.4f}" for name, loss in gain.columns.items())
-    return f"{what}: known before a session, worth {gain}" + (f": {parts}" if len(gain.columns) > 1 else "")
-
-
-def _learned(
-    task: Task,
-    observations: Observations,
-    bandit: LatentBandit,
-    fitted: Fitted,
-    done: Climb,
-    sentences: list[str],
-    doubts: tuple[str, ...],
-) -> Learned:
+def _learned(task: Task, observations: Observations, bandit: LatentBandit, fitted: Fitted, done: Climb) -> Learned:
     design = fitted.design
     prior = design.prior(fitted.coefficients, fitted.keep)
     weights = design.mean_weights(fitted.coefficients)
     found = replace(bandit, weights=weights)
-    total = float(task.scores(fitted, design).sum())
-    if fitted.rows is None:
-        total += float(observations.log_likelihood(bandit) - _common(task, bandit))
-    else:
+    if fitted.rows is not None:
         model = observations.models.pack(bandit)[0].copy()
         model[0, : task.n_types], model[1:, : task.n_types] = weights, fitted.rows
         found = replace(observations.models.bandit(model, task.n_types), arm_labels=bandit.arm_labels)
         places = _matched(bandit, found)
         found, prior = found.relabel(types=places), prior.relabel(places)
-    free = sum(len(term.levels) - 1 if isinstance(term, Category) else term.n_terms for term in design.terms)
-    n_more = (task.n_types - 1) * free + (fitted.keep is not None)
+    n_more = (task.n_types - 1) * design.n_free + (fitted.keep is not None)
     trace = () if task.given else done.traces[0]
-    return Learned(found, prior, total, n_more, trace, bool(done.converged[0]), tuple(sentences), doubts)
+    return Learned(found, prior, np.nan, n_more, trace, bool(done.converged[0]), (), ())
 
 
-def _common(task: Task, bandit: LatentBandit) -> float:
-    """The log-likelihood of given types without a prior that knows more, on the scale of the task."""
-    assert task.like is not None
-    return float(np.log(task.like @ bandit.weights).sum())
+def _log_likelihood(bandit: LatentBandit, prior: TypePrior, log: Sessions) -> float:
+    """The log-likelihood of all sessions, each from its own prior."""
+    persons = np.arange(len(log))
+    if prior.keep is not None and log.persons is not None:
+        persons = person_numbers(log.persons)
+    order = np.argsort(persons, kind="stable")
+    like, scales = _likelihoods(bandit, log)
+    features = None if log.features is None or not prior.columns else log.features.only(prior.columns)
+    weights = np.tile(prior.weights(), (len(log), 1)) if features is None else prior.weights(features)
+    task = Task(bandit.n_types, persons[order], like=like[order])
+    logs, fresh, groups = np.empty(len(log)), np.empty_like(weights), np.arange(len(log), dtype=np.int32)
+    kernel("persons").returning(
+        task.like, task.edges, weights[order], groups, prior.keep or 0.0, np.empty_like(like), fresh, np.empty(2), logs
+    )
+    return float(logs.sum() + scales.sum())
+
+
+def _likelihoods(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:
+    """The likelihood of each session by type, scaled, and the logs of the scales; an impossible one tells nothing."""
+    logs = belief.log_joint(replace(bandit, weights=np.full(bandit.n_types, 1 / bandit.n_types)), log)
+    logs += np.log(bandit.n_types)
+    top = logs.max(axis=1)
+    possible = np.isfinite(top)
+    like = np.ones(logs.shape)
+    like[possible] = np.exp(logs[possible] - top[possible, None])
+    return like, np.where(possible, top, 0.0)
+
+
+def _some(log: Sessions, size: int, rng: np.random.Generator) -> Integer[Array, "n"]:
+    """All sessions of some persons, about `size` of them, in their order."""
+    persons = np.arange(len(log)) if log.persons is None else person_numbers(log.persons)
+    n_persons = int(persons.max()) + 1
+    drawn = np.zeros(n_persons, bool)
+    drawn[sample_rows(n_persons, max(size * n_persons // len(log), 1), rng)] = True
+    return np.flatnonzero(drawn[persons])
 
 
 def _matched(old: LatentBandit, new: LatentBandit) -> list[int]:
