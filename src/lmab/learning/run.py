@@ -16,6 +16,7 @@ from ..errors import InvalidArgument, InvalidFile
 from ..estimation import EM, TensorDecomposition, Traits
 from ..files import Record
 from ..model import LatentBandit
+from ..moments import Subspace
 from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
 from ..records import Makers, decode_any, encode
 from ..simulation import Environment
@@ -221,7 +222,7 @@ LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCR
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: Makers = {
     "bandit": LatentBandit.from_record,
-    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition)},
+    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition, Subspace)},
 }
 
 
