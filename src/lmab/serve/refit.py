@@ -287,8 +287,11 @@ def _began(rollouts: Sequence[Rollout], canary: str) -> float:
 
 def _sentence(canary: Canary, rollout: Rollout, n: int, verdict: int) -> str:
     night = canary.nights[-1]
+    head = f"Canary {canary.version} at {rollout.share:.0%}, night {len(canary.nights)} of {END}: "
+    if not (night.n_new and night.n_old):
+        return f"{head}of {n:,} sessions {night.n_new:,} of it and {night.n_old:,} of {rollout.active} differ so far."
     return (
-        f"Canary {canary.version} at {rollout.share:.0%}, night {len(canary.nights)} of {END}: of {n:,} sessions "
+        f"{head}of {n:,} sessions "
         f"{night.n_new:,} and {night.n_old:,} of {rollout.active} differ; it earns {night.gain:+.4f} a session "
         f"({night.low:+.4f} to {night.high:+.4f}): {WORDS[verdict]}."
     )
