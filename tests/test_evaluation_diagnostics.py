@@ -9,8 +9,8 @@ from seeds import generator
 import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument
-from lmab.estimation import observe
 from lmab.estimation.cross_validation import masked_gains, popularity_of
+from lmab.estimation.families import observe
 from lmab.estimation.gaussian import _log_normal
 from lmab.evaluation import diagnostics
 from lmab.model import belief

@@ -21,8 +21,8 @@ from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
 from .log import Log
-from .prior import unlearnable
 from .passes import Threads, require_backend
+from .prior import unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 
 _DEFAULT = EM()

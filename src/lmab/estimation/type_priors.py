@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._kernel import kernel
+from .._kernel.cuda.launch import expectation
 from .._shapes import Array, Float, Integer, Shaped
 from ..data.features import Features, person_numbers
 from ..data.sessions import Sessions, sample_rows
@@ -26,7 +27,7 @@ from ..model.rewards import index_among
 from ..model.type_prior import Category, Numeric, Term, TypePrior, softmax
 from .categorical import HeldSteps
 from .climb import Climb, climb
-from .log import EMMap, Observations, Prior, expectation, frozen, merge, padded
+from .log import EMMap, Observations, Prior, frozen, merge, padded
 from .passes import Passes
 from .starts import draw_starts
 

@@ -15,13 +15,28 @@ import numpy as np
 
 from .. import evaluation
 from .._shapes import Array, Float
-from ..estimation import EM, TensorDecomposition
-from ..evaluation import Evaluation
-from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, HistoryUCBVI, Learner, Tensor, learn
-from ..model import Categorical, LatentBandit, random_bandit
-from ..moments import Subspace
-from ..planning import QMDP, Certified, Clock, Lookahead, Plan, Planner, PointBased, Problem, plan
-from ..policies import Greedy, Policy
+from ..estimation.em import EM
+from ..estimation.tensor_decomposition import TensorDecomposition
+from ..evaluation.value import Evaluation
+from ..learning.baselines import UCB, Genie, Tensor
+from ..learning.designed import EDMLE, EDMoments
+from ..learning.direct_mle import DirectMLE
+from ..learning.history_ucbvi import HistoryUCBVI
+from ..learning.l_ucrl import LUCRL
+from ..learning.learner import Learner
+from ..learning.run import learn
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..model.instances import random_bandit
+from ..moments.second import Subspace
+from ..planning import plan
+from ..planning.certified import Certified
+from ..planning.lookahead import QMDP, Lookahead
+from ..planning.plan import Planner
+from ..planning.point_based import PointBased
+from ..planning.problem import Clock, Plan, Problem
+from ..policies.policy import Policy
+from ..policies.small import Greedy
 from ..simulation import Simulator
 
 SEED = 20221003  # The seed of everything; rows carry it.

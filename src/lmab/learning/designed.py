@@ -14,10 +14,16 @@ from .._shapes import Array, Integer
 from ..checks import COUNT, FRACTION, Constraint, OneOf, Or, check_fields, optional
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning
-from ..estimation import EM, MomentMatching, fit, reconstruct
-from ..model import Bins, Categorical, Gaussian, LatentBandit
-from ..moments import Design, Subspace, design, subspace
-from ..policies import Uniform
+from ..estimation import fit
+from ..estimation.em import EM
+from ..estimation.moment_matching import MomentMatching, reconstruct
+from ..model.bandit import LatentBandit
+from ..model.bins import Bins
+from ..model.categorical import Categorical
+from ..model.gaussian import Gaussian
+from ..moments.core_set import Design, design
+from ..moments.second import Subspace, subspace
+from ..policies.small import Uniform
 from ..theory import identifiable
 from .learner import (
     Campaign,

@@ -13,12 +13,17 @@ from .. import files
 from ..checks import Rng, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidFile
-from ..estimation import EM, TensorDecomposition, Traits
-from ..files import Record
-from ..model import LatentBandit
-from ..moments import Subspace
-from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
-from ..files import Makers, decode_any, encode
+from ..estimation.em import EM
+from ..estimation.tensor_decomposition import TensorDecomposition
+from ..estimation.traits.traits import Traits
+from ..files import Makers, Record, decode_any, encode
+from ..model.bandit import LatentBandit
+from ..moments.second import Subspace
+from ..planning.certified import Certified
+from ..planning.exact import Exact
+from ..planning.lookahead import QMDP, Lookahead
+from ..planning.plan import Planner
+from ..planning.point_based import PointBased
 from ..simulation import Environment
 from .baselines import UCB, Genie, Tensor
 from .designed import EDMLE, EDMoments
