@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 
 from .._kernel import kernel
-from .._kernel.cuda.launch import expectation
 from .._shapes import Array, Float, Integer, Shaped
 from ..data.features import Features, person_numbers
 from ..data.sessions import Sessions, sample_rows
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
 from ..model.rewards import index_among
 from ..model.type_prior import Category, Numeric, Term, TypePrior, softmax
-from .categorical import HeldSteps
 from .climb import Climb, climb
-from .log import EMMap, Observations, Prior, frozen, merge, padded
+from .log import Beside, Log, Prior, Steps, merge, padded
 from .passes import Passes
 from .starts import draw_starts
 
@@ -264,7 +263,7 @@ class Coded:
         kernel("persons").likelihoods(self.codes, self.offsets, np.ascontiguousarray(rows), like, scales)
         return like, scales
 
-    def after(self, groups: Integer[Array, "N"], n_groups: int) -> HeldSteps:
+    def after(self, groups: Integer[Array, "N"], n_groups: int) -> Steps:
         """The steps with the group of its session as a code in front, identical sessions merged."""
         lengths, total = np.diff(self.offsets), self.n_codes + n_groups
         offsets = np.concatenate([[0], np.cumsum(lengths + 1)])
@@ -272,23 +271,52 @@ class Coded:
         first = np.zeros(len(codes), bool)
         first[offsets[:-1]] = True
         codes[first], codes[~first] = self.n_codes + groups, self.codes
-        codes, offsets, counts = map(frozen, merge(codes, offsets, total))
-        return HeldSteps(offsets, codes, counts)
+        return Steps.of(*merge(codes, offsets, total))
+
+
+@dataclass(frozen=True, eq=False)
+class Types:
+    """What the arms pay in each type, under a prior: rows of codes, as the family of the log learns them."""
+
+    log: Log  # without codes beside those of the arms
+    prior: Prior
+
+    @property
+    def n_values(self) -> int:
+        return self.log.n_own // self.log.n_arms
+
+    def maximised(self, statistics: Float[Array, "R Q P"], tables: Float[Array, "R Q P"]) -> Float[Array, "R C P"]:
+        """The rows that explain the statistics best; row 0 of both holds the weights."""
+        return self.log.maximise(statistics, tables, self.prior)[:, 1:]
+
+    def log_prior(self, tables: Float[Array, "R Q M"]) -> Float[Array, "R"]:
+        return self.log.log_prior(tables, self.prior) if self.prior.active else np.zeros(len(tables))
+
+    def repaired(self, first: int, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
+        """Valid rows from row `first` on; B, before them, may be anything, and the logit of `keep` is bounded."""
+        weights = np.ones((len(trial), 1, trial.shape[2]))
+        rows = self.log.repair(*(np.concatenate([weights, one[:, first:]], axis=1) for one in (trial, near)))
+        result = _limited(trial, first - 1)
+        result[:, first:] = rows[:, 1:]
+        return result
 
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
     """EM over types and prior together, where nobody comes back: models hold B, then the rows of the codes."""
 
-    em_map: EMMap
+    types: Types
     coded: Coded
     design: Design
     n_types: int
     passes: Passes
 
     @cached_property
-    def steps(self) -> HeldSteps:
-        return self.coded.after(self.design.groups, len(self.design.x))
+    def log(self) -> Log:
+        """The log with the group of each session as a code in front of it."""
+        n_groups = len(self.design.x)
+        steps = self.coded.after(self.design.groups, n_groups)
+        return replace(self.types.log, memory=steps, beside=Beside(n_groups), _cuts={})
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
         d, n_codes, m = self.design.size, self.coded.n_codes, self.n_types
@@ -298,10 +326,10 @@ class Grouped:
             common = self.design.sizes @ own / self.design.sizes.sum()
             table[0, :m], table[1 : 1 + n_codes] = common, model[d:]
             table[1 + n_codes :, :m] = own / common
-        statistics, objective = expectation("categorical", self.steps, tables, tables.shape[1], self.passes)
+        statistics, objective = self.log.expectation(tables, self.passes)
         ahead = np.zeros_like(models)
-        ahead[:, d:] = self.em_map.maximise(statistics[:, : 1 + n_codes], tables[:, : 1 + n_codes])[:, 1:]
-        objective = objective + _log_prior(self.em_map, tables[:, : 1 + n_codes, :m])
+        ahead[:, d:] = self.types.maximised(statistics[:, : 1 + n_codes], tables[:, : 1 + n_codes])
+        objective = objective + self.types.log_prior(tables[:, : 1 + n_codes, :m])
         for r, own in enumerate(weights):
             shares = statistics[r, 1 + n_codes :, :m]
             ahead[r, :d, :m] = self.design.improved(models[r, :d, :m], own, shares)
@@ -309,14 +337,14 @@ class Grouped:
         return objective, ahead
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return _repaired(self.em_map, self.design.size, trial, near)
+        return self.types.repaired(self.design.size, trial, near)
 
 
 @dataclass(frozen=True, eq=False)
 class Returning:
     """EM over types, prior and `keep` together: models hold B, the logit of `keep`, then the rows of the codes."""
 
-    em_map: EMMap
+    types: Types
     coded: Coded  # the sessions of a person one after the other
     design: Design
     edges: Integer[Array, "P1"]  # of persons
@@ -339,12 +367,12 @@ class Returning:
         table = np.concatenate([statistics[:, :1] / len(like), model[None, d + 1 :]], axis=1)
         ahead = np.zeros_like(model)
         ahead[:d, :m], ahead[d, :m] = coefficients, keep
-        ahead[d + 1 :] = self.em_map.maximise(statistics, table)[0, 1:]
-        objective = float(scales.sum()) + more + float(_log_prior(self.em_map, table[:, :, :m])[0])
+        ahead[d + 1 :] = self.types.maximised(statistics, table)[0]
+        objective = float(scales.sum()) + more + float(self.types.log_prior(table[:, :, :m])[0])
         return objective + self.design.log_prior(model[:d, :m]), ahead
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        return _repaired(self.em_map, self.design.size + 1, trial, near)
+        return self.types.repaired(self.design.size + 1, trial, near)
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,24 +415,6 @@ def _logit(share: float) -> float:
         return float(np.clip(np.log(share) - np.log1p(-share), -_STEEPEST, _STEEPEST))
 
 
-def _log_prior(em_map: EMMap, tables: Float[Array, "R K M"]) -> Any:
-    return em_map.log_prior(tables) if em_map.prior.active else np.zeros(len(tables))
-
-
-def _repaired(
-    em_map: EMMap, first: int, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]
-) -> Float[Array, "R K P"]:
-    """Rows of codes as `EMMap` repairs them; B may be anything, and the logit of `keep` is bounded."""
-    constant = np.zeros((len(trial), 1, trial.shape[2]))
-    constant[:, 0] = 1.0
-    rows = em_map.repair(
-        np.concatenate([constant, trial[:, first:]], axis=1), np.concatenate([constant, near[:, first:]], axis=1)
-    )
-    result = _limited(trial, first - 1)
-    result[:, first:] = rows[:, 1:]
-    return result
-
-
 def _limited(trial: Float[Array, "R K P"], row: int) -> Float[Array, "R K P"]:
     result = trial.copy()
     result[:, row] = np.clip(result[:, row], -40.0, 40.0)
@@ -418,7 +428,7 @@ class Task:
     n_types: int
     persons: Integer[Array, "N"]  # the sessions of a person follow one another; every number once: nobody comes back
     coded: Coded | None = None
-    em_map: EMMap | None = None
+    types: Types | None = None
     like: Float[Array, "N M"] | None = None
     passes: Passes | None = None
 
@@ -458,11 +468,11 @@ class Task:
         if self.like is not None:
             return Given(self.like, design, self.edges)
         assert self.coded is not None
-        assert self.em_map is not None
+        assert self.types is not None
         assert self.passes is not None
         if self.returns:
-            return Returning(self.em_map, self.coded, design, self.edges, self.n_types)
-        return Grouped(self.em_map, self.coded, design, self.n_types, self.passes)
+            return Returning(self.types, self.coded, design, self.edges, self.n_types)
+        return Grouped(self.types, self.coded, design, self.n_types, self.passes)
 
     def model(self, design: Design, fitted: Fitted) -> Float[Array, "K P"]:
         """A fit as the model that is climbed under a design, which may have more columns than that of the fit."""
@@ -499,9 +509,8 @@ class Task:
         like, scales = self.like, np.zeros(len(self))
         if self.coded is not None:
             assert fitted.rows is not None
-            assert self.em_map is not None
-            n_values = self.em_map.prior.centre.shape[-1]
-            like, scales = self.coded.likelihoods((1 - unseen) * fitted.rows + unseen / n_values)
+            assert self.types is not None
+            like, scales = self.coded.likelihoods((1 - unseen) * fitted.rows + unseen / self.types.n_values)
         assert like is not None
         weights = np.ascontiguousarray(design.weights(fitted.coefficients))
         edges = self.edges if fitted.keep is not None else np.arange(len(self) + 1)
@@ -555,7 +564,8 @@ def _first_ridge(task: Task, design: Design, base: Fitted) -> Design:
     given = task
     if task.coded is not None:
         assert base.rows is not None
-        like, _ = task.coded.likelihoods((1 - _UNSEEN) * base.rows + _UNSEEN / 2)
+        assert task.types is not None
+        like, _ = task.coded.likelihoods((1 - _UNSEEN) * base.rows + _UNSEEN / task.types.n_values)
         given = Task(task.n_types, task.persons, like=like)
     base = replace(base, rows=None)
     models = given.model(design, base)[None]
@@ -645,7 +655,7 @@ class Learned:
 
 
 def learn(
-    observations: Observations,
+    encoded: Log,
     bandit: LatentBandit,
     arm_prior: Prior | None,
     *,
@@ -657,7 +667,7 @@ def learn(
     """The prior over types of a log with features or persons; None where it has neither, or there is one type.
 
     Args:
-        observations: the encoded log.
+        encoded: the log.
         bandit: the fit to it that knows nothing before a session.
         arm_prior: the prior of every arm under which types are learned together with their prior; None: the types of
             `bandit` stay.
@@ -666,7 +676,7 @@ def learn(
         rng: where starts and held-out sessions come from.
         passes: where passes over the log run.
     """
-    sessions = observations.sessions
+    sessions = encoded.sessions
     if bandit.n_types == 1 or (sessions.features is None and sessions.persons is None):
         return None
     log = sessions.load()
@@ -674,12 +684,12 @@ def learn(
     sentences = [f"{remark}: it tells nothing" for remark in remarks]
     size = _CELLS // (1 + sum(term.n_terms for term in terms))
     if log.features is not None and len(log) > size and log.features.n_rows > size:
-        observations = observations.subset(_some(log, size, rng))
-        log = observations.sessions.load()
+        encoded = encoded.subset(_some(log, size, rng))
+        log = encoded.sessions.load()
         sentences.append(f"{len(log):,} of the {len(sessions):,} sessions were looked at")
-    task, order = _task(log, observations, bandit, arm_prior, passes)
-    settings = _Settings(observations, order, ridge, tolerance, rng)
-    fitted, done = _plain(task, bandit, observations), None
+    task, order = _task(log, encoded, bandit, arm_prior, passes)
+    settings = _Settings(encoded, order, ridge, tolerance, rng)
+    fitted, done = _plain(task, bandit, encoded), None
     if terms and log.features is not None:
         design = Design.of(terms, log.features.take(order), len(task), ridge=_FIRST_RIDGE if ridge else 0.0)
         found, way, said = _tried(task.strangers, design, fitted, settings)
@@ -692,7 +702,7 @@ def learn(
         sentences.append(f"who comes back{kept}: {said}")
     if done is None:
         return Learned(bandit, None, np.nan, 0, (), True, tuple(sentences), ())
-    result = _learned(task, observations, bandit, fitted, done)
+    result = _learned(task, encoded, bandit, fitted, done)
     assert result.type_prior is not None
     types = result.bandit if fitted.rows is not None else bandit
     total = _log_likelihood(types, result.type_prior, sessions.load())
@@ -703,7 +713,7 @@ def learn(
 class _Settings:
     """How candidates are fitted, and compared with what they must beat."""
 
-    observations: Observations
+    encoded: Log
     order: Integer[Array, "N"]  # of the sessions of the task in the log
     ridge: bool
     tolerance: float
@@ -720,7 +730,7 @@ def _tried(task: Task, design: Design, base: Fitted, settings: _Settings) -> tup
 
     def refit(rows: Integer[Array, "n"], from_: Fitted, tolerance: float = _ROUGH) -> tuple[Fitted, Climb]:
         part = task.part(rows)
-        drawn = _drawn(part, settings.observations.subset(settings.order[rows]), from_, rng) if fresh else []
+        drawn = _drawn(part, settings.encoded.subset(settings.order[rows]), from_, rng) if fresh else []
         return search(part, design.part(rows), [from_, *drawn], learned=learned, tolerance=tolerance, rng=rng)
 
     everybody = np.arange(len(task))
@@ -741,47 +751,46 @@ def _tried(task: Task, design: Design, base: Fitted, settings: _Settings) -> tup
 
 
 def _task(
-    log: Sessions, observations: Observations, bandit: LatentBandit, arm_prior: Prior | None, passes: Passes
+    log: Sessions, encoded: Log, bandit: LatentBandit, arm_prior: Prior | None, passes: Passes
 ) -> tuple[Task, Integer[Array, "N"]]:
     """The log with the sessions of a person one after the other, and their order."""
     persons = np.arange(len(log)) if log.persons is None else person_numbers(log.persons)
     order = np.argsort(persons, kind="stable")
-    if arm_prior is not None and observations.values is not None:
-        coded = Coded.of(log, observations.values).part(order)
-        em_map = observations.em_map(arm_prior)
-        return Task(bandit.n_types, persons[order], coded, em_map, passes=passes), order
+    if arm_prior is not None and encoded.family == Categorical.family and encoded.values is not None:
+        coded = Coded.of(log, encoded.values).part(order)
+        return Task(bandit.n_types, persons[order], coded, Types(encoded, arm_prior), passes=passes), order
     like = _likelihoods(bandit, log)[0][order]
     return Task(bandit.n_types, persons[order], like=like), order
 
 
-def _plain(task: Task, bandit: LatentBandit, observations: Observations) -> Fitted:
+def _plain(task: Task, bandit: LatentBandit, encoded: Log) -> Fitted:
     """The fit that knows nothing before a session."""
     design = Design.of((), None, len(task), ridge=0.0)
     logs = np.log(np.maximum(bandit.weights, 1e-12))[None]
-    rows = None if task.given else observations.models.pack(bandit)[0, 1:, : bandit.n_types]
+    rows = None if task.given else encoded.pack(bandit)[0, 1:, : bandit.n_types]
     return Fitted(design, logs - logs.mean(), None, rows)
 
 
-def _drawn(task: Task, observations: Observations, base: Fitted, rng: np.random.Generator) -> list[Fitted]:
+def _drawn(task: Task, encoded: Log, base: Fitted, rng: np.random.Generator) -> list[Fitted]:
     """Other starts, because short sessions alone may have led to other types than features do."""
     if task.given:
         return []
     size = min(len(task), _PILOT)
-    part = observations if size == len(task) else observations.subset(np.sort(sample_rows(len(task), size, rng)))
-    models = observations.start_models.soften(draw_starts(part, task.n_types, _STARTS, rng))
+    part = encoded if size == len(task) else encoded.subset(np.sort(sample_rows(len(task), size, rng)))
+    models = encoded.soften(draw_starts(part, task.n_types, _STARTS, rng))
     zero = np.zeros((1, task.n_types))
     return [replace(base, coefficients=zero, rows=model[1:, : task.n_types]) for model in models]
 
 
-def _learned(task: Task, observations: Observations, bandit: LatentBandit, fitted: Fitted, done: Climb) -> Learned:
+def _learned(task: Task, encoded: Log, bandit: LatentBandit, fitted: Fitted, done: Climb) -> Learned:
     design = fitted.design
     prior = design.prior(fitted.coefficients, fitted.keep)
     weights = design.mean_weights(fitted.coefficients)
     found = replace(bandit, weights=weights)
     if fitted.rows is not None:
-        model = observations.models.pack(bandit)[0].copy()
+        model = encoded.pack(bandit)[0].copy()
         model[0, : task.n_types], model[1:, : task.n_types] = weights, fitted.rows
-        found = replace(observations.models.bandit(model, task.n_types), arm_labels=bandit.arm_labels)
+        found = replace(encoded.bandit(model, task.n_types), arm_labels=bandit.arm_labels)
         places = _matched(bandit, found)
         found, prior = found.relabel(types=places), prior.relabel(places)
     n_more = (task.n_types - 1) * design.n_free + (fitted.keep is not None)
