@@ -12,6 +12,15 @@ import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from . import data as data
+    from . import estimation as estimation
+    from . import evaluation as evaluation
+    from . import learning as learning
+    from . import model as model
+    from . import moments as moments
+    from . import planning as planning
+    from . import policies as policies
+    from . import reporting as reporting
     from .data import Packed as Packed
     from .data import Sessions as Sessions
     from .data import pack as pack

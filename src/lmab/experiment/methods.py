@@ -29,10 +29,9 @@ from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.instances import random_bandit
 from ..moments.second import Subspace
-from ..planning import plan
 from ..planning.certified import Certified
 from ..planning.lookahead import QMDP, Lookahead
-from ..planning.plan import Planner
+from ..planning.plan import Planner, plan
 from ..planning.point_based import PointBased
 from ..planning.problem import Clock, Plan, Problem
 from ..policies.policy import Policy

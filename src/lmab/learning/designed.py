@@ -14,8 +14,8 @@ from .._shapes import Array, Integer
 from ..checks import COUNT, FRACTION, Constraint, OneOf, Or, check_fields, optional
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning
-from ..estimation import fit
 from ..estimation.em import EM
+from ..estimation.fit import fit
 from ..estimation.moment_matching import MomentMatching, reconstruct
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins

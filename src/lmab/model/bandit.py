@@ -289,7 +289,7 @@ class LatentBandit:
         nested = record.records["rewards"]
         if nested.kind not in FAMILIES:
             raise InvalidArgument(f"rewards must be {choices(list(FAMILIES))}, got {nested.kind!r}")
-        rewards = FAMILIES[nested.kind].from_record(nested)
+        rewards: Any = FAMILIES[nested.kind].from_record(nested)
         named = None if labels is None else tuple(labels)
         return cls(record.arrays["weights"], rewards, named, record.arrays.get("leaving"))
 
