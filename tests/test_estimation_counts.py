@@ -11,9 +11,10 @@ from scipy.stats import poisson
 
 import lmab
 from lmab.errors import InvalidArgument, LmabWarning
-from lmab.estimation import Prior, observe
+from lmab.estimation import Prior
 from lmab.estimation import counts as module
 from lmab.estimation.climb import Confined, Likelihood, climb
+from lmab.estimation.families import observe
 from lmab.estimation.log import Beside
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits.surface import Arms, Points
