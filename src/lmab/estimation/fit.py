@@ -61,8 +61,9 @@ def fit(
         n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more. With
             `Traits`, whose points are the types, it is not given.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
-        rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
-            apart), or None: categorical on the observed values when they are at most 32.
+        rewards: "categorical", "gaussian", "counts" (Poisson laws of items, pages, visits), "binned" (amounts such as
+            money or seconds, cut into a few values with 0 apart), or None: categorical on the observed values when they
+            are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
         rng: where the starts come from: a generator or a seed, such as `rng=0`. It must be given.
