@@ -97,7 +97,8 @@ class Certified:
                 if search.upper_bound - search.lower_bound > tolerance:
                     search.back_up(rounds[batch])
                 continue
-            if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
+            programs = _PRICE if search.problem.people_leave else max(_OPEN, search.problem.n_arms**2 // 100)
+            if batch == programs:  # about as long as the programs take; where people leave the price is the better for it
                 search.drop_dominated_arms(clock)
             if batch == _PRICE:
                 search.charge_for_information(clock)
