@@ -63,8 +63,8 @@ def information_price(
 ) -> InformationPrice:
     """The tightest bound found in `rounds` rounds, or until `stop`; stopped at once, it is still a bound.
 
-    With `people_leave` the table holds what sessions show that go on. None: 30 rounds, or 120 where people leave, because
-    it then takes longer to find out in which steps information is used.
+    With `people_leave` the table holds what sessions show that go on. None: 30 rounds, or 120 where people leave,
+    because it then takes longer to find out in which steps information is used.
 
     Examples:
         >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
