@@ -6,8 +6,8 @@ from . import diagnostics as diagnostics
 from .certificate import Certificate as Certificate
 from .certificate import Verdict as Verdict
 from .certify import certify as certify
-from .comparison import Comparison as Comparison
-from .comparison import compare as compare
+from .compare import Comparison as Comparison
+from .compare import compare as compare
 from .diagnostics import Identifiability as Identifiability
 from .diagnostics import calibrate as calibrate
 from .off_policy import ENOUGH as ENOUGH
