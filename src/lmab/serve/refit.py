@@ -227,7 +227,7 @@ class _Night:
         horizon = min(horizon, policy_in_force.horizon or horizon, log.whole.horizon)
         try:
             return compare(
-                made.policy, policy_in_force, log.whole, horizon=horizon, model=fitted.bandit,
+                [made, policy_in_force], log.whole, horizon=horizon, model=fitted.bandit,
                 confidence=self.options.confidence, rng=self.rng,
             )  # fmt: skip
         except LmabError:
