@@ -16,6 +16,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from . import type_priors
+from .assumptions import tested
 from .cross_validation import LEAST
 from .cross_validation import check as held_out_check
 from .em import EM
@@ -120,14 +121,17 @@ def fit(
         _warn([f"the estimate does not match the moments: {result.message}"])
     if curve is not None:
         result = replace(result, curve=curve, message=f"{result.message}; {curve}")
-    return _checked(result, rng) if check and getattr(method, "checked", False) else result
+    if getattr(method, "checked", False) and result.status is not Status.INTERRUPTED:
+        result = replace(result, tested=tested(result.bandit, result.sessions))
+        return _checked(result, rng) if check else result
+    return result
 
 
 def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
     """The estimate with what held-out sessions say, where some can be held out and there are types to ask about."""
-    sessions, interrupted = result.sessions, result.status is Status.INTERRUPTED
+    sessions = result.sessions
     asked = result.n_types > 1 or (result.curve is not None and len(result.curve.n_types) > 1)
-    if interrupted or not asked or len(sessions) < LEAST or sessions.horizon == 1 or sessions.one_reward is not None:
+    if not asked or len(sessions) < LEAST or sessions.horizon == 1 or sessions.one_reward is not None:
         return result
     n_folds = _FOLDS if result.factors is None else _TRAITS_FOLDS
     return replace(result, check=held_out_check(result, traits=False, n_folds=n_folds, rng=rng.spawn(1)[0]))
