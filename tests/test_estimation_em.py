@@ -695,7 +695,7 @@ def test_after_a_stop_a_given_start_is_not_climbed_from(climbs, stopped, maps):
     """A search that was stopped may have missed the given model, which then gets one map and no climb."""
     log = logged(300, 0)
     task = likelihood(observe(log), TRUTH.n_types, 1.0)
-    other = task.log.models.pack(lmab.random_bandit(TRUTH.n_types, TRUTH.n_arms, rng=5))
+    other = task.log.pack(lmab.random_bandit(TRUTH.n_types, TRUTH.n_arms, rng=5))
     poor = climb(task, other, left=0.0, max_maps=1, accelerate=False)
     climbs.clear()
     method = lmab.EM(prior=1.0)
