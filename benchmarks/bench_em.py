@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.estimation import Log, observe
 from lmab.estimation.climb import Likelihood
+from lmab.estimation.families import observe
+from lmab.estimation.log import Log
 from lmab.estimation.passes import Threads
 
 from .rows import Rows

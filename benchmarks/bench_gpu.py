@@ -17,12 +17,12 @@ from numba import njit, prange
 
 import lmab
 from lmab._shapes import Array
-from lmab.estimation import Progress
 from lmab.estimation import log as steps_of
 from lmab.estimation.categorical import CategoricalLog
 from lmab.estimation.gpu import Gpu
 from lmab.estimation.log import Steps
 from lmab.estimation.passes import Threads
+from lmab.estimation.result import Progress
 
 from . import rows as rows_of
 from .bench_pack import TYPES

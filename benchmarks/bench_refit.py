@@ -18,8 +18,8 @@ from typing import Any
 from unittest.mock import patch
 
 import lmab
-from lmab.serve import RefitOptions, open_store, refit
-from lmab.serve.stores import Decision, Job, RewardRow
+from lmab.serve.refit import RefitOptions, refit
+from lmab.serve.stores import Decision, Job, RewardRow, open_store
 
 from .rows import Rows
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 import lmab
-from lmab.estimation import observe
 from lmab.estimation import passes as passes_module
+from lmab.estimation.families import observe
 from lmab.estimation.passes import Cluster, Threads
 
 from .bench_pack import ARMS, HORIZON, TYPES

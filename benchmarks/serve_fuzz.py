@@ -17,7 +17,10 @@ from urllib.parse import quote
 
 import httpx
 
-from lmab.serve import Defaults, Service, Settings, make_app, open_store
+from lmab.serve.app import make_app
+from lmab.serve.service import Service, Settings
+from lmab.serve.stores import open_store
+from lmab.serve.versions import Defaults
 
 from .serve_load import HORIZON, LABELS, write_policy
 

@@ -185,7 +185,7 @@ def _answer(told: Any) -> tuple[int, float, str]:
 
 async def lies(where: str, record: Record) -> dict[str, int]:
     """Compare what was acknowledged with what the store has."""
-    from lmab.serve import open_store
+    from lmab.serve.stores import open_store
 
     store = open_store(where)
     await store.open()

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 import lmab
-from lmab.evaluation import METHODS, value_of, weigh, with_propensities
+from lmab.evaluation.off_policy import METHODS, with_propensities
+from lmab.evaluation.value import value_of, weigh
 
 from . import rows as stored
 

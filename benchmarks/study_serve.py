@@ -18,9 +18,11 @@ from pathlib import Path
 import numpy as np
 
 import lmab
-from lmab.serve import Defaults, Service, Settings, open_store
 from lmab.serve.export import write_days
 from lmab.serve.messages import Question, Reward
+from lmab.serve.service import Service, Settings
+from lmab.serve.stores import open_store
+from lmab.serve.versions import Defaults
 
 HORIZON = 3
 LABELS = ("red", "green", "blue", "grey")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import lmab
 from lmab import LatentBandit
-from lmab.learning import Learner
+from lmab.learning.learner import Learner
 
 
 @dataclass(frozen=True)

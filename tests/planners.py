@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 import lmab
-from lmab.planning import Planner
+from lmab.planning.plan import Planner
 
 
 @dataclass(frozen=True)

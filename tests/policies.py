@@ -9,8 +9,9 @@ from seeds import generator
 
 import lmab
 from lmab import LatentBandit, Policy
-from lmab.learning import HistoryPolicy, OptimisticPolicy
-from lmab.policies import Relabelled
+from lmab.learning.history_ucbvi import HistoryPolicy
+from lmab.learning.l_ucrl import OptimisticPolicy
+from lmab.policies.wrappers import Relabelled
 
 
 @dataclass(frozen=True)

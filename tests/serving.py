@@ -13,7 +13,10 @@ from typing import Any
 import httpx
 
 import lmab
-from lmab.serve import Defaults, Service, Settings, make_app, open_store
+from lmab.serve.app import make_app
+from lmab.serve.service import Service, Settings
+from lmab.serve.stores import open_store
+from lmab.serve.versions import Defaults
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.3]])
 LABELS = ("red", "green", "blue")

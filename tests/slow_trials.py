@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmab.experiment import Store, run_all
 from lmab.experiment.methods import Contender, Measurement, Setting, Trial
+from lmab.experiment.store import Store, run_all
 from lmab.model.bandit import LatentBandit
 
 N_TRIALS = 12

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import shop
 from seeds import generator
 from typer.testing import CliRunner
 
@@ -23,6 +22,7 @@ from lmab.cli import columns as columns_of
 from lmab.cli import fit
 from lmab.cli.app import app
 from lmab.cli.columns import Columns
+from lmab.cli.sample import shop_log, write_shop
 from lmab.errors import InvalidArgument
 
 ROOT = Path(__file__).parent.parent
@@ -50,11 +50,10 @@ def text(*words: object) -> str:
 
 def test_the_commands_of_the_readme_run_as_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shop.write(tmp_path / "shop.csv", generator(0))
     lines = [line for block in re.findall(r"```sh\n(.*?)```", README, re.S) for line in block.splitlines()]
     said = [text(*shlex.split(line, comments=True)[1:]) for line in lines if line.startswith("lmab ")]
     assert len(said) == 4
-    assert "There are types" in said[0]
+    assert "There are types" in said[1]
     assert "Report written" in said[3]
 
 
@@ -92,7 +91,7 @@ def test_six_logs_are_what_they_are_called(tmp_path):
 
 
 def test_notes_on_reading_go_to_standard_error_and_json_stays_json(tmp_path):
-    shop.write(tmp_path / "shop.csv", generator(0), 60)
+    write_shop(shop_log(60), tmp_path / "shop.csv")
     lines = (tmp_path / "shop.csv").read_text().splitlines()
     lines = [f"{line},{'when' if k == 0 else (k - 1) // 2}" for k, line in enumerate(lines)]
     (tmp_path / "shop.csv").write_text("\n".join(lines))
@@ -105,7 +104,7 @@ def test_notes_on_reading_go_to_standard_error_and_json_stays_json(tmp_path):
 
 def test_several_files_are_one_log(tmp_path):
     for k in range(2):
-        shop.write(tmp_path / f"{k}.csv", generator(k), 40)
+        write_shop(shop_log(40, seed=k), tmp_path / f"{k}.csv")
         renamed = (tmp_path / f"{k}.csv").read_text().replace("\nv", f"\n{k}v")
         (tmp_path / f"{k}.csv").write_text(renamed)
     columns = Columns(session="session", arm="item", reward="click")
@@ -146,7 +145,7 @@ def interrupted_after(n: int):
 
 def test_ctrl_c_in_a_fit_writes_the_best_so_far_and_exits_with_130(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fit, "interruptible", lambda: interrupted_after(3))
-    shop.write(tmp_path / "shop.csv", generator(0), 200)
+    write_shop(shop_log(200), tmp_path / "shop.csv")
     words = ["fit", tmp_path / "shop.csv", "--session", "session", "--arm", "item", "--reward", "click"]
     monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "--types", "3", "-o", str(tmp_path / "m.lmab")])
     with pytest.raises(SystemExit) as stop:
@@ -160,7 +159,7 @@ def test_ctrl_c_in_a_fit_writes_the_best_so_far_and_exits_with_130(tmp_path, cap
 
 def test_ctrl_c_while_the_number_of_types_is_chosen(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fit, "interruptible", lambda: interrupted_after(40))
-    shop.write(tmp_path / "shop.csv", generator(0), 200)
+    write_shop(shop_log(200), tmp_path / "shop.csv")
     words = ["fit", tmp_path / "shop.csv", "--session", "session", "--arm", "item", "--reward", "click"]
     monkeypatch.setattr(sys, "argv", ["lmab", *map(str, words), "-o", str(tmp_path / "m.lmab")])
     with pytest.raises(SystemExit) as stop:

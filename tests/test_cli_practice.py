@@ -185,7 +185,7 @@ def test_a_log_that_cannot_tell_says_so_plainly(folder):
 
 def test_fitted_propensities_are_an_explicit_option(folder, capsys, monkeypatch):
     arguments = ("evaluate", folder / "policy.lmab", "--logs", folder / "heldout.parquet", *COLUMNS)
-    assert "can be fitted (--fit-propensities)" in fails(capsys, monkeypatch, *arguments)
+    assert "can be fitted to the log (fit_propensities)" in fails(capsys, monkeypatch, *arguments)
     logged = run(*arguments, "--propensity", "p")["logs"]["estimates"]["doubly-robust"]
     fitted = run(*arguments, "--fit-propensities")["logs"]["estimates"]["doubly-robust"]
     assert fitted["mean"] == pytest.approx(logged["mean"], abs=3 * logged["stderr"])
@@ -200,10 +200,16 @@ def a_log(folder, **changes) -> str:
 
 
 BAD_LOGS = [
-    ({"click": None}, "the log has no column 'click'; its columns are 'session', 't', 'item'; say --reward ..."),
-    ({"click": None, "clicks": [0, 1, 1, 0]}, "'item', 'clicks'; say --reward clicks"),
+    (
+        {"click": None},
+        "its columns are 'session', 't', 'item'; name the column of the reward",
+    ),
+    ({"click": None, "clicks": [0, 1, 1, 0]}, "'item', 'clicks'; the reward may be 'clicks'"),
     ({"click": ["0", "1", "yes", "no"]}, "column 'click' must hold numbers, got string ('0' in row 0)"),
-    ({"click": [0.0, 1.0, float("nan"), 1.0]}, "column 'click' has a missing value in row 2: say --missing drop"),
+    (
+        {"click": [0.0, 1.0, float("nan"), 1.0]},
+        "'click' has a missing value in row 2: leave such steps out (missing 'drop')",
+    ),
     ({"item": [0.5, 1.0, 2.0, 3.0]}, "column 'item' must hold integers or text, got double (0.5 in row 0)"),
     ({"session": [1, 2, 3, 4]}, "column 'session' gives every session one step"),
     ({"session": [1, 1, None, 2]}, "column 'session' has a missing value in row 2"),
@@ -274,8 +280,8 @@ def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, mo
         raise AssertionError("work was started")
 
     monkeypatch.setattr(lmab.Sessions, "read", never)
-    monkeypatch.setattr("lmab.planning.plan", never)
-    monkeypatch.setattr("lmab.simulation.simulate", never)
+    monkeypatch.setattr("lmab.cli.plan.make_plan", never)
+    monkeypatch.setattr("lmab.cli.simulate.play", never)
     for command in (
         ["fit", folder / "train.parquet", "-o", tmp_path / "no" / "model.lmab"],
         ["fit", folder / "train.parquet", "-o", tmp_path],
@@ -287,7 +293,7 @@ def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, mo
     assert "must end in .parquet" in fails(capsys, monkeypatch, "simulate", "-o", tmp_path / "log.txt")
 
 
-@pytest.mark.parametrize("command", ["fit", "plan", "simulate", "report", "learn", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["fit", "plan", "simulate", "report", "learn", "evaluate"])
 def test_devices_are_no_output(folder, capsys, monkeypatch, command):
     monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("something was replaced"))
     arguments = {
@@ -297,7 +303,6 @@ def test_devices_are_no_output(folder, capsys, monkeypatch, command):
         "report": [folder / "model.lmab", "-o", os.devnull],
         "learn": [folder / "truth.lmab", "--horizon", 3, "-o", os.devnull],
         "evaluate": [folder / "policy.lmab", "--certify", folder / "train.parquet", "--save-certificate", os.devnull],
-        "demo": ["--figure", os.devnull],
     }[command]
     assert "this is a device or a pipe; give an ordinary file" in fails(capsys, monkeypatch, command, *arguments)
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
@@ -456,7 +461,7 @@ def test_a_mistake_of_ours_is_one_line_too(folder, capsys, monkeypatch):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("[oops]\nsecond line")
 
-    monkeypatch.setattr("lmab.planning.plan", fail)
+    monkeypatch.setattr("lmab.cli.plan.make_plan", fail)
     arguments = ("plan", folder / "model.lmab", "--horizon", 3, "-o", folder / "never.lmab")
     shown = fails(capsys, monkeypatch, *arguments, code=70)
     assert "a mistake in lmab (ZeroDivisionError: [oops])" in shown
@@ -471,7 +476,7 @@ def test_ctrl_c_has_its_own_exit_code_and_leaves_nothing(folder, tmp_path, monke
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lmab.estimation.estimate", stop)
+    monkeypatch.setattr("lmab.cli.fit.find_types", stop)
     arguments = ["lmab", "fit", str(folder / "train.parquet"), *COLUMNS, "-o", str(tmp_path / "model.lmab")]
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as stopped:

@@ -16,7 +16,8 @@ from benchmarks.serve_load import HOST, Served
 from lmab.cli import serve as command
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.serve import lines_of, open_store
+from lmab.serve.run import lines_of
+from lmab.serve.stores import open_store
 
 ROOT = Path(__file__).parent.parent
 RUNNER = CliRunner()

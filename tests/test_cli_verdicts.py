@@ -9,7 +9,7 @@ import pytest
 
 import lmab
 from lmab.cli.inputs import check_of, check_summary, tell_check
-from lmab.estimation import Calibration, Check, Gain
+from lmab.estimation.check import Calibration, Check, Gain
 
 SOLID = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)
 YES, NO = Gain(0.1, 0.01), Gain(0.01, 0.01)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lmab import Sessions
-from lmab.data import Fingerprint
 from lmab.data.features import LEFT, UNKNOWN, WENT_ON, Features, person_numbers
+from lmab.data.fingerprint import Fingerprint
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
 
 ARMS = [[0, 1, 2], [1, 0, -1], [2, -1, -1], [0, 0, 1]]
@@ -174,7 +174,7 @@ def test_a_column_that_changes_within_a_session_names_the_session():
 
 
 def test_a_column_that_is_not_there_and_names_that_are_none():
-    with pytest.raises(InvalidData, match=r"no column 'Country'.*pass features=\['country'\]"):
+    with pytest.raises(InvalidData, match=r"no column 'Country'.*the feature may be 'country'"):
         Sessions.from_frame(
             rows(country=list("aabbbb")), session="session", arm="arm", reward="reward", features=["Country"]
         )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from strategies import logs
 
 import lmab
-from lmab.data import Fingerprint
 from lmab.data import fingerprint as module
+from lmab.data.fingerprint import Fingerprint
 
 
 @given(logs(), st.integers(0, 2**32 - 1))

@@ -15,8 +15,9 @@ import pyarrow.parquet
 import pytest
 
 from lmab import Sessions
-from lmab.data import log_files, require_log
+from lmab.data import log_files
 from lmab.data.columns import suggestion
+from lmab.data.sessions import require_log
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
 COLUMNS: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r", "step": "t"}
@@ -69,7 +70,7 @@ def test_another_encoding_by_option(tmp_path, ending):
     written = text() if ending == "csv" else lines().replace("caf\\u00e9", "café")
     path.write_bytes(written.encode("latin-1"))
     assert Sessions.read(path, **COLUMNS, encoding="latin-1") == EXPECTED
-    with pytest.raises(InvalidFile, match="if it is not in UTF-8, pass encoding='latin-1' or the encoding it is in"):
+    with pytest.raises(InvalidFile, match="if it is not in UTF-8, name its encoding, such as latin-1"):
         Sessions.read(path, **COLUMNS)
     with pytest.raises(InvalidArgument, match=r"encoding must be the name of a text encoding, .* got 'klingon'"):
         Sessions.read(path, **COLUMNS, encoding="klingon")
@@ -176,11 +177,11 @@ def test_the_column_that_was_meant(role, asked, names, expected):
 def test_a_wrong_name_says_what_to_pass(tmp_path):
     (tmp_path / "log.csv").write_text("sess,item,click\n1,a,0\n")
     with pytest.raises(
-        InvalidData, match="no column 'session'; its columns are 'sess', 'item', 'click'; pass session='sess'"
+        InvalidData, match="no column 'session'; its columns are 'sess', 'item', 'click'; the session may be 'sess'"
     ):
         Sessions.read(tmp_path / "log.csv")
     (tmp_path / "odd.csv").write_text("sess,item,x\n1,a,0\n")
-    with pytest.raises(InvalidData, match=r"pass reward=\.\.\. with the name of the column"):
+    with pytest.raises(InvalidData, match=r"name the column of the reward"):
         Sessions.read(tmp_path / "odd.csv", session="sess", arm="item")
 
 
@@ -249,7 +250,7 @@ def test_the_separator_is_that_of_the_wanted_columns(tmp_path):
 
 def test_a_column_that_is_in_use_is_not_suggested(tmp_path):
     (tmp_path / "log.csv").write_text("session,item,click\n1,a,0\n")
-    with pytest.raises(InvalidData, match=r"no column 'clicks'; .*; pass reward=\.\.\. with the name of the column"):
+    with pytest.raises(InvalidData, match=r"no column 'clicks'; .*; name the column of the reward"):
         Sessions.read(tmp_path / "log.csv", session="session", arm="click", reward="clicks")
 
 

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from strategies import logs
 
 import lmab
-from lmab.data import Fingerprint, ingest, packing, sealing
+from lmab.data import ingest, packing, sealing
+from lmab.data.fingerprint import Fingerprint
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from strategies import logs
 
 from lmab import Sessions
-from lmab.data import columns, log_files, sample_rows, sessions
+from lmab.data import columns, log_files, sessions
 from lmab.data import log_files as logfiles
+from lmab.data.sessions import sample_rows
 from lmab.errors import InvalidData, InvalidFile
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}

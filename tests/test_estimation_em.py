@@ -17,9 +17,10 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.estimation import Log, observe, sweep
 from lmab.estimation.climb import Likelihood, climb
-from lmab.estimation.em import in_order_of, packed_start
+from lmab.estimation.em import in_order_of, packed_start, sweep
+from lmab.estimation.families import observe
+from lmab.estimation.log import Log
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import StopOnce
 

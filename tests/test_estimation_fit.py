@@ -11,7 +11,7 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
-from lmab.estimation import observe
+from lmab.estimation.families import observe
 from lmab.estimation.fit import _curve
 
 fit_module = sys.modules["lmab.estimation.fit"]  # the package shows the function of this name

@@ -11,7 +11,7 @@ import pytest
 import lmab
 from lmab.errors import InvalidArgument, TooLarge
 from lmab.estimation import gpu as gpu_module
-from lmab.estimation import observe
+from lmab.estimation.families import observe
 from lmab.estimation.gpu import shelve
 from lmab.estimation.passes import Threads, opened
 

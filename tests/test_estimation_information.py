@@ -12,8 +12,9 @@ import lmab
 from lmab._kernel.compiled import sums as compiled
 from lmab._kernel.reference import sums as reference
 from lmab.errors import TooLarge
-from lmab.estimation import Prior, observe
+from lmab.estimation.families import observe
 from lmab.estimation.information import contrasts, standard_errors, within_support
+from lmab.estimation.log import Prior
 from lmab.estimation.passes import SERIAL, Threads
 
 
@@ -266,7 +267,7 @@ def test_three_values_one_type(rng):
 
 def test_a_weight_at_its_boundary_has_none(rng):
     log = lmab.Sessions.from_arrays(np.tile([0, 1], (50, 1)), rng.integers(2, size=(50, 2)).astype(float))
-    data = lmab.estimation.observe(log)
+    data = lmab.estimation.families.observe(log)
     bandit = lmab.LatentBandit.bernoulli([0.6, 0.4, 0.0], [[0.4, 0.5], [0.6, 0.3], [0.5, 0.5]])
     errors = standard_errors(data.information(bandit, data.prior(1.0)))
     assert np.isnan(errors.weights).tolist() == [False, False, True]
@@ -340,7 +341,7 @@ def test_the_prior_is_a_part_of_the_information(family, rng):
         curvature = np.ones(4)  # of a mean in units of the scale
         arguments = {"rewards": "gaussian", "scale": 0.8}
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=60, horizon=4, rng=rng)
-    data = lmab.estimation.observe(log, **arguments)
+    data = lmab.estimation.families.observe(log, **arguments)
     added = data.information(bandit, data.prior(7.0)).matrix - data.information(bandit, data.prior(0.0)).matrix
     np.testing.assert_allclose(added, np.diag([0.0, *(7.0 * curvature)]), atol=1e-9)
 

@@ -17,7 +17,8 @@ import lmab
 from lmab.data import sealing
 from lmab.data.packed import Partitions
 from lmab.errors import InvalidArgument, LmabWarning
-from lmab.estimation import log, observe
+from lmab.estimation import log
+from lmab.estimation.families import observe
 from lmab.estimation.log import Beside, merge
 from lmab.estimation.passes import SERIAL, Threads
 from lmab.evaluation import diagnostics
@@ -33,7 +34,7 @@ def small(monkeypatch):
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     monkeypatch.setattr("lmab.estimation.log.SAMPLE", 64)
     monkeypatch.setattr("lmab.estimation.log._HASHED_SESSIONS", 100)
-    monkeypatch.setattr("lmab.estimation.categorical._DRAWN_SESSIONS", 300)
+    monkeypatch.setattr("lmab.estimation.log._DRAWN", 300)
     monkeypatch.setattr("lmab.data.packing._STEPS", 70)
     monkeypatch.setattr(sealing, "PARTITION", 500)
 

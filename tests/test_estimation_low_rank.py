@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from seeds import generator
 
 import lmab
-from lmab.estimation import low_rank, observe
+from lmab.estimation import low_rank
 from lmab.estimation.climb import Confined, Likelihood, climb
+from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import lmab
 from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidFile
-from lmab.estimation import observe
 from lmab.estimation import passes as passes_module
+from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL, Pool, Threads, opened, part_edges, spans, travels
 from lmab.estimation.tensor_decomposition import third_moments
 

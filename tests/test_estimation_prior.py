@@ -21,10 +21,11 @@ from seeds import generator
 import lmab
 from lmab._kernel.reference import gibbs as reference
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
-from lmab.estimation import Prior, arm_law, observe
+from lmab.estimation import arm_law
 from lmab.estimation import prior as prior_module
 from lmab.estimation.climb import Confined, Likelihood, climb
-from lmab.estimation.log import START
+from lmab.estimation.families import observe
+from lmab.estimation.log import START, Prior
 from lmab.estimation.passes import SERIAL
 
 LEARNED = lmab.EM(prior="learned", restarts=4, sweeps=40)

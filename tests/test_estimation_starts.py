@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab.estimation import observe, starts
+from lmab.estimation import starts
 from lmab.estimation.climb import Likelihood, climb
 from lmab.estimation.em import EM
+from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import StopOnce
 from lmab.estimation.starts import cluster, draw_starts, spectral_features

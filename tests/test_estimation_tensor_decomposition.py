@@ -117,7 +117,7 @@ def test_more_types_than_directions_still_give_a_valid_bandit(rng):
 def test_the_floor_limits_how_much_whitening_blows_up(floor, rng, monkeypatch):
     """Whitened directions have the length 1 / sqrt(eigenvalue), where no eigenvalue is below floor times the first."""
     from lmab.estimation import tensor_decomposition
-    from lmab.moments import second_moments
+    from lmab.moments.second import second_moments
 
     seen = []
 

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from seeds import generator
 
 import lmab
-from lmab.estimation import observe
+from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits import rounds
 from lmab.estimation.traits.rounds import (

@@ -9,7 +9,7 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.estimation import observe
+from lmab.estimation.families import observe
 from lmab.estimation.log import padded
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits import surface as surface_module

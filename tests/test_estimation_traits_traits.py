@@ -9,10 +9,10 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument, LmabWarning, Status
-from lmab.estimation import Factors, observe
 from lmab.estimation.cross_validation import popularity_of
+from lmab.estimation.families import observe
 from lmab.estimation.traits import traits as traits_module
-from lmab.estimation.traits.surface import Arms, Points
+from lmab.estimation.traits.surface import Arms, Factors, Points
 from lmab.estimation.traits.traits import _variance_of_difference, apart, ranked
 
 # Counts of the answers 00000, 00001, ... 11111 of 1,000 people to five questions (Bock and Lieberman, 1970).

@@ -16,10 +16,11 @@ import lmab
 from lmab import reporting
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument
-from lmab.estimation import Calibration, Check, Gain
-from lmab.evaluation import Verdict, diagnostics
+from lmab.estimation.check import Calibration, Check, Gain
+from lmab.evaluation import diagnostics
+from lmab.evaluation.certificate import Verdict
 from lmab.evaluation.decision_tree import Branches, improved, unroll
-from lmab.evaluation.replanning import Replanner, laplace, recentred
+from lmab.evaluation.replanning import Replanner, laplace
 
 PROBING = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], np.random.default_rng(11).uniform(0.05, 0.95, (3, 8)))
 SOLID = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)
@@ -311,7 +312,7 @@ def test_recentred_draws_raise_no_mean_on_average(case):
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0), rng=rng)
     _, families = laplace(estimate.information()).draw(400, rng)
     before, after = (np.mean([one.means for one in some], axis=0)
-                     for some in (families, recentred(families, estimate.bandit.rewards)))  # fmt: skip
+                     for some in (families, estimate.bandit.rewards.recentred(families)))  # fmt: skip
     assert (before > 1.2 * estimate.bandit.means).any()
     assert (after < 1.15 * estimate.bandit.means + 1e-3).all()
 

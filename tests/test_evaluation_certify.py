@@ -10,7 +10,7 @@ import pytest
 from seeds import generator
 
 import lmab
-from lmab.estimation import observe
+from lmab.estimation.families import observe
 from lmab.evaluation.decision_tree import unroll
 from lmab.evaluation.replanning import FLOOR, LEARNED_FLOOR, Replanned, laplace
 

@@ -9,7 +9,8 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.evaluation import compare, with_propensities
+from lmab.evaluation.comparison import compare
+from lmab.evaluation.off_policy import with_propensities
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
 UNIFORM = lmab.Uniform(2)

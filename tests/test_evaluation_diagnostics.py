@@ -10,6 +10,8 @@ import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument
 from lmab.estimation.cross_validation import masked_gains, popularity_of
+from lmab.estimation.families import observe
+from lmab.estimation.gaussian import _log_normal
 from lmab.evaluation import diagnostics
 from lmab.model import belief
 
@@ -78,7 +80,7 @@ def test_normal_arms_score_against_the_density(rng):
 
     log = Sessions.from_arrays([[0, 1, 0], [1, 1, -1]], rng.standard_normal((2, 3)))
     means, variance, ratio = np.array([0.3, -0.2]), 0.7, 0.5
-    got = diagnostics._normal(log, means, variance, ratio)
+    got = _log_normal(log, means, variance, ratio)
     for k, session in enumerate(log):
         same = session.arms[:, None] == session.arms[None]
         covariance = variance * (np.eye(len(session.arms)) + ratio * same)
@@ -144,7 +146,7 @@ def test_too_few_sessions_to_hold_out(log, rng):
 
 
 def test_sure_is_more_than_two_standard_errors():
-    from lmab.estimation import Gain
+    from lmab.estimation.check import Gain
 
     assert Gain(0.21, 0.1).sure
     assert not Gain(0.2, 0.1).sure
@@ -208,7 +210,7 @@ def test_unrelated_arms_take_the_best_precision_for_each_arm(rng):
     chances = np.where(arms == 0, rng.beta(0.5, 0.5, size=(n, 1)), 0.5)
     log = Sessions.from_arrays(arms, (rng.random((n, h)) < chances).astype(float))
     train, test = log[:2000], log[2000:]
-    scores = diagnostics.categorical_scores(train, test, np.array([0.0, 1.0]))
+    scores = observe(train, values=[0.0, 1.0]).unrelated(test)
     assert scores.shape == (1000,)
     from scipy.special import betaln
 
@@ -224,8 +226,8 @@ def test_normal_arms_take_the_best_ratio(rng):
     means = np.array([1.0, -2.0]) + rng.normal(size=(n, 2)) * 0.8
     log = Sessions.from_arrays(arms, np.take_along_axis(means, arms, axis=1) + 0.5 * rng.normal(size=(n, h)))
     train, test = log[:1500], log[1500:]
-    scores = diagnostics.gaussian_scores(train, test)
-    truth = diagnostics._normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
+    scores = observe(train, rewards="gaussian").unrelated(test)
+    truth = _log_normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
     assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
 
 

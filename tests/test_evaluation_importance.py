@@ -14,8 +14,9 @@ from seeds import generator
 import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import LmabWarning
-from lmab.evaluation import importance, off_policy, weigh
+from lmab.evaluation import importance, off_policy
 from lmab.evaluation.importance import REACHED, REWARD, ROBUST, WEIGHT
+from lmab.evaluation.value import weigh
 
 MODEL = LatentBandit.bernoulli([0.3, 0.7], [[0.9, 0.2], [0.15, 0.6]])
 TWO = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2], [0.1, 0.7]])

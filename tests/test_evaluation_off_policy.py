@@ -16,9 +16,10 @@ from seeds import generator
 import lmab
 from lmab import LatentBandit, Sessions
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
-from lmab.evaluation import fit_propensities, importance, off_policy
+from lmab.evaluation import importance, off_policy
 from lmab.evaluation import off_policy as module
 from lmab.evaluation import value as evaluation
+from lmab.evaluation.off_policy import fit_propensities
 from lmab.simulation import interact
 
 WEIGHTS = [Fraction(1, 2), Fraction(1, 2)]

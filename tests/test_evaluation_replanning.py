@@ -11,9 +11,10 @@ from test_estimation_information import categorical_case, gaussian_case
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.estimation import hidden_size, observe
+from lmab.estimation.families import observe
+from lmab.estimation.traits.coordinates import hidden_size
 from lmab.evaluation import replanning
-from lmab.evaluation.replanning import Crowd, Laplace, Replanner, laplace, rewards_of
+from lmab.evaluation.replanning import Crowd, Laplace, Replanner, laplace
 from lmab.model import Categorical
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.4], [0.7, 0.2, 0.5, 0.4]])
@@ -99,11 +100,11 @@ def test_an_arm_is_left_out_after_it_was_played(rng):
 def test_rewards_are_quantiles():
     bandit = lmab.LatentBandit.categorical([1.0], [[[0.2, 0.3, 0.5]]], [0.0, 1.0, 5.0])
     nothing = np.zeros(4, int)
-    found = rewards_of(bandit, nothing, nothing, np.array([0.1, 0.3, 0.6, 0.9999]))
+    found = bandit.rewards.quantile(nothing, nothing, np.array([0.1, 0.3, 0.6, 0.9999]))
     assert found.tolist() == [0.0, 1.0, 5.0, 5.0]
     normal = lmab.LatentBandit.gaussian([1.0], [[3.0]], scale=2.0)
     np.testing.assert_allclose(
-        rewards_of(normal, nothing[:2], nothing[:2], np.array([0.5, 0.8413447])), [3.0, 5.0], atol=1e-5
+        normal.rewards.quantile(nothing[:2], nothing[:2], np.array([0.5, 0.8413447])), [3.0, 5.0], atol=1e-5
     )
 
 

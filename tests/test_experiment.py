@@ -30,7 +30,7 @@ from lmab.experiment.store import row_of
 from lmab.experiment.studies import Cell, Panel, Study
 from lmab.learning import Genie
 from lmab.model import random_bandit
-from lmab.planning import plan
+from lmab.planning.plan import plan
 from lmab.policies.small import Stationary
 
 

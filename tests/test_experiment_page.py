@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.experiment import STUDIES, page, read_table, wanted
-from lmab.experiment.analysis import Evidence
+from lmab.experiment.analysis import Evidence, wanted
 from lmab.experiment.checks_theory import _changes, _moved, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, PAPER
 from lmab.experiment.methods import Line, Measurement, Setting, generator
-from lmab.experiment.page import counted
-from lmab.experiment.store import Row, perform, row_of
-from lmab.experiment.studies import Study
+from lmab.experiment.page import counted, page
+from lmab.experiment.store import Row, perform, read_table, row_of
+from lmab.experiment.studies import STUDIES, Study
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -15,9 +15,8 @@ import pytest
 from slow_trials import N_TRIALS, trials
 
 from lmab.errors import InvalidArgument
-from lmab.experiment import Store, pending, run_all, write_table
 from lmab.experiment.methods import Contender, Measurement, Setting, Trial
-from lmab.experiment.store import perform
+from lmab.experiment.store import Store, pending, perform, run_all, write_table
 
 TESTS = Path(__file__).parent
 

@@ -23,7 +23,7 @@ import lmab
 from lmab import Sessions
 from lmab.errors import LmabError, LmabWarning
 from lmab.evaluation import diagnostics
-from lmab.planning import policy_of
+from lmab.planning.problem import policy_of
 
 MUTATIONS = 1200  # of each kind of file
 RESULTS = lmab.Estimate | lmab.Plan | lmab.Certificate

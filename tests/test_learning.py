@@ -15,9 +15,9 @@ from seeds import generator
 import lmab
 from lmab import Sessions, learning
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning, TooLarge
-from lmab.learning import Task
 from lmab.learning.baselines import next_plays
-from lmab.testing import check_learner
+from lmab.learning.learner import Task
+from lmab.testing.learners import check_learner
 
 HORIZON, BUDGET = 4, 1200
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
@@ -884,3 +884,35 @@ def test_no_more_sessions_are_taken_than_are_left():
     assert run.sessions_used == 30
     run.tell(live.run(run.ask().policy, 70))
     assert run.finished
+
+
+def known_space(bandit):
+    """The span of the types' rewards, as `subspace` would find it without noise."""
+    table = bandit.rewards.table
+    basis, singular, _ = np.linalg.svd(table, full_matrices=False)
+    rank = int((singular > 1e-9 * singular[0]).sum())
+    return lmab.moments.Subspace(basis[:, :rank], singular**2, bandit.n_arms, bandit.rewards.values)
+
+
+def test_a_given_subspace_needs_no_uniform_play(tmp_path):
+    learner = learning.EDMLE(2, space=known_space(BANDIT))
+    environment = Recorder()
+    learned = lmab.learn(environment, learner, n_sessions=1000, rng=0, planner=lmab.QMDP())
+    assert [phase.name for phase in learned.diagnostics if phase.n_rounds] == ["core plays"]
+    assert learned["core plays"].n_sessions == 1000
+    assert set(environment.rounds[0].arms.tolist()) == {arm for arm, _ in learned["design"].facts["core_set"]}
+    run = learning.Run(learner, n_arms=4, horizon=HORIZON, n_sessions=1000, rng=0)
+    run.save(tmp_path / "run.lmab")
+    again = lmab.load(tmp_path / "run.lmab")
+    assert np.array_equal(again.ask().arms, run.ask().arms)
+    with pytest.raises(InvalidArgument, match="space must have 5 arms, got 4"):
+        new_run(learner, n_arms=5)
+    with pytest.raises(InvalidArgument, match="explore must be None where the subspace is given, got 10"):
+        replace(learner, explore=10)
+
+
+def test_sessions_of_step_1_can_be_counted_apart():
+    learned = lmab.learn(Recorder(), learning.EDMLE(2, explore=500), n_sessions=600, rng=0, planner=lmab.QMDP())
+    assert (learned["explore"].n_sessions, learned["core plays"].n_sessions) == (500, 100)
+    with pytest.raises(InvalidArgument, match="n_sessions must be more than explore = 500, got 500"):
+        new_run(learning.EDMLE(2, explore=500), n_sessions=500)

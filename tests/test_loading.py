@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import policies
 import pytest
 from seeds import generator
 from typer.testing import CliRunner
@@ -11,7 +14,7 @@ from typer.testing import CliRunner
 import lmab
 from lmab.cli.app import app
 from lmab.cli.inputs import load_model, load_planned, load_policy
-from lmab.policies import restore_policy
+from lmab.policies.policy import _HOMES, restore_policy
 
 LOG = ["--step", "step"]
 RUNNER = CliRunner()
@@ -117,3 +120,14 @@ def test_certificates_round_trip_to_the_bit(folder, tmp_path):
     assert (again.sentence, again.note, again.thin) == (made.sentence, made.note, made.thin)
     assert again.is_about(plan)
     assert not again.is_about(lmab.plan(plan.estimate, horizon=2))
+
+
+def test_the_package_knows_the_module_of_each_of_its_policies(tmp_path):
+    """A fresh process loads a policy of any kind, whose module nothing has imported before."""
+    known = {cls.kind: cls.__module__ for cls in policies.concrete().values()}
+    assert {kind: f"lmab.{home}" for kind, home in _HOMES.items()} == known
+    lmab.plan(lmab.random_bandit(2, 4, rng=0), horizon=3, repeats=False).save(tmp_path / "plan.lmab")
+    program = "import sys, lmab; print(lmab.load(sys.argv[1]).policy.act_on([]), 'lmab.learning.run' in sys.modules)"
+    asked = [sys.executable, "-c", program, str(tmp_path / "plan.lmab")]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    assert said == [str(lmab.load(tmp_path / "plan.lmab").policy.act_on([])), "False"]

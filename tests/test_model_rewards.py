@@ -8,7 +8,7 @@ from strategies import bandits
 import lmab
 from lmab.errors import InvalidArgument
 from lmab.model import Bins
-from lmab.model.bandit import restore
+from lmab.model.bandit import FAMILIES
 from lmab.model.categorical import Categorical
 from lmab.model.gaussian import Gaussian
 from lmab.model.rewards import distinct_values, index_among
@@ -91,7 +91,7 @@ def test_relabel_wants_a_permutation():
 def test_cut_rewards_take_any_reward():
     family = Categorical([[[0.2, 0.3, 0.5]]], [-1.0, 0.0, 2.0], [-0.4, 1.0])
     assert family.encode(np.array([-9.0, -0.5, -0.4, 0.9, 1.0, 7.0])).tolist() == [0, 0, 1, 1, 2, 2]
-    again = restore(family.record())
+    again = FAMILIES[family.family].from_record(family.record())
     assert again.edges.tolist() == [-0.4, 1.0]
     assert family.relabel(arms=[0]).edges is not None
 

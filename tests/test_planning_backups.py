@@ -9,10 +9,10 @@ import pytest
 from seeds import generator
 
 from lmab import LatentBandit, random_bandit
-from lmab.planning import Problem
 from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe
 from lmab.planning.lookahead import lookahead_values
-from lmab.testing import small_bandit
+from lmab.planning.problem import Problem
+from lmab.testing.oracle import small_bandit
 
 
 def all_plans(problem: Problem, arm: int, later: np.ndarray) -> list[np.ndarray]:

@@ -10,7 +10,8 @@ from leaving_cases import bandit_people_leave, earned, optimum
 
 import lmab
 from lmab import LatentBandit
-from lmab.planning import Lookahead, PointBased
+from lmab.planning.lookahead import Lookahead
+from lmab.planning.point_based import PointBased
 
 METHODS = {
     "certified": lmab.Certified(gap=1e-5, absolute=1e-6),

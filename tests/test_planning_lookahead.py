@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lmab import LatentBandit
-from lmab.planning import Problem
 from lmab.planning.lookahead import OutOfTime, lookahead_values, root_bounds
-from lmab.testing import small_bandit
+from lmab.planning.problem import Problem
+from lmab.testing.oracle import small_bandit
 
 
 def by_recursion(problem: Problem, mass, remaining: int, depth: int, optimistic: bool) -> list[float]:

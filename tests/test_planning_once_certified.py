@@ -8,11 +8,10 @@ import pytest
 
 import lmab
 from lmab import Certified, LatentBandit
-from lmab.planning import Problem
 from lmab.planning.information_price import information_price
 from lmab.planning.once import exact as no_repeats_exact
 from lmab.planning.once.certified import arm_prices, priced
-from lmab.planning.problem import Clock
+from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search
 
 

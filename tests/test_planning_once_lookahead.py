@@ -10,7 +10,8 @@ from seeds import generator
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
-from lmab.planning import Lookahead, PointBased
+from lmab.planning.lookahead import Lookahead
+from lmab.planning.point_based import PointBased
 
 
 def draw(seed: int) -> tuple[LatentBandit, int]:

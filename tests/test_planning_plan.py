@@ -18,10 +18,13 @@ from seeds import generator
 import lmab
 from lmab import QMDP, Certified, Exact, LatentBandit, files
 from lmab.errors import InvalidArgument, InvalidFile, Status, TooLarge
-from lmab.planning import Clock, Lookahead, PointBased, Problem
 from lmab.planning.information_price import Guess, certify
+from lmab.planning.lookahead import Lookahead
+from lmab.planning.point_based import PointBased
+from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search
-from lmab.testing import check_planner, small_bandit
+from lmab.testing.oracle import small_bandit
+from lmab.testing.planners import check_planner
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.5], [0.2, 0.7, 0.4]])
 GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], 0.5)

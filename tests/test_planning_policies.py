@@ -11,9 +11,9 @@ from lmab import Certified, Exact
 from lmab._kernel.compiled import planning as compiled
 from lmab._kernel.reference import planning as reference
 from lmab.errors import InvalidArgument, TooLarge
-from lmab.planning import Lookahead
-from lmab.policies import walk
-from lmab.testing import small_bandit
+from lmab.planning.lookahead import Lookahead
+from lmab.policies.histories import walk
+from lmab.testing.oracle import small_bandit
 
 
 @pytest.fixture

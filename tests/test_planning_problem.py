@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lmab
 from lmab import LatentBandit, Plan
-from lmab.planning import Clock, Problem
+from lmab.planning.problem import Clock, Problem
 
 
 def test_types_without_weight_are_left_out():

@@ -20,7 +20,7 @@ from lmab.planning.exact import binomials, n_states
 from lmab.planning.policies import vector_policy
 from lmab.planning.problem import Clock, Problem
 from lmab.planning.search import Search, best_somewhere, undominated_arms
-from lmab.testing import small_bandit
+from lmab.testing.oracle import small_bandit
 
 GOLDEN = golden_plans.load()
 

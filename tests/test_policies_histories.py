@@ -15,8 +15,7 @@ from strategies import bandits
 import lmab
 from lmab import LatentBandit
 from lmab.errors import InvalidArgument, TooLarge
-from lmab.policies import NONE, walk
-from lmab.policies.histories import _keys
+from lmab.policies.histories import NONE, _keys, walk
 from lmab.reporting.tree import tree_of
 
 ANYTHING = {"limit": 10**6, "remedy": "nothing"}

@@ -11,10 +11,10 @@ import pytest
 import lmab
 from lmab import files
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.learning import HistoryPolicy
-from lmab.planning import PolicyGraph
-from lmab.policies import best_allowed, restore_policy
-from lmab.testing import check_policy
+from lmab.learning.history_ucbvi import HistoryPolicy
+from lmab.planning.policies import PolicyGraph
+from lmab.policies.policy import best_allowed, restore_policy
+from lmab.testing.policies import check_policy
 
 HORIZON = 4
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.2], [0.1, 0.6, 0.3]])

@@ -6,7 +6,7 @@ import pytest
 import lmab
 from lmab import LatentBandit
 from lmab.model import belief
-from lmab.policies import best_allowed
+from lmab.policies.policy import best_allowed
 
 
 def test_greedy_takes_the_best_mean_under_the_belief(rng):

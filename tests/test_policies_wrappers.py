@@ -7,9 +7,10 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.evaluation import with_propensities
-from lmab.policies import Relabelled, unplayed
-from lmab.testing import check_policy
+from lmab.evaluation.off_policy import with_propensities
+from lmab.policies.policy import unplayed
+from lmab.policies.wrappers import Relabelled
+from lmab.testing.policies import check_policy
 
 BANDIT = lmab.LatentBandit.bernoulli(
     [0.3, 0.3, 0.4], [[0.9, 0.1, 0.4, 0.5], [0.2, 0.7, 0.5, 0.3], [0.3, 0.4, 0.8, 0.1]]

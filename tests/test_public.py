@@ -10,16 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import shop
-from seeds import generator
 
 import lmab
+from lmab.cli.sample import shop, shop_log, write_shop
 
 ROOT = Path(__file__).parent.parent
 
 #: The flow, in its order: read, model, fit, plan, evaluate, report, learn.
 PUBLIC = [
-    "Sessions", "pack", "Packed", "LatentBandit", "random_bandit", "simulate", "Simulator",
+    "Sessions", "pack", "Packed", "LatentBandit", "TypePrior", "random_bandit", "simulate", "Simulator",
     "fit", "Estimate", "EM", "Traits", "plan", "Plan", "Certified", "Exact", "QMDP",
     "Policy", "Uniform", "Greedy", "Thompson", "evaluate", "certify", "Certificate", "compare",
     "report", "learn", "DirectMLE", "load",
@@ -100,14 +99,15 @@ print(sorted(heavy))
 
 def test_readme_code_runs_as_printed(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shop.write(tmp_path / "shop.csv", generator(0))
+    write_shop(shop_log(), tmp_path / "shop.csv")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert blocks
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("A session of 5 steps earns between")
-    assert set(said[1:]) <= set(shop.ITEMS)
+    assert len(said) == 2
+    assert set(said) <= set(shop().arm_labels)
+    assert "How sure this is" in (tmp_path / "report.html").read_text()
 
 
 def test_version_comes_from_one_place():

@@ -12,10 +12,12 @@ import lmab
 from benchmarks.serve_fuzz import fuzz
 from benchmarks.serve_load import write_policy
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.serve import Defaults, Options, Problem, Service, Settings, make_app, open_store
-from lmab.serve.app import Access, openapi
-from lmab.serve.messages import Question
-from lmab.serve.run import check_address, make_service, read_tokens, server
+from lmab.serve.app import Access, make_app, openapi
+from lmab.serve.messages import Problem, Question
+from lmab.serve.run import Options, check_address, make_service, read_tokens, server
+from lmab.serve.service import Service, Settings
+from lmab.serve.stores import open_store
+from lmab.serve.versions import Defaults
 from lmab.serve.watch import Metrics
 
 

@@ -11,7 +11,6 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 import lmab
 from benchmarks.study_canary import simulated
 from lmab.evaluation.sequential import Bounds
-from lmab.serve import Defaults
 from lmab.serve.canary import (
     BETTER,
     END,
@@ -31,7 +30,7 @@ from lmab.serve.canary import (
     verdict,
 )  # fmt: skip
 from lmab.serve.stores import ArmRow, LogRow
-from lmab.serve.versions import ArmTable, read_version, uniform_version
+from lmab.serve.versions import ArmTable, Defaults, read_version, uniform_version
 
 ARMS = [ArmRow(label, True) for label in LABELS]
 

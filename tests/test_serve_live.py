@@ -8,8 +8,8 @@ from serving import BANDIT, HORIZON, LABELS, Clock, go, policy_bytes, refused, s
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.serve import Defaults
 from lmab.serve import service as service_module
+from lmab.serve.versions import Defaults
 
 POLICY = lmab.plan(BANDIT, horizon=HORIZON).policy
 

@@ -10,7 +10,8 @@ import browser
 import pytest
 
 from benchmarks.serve_load import HOST, Record, Served, player, write_policy
-from lmab.serve import RefitOptions, open_store, refit
+from lmab.serve.refit import RefitOptions, refit
+from lmab.serve.stores import open_store
 
 CHROMIUM, REASON = browser.find()
 pytestmark = [

@@ -9,10 +9,13 @@ import httpx
 import pytest
 from serving import HORIZON, go, policy_bytes, refused
 
-from lmab.serve import Defaults, Options, Problem, Service, Settings, make_app, open_store
-from lmab.serve.messages import Question
+from lmab.serve.app import make_app
+from lmab.serve.messages import Problem, Question
 from lmab.serve.register import Draws
-from lmab.serve.run import make_service
+from lmab.serve.run import Options, make_service
+from lmab.serve.service import Service, Settings
+from lmab.serve.stores import open_store
+from lmab.serve.versions import Defaults
 
 
 def client_of(service: Service) -> httpx.AsyncClient:

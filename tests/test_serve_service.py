@@ -11,8 +11,8 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, refused, served
 
 import lmab
-from lmab.serve import Defaults
 from lmab.serve.register import Draws
+from lmab.serve.versions import Defaults
 
 
 async def play(client: Client, session: str, rewards) -> list[dict]:
@@ -427,8 +427,8 @@ def test_what_a_person_did_long_ago_still_counts(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
             for number in range(40):
-                told = await client.told(f"s{number}", 0, person="ann")
-                told = await client.told(f"s{number}", 1, 1.0, person="ann")
+                await client.told(f"s{number}", 0, person="ann")
+                await client.told(f"s{number}", 1, 1.0, person="ann")
                 await client.reward(f"s{number}", 1, 1.0)
             past = await client.service._known("ann", client.service.clock())
             assert len(past) == 80

@@ -13,8 +13,8 @@ import pytest
 from serving import go
 
 from lmab.errors import InvalidFile
-from lmab.serve import Problem, open_store
 from lmab.serve import sqlite as sqlite_module
+from lmab.serve.messages import Problem
 from lmab.serve.stores import (
     Bucket,
     Commits,
@@ -25,6 +25,7 @@ from lmab.serve.stores import (
     RewardRow,
     Rollout,
     Swept,
+    open_store,
     without_secrets,
 )
 

@@ -7,10 +7,9 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, policy_bytes
 
 import lmab
-from lmab.model import Categorical
-from lmab.serve import Defaults
+from lmab.model.categorical import Categorical
 from lmab.serve.stores import ArmRow
-from lmab.serve.versions import ArmTable, StateCache, Version, _pick, read_version, uniform_version
+from lmab.serve.versions import ArmTable, Defaults, StateCache, Version, _pick, read_version, uniform_version
 
 COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
 OPEN = [(label, True) for label in LABELS]

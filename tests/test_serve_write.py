@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from lmab.serve import open_store
-from lmab.serve.stores import Decision, Job, RewardRow
+from lmab.serve.stores import Decision, Job, RewardRow, open_store
 
 PHASES = (Phase.explicit, Phase.generate)  # a shorter example is not worth the time of a disk
 SESSIONS, STEPS, PERSONS = ("s", "t", "u"), 2, ("ann", "bob")

@@ -13,11 +13,11 @@ from test_testing_policies import Chatty
 import lmab
 from lmab import Uniform, files
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.learning import Course, Exploration, Learner, Phase
-from lmab.planning import Planner
-from lmab.policies import Stationary
-from lmab.testing import BrokenLaw, check_learner
-from lmab.testing.learners import LAWS
+from lmab.learning.learner import Course, Exploration, Learner, Phase
+from lmab.planning.plan import Planner
+from lmab.policies.small import Stationary
+from lmab.testing.learners import LAWS, check_learner
+from lmab.testing.report import BrokenLaw
 
 FAST = {"n_sessions": 60}
 

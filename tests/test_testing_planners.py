@@ -13,10 +13,10 @@ from test_testing_policies import Chatty
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.planning import Bounds, Clock, Plan, Problem
-from lmab.testing import BrokenLaw, check_planner, small_bandit
-from lmab.testing.oracle import discrete_cases
-from lmab.testing.planners import LAWS
+from lmab.planning.problem import Bounds, Clock, Plan, Problem
+from lmab.testing.oracle import discrete_cases, small_bandit
+from lmab.testing.planners import LAWS, check_planner
+from lmab.testing.report import BrokenLaw
 
 FAST = {"n_random": 2}
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.policies import BeliefPolicy, Policy, State, best_allowed
-from lmab.testing import BrokenLaw, check_policy
-from lmab.testing.policies import LAWS
+from lmab.policies.policy import Policy, State, best_allowed
+from lmab.policies.small import BeliefPolicy
+from lmab.testing.policies import LAWS, check_policy
+from lmab.testing.report import BrokenLaw
 
 BANDIT = lmab.LatentBandit.bernoulli(
     [0.3, 0.3, 0.4], [[0.9, 0.1, 0.4, 0.5], [0.2, 0.7, 0.5, 0.3], [0.3, 0.4, 0.8, 0.1]]

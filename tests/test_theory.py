@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lmab
 from lmab import theory
 from lmab.experiment.plots import draw_regimes, regime_polygons
-from lmab.model import wasserstein
+from lmab.model.bandit import wasserstein
 
 
 def test_regimes():
@@ -227,7 +227,7 @@ def test_lemma_3_7_is_reached(n_types, weight):
 
 def hand_made(rows, support) -> lmab.moments.Design:
     """The design of equal weights on some rows, its certificate worked out from the definition."""
-    from lmab.moments import Design
+    from lmab.moments.core_set import Design
 
     rows, support = np.asarray(rows, float), np.array(support)
     information = rows[support].T @ rows[support] / len(support)

@@ -12,17 +12,26 @@ import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from . import data as data
+    from . import estimation as estimation
+    from . import evaluation as evaluation
+    from . import learning as learning
+    from . import model as model
+    from . import moments as moments
+    from . import planning as planning
+    from . import policies as policies
+    from . import reporting as reporting
     from .data import Packed as Packed
     from .data import Sessions as Sessions
     from .data import pack as pack
     from .estimation import EM as EM
     from .estimation import Estimate as Estimate
     from .estimation import Traits as Traits
-    from .estimation import fit as fit
+    from .estimation.fit import fit as fit
     from .evaluation import Certificate as Certificate
-    from .evaluation import certify as certify
     from .evaluation import compare as compare
     from .evaluation import evaluate as evaluate
+    from .evaluation.certify import certify as certify
     from .learning import DirectMLE as DirectMLE
     from .learning import learn as learn
     from .loading import load as load
@@ -33,7 +42,7 @@ if _TYPE_CHECKING:
     from .planning import Certified as Certified
     from .planning import Exact as Exact
     from .planning import Plan as Plan
-    from .planning import plan as plan
+    from .planning.plan import plan as plan
     from .policies import Greedy as Greedy
     from .policies import Policy as Policy
     from .policies import Thompson as Thompson
@@ -42,15 +51,20 @@ if _TYPE_CHECKING:
     from .simulation import Simulator as Simulator
     from .simulation import simulate as simulate
 
-#: The flow, a line for each of its stages: the stage's package, then its names.
+#: The flow, a line for each of its stages: where the names are defined, then the names. The verbs `fit`, `plan` and
+#: `certify` have the names of their modules and are public here alone.
 _FLOW = (
     ("data", "Sessions pack Packed"),
     ("model", "LatentBandit TypePrior random_bandit"),
     ("simulation", "simulate Simulator"),
-    ("estimation", "fit Estimate EM Traits"),
-    ("planning", "plan Plan Certified Exact QMDP"),
+    ("estimation.fit", "fit"),
+    ("estimation", "Estimate EM Traits"),
+    ("planning.plan", "plan"),
+    ("planning", "Plan Certified Exact QMDP"),
     ("policies", "Policy Uniform Greedy Thompson"),
-    ("evaluation", "evaluate certify Certificate compare"),
+    ("evaluation", "evaluate"),
+    ("evaluation.certify", "certify"),
+    ("evaluation", "Certificate compare"),
     ("reporting", "report"),
     ("learning", "learn DirectMLE"),
     ("loading", "load"),

@@ -1,5 +1,5 @@
 """`python -m lmab` is the command `lmab`."""
 
-from .cli import main
+from .cli.app import main
 
 main()

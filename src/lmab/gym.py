@@ -15,7 +15,9 @@ from ._shapes import Array, Float
 from .checks import check_count, choices
 from .errors import InvalidArgument
 from .loading import load
-from .model import LatentBandit, belief, random_bandit
+from .model import belief
+from .model.bandit import LatentBandit
+from .model.instances import random_bandit
 from .simulation import draw_types, leaves
 
 try:

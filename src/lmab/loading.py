@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from . import files
 from .errors import InvalidFile, first_line
-from .estimation import Estimate
-from .evaluation import Certificate
-from .learning.run import restore_run
-from .model import LatentBandit, TypePrior
-from .moments import Design
-from .planning import Plan
-from .policies import restore_policy
 
-_READERS: dict[str, Callable[[files.Record], Any]] = {
-    "bandit": LatentBandit.from_record,
-    "certificate": Certificate.from_record,
-    "design": Design.from_record,
-    "estimate": Estimate.from_record,
-    "plan": Plan.from_record,
-    "run": restore_run,
-    "type_prior": TypePrior.from_record,
-}  # any other kind is that of a policy
+#: What reads a file, by its kind: a module, which is imported then, and a function or class of it.
+_READERS = {
+    "bandit": ("model.bandit", "LatentBandit"),
+    "certificate": ("evaluation.certificate", "Certificate"),
+    "design": ("moments.core_set", "Design"),
+    "estimate": ("estimation.result", "Estimate"),
+    "plan": ("planning.problem", "Plan"),
+    "run": ("learning.run", "restore_run"),
+    "type_prior": ("model.type_prior", "TypePrior"),
+}  # Any other kind is that of a policy.
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -45,8 +40,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     record = files.read(path)
     try:
-        return _READERS.get(record.kind, restore_policy)(record)
+        return _reader(record)(record)
     except InvalidFile as error:
         raise InvalidFile(f"{os.fspath(path)}: {error}") from None
     except Exception as error:  # whatever a class makes of contents that are not its own
         raise InvalidFile(f"{os.fspath(path)}: damaged: {first_line(error)}") from None
+
+
+def _reader(record: files.Record) -> Callable[[files.Record], Any]:
+    """What makes the value of a record; only the modules that this takes are imported."""
+    module, name = _READERS.get(record.kind, ("policies.policy", "restore_policy"))
+    found = getattr(import_module(f".{module}", __package__), name)
+    return getattr(found, "from_record", found)

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import planning, simulation, theory
+from .. import simulation, theory
 from ..errors import InvalidArgument
-from ..estimation import EM, fit
-from ..evaluation import evaluate
-from ..model import random_bandit
-from ..planning import Certified
-from ..policies import Uniform
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..evaluation.value import evaluate
+from ..model.instances import random_bandit
+from ..planning.certified import Certified
+from ..planning.plan import plan
+from ..policies.small import Uniform
 from .inputs import Json
 from .output import console, progress, show_json, show_table
 
@@ -116,6 +118,6 @@ def _loss(types: int, arms: int, horizon: int, size: int, rng: Any) -> float:
     bandit = random_bandit(types, arms, rng=rng)
     log = simulation.simulate(bandit, Uniform(arms), n_sessions=size, horizon=horizon, rng=rng)
     fitted = fit(log, n_types=types, method=EM(prior=1.0), rng=rng).bandit
-    learned = planning.plan(fitted, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
-    best = planning.plan(bandit, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
+    learned = plan(fitted, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
+    best = plan(bandit, horizon=horizon, method=Certified(gap=0.005), time_limit=10)
     return best.lower - evaluate(learned.policy, bandit, horizon=horizon).mean

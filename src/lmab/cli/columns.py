@@ -14,10 +14,13 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import typer
 
-from ..data import MISSING, Packed, Sessions, is_packed, pack
+from ..data.ingest import MISSING
+from ..data.packed import Packed, is_packed
+from ..data.packing import pack
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData
-from ..model import LatentBandit
-from ..policies import Policy
+from ..model.bandit import LatentBandit
+from ..policies.policy import Policy
 from .output import collected_warnings, remark
 
 Missing = StrEnum("Missing", {name: name for name in MISSING})  # type: ignore[misc]

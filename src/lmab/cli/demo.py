@@ -10,11 +10,17 @@ import numpy as np
 import typer
 
 from ..checks import check_writable
-from ..data import Sessions
-from ..estimation import EM, Estimate, fit
-from ..evaluation import Certificate, certify, diagnostics, evaluate
-from ..planning import Plan, plan
-from ..reporting import report
+from ..data.sessions import Sessions
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..estimation.result import Estimate
+from ..evaluation import diagnostics
+from ..evaluation.certificate import Certificate
+from ..evaluation.certify import certify
+from ..evaluation.value import evaluate
+from ..planning.plan import plan
+from ..planning.problem import Plan
+from ..reporting.page import report
 from .inputs import Json, Seed
 from .output import say, show_json, show_table, working
 from .sample import STEPS, shop, shop_log, write_shop

@@ -9,12 +9,15 @@ import numpy as np
 import typer
 
 from ..checks import check_writable
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..evaluation import METHODS, Certificate, LogEvidence, LogValue, certify, value_of, weigh
-from ..model import LatentBandit
-from ..planning import policy_of
-from ..policies import Policy
+from ..evaluation.certificate import Certificate
+from ..evaluation.certify import certify
+from ..evaluation.off_policy import METHODS, LogEvidence, LogValue
+from ..evaluation.value import value_of, weigh
+from ..model.bandit import LatentBandit
+from ..planning.problem import policy_of
+from ..policies.policy import Policy
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, Seed, check_summary, estimate_behind, load_model, load_planned, tell_check
 from .output import note, say, show_json, show_table, working

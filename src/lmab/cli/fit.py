@@ -11,16 +11,27 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .. import estimation
 from .._html import count
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
-from ..data import Packed, Sessions
+from ..data.packed import Packed
+from ..data.sessions import Sessions
 from ..errors import ClusterLost, InvalidArgument, InvalidData, Status
-from ..estimation import EM, FAMILIES, Curve, Estimate, Estimator, Factors, Progress, Traits, connected
-from ..evaluation import Check, Identifiability, certify, diagnostics
-from ..model import MAX_VALUES, Bins, LatentBandit
-from ..planning import plan
+from ..estimation.check import Check
+from ..estimation.em import EM
+from ..estimation.families import FAMILIES
+from ..estimation.fit import fit as find_types
+from ..estimation.passes import connected, require_backend
+from ..estimation.result import Curve, Estimate, Estimator, Progress
+from ..estimation.traits.surface import Factors
+from ..estimation.traits.traits import Traits
+from ..evaluation import diagnostics
+from ..evaluation.certify import certify
+from ..evaluation.diagnostics import Identifiability
+from ..model.bandit import LatentBandit
+from ..model.bins import Bins
+from ..model.rewards import MAX_VALUES
+from ..planning.plan import plan
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import INTERRUPTED, PLACE, ClusterAddress, Json, Seed, n_types
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
@@ -169,7 +180,7 @@ def _backend(device: Device, cluster: str | None) -> str | None:
         return None
     if cluster is not None:
         raise InvalidArgument(f"--device must be cpu with --cluster, got {device.value}")
-    estimation.require_backend(device.value)
+    require_backend(device.value)
     return device.value
 
 
@@ -205,7 +216,7 @@ def _fitted(
             bar.update(task, description=description, completed=news.iteration, total=news.max_iterations)
             return asked_to_stop()
 
-        return estimation.fit(
+        return find_types(
             sessions, n_types=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend,
             check=False,
         )  # fmt: skip

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument, InvalidFile
-from ..estimation import Check, Estimate
-from ..evaluation import Certificate
+from ..estimation.check import Check
+from ..estimation.result import Estimate
+from ..evaluation.certificate import Certificate
 from ..loading import load
-from ..model import LatentBandit
-from ..planning import Plan, policy_of
-from ..policies import Policy
+from ..model.bandit import LatentBandit
+from ..planning.problem import Plan, policy_of
+from ..policies.policy import Policy
 from .output import note, say
 
 PLACE, MORE = "Where it runs", "More"  # Groups of options in the help of several commands.

@@ -13,9 +13,9 @@ import typer
 from .. import learning
 from ..checks import check_writable
 from ..errors import InvalidArgument
-from ..evaluation import Evaluation, value_of
-from ..learning import Learned, Learner
-from ..model import LatentBandit
+from ..evaluation.value import Evaluation, value_of
+from ..learning.learner import Learned, Learner
+from ..model.bandit import LatentBandit
 from ..simulation import Simulator
 from .inputs import Json, Seed, load_model, n_types
 from .output import console, progress, show_json, show_table

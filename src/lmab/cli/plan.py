@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import planning
 from ..checks import check_writable
-from ..model import LatentBandit
-from ..planning import Certified, Plan
+from ..model.bandit import LatentBandit
+from ..planning.certified import Certified
+from ..planning.plan import plan as make_plan
+from ..planning.problem import Plan
 from .inputs import Json, bandit_of, check_summary, load_fitted, tell_check
 from .output import progress, say, show_json
 
@@ -38,7 +39,7 @@ def plan(
     fitted, method = load_fitted(model), None if gap is None else Certified(gap=gap)
     with progress() as bar:
         task = bar.add_task("planning", total=None)
-        made = planning.plan(
+        made = make_plan(
             fitted, horizon=horizon, method=method, time_limit=time_limit, repeats=repeats, anyway=anyway,
             progress=lambda now: bar.update(task, description=f"planning: {now.lower:.4f} to {now.upper:.4f}"),
         )  # fmt: skip

@@ -10,11 +10,13 @@ import typer
 from .. import reporting
 from ..checks import check_writable
 from ..errors import InvalidArgument
-from ..estimation import Estimate
-from ..evaluation import Certificate, certify
-from ..model import LatentBandit
-from ..planning import Plan, policy_of
-from ..policies import BeliefPolicy, Policy
+from ..estimation.result import Estimate
+from ..evaluation.certificate import Certificate
+from ..evaluation.certify import certify
+from ..model.bandit import LatentBandit
+from ..planning.problem import Plan, policy_of
+from ..policies.policy import Policy
+from ..policies.small import BeliefPolicy
 from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, bandit_of, estimate_behind, load_certificate, load_fitted, load_planned
 from .output import say, show_json, working

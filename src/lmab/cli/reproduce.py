@@ -12,7 +12,7 @@ import typer
 
 from ..checks import choices
 from ..errors import InvalidArgument
-from ..estimation import connected
+from ..estimation.passes import connected
 from ..experiment.analysis import wanted
 from ..experiment.page import page, tables
 from ..experiment.plots import draw

@@ -10,9 +10,9 @@ import typer
 
 from .._html import count
 from ..checks import check_writable
-from ..data import Sessions
-from ..model import LatentBandit
-from ..policies import Uniform
+from ..data.sessions import Sessions
+from ..model.bandit import LatentBandit
+from ..policies.small import Uniform
 from ..simulation import simulate
 from .inputs import Json, Seed
 from .output import say, show_json

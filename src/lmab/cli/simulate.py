@@ -10,14 +10,16 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from .. import simulation
 from .._html import count
 from ..checks import check_writable
-from ..data import is_csv
+from ..data.log_files import is_csv
 from ..errors import InvalidArgument
-from ..evaluation import with_propensities
-from ..model import LatentBandit, random_bandit
-from ..policies import Greedy, Policy, Thompson, Uniform
+from ..evaluation.off_policy import with_propensities
+from ..model.bandit import LatentBandit
+from ..model.instances import random_bandit
+from ..policies.policy import Policy
+from ..policies.small import Greedy, Thompson, Uniform
+from ..simulation import simulate as play
 from .inputs import Json, Seed, load_model, load_policy
 from .output import say, show_json
 
@@ -54,7 +56,7 @@ def simulate(
     rng = np.random.default_rng(seed)
     bandit = random_bandit(types, arms, kind=kind, rng=rng) if model is None else load_model(model)
     player = _player(policy, bandit)
-    log = simulation.simulate(bandit, player, n_sessions=sessions, horizon=horizon, rng=rng)
+    log = play(bandit, player, n_sessions=sessions, horizon=horizon, rng=rng)
     with_propensities(log, player).write(output)
     if save_model is not None:
         bandit.save(save_model)

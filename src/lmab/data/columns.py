@@ -38,9 +38,8 @@ def require_columns(found: list[str], columns: Columns) -> list[str]:
         role = missing[0]
         listed = ", ".join(map(repr, found))
         guess = suggestion(role, str(columns[role]), [name for name in found if name not in names])
-        argument = "features" if role.startswith(FEATURE) else role
-        meant = f"[{guess!r}]" if argument == "features" else repr(guess)
-        remedy = f"pass {argument}={meant}" if guess else f"pass {argument}=... with the name of the column"
+        what = "feature" if role.startswith(FEATURE) else role
+        remedy = f"the {what} may be {guess!r}" if guess else f"name the column of the {what}"
         raise InvalidData(f"the log has no column {columns[role]!r}; its columns are {listed}; {remedy}")
     twice = [name for name in names if found.count(name) > 1]
     if twice:
@@ -125,7 +124,7 @@ class Column:
     def _missing(self, row: int) -> InvalidData:
         remedy = ""
         if self.role == "reward":
-            remedy = ": pass missing='drop' to leave such steps out, or missing='zero' to count them as 0"
+            remedy = ": leave such steps out (missing 'drop') or count them as 0 (missing 'zero')"
         return InvalidData(f"column {self.name!r} has a missing value in {self._where(row)}{remedy}")
 
     def _measured(self, values: Any, row: int) -> Float[Array, "n"]:

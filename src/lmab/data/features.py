@@ -7,7 +7,7 @@ missing values, which never drop a session.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,11 @@ class Features(Mapping[str, Array]):
     def take(self, sessions: Any) -> Features:
         """Those of some sessions, with the same table of rows."""
         return Features(self.columns, self.table, self.rows[sessions])
+
+    def only(self, columns: Sequence[str]) -> Features:
+        """Some of the columns."""
+        kept = [name for name in self.columns if name in columns]
+        return Features(tuple(kept), tuple(self.table[self.columns.index(name)] for name in kept), self.rows)
 
     def __add__(self, other: Features) -> Features:
         """Those of the sessions of both."""

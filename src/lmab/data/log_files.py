@@ -256,7 +256,7 @@ def reading(path: Path) -> Iterator[None]:
         text = first_line(error)
         remedy = ""
         if kind_of(path) != "Parquet" and ("utf" in text.lower() or isinstance(error, UnicodeError)):
-            remedy = ": if it is not in UTF-8, pass encoding='latin-1' or the encoding it is in"
+            remedy = ": if it is not in UTF-8, name its encoding, such as latin-1"
         raise InvalidFile(f"{path}: cannot be read as {kind_of(path)}: {text}{remedy}") from None
 
 

@@ -354,6 +354,7 @@ class Packed:
     cutting: Cutting | None = field(default=None, repr=False)
     manifest: Manifest = field(init=False, repr=False)
     travels = True  # a pickle of it is small, and finds the files wherever they are seen
+    features = persons = ended = endings = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))

@@ -1,36 +1,26 @@
 """Estimation: fit a latent bandit to a log."""
 
-from .check import Calibration as Calibration
-from .check import Check as Check
-from .check import Gain as Gain
-from .check import Replay as Replay
-from .em import EM as EM
-from .em import sweep as sweep
-from .families import FAMILIES as FAMILIES
-from .families import observe as observe
-from .fit import fit as fit
-from .information import Coordinates as Coordinates
-from .information import Information as Information
-from .information import contrasts as contrasts
-from .log import Log as Log
-from .log import Prior as Prior
-from .moment_matching import MomentMatching as MomentMatching
-from .moment_matching import reconstruct as reconstruct
-from .passes import connected as connected
-from .passes import require_backend as require_backend
-from .prior import Draws as Draws
-from .prior import Schedule as Schedule
-from .prior import draw_models as draw_models
-from .result import Curve as Curve
-from .result import Estimate as Estimate
-from .result import Estimator as Estimator
-from .result import Observer as Observer
-from .result import Progress as Progress
-from .result import Request as Request
-from .result import Starts as Starts
-from .tensor_decomposition import TensorDecomposition as TensorDecomposition
-from .traits.coordinates import TraitCoordinates as TraitCoordinates
-from .traits.coordinates import hidden_size as hidden_size
-from .traits.surface import Factors as Factors
-from .traits.traits import GENEROSITY as GENEROSITY
-from .traits.traits import Traits as Traits
+from typing import TYPE_CHECKING
+
+from .._doors import door
+
+if TYPE_CHECKING:
+    from .check import Calibration as Calibration
+    from .check import Check as Check
+    from .check import Gain as Gain
+    from .check import Replay as Replay
+    from .em import EM as EM
+    from .log import Prior as Prior
+    from .moment_matching import MomentMatching as MomentMatching
+    from .result import Curve as Curve
+    from .result import Estimate as Estimate
+    from .result import Estimator as Estimator
+    from .result import Observer as Observer
+    from .result import Progress as Progress
+    from .result import Request as Request
+    from .result import Starts as Starts
+    from .tensor_decomposition import TensorDecomposition as TensorDecomposition
+    from .traits.surface import Factors as Factors
+    from .traits.traits import Traits as Traits
+
+__getattr__, __dir__, __all__ = door(__name__)

@@ -1,14 +1,267 @@
-"""Does a log react: does the reward of a step have a say in the next arm? Then arms are known from those they suit."""
+"""Assumptions about a log, tested from the log itself: what a fit and its certificate take for granted.
+
+Whatever was seen in a session may decide what happens next. Who it is may not, beyond what was seen: neither which arm
+is *shown*, nor who is *leaving*; and the shares of types must not *drift*. Each test compares the belief about the type
+before something happened with what the whole session says about the type, and is 0 on average where the assumption
+holds, however the arms were chosen. A weaker property, that the next arm *reacts* to the reward, is no fault of a log,
+but arms are then known from those they suit.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from .._shapes import Array, Bool, Float, Integer
+from ..data.features import LEFT, WENT_ON
 from ..data.packed import Packed
 from ..data.sessions import Sessions
+from ..model.bandit import LatentBandit
 
+SHOWN, LEAVING, DRIFT = "shown", "leaving", "drift"
+_FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 3.0}  # standard deviations from which an assumption does not hold
+_LOOKED_AT = 4_000  # sessions, of a larger log
 _REACTS = 5.0  # standard deviations from which a log is said to react
-_SESSIONS = 20_000  # of a larger log are looked at
+_SESSIONS = 20_000  # of a larger log are looked at for reactions
+_PARTS = 4  # of the log, in its order, whose shares of types are compared
+_PRIOR = 1.0  # information about every parameter that a prior adds
+_SINGULAR = 1e-6  # of the largest variance, below which a direction has none
+_ITERATIONS = 40  # of least squares
+_ROUNDS = 10  # of proportional fitting
+_VALUES = 8  # rewards told apart, where there are few
+_FEW = 30  # sessions that left, below which nothing is said about who leaves
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One assumption: whether the log contradicts it, how strongly, and what that means."""
+
+    fires: bool  # the log contradicts the assumption
+    score: float  # in standard deviations of logs where it holds
+    sentence: str
+
+
+def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> dict[str, Assumption]:
+    """The three assumptions, tested with a fitted bandit on its own log, of which at most 4,000 sessions are looked at.
+
+    Examples:
+        >>> import lmab
+        >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.4], [0.2, 0.8, 0.6]])
+        >>> log = lmab.simulate(truth, lmab.Greedy(truth), n_sessions=2000, horizon=4, rng=0)
+        >>> [assumption.fires for assumption in tested(truth, log).values()]
+        [False, False, False]
+    """
+    seen = _Seen.of(bandit, sessions)
+    scores = {SHOWN: _shown(seen), LEAVING: _leaving(seen), DRIFT: _drift(seen)}
+    fires = {name: score > _FIRES[name] for name, score in scores.items()}
+    return {name: Assumption(fires[name], score, _SAID[name][fires[name]]) for name, score in scores.items()}
+
+
+_SAID = {
+    SHOWN: (
+        "Which arms were shown did not depend on the type beyond what the session had seen.",
+        "Which arms were shown depends on who it is, beyond what the session had seen: a site that knows its visitors "
+        "showed them what they like, so arms seem better than they are for others. Log what the site knew as a "
+        "feature, or log some sessions with random arms.",
+    ),
+    LEAVING: (
+        "Who leaves did not depend on the type beyond arm, reward and step.",
+        "Who leaves depends on the type or on earlier rewards, beyond arm, reward and step: long sessions then come "
+        "from other people than short ones. Fit with leaving, or plan for the steps that nearly everybody reaches.",
+    ),
+    DRIFT: (
+        "The shares of types did not change over the log.",
+        "The shares of types changed over the log: what is claimed holds for the mixture in the log, not for the "
+        "people to come. Fit to the latest part of the log.",
+    ),
+}  # each where the assumption holds, and where it does not
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """A log, or some of its sessions, with what a bandit believes about the types in it."""
+
+    bandit: LatentBandit
+    log: Sessions
+    owner: Integer[Array, "S"]  # session of every step
+    after: Float[Array, "S M"]  # belief after every step
+    before: Float[Array, "S M"]  # and before it
+    whole: Float[Array, "N M"]  # what the whole session says
+
+    @classmethod
+    def of(cls, bandit: LatentBandit, sessions: Sessions | Packed) -> _Seen:
+        log = sessions[:: max(1, len(sessions) // _LOOKED_AT)]
+        owner = np.repeat(np.arange(len(log)), log.lengths)
+        terms = np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0)
+        total = np.cumsum(terms, axis=0)
+        start = (total - terms)[log.offsets[:-1]]
+        with np.errstate(divide="ignore"):
+            prior = np.log(bandit.weights)
+        after = _normalised(prior + total - start[owner])
+        before = _normalised(prior + total - terms - start[owner])
+        return cls(bandit, log, owner, after, before, after[log.offsets[1:] - 1])
+
+    @property
+    def asks(self) -> bool:
+        """Whether there are types to ask about, and enough sessions."""
+        return self.bandit.n_types > 1 and len(self.log) >= _FEW
+
+    def per_session(self, values: Float[Array, "S *k"]) -> Float[Array, "N *k"]:
+        """Sums over the steps of every session."""
+        return np.add.reduceat(values, self.log.offsets[:-1], axis=0)
+
+
+def _normalised(logs: Float[Array, "n M"]) -> Float[Array, "n M"]:
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def _shown(seen: _Seen) -> float:
+    """Do sessions turn out to be of types that like the arm they were shown, more than was believed before the step?
+
+    Given the session so far and the arm, the belief before a step is the expected belief at the end of the session,
+    unless the arm itself told the type. The sum over steps of (belief at the end - belief before) times how much each
+    type likes the arm is compared with its standard deviation, after regression on the scores of the fitted parameters,
+    which bend to what the arms tell (the efficient score of a site that favours, for each type, what this type likes).
+    """
+    if not seen.asks:
+        return 0.0
+    bandit, log = seen.bandit, seen.log
+    likes = (bandit.means - bandit.weights @ bandit.means).T  # (A, M)
+    moved = seen.whole[seen.owner] - seen.before
+    own = seen.per_session((likes[log.arms] * moved).sum(axis=1))
+    rest = _unexplained(own[:, None], _parameter_scores(seen))[:, 0]
+    deviation = np.sqrt((rest**2).sum())
+    return float(rest.sum() / deviation) if deviation > 0 else 0.0
+
+
+def _unexplained(own: Float[Array, "N k"], scores: Any) -> Float[Array, "N k"]:
+    """What the scores of fitted parameters do not explain, by least squares, widened for the parameters it takes."""
+    from scipy.sparse.linalg import lsqr
+
+    size = np.asarray(scores.multiply(scores).sum(axis=0)).ravel()
+    free = len(own) / max(len(own) - float((size / (size + _PRIOR)).sum()), 0.5 * len(own))
+    fitted = [scores @ lsqr(scores, column, damp=np.sqrt(_PRIOR), iter_lim=_ITERATIONS)[0] for column in own.T]
+    rest = own - np.stack(fitted, axis=1)
+    middle = rest.mean(axis=0)
+    return middle + np.sqrt(free) * (rest - middle)
+
+
+def _parameter_scores(seen: _Seen) -> Any:
+    """Derivatives of every session's log-likelihood by weights and means, one column each."""
+    from scipy.sparse import csr_matrix, hstack
+
+    bandit, log, n_types = seen.bandit, seen.log, seen.bandit.n_types
+    error = log.rewards[:, None] - bandit.means.T[log.arms]
+    values = seen.whole[seen.owner] * error
+    rows = np.repeat(seen.owner, n_types)
+    columns = (log.arms.astype(np.int64)[:, None] * n_types + np.arange(n_types)).ravel()
+    shape = (len(log), bandit.n_arms * n_types)
+    of_means = csr_matrix((values.ravel(), (rows, columns)), shape=shape)
+    return hstack([csr_matrix(seen.whole - bandit.weights), of_means]).tocsr()
+
+
+def _leaving(seen: _Seen) -> float:
+    """Is leaving more frequent in sessions of one type, beyond arm, reward and step?
+
+    The rate of leaving is that of arm and reward times that of step and reward; two tests look at what exceeds it. One
+    multiplies it by what the whole session says about each type (the score of a type that leaves more often), the other
+    by earlier rewards, arm by arm, without a model. The larger one counts.
+    """
+    left, known = _left(seen.log)
+    if not seen.asks or left.sum() < _FEW or known.sum() == left.sum():
+        return 0.0
+    value = np.unique(seen.log.rewards, return_inverse=True)[1]
+    value = value if value.max() < _VALUES else (seen.log.rewards > np.median(seen.log.rewards)).astype(np.int64)
+    cell, time = (key.astype(np.int64) * _VALUES + value for key in (seen.log.arms, seen.log.steps))
+    excess = (left - _rate(cell, time, left, known)) * known
+    scores = _with_rates(_parameter_scores(seen), seen.owner, excess, cell, time)
+    own = (seen.whole - seen.bandit.weights)[:, :-1] * seen.per_session(excess)[:, None]
+    rest = _unexplained(own, scores)
+    total = rest.sum(axis=0)
+    by_type = _hotelling(float(total @ _inverse(rest.T @ rest) @ total), seen.bandit.n_types - 1)
+    return max(by_type, _by_earlier_rewards(seen, excess))
+
+
+def _by_earlier_rewards(seen: _Seen, excess: Float[Array, "S"]) -> float:
+    """Do rewards go with leaving later in the session? Squared sums over the steps of each arm, standardised."""
+    log = seen.log
+    later = seen.per_session(excess)[seen.owner] - _so_far(excess, log)
+    plays = np.maximum(np.bincount(log.arms, minlength=log.n_arms), 1)
+    rest = log.rewards - (np.bincount(log.arms, log.rewards, minlength=log.n_arms) / plays)[log.arms]
+    return _squared_sums(log.arms, rest * later)
+
+
+def _so_far(values: Float[Array, "S"], log: Sessions) -> Float[Array, "S"]:
+    """Sums over the steps of a session up to each step, this one included."""
+    total = np.cumsum(values)
+    return total - np.repeat((total - values)[log.offsets[:-1]], log.lengths)
+
+
+def _with_rates(
+    scores: Any,
+    owner: Integer[Array, "S"],
+    excess: Float[Array, "S"],
+    cell: Integer[Array, "S"],
+    time: Integer[Array, "S"],
+) -> Any:
+    """Scores of the rates of leaving beside those of the bandit."""
+    from scipy.sparse import csr_matrix, hstack
+
+    rates = [csr_matrix((excess, (owner, key)), shape=(scores.shape[0], key.max() + 1)) for key in (cell, time)]
+    return hstack([scores, *rates]).tocsr()
+
+
+def _left(log: Sessions) -> tuple[Float[Array, "S"], Bool[Array, "S"]]:
+    """After which steps a session left, and after which steps this is known.
+
+    A log that does not say how sessions ended is taken to stop at its longest session: whoever got there may have left
+    or gone on.
+    """
+    last = log.offsets[1:] - 1
+    left, known = np.zeros(log.n_steps), np.ones(log.n_steps, bool)
+    if log.endings is None:
+        went = log.lengths == log.lengths.max()
+        left[last], known[last] = ~went, ~went
+    else:
+        left[last], known[last] = log.endings == LEFT, (log.endings == LEFT) | (log.endings == WENT_ON)
+    return left, known
+
+
+def _rate(
+    cell: Integer[Array, "S"], time: Integer[Array, "S"], left: Float[Array, "S"], known: Bool[Array, "S"]
+) -> Float[Array, "S"]:
+    """Chance to leave by arm and reward, times one by step and reward, by proportional fitting."""
+    by_cell, by_time = np.ones(cell.max() + 1), np.full(time.max() + 1, left[known].mean())
+    for _ in range(_ROUNDS):
+        for key, own, other in ((time, by_time, by_cell[cell]), (cell, by_cell, by_time[time])):
+            seen, expected = (np.bincount(key, what * known, minlength=len(own)) for what in (left, other))
+            own[:] = (seen + 0.1) / (expected + 0.1)
+    return np.minimum(by_cell[cell] * by_time[time], 0.99)
+
+
+def _drift(seen: _Seen) -> float:
+    """Do the parts of the log, in its order, hold other shares of types?"""
+    if not seen.asks:
+        return 0.0
+    inverse, centre = _inverse(np.cov(seen.whole.T)), seen.whole.mean(axis=0)
+    parts = np.array_split(seen.whole, _PARTS)
+    moves = [np.sqrt(len(part)) * (part.mean(axis=0) - centre) for part in parts]
+    return _hotelling(float(sum(move @ inverse @ move for move in moves)), (_PARTS - 1) * (seen.bandit.n_types - 1))
+
+
+def _inverse(spread: Float[Array, "M M"]) -> Float[Array, "M M"]:
+    """Of a covariance of shares, which has no spread in the direction of their sum."""
+    return np.asarray(np.linalg.pinv(spread, rcond=_SINGULAR, hermitian=True))
+
+
+def _hotelling(squared: float, degrees: int) -> float:
+    """A squared distance of so many degrees of freedom, in standard deviations that are as unlikely."""
+    from scipy.special import chdtrc, ndtri
+
+    return float(-ndtri(np.clip(chdtrc(degrees, squared), 1e-300, 1 - 1e-16)))
 
 
 def reaction(sessions: Sessions | Packed) -> float:
@@ -37,7 +290,12 @@ def reaction(sessions: Sessions | Packed) -> float:
         return 0.0
     rest = rewards - (np.bincount(arms, rewards) / np.maximum(np.bincount(arms), 1))[arms]
     group = np.unique(arms * np.int64(part.n_arms) + after, return_inverse=True)[1]
-    sums, squares, fourths = (np.bincount(group, rest**power) for power in (1, 2, 4))
+    return _squared_sums(group, rest)
+
+
+def _squared_sums(group: Integer[Array, "n"], values: Float[Array, "n"]) -> float:
+    """The sum over groups of all products of two values, in its standard deviations where values are independent."""
+    sums, squares, fourths = (np.bincount(group, values**power) for power in (1, 2, 4))
     deviation = np.sqrt(2 * np.maximum(squares**2 - fourths, 0.0).sum())
     return float((sums**2 - squares).sum() / deviation) if deviation > 0 else 0.0
 

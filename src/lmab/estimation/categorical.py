@@ -5,15 +5,15 @@ Row 1 + code of a model is the probability of the code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
@@ -25,16 +25,21 @@ from .information import (
     AT_ZERO,
     Coordinates,
     Information,
-    check_size,
     contrasts,
     covariances,
     moved_distributions,
-    normalised,
-    summed,
-    with_weights,
     within_support,
 )
-from .log import Chain, Prior, Steps, ValuesLog, count_parameters, normalised_weights
+from .log import (
+    Chain,
+    CodeScores,
+    Prior,
+    SessionArms,
+    ValuesLog,
+    count_parameters,
+    information_of_codes,
+    normalised_weights,
+)
 from .passes import SERIAL, Passes
 from .traits.surface import Arms, Points, Surface, blocks
 
@@ -45,11 +50,11 @@ _SHRINK = 0.02  # An extrapolation may take a probability down to this part of w
 _SMOOTHING = 5.0  # Pseudo-plays that keep a cluster's probabilities off 0 and 1.
 _SOFTENING = 0.02  # Part of the marginals in a softened model.
 _LEAST_WEIGHT = 0.02  # Least weight of a cluster.
-_DRAWN_SESSIONS = 1 << 22  # Sessions of a log in files that are drawn together.
 _NO_WEIGHT = 1e-9  # A weight never falls below this in a chain.
 _SOFT = 0.01  # Part of equal probabilities in the start of a chain, which may call nothing impossible.
 _LEAST_SHARE = 0.01  # Least probability to begin with.
 _LEAST_UNIT = 0.05  # Variance of a reward's place among the values, below which it is not divided by.
+_PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # Pseudo-counts; the last: no variation at all.
 _STEEPEST = 30.0  # Logits beyond are the same to the last digit.
 
 
@@ -216,6 +221,9 @@ class CategoricalLog(ValuesLog):
         by_arm = features.reshape(*self.marginals.shape, -1)
         return (by_arm - np.einsum("az,azk->ak", self.marginals, by_arm)[:, None]).reshape(features.shape)
 
+    def unrelated(self, test: Sessions) -> Float[Array, "N"]:
+        return _unrelated(self.sessions.load(), test, self.values)
+
     # Parts that have a life of their own.
 
     def chain(self, bandit: LatentBandit) -> CategoricalChain:
@@ -228,12 +236,7 @@ class CategoricalLog(ValuesLog):
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
         """The information of the log and the prior, of which only the strengths matter in logits."""
         weights, rewards = bandit.weights, categorical(bandit)
-        size = len(weights) + rewards.n_parameters
-        check_size(len(weights), size)
-        scores = _Scores.of(self, rewards)
-        matrix = summed(partial(_part, self, weights, scores), self, size, passes)
-        _add_seen(matrix, np.repeat(prior.strength[:, None], len(weights), axis=1), scores.seen)
-        matrix = with_weights(matrix, weights, float(len(self.sessions)))
+        matrix = information_of_codes(self, weights, _scores(self, rewards), prior, passes)
         return Information(matrix, CategoricalCoordinates(weights, rewards, self.played))
 
 
@@ -254,12 +257,6 @@ class CategoricalChain(Chain):
         own = self._table[1 : 1 + log.n_own]
         own[:] = (1 - _SOFT) * own + _SOFT / len(log.values)
         self._statistics = np.empty_like(self._table)
-
-    def _windows(self) -> Iterator[Steps]:
-        """The log as it lies in memory, or some sessions of a log in files after the other."""
-        n_all = self._log.n_all
-        for low in range(0, n_all, _DRAWN_SESSIONS if self._log.travels else max(n_all, 1)):
-            yield self._log.steps(low, min(low + _DRAWN_SESSIONS, n_all) if self._log.travels else n_all)
 
     @property
     def weights(self) -> Float[Array, "M"]:
@@ -284,7 +281,7 @@ class CategoricalChain(Chain):
     def sweep(self, rng: np.random.Generator) -> None:
         log = self._log
         self._statistics[:] = 0.0
-        for steps in self._windows():
+        for steps in log.pieces():
             n_drawn = steps.high if log.travels else len(log.sessions)
             own, uniforms = np.empty_like(self._statistics), rng.random(n_drawn)
             kernel("gibbs").categorical(steps.codes, steps.offsets, steps.counts, self._table, uniforms, own)
@@ -333,53 +330,16 @@ class CategoricalCoordinates(Coordinates):
         return [Categorical(probabilities, self.rewards.values) for probabilities in drawn]
 
 
-@dataclass(frozen=True, eq=False)
-class _Scores:
-    """What every code of the log says in the terms of a bandit, which may know more values than the log shows."""
-
-    arms: Integer[Array, "D"]
-    logs: Float[Array, "D M"]  # log-probability in every type
-    scores: Float[Array, "D M K"]  # gradient of that in the coordinates of the arm and type
-    seen: Float[Array, "A M K K"]  # information of one play of an arm in a type that is known
-
-    @classmethod
-    def of(cls, log: CategoricalLog, rewards: Categorical) -> _Scores:
-        basis = contrasts(rewards.n_values)
-        code = np.arange(log.n_own)
-        arms, values = code // len(log.values), rewards.encode(log.values)[code % len(log.values)]
-        expected = (rewards.probabilities @ basis).swapaxes(0, 1)  # (A, M, K)
-        with np.errstate(divide="ignore"):
-            logs = np.log(rewards.probabilities[:, arms, values].T)
-        seen = (basis.T @ covariances(rewards.probabilities) @ basis).swapaxes(0, 1)
-        return cls(arms, logs, np.ascontiguousarray(basis[values][:, None, :] - expected[arms]), seen)
-
-
-def _part(log: CategoricalLog, weights: Float[Array, "M"], steps: _Scores, low: int, high: int) -> Float[Array, "Q Q"]:
-    """What some sessions tell about the rewards, less what is missing because their types are not seen."""
-    n_arms, n_types, n_entries = steps.seen.shape[:3]
-    found = log.alone(log.steps(low, high).own)
-    offsets, codes = found.offsets, found.codes.astype(np.int64)
-    counts, arms = found.counts if len(found.counts) else np.ones(high - low), steps.arms[codes]
+def _scores(log: CategoricalLog, rewards: Categorical) -> CodeScores:
+    """The scores of a bandit's rewards, which may know more values than the log shows."""
+    basis = contrasts(rewards.n_values)
+    code = np.arange(log.n_own)
+    arms, values = code // len(log.values), rewards.encode(log.values)[code % len(log.values)]
+    expected = (rewards.probabilities @ basis).swapaxes(0, 1)  # (A, M, K)
     with np.errstate(divide="ignore"):
-        joint = np.log(weights) + np.add.reduceat(steps.logs[codes], offsets[:-1], axis=0)
-    shares = normalised(joint, weights)
-    size = n_types * (1 + n_arms * n_entries)
-    result = np.empty((size, size))
-    kernel("sums").missing(arms, codes, offsets, counts, shares, steps.scores, result)
-    np.negative(result, out=result)
-    expected = np.repeat(shares * counts[:, None], np.diff(offsets), axis=0)
-    plays = np.stack([np.bincount(arms, column, minlength=n_arms) for column in expected.T], axis=1)
-    _add_seen(result, plays, steps.seen)
-    return result
-
-
-def _add_seen(matrix: Float[Array, "Q Q"], plays: Float[Array, "A M"], seen: Float[Array, "A M K K"]) -> None:
-    """Add the information of plays in known types to the blocks of the arms and types."""
-    n_types, n_entries = seen.shape[1:3]
-    starts = n_types + np.arange(plays.size) * n_entries
-    rows = starts[:, None] + np.arange(n_entries)
-    blocks = plays[:, :, None, None] * seen
-    matrix[rows[:, :, None], rows[:, None, :]] += blocks.reshape(plays.size, n_entries, n_entries)
+        logs = np.log(rewards.probabilities[:, arms, values].T)
+    seen = (basis.T @ covariances(rewards.probabilities) @ basis).swapaxes(0, 1)
+    return CodeScores(arms, logs, np.ascontiguousarray(basis[values][:, None, :] - expected[arms]), seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -549,3 +509,40 @@ def _average(logits: Float[Array, "a K Z"], roots: Float[Array, "a K q q"]) -> F
 
 def _softmax_last(logits: Float[Array, "a K Z"]) -> Float[Array, "a K Z"]:
     return np.moveaxis(_softmax(np.moveaxis(logits, 2, 1)), 1, 2)
+
+
+def _unrelated(train: Sessions, test: Sessions, values: Float[Array, "Z"]) -> Float[Array, "N"]:
+    """log-likelihood of each test session where each arm's probabilities are Dirichlet, anew in every session."""
+    groups, counts = _counted(train, values)
+    total = counts.sum(axis=0) / counts.sum()
+    plays = np.zeros((train.n_arms, len(values)))
+    np.add.at(plays, groups.arm, counts)
+    marginal = (plays + total) / (plays.sum(axis=1, keepdims=True) + 1)
+    fits = np.stack(
+        [
+            np.bincount(groups.arm, _dirichlet(counts, marginal[groups.arm], np.array([precision])), train.n_arms)
+            for precision in _PRECISIONS
+        ]
+    )
+    precision = _PRECISIONS[fits.argmax(axis=0)]
+    groups, counts = _counted(test, values)
+    scores = _dirichlet(counts, marginal[groups.arm], precision[groups.arm])
+    return np.bincount(groups.session, scores, len(test))
+
+
+def _counted(sessions: Sessions, values: Float[Array, "Z"]) -> tuple[SessionArms, Float[Array, "G Z"]]:
+    groups = SessionArms.of(sessions)
+    place = index_among(values, sessions.rewards)
+    return groups, np.stack([groups.sums((place == z).astype(np.float64)) for z in range(len(values))], axis=1)
+
+
+def _dirichlet(
+    counts: Float[Array, "G Z"], marginal: Float[Array, "G Z"], precision: Float[Array, "K"]
+) -> Float[Array, "G"]:
+    """log-probability of sequences with these counts, for one precision or one per group."""
+    from scipy.special import gammaln
+
+    alpha = np.maximum(marginal * precision[:, None], 1e-300)
+    terms = np.where(counts > 0, gammaln(alpha + counts) - gammaln(alpha), 0.0)
+    size = counts.sum(axis=1)
+    return terms.sum(axis=1) + gammaln(precision) - gammaln(precision + size)

@@ -63,8 +63,9 @@ class Confined:
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
         statistics, objective = self.task.expectation(models)
-        pairs, wanted = zip(statistics, models, strict=True), (self.task.prior, self.task.n_types, self.rank)
-        return objective, np.stack([self.log.improve(*pair, *wanted) for pair in pairs])
+        prior, n_types = self.task.prior, self.task.n_types
+        pairs = zip(statistics, models, strict=True)
+        return objective, np.stack([self.log.improve(*pair, prior, n_types, self.rank) for pair in pairs])
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         return np.stack([self.project(model) for model in self.task.repair(trial, near)])

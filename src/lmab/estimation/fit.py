@@ -15,12 +15,14 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
+from . import type_priors
 from .cross_validation import LEAST
 from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
 from .log import Log
-from .passes import require_backend
+from .passes import Threads, require_backend
+from .prior import unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 
 _DEFAULT = EM()
@@ -95,7 +97,8 @@ def fit(
     curve = None
     if n_types == "auto" and not own_number and len(sessions) > 1:
         _warn(_doubts(sessions))
-        curve = choose(log, forgiving=method.forgiving, rng=rng, progress=watch)
+        forgiving = method.forgiving and unlearnable(log) is None
+        curve = choose(log, forgiving=forgiving, rng=rng, progress=watch)
         number = curve.chosen
     else:
         number = 0 if own_number else 1 if n_types == "auto" else _number(n_types, len(sessions))
@@ -104,6 +107,8 @@ def fit(
     if start is not None and (curve is None or start.n_types == number):
         where["start"] = start
     result = method.fit(log, n_types=number, rng=rng, progress=watch, **where)
+    if (sessions.features is not None or sessions.persons is not None) and not watch.stopped:
+        result = _with_type_prior(result, method, rng)
     if rewards == "binned":
         result = replace(result, bins=log.bins)
     if result.encoded is not None:
@@ -125,6 +130,43 @@ def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
         return result
     n_folds = _FOLDS if result.factors is None else _TRAITS_FOLDS
     return replace(result, check=held_out_check(result, traits=False, n_folds=n_folds, rng=rng.spawn(1)[0]))
+
+
+def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generator) -> Estimate:
+    """The estimate with the prior over types that features and persons tell, where held-out sessions say so.
+
+    Types are learned again together with their prior by `EM` without a rank; those of other methods stay.
+    """
+    together = isinstance(method, EM) and method.rank is None and result.bandit.rewards.values is not None
+    with Threads(getattr(method, "threads", None)) as passes:
+        found = type_priors.learn(
+            result.require_log(),
+            result.bandit,
+            result.arm_prior if together else None,
+            ridge=not (isinstance(method, EM) and method.prior == 0),
+            tolerance=getattr(method, "tolerance", 1e-8),
+            rng=rng,
+            passes=passes,
+        )
+    if found is None:
+        return result
+    _warn(list(found.doubts))
+    if found.type_prior is None:
+        return replace(result, message="; ".join([result.message, *found.sentences]))
+    status, ended = result.status, result.message
+    if found.trace:  # types were learned again
+        status = Status.CONVERGED if found.converged else Status.ITERATION_LIMIT
+        ended = "converged with what is known before a session" if found.converged else status.sentence.rstrip(".")
+    return replace(
+        result,
+        bandit=result.bandit if result.factors is not None else found.bandit,
+        type_prior=found.type_prior,
+        log_likelihood=found.log_likelihood,
+        n_parameters=result.n_parameters + found.n_more,
+        trace=np.array(found.trace) if found.trace else result.trace,
+        status=status,
+        message="; ".join([ended, *found.sentences]),
+    )
 
 
 def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None:

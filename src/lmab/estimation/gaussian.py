@@ -26,7 +26,7 @@ from ..model.gaussian import Gaussian
 from . import low_rank
 from .arm_law import GaussianArms
 from .information import Coordinates, Information, check_size, normalised, summed, with_weights, within_support
-from .log import Beside, Chain, Log, Prior, Steps, count_parameters, normalised_weights
+from .log import Beside, Chain, Log, Prior, SessionArms, Steps, count_parameters, normalised_weights
 from .passes import SERIAL, Arrays, Passes
 from .traits.surface import Arms, Points, Surface
 
@@ -43,6 +43,7 @@ _LEAST = 1e-9  # A weight never falls below this in a chain.
 _STEPS = 100_000  # Steps of a larger log that are looked at, in whole sessions.
 _ONE_VALUE = 0.2  # Share of one single value above which rewards are no measurements.
 _NOISE = 1.63  # Over the root of the number of rewards: what the distance reaches by chance in 1 of 100 logs.
+_RATIOS = np.concatenate([[0.0], np.geomspace(1e-3, 100, 25)])  # Variance between sessions over that within.
 _DISTANCE = 0.08  # Distance between the two distributions of rewards, above which promises were seen to be wrong.
 
 
@@ -344,6 +345,9 @@ class GaussianLog(Log):
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
         return features  # rewards are centred already
 
+    def unrelated(self, test: Sessions) -> Float[Array, "N"]:
+        return _unrelated(self.sessions.load(), test)
+
     # Parts that have a life of their own.
 
     def chain(self, bandit: LatentBandit) -> GaussianChain:
@@ -591,6 +595,12 @@ class GaussianSurface(Surface):
         plays, sums = statistics[None, 1 : 1 + n_arms], statistics[None, 1 + n_arms : 1 + 2 * n_arms]
         return float(self.log.best_scales(model, plays, sums, self.log.prior(0.0))[0])
 
+    def scale_of(self, rewards: Gaussian) -> float:
+        return rewards.scale
+
+    def noise(self, scale: float, unit: float) -> float:
+        return scale**2
+
     def averaged(self, arms: Arms, points: Points) -> LatentBandit:
         """Means are linear in the parameters, so that averaging changes nothing."""
         return self.log.bandit(self.model(arms.parameters, arms.scale, points)[0], len(points))
@@ -613,7 +623,7 @@ def misfit(bandit: LatentBandit, sessions: Sessions | Packed) -> list[str]:
     if len(values) == 1:
         return []  # a log that tells nothing is told about elsewhere
     often = int(counts.argmax())
-    remedy = "promises made from this model may be far too high; pass rewards='binned'"
+    remedy = "promises made from this model may be far too high; cut the rewards into bins (rewards 'binned')"
     if counts[often] > _ONE_VALUE * len(rewards):
         share = counts[often] / len(rewards)
         return [f"normal rewards do not fit: {share:.0%} of the rewards are exactly {values[often]:g}: {remedy}"]
@@ -645,3 +655,40 @@ def _distance(shares: Float[Array, "n"]) -> float:
     ordered, n = np.sort(shares), len(shares)
     ranks = np.arange(n + 1) / n
     return float(max((ranks[1:] - ordered).max(), (ordered - ranks[:-1]).max()))
+
+
+def _unrelated(train: Sessions, test: Sessions) -> Float[Array, "N"]:
+    """log-likelihood of each test session where each arm's mean is normal, anew in every session."""
+    plays = np.bincount(train.arms, minlength=train.n_arms)
+    centre = train.rewards.mean()
+    means = (np.bincount(train.arms, train.rewards, train.n_arms) + centre) / (plays + 1)
+    fits = []
+    for ratio in _RATIOS:
+        variance = _profile_variance(train, means, ratio)
+        fits.append((_log_normal(train, means, variance, ratio).sum(), variance, ratio))
+    _, variance, ratio = max(fits)
+    return _log_normal(test, means, variance, ratio)
+
+
+def _profile_variance(sessions: Sessions, means: Float[Array, "A"], ratio: float) -> float:
+    """The variance within sessions that fits best, given the ratio of that between them."""
+    _, size, within, between = _within_and_between(sessions, means)
+    return float((within + size * between**2 / (1 + size * ratio)).sum() / sessions.n_steps)
+
+
+def _log_normal(sessions: Sessions, means: Float[Array, "A"], variance: float, ratio: float) -> Float[Array, "N"]:
+    groups, size, within, between = _within_and_between(sessions, means)
+    quadratic = within + size * between**2 / (1 + size * ratio)
+    scores = -0.5 * (size * np.log(2 * np.pi * variance) + np.log1p(size * ratio) + quadratic / variance)
+    return np.bincount(groups.session, scores, len(sessions))
+
+
+def _within_and_between(
+    sessions: Sessions, means: Float[Array, "A"]
+) -> tuple[SessionArms, Float[Array, "G"], Float[Array, "G"], Float[Array, "G"]]:
+    """Per group: its size, squared deviations from its own mean, and that mean's deviation from the arm's."""
+    groups = SessionArms.of(sessions)
+    deviation = sessions.rewards - means[sessions.arms]
+    size = groups.sums()
+    between = groups.sums(deviation) / size
+    return groups, size, np.maximum(groups.sums(deviation**2) - size * between**2, 0.0), between

@@ -33,7 +33,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.rewards import index_among
-from .information import Information
+from .information import Information, check_size, normalised, summed, with_weights
 from .passes import PARTITION, SERIAL, Arrays, Passes, count_parts, edges_at, session_edges
 from .traits.surface import Surface
 
@@ -44,6 +44,7 @@ MOST = 1 << 24  # Distinct sessions that are kept in memory, wherever the log li
 LANES = 8  # Types that the kernel works on at a time.
 _LARGE = 1 << 24  # Logs of so many sessions need a larger sample: few sessions would always make merging seem worth it.
 _CODED = 1 << 18  # Steps encoded at once.
+_DRAWN = 1 << 22  # Sessions of a log in files whose types are drawn together.
 _HASHED_STEPS = 1 << 18  # Steps hashed at once.
 _HASHED_SESSIONS = 1 << 20  # Sessions of a log in files that are hashed together.
 _WIDE = 128  # Columns from which on a power of two of them is avoided.
@@ -99,7 +100,7 @@ class Steps(NamedTuple):
     @classmethod
     def of(cls, codes: Array, offsets: Array, counts: Array = _NONE, numbers: Array = _NONE) -> Steps:
         """All of the sessions in these arrays."""
-        return cls(*map(frozen, (codes, offsets, counts, numbers)), 0, len(offsets) - 1)
+        return cls(frozen(codes), frozen(offsets), frozen(counts), frozen(numbers), 0, len(offsets) - 1)
 
     @property
     def own(self) -> Steps:
@@ -183,6 +184,11 @@ class Log(ABC):
     @abstractmethod
     def n_own(self) -> int:
         """Codes of the arms; those beside them follow."""
+
+    @property
+    def n_own_rows(self) -> int:
+        """Rows of the arms in a model, which its family may turn into more rows of a table."""
+        return self.n_own
 
     @property
     def n_beside(self) -> int:
@@ -408,6 +414,13 @@ class Log(ABC):
         """The bandit, made to exclude no reward that a session of this log may hold."""
         return bandit
 
+    @abstractmethod
+    def unrelated(self, test: Sessions) -> Float[Array, "N"]:
+        """log-likelihood of each test session where every session draws anew what each arm pays, as in this log.
+
+        Plays of one arm in one session are alike; plays of different arms are independent.
+        """
+
     def misfit(self, bandit: LatentBandit) -> list[str]:
         """Why the rewards of the bandit, which was fitted to this log, do not describe it; nothing where they do."""
         return []
@@ -449,7 +462,7 @@ class Log(ABC):
         """Models of equal weights, 1 in the rows of the codes beside the arms', and zeros elsewhere."""
         models = np.zeros((n_models, n_rows, padded(n_types)))
         models[:, 0, :n_types] = 1 / n_types
-        models[:, 1 + self.n_own : 1 + self.n_own + self.n_beside, :n_types] = 1.0
+        models[:, 1 + self.n_own_rows : 1 + self.n_own_rows + self.n_beside, :n_types] = 1.0
         return models
 
 
@@ -469,7 +482,7 @@ class ValuesLog(Log):
             log = cls(sessions, None, listed, recode=_recoding(sessions, listed), beside=beside, **more)
             return replace(log, memory=merged_from_files(log, log._pick))
         n_codes = sessions.n_arms * len(listed)
-        codes = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
+        codes: Any = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
         for start in range(0, sessions.n_steps, _CODED):
             chunk = slice(start, start + _CODED)
             place = index_among(listed, sessions.rewards[chunk], first_step=start)
@@ -520,6 +533,12 @@ class ValuesLog(Log):
     def _recoded(self, codes: Shaped[Array, "T"]) -> Any:
         return codes if self.recode is None else self.recode.take(codes)
 
+    def pieces(self) -> Iterator[Steps]:
+        """The log as it lies in memory, or some sessions of a log in files after the other."""
+        size = _DRAWN if self.travels else max(self.n_all, 1)
+        for low in range(0, self.n_all, size):
+            yield self.steps(low, min(low + size, self.n_all))
+
     @cached_property
     def cells(self) -> Float[Array, "A Z"]:
         """How often each arm paid each of the listed rewards."""
@@ -557,6 +576,76 @@ def _recoding(packed: Packed, listed: Float[Array, "Z"]) -> Shaped[Array, "c"] |
         return None
     table = (np.arange(packed.n_arms)[:, None] * len(listed) + _places(packed, listed)).ravel()
     return table.astype(np.min_scalar_type(packed.n_arms * len(listed) - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class CodeScores:
+    """What every code of the arms says in the terms of a bandit."""
+
+    arms: Integer[Array, "D"]
+    logs: Float[Array, "D M"]  # log-probability in every type
+    scores: Float[Array, "D M K"]  # gradient of that in the coordinates of the arm and type
+    seen: Float[Array, "A M K K"]  # information of one play of an arm in a type that is known
+
+
+def information_of_codes(
+    log: ValuesLog, weights: Float[Array, "M"], scores: CodeScores, prior: Prior, passes: Passes
+) -> Float[Array, "P P"]:
+    """The information of a log and of a prior whose strengths are plays in known types."""
+    n_arms, n_types, n_entries = scores.seen.shape[:3]
+    size = n_types * (1 + n_arms * n_entries)
+    check_size(n_types, size)
+    matrix = summed(partial(_information, log, weights, scores), log, size, passes)
+    _add_seen(matrix, np.repeat(prior.strength[:, None], n_types, axis=1), scores.seen)
+    return with_weights(matrix, weights, float(len(log.sessions)))
+
+
+def _information(
+    log: ValuesLog, weights: Float[Array, "M"], scores: CodeScores, low: int, high: int
+) -> Float[Array, "Q Q"]:
+    """What some sessions tell about the rewards, less what is missing because their types are not seen."""
+    n_arms, n_types, n_entries = scores.seen.shape[:3]
+    found = log.alone(log.steps(low, high).own)
+    offsets, codes = found.offsets, found.codes.astype(np.int64)
+    counts, arms = found.counts if len(found.counts) else np.ones(high - low), scores.arms[codes]
+    with np.errstate(divide="ignore"):
+        joint = np.log(weights) + np.add.reduceat(scores.logs[codes], offsets[:-1], axis=0)
+    shares = normalised(joint, weights)
+    size = n_types * (1 + n_arms * n_entries)
+    result = np.empty((size, size))
+    kernel("sums").missing(arms, codes, offsets, counts, shares, scores.scores, result)
+    np.negative(result, out=result)
+    expected = np.repeat(shares * counts[:, None], np.diff(offsets), axis=0)
+    plays = np.stack([np.bincount(arms, column, minlength=n_arms) for column in expected.T], axis=1)
+    _add_seen(result, plays, scores.seen)
+    return result
+
+
+def _add_seen(matrix: Float[Array, "Q Q"], plays: Float[Array, "A M"], seen: Float[Array, "A M K K"]) -> None:
+    """Add the information of plays in known types to the blocks of the arms and types."""
+    n_types, n_entries = seen.shape[1:3]
+    starts = n_types + np.arange(plays.size) * n_entries
+    rows = starts[:, None] + np.arange(n_entries)
+    blocks = plays[:, :, None, None] * seen
+    matrix[rows[:, :, None], rows[:, None, :]] += blocks.reshape(plays.size, n_entries, n_entries)
+
+
+@dataclass(frozen=True, eq=False)
+class SessionArms:
+    """Plays of one arm in one session, together."""
+
+    arm: Integer[Array, "G"]
+    session: Integer[Array, "G"]
+    of_step: Integer[Array, "S"]  # the pair of session and arm of each step
+
+    @classmethod
+    def of(cls, sessions: Sessions) -> SessionArms:
+        owner = np.repeat(np.arange(len(sessions)), sessions.lengths)
+        keys, inverse = np.unique(owner * sessions.n_arms + sessions.arms, return_inverse=True)
+        return cls(keys % sessions.n_arms, keys // sessions.n_arms, inverse)
+
+    def sums(self, weights: Float[Array, "S"] | None = None) -> Float[Array, "G"]:
+        return np.bincount(self.of_step, weights, minlength=len(self.arm)).astype(np.float64)
 
 
 class Chain(ABC):
@@ -597,7 +686,7 @@ def _tasks(
     asked = range(first // n_models, -(-last // n_models))
     room = np.empty(1 + int(np.diff(parts[asked.start : asked.stop], axis=1).max()) if log.travels else 0, np.int64)
     for part in asked:
-        steps = log.steps(*parts[part].tolist(), room)
+        steps = log.steps(int(parts[part, 0]), int(parts[part, 1]), room)
         edges = np.array([steps.low, steps.high])
         start = max(part * n_models, first)
         end = min((part + 1) * n_models, last)

@@ -64,13 +64,13 @@ def improve_means(fit: LowRank, plays: Float[Array, "A M"], sums: Float[Array, "
     """One weighted least-squares step that lowers sum plays * (sums / plays - table)^2."""
     base, directions = fit.loadings[:, 0], fit.loadings[:, 1:]
     curvature = np.einsum("ai,aj,am->mij", directions, directions, plays)
-    coordinates = _solve(curvature, directions.T @ (sums - plays * base[:, None]))
+    coordinates = solve(curvature, directions.T @ (sums - plays * base[:, None]))
     scores = np.concatenate([np.ones((len(coordinates), 1)), coordinates], axis=1)
     curvature = np.einsum("mi,mj,am->aij", scores, scores, plays)
-    return LowRank(_solve(curvature, scores.T @ sums.T), scores)
+    return LowRank(solve(curvature, scores.T @ sums.T), scores)
 
 
-def _solve(matrices: Float[Array, "n d d"], sides: Float[Array, "d n"]) -> Float[Array, "n d"]:
+def solve(matrices: Float[Array, "n d d"], sides: Float[Array, "d n"]) -> Float[Array, "n d"]:
     size = matrices.shape[1]
     ridge = _RIDGE * np.trace(matrices, axis1=1, axis2=2)[:, None, None] / max(size, 1) + np.finfo(float).tiny
     return np.linalg.solve(matrices + ridge * np.eye(size), sides.T[:, :, None])[:, :, 0]
@@ -82,7 +82,7 @@ def _coordinate_step(fit: LowRank, cells: Float[Array, "D M"]) -> Float[Array, "
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(cells > 0, cells / table, 0.0)
         bend = np.where(cells > 0, slope / table, 0.0)
-    step = _solve(np.einsum("di,dj,dm->mij", directions, directions, bend), directions.T @ slope)
+    step = solve(np.einsum("di,dj,dm->mij", directions, directions, bend), directions.T @ slope)
     moves = directions @ step.T
     length = _line_search(table, moves, cells, np.ones(cells.shape[1]), axis=0)
     scores = fit.scores.copy()
@@ -115,7 +115,7 @@ def _loading_step(fit: LowRank, cells: Float[Array, "A Z M"]) -> Float[Array, "D
     side[fixed] = 0.0
     _freeze(system, fixed)
     size = (n_values - 1) * k
-    answer = _solve(system.reshape(n_arms, size, size), side.reshape(n_arms, size).T)
+    answer = solve(system.reshape(n_arms, size, size), side.reshape(n_arms, size).T)
     step = np.zeros((n_arms, n_values, k))
     free = np.where(fixed[:, :, None], 0.0, answer.reshape(n_arms, n_values - 1, k))
     np.put_along_axis(step, others[:, :, None], free, axis=1)

@@ -22,6 +22,7 @@ from ..errors import InvalidArgument, Status
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
+from ..model.type_prior import TypePrior
 from .check import Calibration, Check, Gain, Replay
 from .families import observe
 from .information import Information, StandardErrors, standard_errors
@@ -206,6 +207,7 @@ class Estimate:
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
     learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
     factors: Factors | None = field(default=None, repr=False)  # of a traits model: where types and arms lie
+    type_prior: TypePrior | None = None  # the weights of a session by what is known before it; None: the same for all
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -245,11 +247,21 @@ class Estimate:
         return -2 * self.log_likelihood + 2 * self.n_parameters
 
     def posterior(self, sessions: Sessions | Packed | None = None) -> Float[Array, "N M"]:
-        """Probability of each type given each whole session, by default of the log that was fitted."""
+        """Probability of each type given each whole session, by default of the log that was fitted.
+
+        Where the fit learned what features tell, sessions with these features start from their own prior.
+        """
         sessions = self.sessions if sessions is None else sessions
         if sessions.n_arms > self.bandit.n_arms:
             raise InvalidArgument(f"sessions must have at most {self.bandit.n_arms} arms, got {sessions.n_arms}")
-        return np.concatenate([belief.posterior(self.bandit, chunk) for chunk in sessions.chunks(_SESSIONS)])
+        return np.concatenate([self._posterior(chunk) for chunk in sessions.chunks(_SESSIONS)])
+
+    def _posterior(self, sessions: Sessions) -> Float[Array, "n M"]:
+        found = belief.posterior(self.bandit, sessions)
+        if self.type_prior is None or not self.type_prior.columns or sessions.features is None:
+            return found
+        own = self.type_prior.weights(sessions.features.only(self.type_prior.columns))
+        return belief.normalise(found * own / np.maximum(self.bandit.weights, np.finfo(float).tiny))
 
     def _repr_html_(self) -> str:
         weights = ", ".join(percent(weight) for weight in np.sort(self.bandit.weights)[:-9:-1])
@@ -377,6 +389,7 @@ class Estimate:
 
 _PARTS: files.Makers = {
     "bandit": LatentBandit.from_record,
+    "type_prior": TypePrior.from_record,
     **{
         part.__name__: part
         for part in (Starts, Curve, Bins, Check, Gain, Calibration, Replay, Fingerprint, Prior, Factors)

@@ -22,7 +22,7 @@ from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..simulation import check_fits
 from .certificate import THIN, Certificate, Interval, too_few
-from .replanning import FLOOR, LEARNED_FLOOR, Replanned, Replanner, TraitsReplanner, laplace, recentred
+from .replanning import FLOOR, LEARNED_FLOOR, Replanned, Replanner, TraitsReplanner, laplace
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
@@ -188,7 +188,7 @@ def _around(
     floor = FLOOR if estimate.learned is None else LEARNED_FLOOR
     posterior = laplace(estimate.information(backend=backend), floor)
     weights, families = posterior.draw(n_draws, rng)
-    drawn = replanner.replan(weights, recentred(families, estimate.bandit.rewards))
+    drawn = replanner.replan(weights, estimate.bandit.rewards.recentred(families))
     values = estimate.bandit.rewards.values
     wide = values is not None and len(values) > 2
     return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored

@@ -18,7 +18,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
-from ..model.gaussian import Gaussian
+from ..model.rewards import Rewards
 from ..planning.once.backups import UsedPlans, at_children
 from ..planning.once.lookahead import OnceLookaheadPolicy
 from ..planning.problem import Problem
@@ -235,20 +235,13 @@ class Cut:
     @classmethod
     def of(cls, bandit: LatentBandit, horizon: int) -> Cut | None:
         """Cuts at quantiles of all rewards of the bandit; None where rewards take finitely many values anyway."""
-        if bandit.rewards.discrete:
-            return None
         most = _HISTORIES ** (1 / max(horizon - 1, 1))
-        n_outcomes = int(np.clip(most, *_OUTCOMES))
-        spread = np.sqrt(bandit.means.var() + bandit.rewards.spread**2)
-        normal = _normal_quantiles(np.arange(1, 2 * n_outcomes) / (2 * n_outcomes))
-        points = bandit.means.mean() + spread * normal
-        return cls(points[1::2], points[::2])
+        points = bandit.rewards.cuts(2 * int(np.clip(most, *_OUTCOMES)) - 1)
+        return None if points is None else cls(points[1::2], points[::2])
 
-    def rewards(self, family: Gaussian) -> CutRewards:
+    def rewards(self, family: Rewards) -> CutRewards:
         """The family as outcomes."""
-        from scipy.special import ndtr
-
-        below = ndtr((self.edges - family.means[:, :, None]) / family.scale)
+        below = family.below(self.edges)
         ends = np.zeros((*family.means.shape, 1)), np.ones((*family.means.shape, 1))
         probabilities = np.diff(np.concatenate([ends[0], below, ends[1]], axis=2), axis=2)
         return CutRewards(probabilities, self.values, exact=family.means)
@@ -265,9 +258,3 @@ def only(rewards: Categorical, arms: Integer[Array, "k"]) -> Categorical:
     if isinstance(rewards, CutRewards):
         return CutRewards(probabilities, rewards.values, exact=rewards.means[:, arms])
     return Categorical(probabilities, rewards.values)
-
-
-def _normal_quantiles(shares: Float[Array, "n"]) -> Float[Array, "n"]:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(shares))

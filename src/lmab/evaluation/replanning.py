@@ -212,21 +212,8 @@ class Crowd:
             paid += np.bincount(arms, shares * model.means[self.types, arms], minlength=n_arms)
             plays += np.bincount(arms, shares, minlength=n_arms)
             if step < horizon - 1:
-                state = policy.observe(state, arms, rewards_of(model, self.types, arms, self.luck[:, step]))
+                state = policy.observe(state, arms, model.rewards.quantile(self.types, arms, self.luck[:, step]))
         return Earned(paid, plays)
-
-
-def rewards_of(
-    model: LatentBandit, types: Integer[Array, "n"], arms: Integer[Array, "n"], luck: Float[Array, "n"]
-) -> Float[Array, "n"]:
-    """The reward at the quantile `luck` of what the arm pays in the type."""
-    rewards = model.rewards
-    if isinstance(rewards, Categorical):
-        below = rewards.probabilities[types, arms].cumsum(axis=1) <= luck[:, None]
-        return rewards.values[np.minimum(below.sum(axis=1), rewards.n_values - 1)]
-    from scipy.special import ndtri
-
-    return np.asarray(rewards.means[types, arms] + rewards.scale * ndtri(luck))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,19 +248,3 @@ class Laplace:
 def laplace(information: Information, floor: float = FLOOR) -> Laplace:
     """The Laplace approximation around the bandit that the information is about."""
     return Laplace(information, *np.linalg.eigh(information.matrix), floor)
-
-
-def recentred(drawn: list[Any], rewards: Any) -> list[Any]:
-    """Draws of rewards on finitely many values, with no arm's mean above that of `rewards` on average.
-
-    Moves in logits that are as likely up as down raise small probabilities on average, which the log does not ask
-    for: rare rewards would seem worth twice what they are.
-    """
-    if not rewards.discrete:
-        return drawn
-    average = np.mean([each.probabilities for each in drawn], axis=0)
-    raised = average @ rewards.values > rewards.means
-    ratio = np.clip(average / np.maximum(rewards.probabilities, 1e-12), 1e-3, 1e3)
-    factor = np.where(raised[:, :, None], 1 / ratio, 1.0)
-    lowered = [each.probabilities * factor for each in drawn]
-    return [Categorical(each / each.sum(axis=2, keepdims=True), rewards.values) for each in lowered]

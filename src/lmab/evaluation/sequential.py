@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 from scipy.stats import norm
 
 ALPHA = 0.05  # chance that a policy which earns no more is ever called better
 HARM = 0.1  # chance that a policy which earns no less is ever called worse
 GAINS = (0.02, 0.05, 0.1, 0.2, 0.5)  # bets, as parts of the mean; a gain below half of the least is hardly ever seen
 FEW = 200  # sessions of the new policy below which it borrows the variance of the old one
-_BISECTIONS = 50
+_BISECTIONS = 45
 
 
 class Stratum(NamedTuple):
@@ -104,13 +103,14 @@ def reach(variance: Any, bets: Any, alpha: float) -> Any:
         True
     """
     variance, bets = np.asarray(variance, float), np.asarray(bets, float)
-    goal = np.log(bets.shape[-1] / alpha)
-    high = ((goal + bets**2 * variance[..., None] / 2) / bets).min(axis=-1)  # where one bet alone would do
+    goal = bets.shape[-1] / alpha
+    shift = bets**2 * variance[..., None] / 2
+    high = ((np.log(goal) + shift) / bets).min(axis=-1)  # where one bet alone would do, so that nothing overflows
     low = np.zeros_like(high)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        value = logsumexp(bets * middle[..., None] - bets**2 * variance[..., None] / 2, axis=-1)
-        low, high = np.where(value < goal, middle, low), np.where(value < goal, high, middle)
+        below = np.exp(bets * middle[..., None] - shift).sum(axis=-1) < goal
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
     return high
 
 

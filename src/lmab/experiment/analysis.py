@@ -309,6 +309,29 @@ class Evidence:
         found = {place: self._change(column, measure, method, origin, place) for place in later}
         return {place: mean for place, mean in found.items() if mean is not None}
 
+    def by_setting(self, measure: str, method: Contender, other: Contender) -> dict[str, Mean]:
+        """Paired at every setting that both have: `method` minus `other`; a key is kind-M-A-H-N."""
+        ours, theirs = self.values(measure, method), self.values(measure, other)
+        groups: dict[str, list[float]] = {}
+        for key in ours:
+            if key in theirs:
+                kind, _, n_types, n_arms, horizon, _, n_sessions = key
+                name = f"{kind}-{n_types}-{n_arms}-{horizon}-{n_sessions}"
+                groups.setdefault(name, []).append(ours[key] - theirs[key])
+        return {name: Mean(*mean_and_error(some), len(some)) for name, some in groups.items() if len(some) > 1}
+
+    def slope(self, column: str, measure: str, method: Contender) -> tuple[Mean, int] | None:
+        """The slope of a measure along a column, instance by instance, and on how many instances it is negative."""
+        curves: dict[int, list[tuple[float, float]]] = {}
+        for row, value in self.measured(measure):
+            if row.method == method.name:
+                curves.setdefault(row.instance, []).append((getattr(row, column), value))
+        arrays = [np.array(curve, float) for curve in curves.values() if len(curve) > 1]
+        slopes = [float(np.polyfit(points[:, 0], points[:, 1], 1)[0]) for points in arrays]
+        if len(slopes) < 2:
+            return None
+        return Mean(*mean_and_error(slopes), len(slopes)), sum(one < 0 for one in slopes)
+
     def _change(self, column: str, measure: str, method: Contender, before: Any, after: Any) -> Mean | None:
         first, second = (
             {key[-2]: value for key, value in self.values(measure, method, **{column: place}).items()}

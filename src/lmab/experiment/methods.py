@@ -6,29 +6,47 @@ All randomness follows from the id of a trial.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from .. import evaluation
 from .._shapes import Array, Float
-from ..estimation import EM, TensorDecomposition
-from ..evaluation import Evaluation
-from ..learning import EDMLE, LUCRL, UCB, DirectMLE, EDMoments, Genie, HistoryUCBVI, Learner, Tensor, learn
-from ..model import LatentBandit, random_bandit
-from ..planning import QMDP, Certified, Clock, Lookahead, Plan, Planner, PointBased, Problem, plan
-from ..policies import Greedy, Policy
+from ..estimation.em import EM
+from ..estimation.tensor_decomposition import TensorDecomposition
+from ..evaluation.value import Evaluation
+from ..learning.baselines import UCB, Genie, Tensor
+from ..learning.designed import EDMLE, EDMoments
+from ..learning.direct_mle import DirectMLE
+from ..learning.history_ucbvi import HistoryUCBVI
+from ..learning.l_ucrl import LUCRL
+from ..learning.learner import Learner
+from ..learning.run import learn
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..model.instances import random_bandit
+from ..moments.second import Subspace
+from ..planning.certified import Certified
+from ..planning.lookahead import QMDP, Lookahead
+from ..planning.plan import Planner, plan
+from ..planning.point_based import PointBased
+from ..planning.problem import Clock, Plan, Problem
+from ..policies.policy import Policy
+from ..policies.small import Greedy
 from ..simulation import Simulator
 
-SEED = 20221003  # of everything; rows carry it
+SEED = 20221003  # The seed of everything; rows carry it.
+_NO_DIRECTION = 1e-9  # Singular values below this part of the largest are rounding.
 
 
 @dataclass(frozen=True)
 class Setting:
     """A kind of instance, its size, and what a learner may spend on it."""
 
-    kind: str  # of `random_bandit`, or "line" or "separated", below
+    kind: str  # of `random_bandit`, or "line", "clipped" or "separated", below
     n_types: int
     n_arms: int
     horizon: int
@@ -50,6 +68,8 @@ class Setting:
         rng = generator(instance, "bandit")
         if self.kind == "line":
             return on_a_line(self.n_types, self.n_arms, rng)
+        if self.kind == "clipped":
+            return clipped(self.n_types, self.n_arms, rng)
         if self.kind == "separated":
             return separated(self.n_types, self.n_arms, self.separation, rng)
         return random_bandit(self.n_types, self.n_arms, kind=self.kind, rng=rng)
@@ -84,6 +104,13 @@ class Line:
         positions = np.linspace(-1, 1, n_types) + rng.uniform(-0.1, 0.1, n_types)
         slopes = rng.choice((-1.0, 1.0), n_arms) * rng.uniform(0.2, 0.45, n_arms)
         return cls(positions, slopes, rng.dirichlet(np.full(n_types, 20.0)))
+
+
+def clipped(n_types: int, n_arms: int, rng: np.random.Generator) -> LatentBandit:
+    """Normal factors of rank 4, clipped to probabilities: a rank that is only "roughly 4", as the paper says."""
+    factors, loadings = rng.standard_normal((n_types, 4)), rng.standard_normal((4, n_arms))
+    means = np.clip(0.5 + 0.25 * factors @ loadings, 0.02, 0.98)
+    return LatentBandit.bernoulli(np.full(n_types, 1 / n_types), means)
 
 
 def separated(n_types: int, n_arms: int, separation: float, rng: np.random.Generator) -> LatentBandit:
@@ -183,6 +210,7 @@ class Learning:
     """Learn in a simulator of the bandit; one learned model serves both planners."""
 
     learner: Callable[[Setting, LatentBandit], Learner]
+    times: int = 1  # sessions that are played, as a multiple of the setting's N
 
     def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
         environment = Simulator(bandit, horizon=setting.horizon, rng=generator(instance, "environment"))
@@ -191,7 +219,7 @@ class Learning:
         learned = learn(
             environment,
             learner,
-            n_sessions=max(setting.n_sessions, 1),
+            n_sessions=max(self.times * setting.n_sessions, 1),
             rng=generator(instance, "learner"),
             planner=ByProcessor(),
             time_limit=planning_seconds(setting, learner),
@@ -261,6 +289,10 @@ def best_fixed_arm(setting: Setting, bandit: LatentBandit, instance: int) -> Mea
     return Measurement(bandit.best_fixed(setting.horizon))
 
 
+def _learner(make: Callable[..., Learner], setting: Setting, bandit: LatentBandit, **options: Any) -> Learner:
+    return make(setting.n_types, **options)
+
+
 def _genie(setting: Setting, bandit: LatentBandit) -> Learner:
     return Genie(bandit)
 
@@ -269,82 +301,75 @@ def _ucb(setting: Setting, bandit: LatentBandit) -> Learner:
     return UCB()
 
 
-def _tensor(setting: Setting, bandit: LatentBandit) -> Learner:
-    return Tensor(setting.n_types)
-
-
-def _tensor_pairs(setting: Setting, bandit: LatentBandit) -> Learner:
-    return Tensor(setting.n_types, method=TensorDecomposition(features="pairs"))
-
-
-def _ed_moments(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMoments(setting.n_types)
-
-
-def _lucrl(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_types)
-
-
-def _lucrl_tensor(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_types, method=TensorDecomposition(features="free"))
-
-
-def _lucrl_plain(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_types, prior=1e-6)
-
-
-def _lucrl_once(setting: Setting, bandit: LatentBandit) -> Learner:
-    return LUCRL(setting.n_types, sweeps=1)
-
-
-def _ed_mle_half(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_types, split=0.5)
-
-
-def _ed_mle_full(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_types, likelihood="full")
-
-
 def _history(setting: Setting, bandit: LatentBandit) -> Learner:
     return HistoryUCBVI()
 
 
-def _ed_mle(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_types)
+def _ed_mle_known(setting: Setting, bandit: LatentBandit) -> Learner:
+    """ED+MLE that is given the span of the true types."""
+    assert isinstance(bandit.rewards, Categorical)
+    basis, singular, _ = np.linalg.svd(bandit.rewards.table, full_matrices=False)
+    rank = int((singular > _NO_DIRECTION * singular[0]).sum())
+    return EDMLE(setting.n_types, space=Subspace(basis[:, :rank], singular**2, bandit.n_arms, bandit.rewards.values))
 
 
-def _ed_mle_literal(setting: Setting, bandit: LatentBandit) -> Learner:
-    return EDMLE(setting.n_types, pairs="first-two")
+def _ed_mle_apart(setting: Setting, bandit: LatentBandit, times: int, pairs: str) -> Learner:
+    """ED+MLE whose step 1 has sessions of its own: `times` N, beside the N of step 2."""
+    return EDMLE(setting.n_types, pairs=pairs, explore=times * setting.n_sessions)
 
 
-def _direct_mle(setting: Setting, bandit: LatentBandit) -> Learner:
-    return DirectMLE(setting.n_types, thompson_rounds=0)
+def typed(make: Callable[..., Learner], **options: Any) -> Callable[[Setting, LatentBandit], Learner]:
+    """`make(n_types, **options)` for the number of types of a setting; it travels to other processes."""
+    return partial(_learner, make, **options)
 
 
-def _direct_mle_fixed(setting: Setting, bandit: LatentBandit) -> Learner:
-    return DirectMLE(setting.n_types, thompson_rounds=0, method=EM(restarts=8, tolerance=1e-6, prior=1.5))
-
+_FIXED = EM(restarts=8, tolerance=1e-6, prior=1.5)
+_TENSORS = TensorDecomposition(features="free")
+_PUBLISHED: Mapping[str, Any] = {"refit": False, "bonus": 1.0, "method": _TENSORS}
 
 GENIE = Contender("genie", "genie", Learning(_genie), learns=False)
 UCB1 = Contender("ucb", "UCB", Learning(_ucb))
-TENSOR = Contender("tensor", "tensor", Learning(_tensor))
-TENSOR_PAIRS = Contender("tensor-pairs", "tensor on pairs", Learning(_tensor_pairs))
-ED_MOMENTS = Contender("ed-moments", "ED+moments", Learning(_ed_moments), revision=2)  # bounds by each weight
-L_UCRL = Contender("l-ucrl", "L-UCRL", Learning(_lucrl))
-L_UCRL_TENSOR = Contender("l-ucrl-tensor", "L-UCRL, tensor start", Learning(_lucrl_tensor))
-L_UCRL_PLAIN = Contender("l-ucrl-plain", "L-UCRL, no prior", Learning(_lucrl_plain))
-L_UCRL_ONCE = Contender("l-ucrl-once", "L-UCRL, one sweep", Learning(_lucrl_once))
-ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(_ed_mle))
-ED_MLE_HALF = Contender("ed-mle-half", "ED+MLE, half for the core set", Learning(_ed_mle_half))
-ED_MLE_FULL = Contender("ed-mle-full", "ED+MLE, full likelihood", Learning(_ed_mle_full))
-ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE as printed", Learning(_ed_mle_literal))
+TENSOR = Contender("tensor", "tensor", Learning(typed(Tensor)))
+TENSOR_PAIRS = Contender(
+    "tensor-pairs", "tensor on pairs", Learning(typed(Tensor, method=TensorDecomposition(features="pairs")))
+)
+ED_MOMENTS = Contender(
+    "ed-moments", "ED+moments", Learning(typed(EDMoments)), revision=3
+)  # The fit chooses the weight.
 HISTORY = Contender("history-ucbvi", "history MDP", Learning(_history))
+
+# L-UCRL: posteriors taken once, as published; then EM over the same sessions; and refitted in rounds, which is ours.
+L_UCRL_PUBLISHED = Contender("l-ucrl-published", "L-UCRL as published", Learning(typed(LUCRL, **_PUBLISHED)))
+L_UCRL_PASSES = tuple(
+    Contender(
+        f"l-ucrl-passes-{n}", f"L-UCRL, then {n} pass{'es' * (n > 1)}", Learning(typed(LUCRL, sweeps=n, **_PUBLISHED))
+    )
+    for n in (1, 5, 75)
+)
+L_UCRL = Contender("l-ucrl", "L-UCRL, refitted", Learning(typed(LUCRL)))
+L_UCRL_TENSOR = Contender("l-ucrl-tensor", "L-UCRL, refitted, tensor start", Learning(typed(LUCRL, method=_TENSORS)))
+
+# ED+MLE: second moments of the first two steps, as printed, or of all pairs, which is ours; and what else decides.
+ED_MLE = Contender("ed-mle", "ED+MLE, all pairs", Learning(typed(EDMLE)))
+ED_MLE_LITERAL = Contender("ed-mle-literal", "ED+MLE as printed", Learning(typed(EDMLE, pairs="first-two")))
+ED_MLE_KNOWN = Contender("ed-mle-known", "ED+MLE, true subspace", Learning(_ed_mle_known))
+ED_MLE_APART = {
+    (times, pairs): Contender(
+        f"ed-mle-{pairs}-apart-{times}",
+        f"ED+MLE, {'all pairs' if pairs == 'all' else 'as printed'}, step 1 with {'' if times == 1 else times}N more",
+        Learning(partial(_ed_mle_apart, times=times, pairs=pairs), times=1 + times),
+    )
+    for times in (1, 5)
+    for pairs in ("first-two", "all")
+}
+
 DIRECT_MLE = Contender(
-    "direct-mle", "DirectMLE, uniform play", Learning(_direct_mle), revision=2
-)  # its prior is learned
-DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_direct_mle_fixed))
-ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(_ed_mle))
-DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_direct_mle_fixed))
+    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=2
+)  # Its prior is learned.
+_DIRECT_FIXED = typed(DirectMLE, thompson_rounds=0, method=_FIXED)
+DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_DIRECT_FIXED))
+ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(typed(EDMLE)))
+DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_DIRECT_FIXED))
 
 BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
 PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .methods import (
@@ -11,16 +11,16 @@ from .methods import (
     DIRECT_MLE_FIT,
     DIRECT_MLE_FIXED,
     ED_MLE,
+    ED_MLE_APART,
     ED_MLE_FIT,
-    ED_MLE_FULL,
-    ED_MLE_HALF,
+    ED_MLE_KNOWN,
     ED_MLE_LITERAL,
     ED_MOMENTS,
     GENIE,
     HISTORY,
     L_UCRL,
-    L_UCRL_ONCE,
-    L_UCRL_PLAIN,
+    L_UCRL_PASSES,
+    L_UCRL_PUBLISHED,
     L_UCRL_TENSOR,
     PLAN_CERTIFIED,
     PLAN_LOOKAHEAD,
@@ -44,9 +44,9 @@ class Cell:
     settings: tuple[Setting, ...]
     methods: tuple[Contender, ...]
 
-    def trials(self, n_instances: int) -> list[Trial]:
+    def trials(self, instances: Iterable[int]) -> list[Trial]:
         pairs = [(setting, method) for setting in self.settings for method in self.methods]
-        return [Trial.of(setting, instance, method) for instance in range(n_instances) for setting, method in pairs]
+        return [Trial.of(setting, instance, method) for instance in instances for setting, method in pairs]
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,12 @@ class Study:
     split: str = ""  # a second column: one line for each of its values and each method
     split_label: str = ""  # how a line names it, e.g. "H = {}"
     log: bool = False  # horizontal axis
+    first: int = 0  # number of the first instance
 
     def trials(self, size: str) -> list[Trial]:
         """All trials at a size, each once: one that learns nothing serves every budget."""
-        trials = [trial for cell in self.cells[size] for trial in cell.trials(N_INSTANCES[size])]
+        instances = range(self.first, self.first + N_INSTANCES[size])
+        trials = [trial for cell in self.cells[size] for trial in cell.trials(instances)]
         return list({trial.id: trial for trial in trials}.values())
 
     def methods(self) -> list[Contender]:
@@ -84,9 +86,10 @@ class Study:
         return list({method.name: method for method in found}.values())
 
 
-# The paper's methods as printed, and our forms of them.
-PAPER = (UCB1, TENSOR, L_UCRL_TENSOR, L_UCRL, ED_MLE_LITERAL, ED_MLE, DIRECT_MLE, GENIE)
-LOW_RANK = (UCB1, TENSOR, TENSOR_PAIRS, *PAPER[2:])  # where decomposition falls behind: its stronger form as well
+# The five curves of the paper's figures, each method as printed or published; then our forms of them.
+PAPER = (GENIE, ED_MLE_LITERAL, L_UCRL_PUBLISHED, TENSOR, UCB1)
+FORMS = (*PAPER, ED_MLE, L_UCRL, L_UCRL_TENSOR, DIRECT_MLE)
+LOW_RANK = (*FORMS, TENSOR_PAIRS)  # where decomposition falls behind: its stronger form as well
 OURS = (UCB1, TENSOR, L_UCRL, ED_MLE, DIRECT_MLE, GENIE)
 
 # Both planners, the paper's first; rewards as the paper draws them, and shares of the genie, which compare in pairs.
@@ -96,15 +99,18 @@ _BOTH_PLANNERS = (
     Panel("fraction_qmdp", "Q-MDP, against the genie with Q-MDP"),
     Panel("fraction", "Certified planner, against the certified genie"),
 )
+_FIGURE = (*_BOTH_PLANNERS, Panel("distance", "Parameters", log=True))
 
 
 def _horizons(
-    n_types: int, n_arms: int, n_sessions: int, horizons: Sequence[int], methods: Sequence[Contender] = PAPER
+    n_types: int, n_arms: int, n_sessions: int, horizons: Sequence[int], methods: Sequence[Contender] = FORMS
 ) -> tuple[Cell, ...]:
     """Third moments, and so tensors, need three steps."""
     settings = [Setting("spherical", n_types, n_arms, horizon, n_sessions) for horizon in horizons]
     long, short = (tuple(each for each in settings if (each.horizon > 2) == wanted) for wanted in (True, False))
-    others = tuple(method for method in methods if method not in (TENSOR, TENSOR_PAIRS, L_UCRL_TENSOR))
+    others = tuple(
+        method for method in methods if method not in (TENSOR, TENSOR_PAIRS, L_UCRL_TENSOR, L_UCRL_PUBLISHED)
+    )
     return Cell(long, tuple(methods)), Cell(short, others)
 
 
@@ -117,7 +123,7 @@ FIG2A = Study(
     title="Figure 2, left: M = 4, A = 20",
     axis="horizon",
     axis_label="horizon H",
-    panels=_BOTH_PLANNERS,
+    panels=_FIGURE,
     cells={
         "quick": _horizons(4, 20, 5_000, (2, 5)),
         "standard": _horizons(4, 20, 50_000, (2, 3, 5, 10, 20)),
@@ -130,7 +136,7 @@ FIG2B = Study(
     title="Figure 2, right: M = 7, A = 50",
     axis="horizon",
     axis_label="horizon H",
-    panels=_BOTH_PLANNERS,
+    panels=_FIGURE,
     cells={
         "quick": _horizons(7, 50, 10_000, (3, 7), LOW_RANK),
         "standard": _horizons(7, 50, 100_000, (2, 4, 7, 12, 20), LOW_RANK),
@@ -143,7 +149,7 @@ FIG3A = Study(
     title="Figure 3, left: A = 50, H = 7",
     axis="n_types",
     axis_label="types M",
-    panels=_BOTH_PLANNERS,
+    panels=_FIGURE,
     cells={
         size: (Cell(tuple(Setting("spherical", m, 50, 7, n) for m in types), LOW_RANK),)
         for size, n, types in (
@@ -160,11 +166,11 @@ FIG3B = Study(
     axis="n_sessions",
     axis_label="sessions N",
     log=True,
-    panels=_BOTH_PLANNERS,
+    panels=_FIGURE,
     cells={
-        "quick": (Cell(_budgets((2_000, 10_000)), PAPER),),
-        "standard": (Cell(_budgets((2_000, 10_000, 50_000, 200_000)), PAPER),),
-        "full": (Cell(_budgets((2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)), PAPER),),
+        "quick": (Cell(_budgets((2_000, 10_000)), FORMS),),
+        "standard": (Cell(_budgets((2_000, 10_000, 50_000, 200_000)), FORMS),),
+        "full": (Cell(_budgets((2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)), FORMS),),
     },
 )
 
@@ -280,34 +286,37 @@ ARMS = Study(
     },
 )
 
+# What may decide between ED+MLE and L-UCRL: passes over the same sessions, the subspace, the sessions of step 1, and
+# the law of the instances. The first instance has the number 100: those below were looked at before the levers were
+# chosen.
+LEVERS = (
+    GENIE,
+    L_UCRL_PUBLISHED,
+    *L_UCRL_PASSES,
+    L_UCRL_TENSOR,
+    ED_MLE_LITERAL,
+    ED_MLE,
+    *ED_MLE_APART.values(),
+    ED_MLE_KNOWN,
+)
+LAWS = ("spherical", "spread", "clipped")
+
 ORDER = Study(
     name="order",
     title="What decides between ED+MLE and L-UCRL: M = 5, A = 50, H = 7",
     axis="n_sessions",
     axis_label="sessions N",
     log=True,
-    panels=_BOTH_PLANNERS[2:],
+    split="kind",
+    split_label="{} instances",
+    panels=(*_BOTH_PLANNERS[2:], Panel("distance", "Parameters", log=True)),
+    first=100,
     cells={
-        size: (
-            Cell(
-                _budgets(budgets),
-                (
-                    L_UCRL,
-                    L_UCRL_TENSOR,
-                    L_UCRL_PLAIN,
-                    L_UCRL_ONCE,
-                    ED_MLE,
-                    ED_MLE_LITERAL,
-                    ED_MLE_HALF,
-                    ED_MLE_FULL,
-                    GENIE,
-                ),
-            ),
-        )
+        size: (Cell(tuple(Setting(law, 5, 50, 7, n) for law in LAWS for n in budgets), LEVERS),)
         for size, budgets in (
-            ("quick", (2_000, 10_000)),
-            ("standard", (2_000, 10_000, 50_000)),
-            ("full", (2_000, 10_000, 50_000, 200_000)),
+            ("quick", (2_000,)),
+            ("standard", (2_000, 10_000)),
+            ("full", (2_000, 10_000, 50_000)),
         )
     },
 )
@@ -330,14 +339,29 @@ NAIVE = Study(
         )
         for size, sizes, budgets in (
             ("quick", ((2, 2), (3, 3)), (100, 1_000)),
-            ("standard", ((2, 2), (3, 3), (4, 4)), (100, 1_000, 10_000, 100_000)),
+            ("standard", ((2, 2), (4, 4), (16, 2), (16, 4)), (10, 100, 1_000, 10_000, 100_000)),
             (
                 "full",
-                ((2, 2), (2, 4), (3, 3), (4, 2), (4, 4)),
-                (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000),
+                ((2, 2), (2, 4), (3, 3), (4, 2), (4, 4), (8, 2), (16, 2), (16, 4)),
+                (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000),
             ),
         )
     },
 )
 
 STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, EPISODES, ORDER, IDENTIFIABILITY, SEPARATION, NAIVE, PLANNING, ARMS)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper: two studies side by side."""
+
+    name: str
+    title: str
+    studies: tuple[Study, Study]
+
+
+FIGURES = (
+    Figure("figure2", "Figure 2: rewards per step with longer sessions", (FIG2A, FIG2B)),
+    Figure("figure3", "Figure 3: with more types, and with more sessions", (FIG3A, FIG3B)),
+)

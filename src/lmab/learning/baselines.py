@@ -10,9 +10,10 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..checks import COUNT, POSITIVE, check_fields
 from ..errors import InvalidArgument
-from ..estimation import TensorDecomposition, fit
-from ..model import LatentBandit
-from ..policies import Stationary, Uniform
+from ..estimation.fit import fit
+from ..estimation.tensor_decomposition import TensorDecomposition
+from ..model.bandit import LatentBandit
+from ..policies.small import Stationary, Uniform
 from .learner import (
     Campaign,
     Course,

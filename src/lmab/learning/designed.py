@@ -12,12 +12,18 @@ import numpy as np
 
 from .._shapes import Array, Integer
 from ..checks import COUNT, FRACTION, Constraint, OneOf, Or, check_fields, optional
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning
-from ..estimation import EM, MomentMatching, fit, reconstruct
-from ..model import Bins, Categorical, Gaussian, LatentBandit
-from ..moments import Design, design, subspace
-from ..policies import Uniform
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..estimation.moment_matching import MomentMatching, reconstruct
+from ..model.bandit import LatentBandit
+from ..model.bins import Bins
+from ..model.categorical import Categorical
+from ..model.gaussian import Gaussian
+from ..moments.core_set import Design, design
+from ..moments.second import Subspace, subspace
+from ..policies.small import Uniform
 from ..theory import identifiable
 from .learner import (
     Campaign,
@@ -67,6 +73,11 @@ def core_set(
     k = None if isinstance(rank, str) else min(rank, size)
     space = subspace(sessions, rank=k, pairs=pairs, rewards=rewards)
     course.note("subspace", rank=space.rank, eigenvalues=space.eigenvalues[:20], noise=space.noise)
+    return designed(space, course, events)
+
+
+def designed(space: Subspace, course: Course, events: str = "pairs") -> Design:
+    """The core set of a subspace."""
     core = design(space, events="pairs" if space.values is None else events)
     course.note("design", core_set=core.pairs, rho=core.rho, g=core.g)
     return core
@@ -142,6 +153,9 @@ class EDMLE(Learner):
         pairs: steps that make the second moments: "all" pairs, or the "first-two" as the paper prints it.
         rank: dimension of the subspace: None is `n_types`, as in the paper; "auto" finds it in the log.
         split: the part of the sessions that play uniformly, for the subspace; the others play the core set.
+        explore: how many sessions play uniformly, where their number is given instead of their part. With a budget of
+            `explore` + N sessions, N of them play the core set: step 1 is not counted in the paper's N.
+        space: the subspace, where it is known: then no session plays uniformly, and all play the core set.
         likelihood: "indicator" is equation (log_likelihood) as printed: of a core pair (a, z) it uses only whether arm
             a paid z; "full" uses what the core arms paid.
         method: how to fit the core set.
@@ -165,22 +179,42 @@ class EDMLE(Learner):
     likelihood: str = "indicator"
     method: EM = _EM
     events: str = "pairs"
+    explore: int | None = None
+    space: Subspace | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, {"n_types": COUNT, **CORE_OPTIONS, "likelihood": OneOf(("indicator", "full"))})
+        own: dict[str, Constraint] = {"likelihood": OneOf(("indicator", "full")), "explore": optional(COUNT)}
+        check_fields(self, {"n_types": COUNT, **CORE_OPTIONS, **own})
+        if self.space is not None and self.explore is not None:
+            raise InvalidArgument(f"explore must be None where the subspace is given, got {self.explore}")
         if self.events == "events" and self.likelihood == "full":
             raise InvalidArgument("events must be 'pairs' for the full likelihood, got 'events'")
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
-        n_first, n_second = share_out(task.n_sessions, self.split)
+        n_first, n_second = self._shares(task)
         check_enough(task, n_second, self.n_types)
-        rank = self.n_types if self.rank is None else self.rank
-        core = yield from explore_core(task, n_first, self.pairs, rank, course, self.events)
+        if self.space is not None:
+            if self.space.n_arms != task.n_arms:
+                raise InvalidArgument(f"space must have {task.n_arms} arms, got {self.space.n_arms}")
+            core = designed(self.space, course, self.events)
+        else:
+            rank = self.n_types if self.rank is None else self.rank
+            core = yield from explore_core(task, n_first, self.pairs, rank, course, self.events)
         sessions = yield from core_plays(task, core, n_second, rng, course)
         with core_may_be_one_arm():
             bandit = self._fit(core, sessions, rng, course)
         return planned_on_estimate(task, bandit, course)
+
+    def _shares(self, task: Task) -> tuple[int, int]:
+        """Sessions of uniform play, and of core plays."""
+        if self.space is not None:
+            return 0, task.n_sessions
+        if self.explore is None:
+            return share_out(task.n_sessions, self.split)
+        if self.explore >= task.n_sessions:
+            raise InvalidArgument(f"n_sessions must be more than explore = {self.explore}, got {task.n_sessions}")
+        return self.explore, task.n_sessions - self.explore
 
     def _fit(self, core: Design, sessions: Sessions, rng: np.random.Generator, course: Course) -> LatentBandit:
         if core.values is None:

@@ -8,11 +8,15 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import COUNT, Count, Nothing, OneOf, Or, check_fields, optional
-from ..data import Sessions
-from ..estimation import EM, Estimate, Schedule, Traits, draw_models, fit
-from ..model import LatentBandit
-from ..moments import subspace
-from ..policies import Thompson, Uniform
+from ..data.sessions import Sessions
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..estimation.prior import Schedule, draw_models
+from ..estimation.result import Estimate
+from ..estimation.traits.traits import Traits
+from ..model.bandit import LatentBandit
+from ..moments.second import subspace
+from ..policies.small import Thompson, Uniform
 from .designed import RANK
 from .learner import (
     Campaign,

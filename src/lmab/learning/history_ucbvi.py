@@ -11,10 +11,10 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import POSITIVE, check_array, check_count, check_fields
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, TooLarge
-from ..model import Categorical
-from ..policies import Policy, State, best_allowed
+from ..model.categorical import Categorical
+from ..policies.policy import Policy, State, best_allowed
 from .learner import Campaign, Course, Exploration, Learner, Task
 
 LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted

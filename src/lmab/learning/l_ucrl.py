@@ -11,11 +11,16 @@ import numpy as np
 from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, POSITIVE, Count, check_array, check_fields, optional
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..estimation import EM, TensorDecomposition, observe, sweep
-from ..model import Categorical, LatentBandit, belief
-from ..policies import BeliefPolicy, State, Uniform, best_allowed
+from ..estimation.em import EM, sweep
+from ..estimation.families import observe
+from ..estimation.tensor_decomposition import TensorDecomposition
+from ..model import belief
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..policies.policy import State, best_allowed
+from ..policies.small import BeliefPolicy, Uniform
 from .learner import (
     FLOOR,
     Campaign,

@@ -12,12 +12,15 @@ import numpy as np
 
 from .._shapes import Array, Integer
 from ..checks import check_array, check_count
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..estimation import Estimate
-from ..model import Categorical, LatentBandit
-from ..planning import Certified, Plan, Planner, plan
-from ..policies import Policy
+from ..estimation.result import Estimate
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..planning.certified import Certified
+from ..planning.plan import Planner, plan
+from ..planning.problem import Plan
+from ..policies.policy import Policy
 from ..simulation import Environment
 
 

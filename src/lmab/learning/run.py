@@ -11,12 +11,19 @@ import numpy as np
 
 from .. import files
 from ..checks import Rng, check_rng
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidFile
-from ..estimation import EM, TensorDecomposition, Traits
+from ..estimation.em import EM
+from ..estimation.tensor_decomposition import TensorDecomposition
+from ..estimation.traits.traits import Traits
 from ..files import Makers, Record, decode_any, encode
-from ..model import LatentBandit
-from ..planning import QMDP, Certified, Exact, Lookahead, Planner, PointBased
+from ..model.bandit import LatentBandit
+from ..moments.second import Subspace
+from ..planning.certified import Certified
+from ..planning.exact import Exact
+from ..planning.lookahead import QMDP, Lookahead
+from ..planning.plan import Planner
+from ..planning.point_based import PointBased
 from ..simulation import Environment
 from .baselines import UCB, Genie, Tensor
 from .designed import EDMLE, EDMoments
@@ -220,7 +227,7 @@ LEARNERS: tuple[type[Learner], ...] = (DirectMLE, EDMLE, EDMoments, Tensor, LUCR
 _PLANNERS = (Certified, Exact, Lookahead, PointBased, QMDP)
 _MAKERS: Makers = {
     "bandit": LatentBandit.from_record,
-    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition)},
+    **{maker.__name__: maker for maker in (*LEARNERS, *_PLANNERS, Task, EM, Traits, TensorDecomposition, Subspace)},
 }
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from .. import files
 from .._html import card, percent
 from .._shapes import Array, Float, Shaped
-from ..checks import check_array, check_count, check_distribution
+from ..checks import check_array, check_count, check_distribution, choices
 from ..errors import InvalidArgument, InvalidFile
-from ..files import Record
 from .categorical import Categorical
 from .gaussian import Gaussian
 from .leaving import best_list, known, known_once, one_arm
-from .rewards import Channel, permutation, take
+from .rewards import Channel, Rewards, permutation, take
 
+FAMILIES: dict[str, type[Rewards]] = {one.family: one for one in (Categorical, Gaussian)}  # by the names in files
 _APART = 2.0**40  # values of sessions that ended, for the distance, lie this far from the others
 
 
@@ -286,7 +286,10 @@ class LatentBandit:
         if record.kind != "bandit":
             raise InvalidFile(f"holds a {record.kind}, not a bandit")
         labels = record.fields["arm_labels"]
-        rewards = restore(record.records["rewards"])
+        nested = record.records["rewards"]
+        if nested.kind not in FAMILIES:
+            raise InvalidArgument(f"rewards must be {choices(list(FAMILIES))}, got {nested.kind!r}")
+        rewards: Any = FAMILIES[nested.kind].from_record(nested)
         named = None if labels is None else tuple(labels)
         return cls(record.arrays["weights"], rewards, named, record.arrays.get("leaving"))
 
@@ -394,12 +397,3 @@ def transport(supply: Float[Array, "M"], demand: Float[Array, "K"], cost: Float[
     if answer.status != 0:
         raise ArithmeticError(f"the transport program failed: {answer.message}")
     return max(float(answer.fun), 0.0)
-
-
-def restore(record: Record) -> Categorical | Gaussian:
-    """The family that `record` describes."""
-    if record.kind == "categorical":
-        return Categorical(record.arrays["probabilities"], record.arrays["values"], record.arrays.get("edges"))
-    if record.kind == "gaussian":
-        return Gaussian(record.arrays["means"], float.fromhex(record.fields["scale"]))
-    raise InvalidArgument(f"rewards must be 'categorical' or 'gaussian', got {record.kind!r}")

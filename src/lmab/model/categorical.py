@@ -30,6 +30,7 @@ class Categorical:
 
     family: ClassVar[str] = "categorical"
     discrete: ClassVar[bool] = True
+    by_value: ClassVar[bool] = True
 
     probabilities: Float[Array, "M A Z"]  # P(value z | type m, arm a): the paper's mu_m(a, z)
     values: Float[Array, "Z"]  # distinct rewards
@@ -138,6 +139,34 @@ class Categorical:
         index = (rng.random(len(rows))[:, None] >= rows).sum(axis=1)
         return self.values[index]
 
+    def quantile(
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
+    ) -> Float[Array, "n"]:
+        """The reward of each arm in a type that is passed with probability 1 - share."""
+        below = self.probabilities[types, arms].cumsum(axis=1) <= shares[:, None]
+        return self.values[np.minimum(below.sum(axis=1), self.n_values - 1)]
+
+    def cuts(self, n: int) -> None:
+        """Rewards take finitely many values and need no cuts."""
+        return
+
+    def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]:
+        """The chance of a reward below each edge."""
+        return self.probabilities @ (self.values[:, None] < edges).astype(np.float64)
+
+    def recentred(self, drawn: Sequence[Categorical]) -> list[Categorical]:
+        """Draws around these rewards, with no arm's mean above its own on average.
+
+        Moves in logits that are as likely up as down raise small probabilities on average, which the log does not ask
+        for: rare rewards would seem worth twice what they are.
+        """
+        average = np.mean([each.probabilities for each in drawn], axis=0)
+        raised = average @ self.values > self.means
+        ratio = np.clip(average / np.maximum(self.probabilities, 1e-12), 1e-3, 1e3)
+        factor = np.where(raised[:, :, None], 1 / ratio, 1.0)
+        lowered = [each.probabilities * factor for each in drawn]
+        return [Categorical(each / each.sum(axis=2, keepdims=True), self.values) for each in lowered]
+
     def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         """P(reward | type, arm) for every type."""
         return self.table[np.asarray(arms, np.int64) * self.n_values + self.encode(rewards)]
@@ -181,3 +210,7 @@ class Categorical:
     def record(self) -> Record:
         arrays = {"probabilities": self.probabilities, "values": self.values}
         return Record("categorical", arrays=arrays if self.edges is None else {**arrays, "edges": self.edges})
+
+    @classmethod
+    def from_record(cls, record: Record) -> Categorical:
+        return cls(record.arrays["probabilities"], record.arrays["values"], record.arrays.get("edges"))

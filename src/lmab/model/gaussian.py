@@ -27,6 +27,7 @@ class Gaussian:
 
     family: ClassVar[str] = "gaussian"
     discrete: ClassVar[bool] = False
+    by_value: ClassVar[bool] = False
     values: ClassVar[None] = None
 
     means: Float[Array, "M A"]
@@ -106,6 +107,31 @@ class Gaussian:
     ) -> Float[Array, "n"]:
         return self.means[types, arms] + self.scale * rng.standard_normal(len(types))
 
+    def quantile(
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
+    ) -> Float[Array, "n"]:
+        """The reward of each arm in a type that is passed with probability 1 - share."""
+        from scipy.special import ndtri
+
+        return np.asarray(self.means[types, arms] + self.scale * ndtri(shares))
+
+    def cuts(self, n: int) -> Float[Array, "n"]:
+        """n quantiles of a normal law with the mean and the variance of all rewards."""
+        from scipy.special import ndtri
+
+        spread = np.sqrt(self.means.var() + self.scale**2)
+        return self.means.mean() + spread * np.asarray(ndtri(np.arange(1, n + 1) / (n + 1)))
+
+    def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]:
+        """The chance of a reward below each edge."""
+        from scipy.special import ndtr
+
+        return np.asarray(ndtr((edges - self.means[:, :, None]) / self.scale))
+
+    def recentred(self, drawn: Sequence[Gaussian]) -> Sequence[Gaussian]:
+        """The draws as they are: means move up as far as down."""
+        return drawn
+
     def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         """Density of the reward in every type."""
         return np.exp(self.log_likelihood(arms, rewards))
@@ -136,3 +162,7 @@ class Gaussian:
 
     def record(self) -> Record:
         return Record("gaussian", fields={"scale": self.scale.hex()}, arrays={"means": self.means})
+
+    @classmethod
+    def from_record(cls, record: Record) -> Gaussian:
+        return cls(record.arrays["means"], float.fromhex(record.fields["scale"]))

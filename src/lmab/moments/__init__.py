@@ -1,10 +1,17 @@
 """Moments of a log: the subspace that the types span, core sets, and the moments over a core set."""
 
-from .core_set import Design as Design
-from .core_set import design as design
-from .high_orders import CoreMoments as CoreMoments
-from .high_orders import core_moments as core_moments
-from .second import Moments as Moments
-from .second import Subspace as Subspace
-from .second import second_moments as second_moments
-from .second import subspace as subspace
+from typing import TYPE_CHECKING
+
+from .._doors import door
+
+if TYPE_CHECKING:
+    from .core_set import Design as Design
+    from .core_set import design as design
+    from .high_orders import CoreMoments as CoreMoments
+    from .high_orders import core_moments as core_moments
+    from .second import Moments as Moments
+    from .second import Subspace as Subspace
+    from .second import second_moments as second_moments
+    from .second import subspace as subspace
+
+__getattr__, __dir__, __all__ = door(__name__)

@@ -13,10 +13,10 @@ from ..checks import OneOf, check, check_count, optional
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
+from ..model.bandit import FAMILIES
 from ..model.rewards import distinct_values, index_among
 
 _PAIRS = ("all", "first-two")
-_FAMILIES = ("categorical", "gaussian")
 _MAX_FEATURES = 5000  # a D x D matrix is held in memory
 _DENSE = 1000  # with more features, only the leading eigenvalues are computed
 _LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
@@ -78,8 +78,8 @@ def subspace(
             of the log.
         pairs: "all" pairs of steps of a session, or the "first-two" as the paper prints it, which have the same
             expectation and several times the noise.
-        rewards: "categorical" (one row per arm and value), "gaussian" (one row per arm), or None: categorical when the
-            log holds at most 32 distinct rewards.
+        rewards: "categorical" (one row per arm and value), "gaussian" or another family of means (one row per arm), or
+            None: categorical when the log holds at most 32 distinct rewards.
 
     Examples:
         >>> import numpy as np, lmab
@@ -122,10 +122,10 @@ def second_moments(
     0 or 1 looks at every second session only.
     """
     check("pairs", pairs, OneOf(_PAIRS))
-    check("rewards", rewards, optional(OneOf(_FAMILIES)))
+    check("rewards", rewards, optional(OneOf(tuple(FAMILIES))))
     if sessions.horizon < 2:
         raise InvalidArgument("sessions must have sessions of at least 2 steps, because correlations need two, got 1")
-    if values is None and rewards != "gaussian":
+    if values is None and (rewards is None or FAMILIES[rewards].by_value):
         values = distinct_values(_seen(sessions, pairs), limited=rewards is None)
     per_arm = 1 if values is None else len(values)
     if sessions.n_arms * per_arm > _MAX_FEATURES:

@@ -11,6 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -26,7 +27,20 @@ _ROUNDING = 1e-12
 MANY = 1 << 16  # decisions, states or likelihoods that are remembered
 #: (arm, reward) of the steps so far: the arm by its number or its label; None: the reward is not known
 History = Iterable[tuple[int | str, float | None]]
-_KINDS: dict[str, type[Policy]] = {}  # every policy class that was imported, by kind
+_KINDS: dict[str, type[Policy]] = {}  # Every policy class that was imported, by kind.
+#: The modules of the package's own policies, some of them floors above: imported where a file holds such a policy.
+_HOMES = {
+    **dict.fromkeys(("uniform", "fixed-sequence", "stationary", "greedy", "thompson", "mucb"), "policies.small"),
+    **dict.fromkeys(("exploring", "relabelled"), "policies.wrappers"),
+    **dict.fromkeys(("vectors", "graph"), "planning.policies"),
+    "exact": "planning.exact",
+    "lookahead": "planning.lookahead",
+    "once": "planning.once.lookahead",
+    "once-exact": "planning.once.exact",
+    "once-vectors": "planning.once.policy",
+    "history": "learning.history_ucbvi",
+    "optimistic": "learning.l_ucrl",
+}
 
 
 def best_allowed(scores: Float[Array, "n A"], allowed: Bool[Array, "n A"] | None = None) -> Integer[Array, "n"]:
@@ -486,7 +500,9 @@ def _rewards(arms: Integer[Array, "n"], reward: Any) -> Float[Array, "n"]:
 
 
 def restore_policy(record: files.Record) -> Policy:
-    """The policy that `record` describes; its class may be any that was imported, including a user's own."""
+    """The policy that `record` describes; its class is the package's, or a user's own that was imported."""
+    if record.kind not in _KINDS and record.kind in _HOMES:
+        import_module(f"..{_HOMES[record.kind]}", __package__)
     if record.kind not in _KINDS:
         raise InvalidFile(
             f"holds a {record.kind!r}, which this lmab does not know: import the module of its class first, if it is a "

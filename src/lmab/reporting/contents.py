@@ -10,15 +10,21 @@ from importlib.metadata import version
 import numpy as np
 
 from .._shapes import Array, Float, Integer
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument
-from ..estimation import Check, Curve, Estimate, Factors
-from ..evaluation import Calibration, Certificate, Evaluation, LogEvidence, Verdict, calibrate, value_of, weigh
-from ..model import LatentBandit, belief
+from ..estimation.check import Calibration, Check
+from ..estimation.result import Curve, Estimate
+from ..estimation.traits.surface import Factors
+from ..evaluation.certificate import Certificate, Verdict
+from ..evaluation.diagnostics import calibrate
+from ..evaluation.off_policy import LogEvidence
+from ..evaluation.value import Evaluation, value_of, weigh
+from ..model import belief
+from ..model.bandit import LatentBandit
 from ..planning.plan import plan
 from ..planning.problem import Plan, policy_of
-from ..policies import Policy
 from ..policies.histories import Tree
+from ..policies.policy import Policy
 from ..simulation import check_fits, simulate
 from .tree import tree_of
 

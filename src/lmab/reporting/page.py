@@ -12,12 +12,12 @@ from .._html import Frame, Markup, count, element, join, line, percent, points, 
 from .._html import calibration as calibration_chart
 from .._shapes import Array, Float, Integer
 from ..checks import check_writable
-from ..data import Sessions
-from ..estimation import Estimate
-from ..evaluation import Certificate
-from ..model import LatentBandit
-from ..planning import Plan
-from ..policies import Policy
+from ..data.sessions import Sessions
+from ..estimation.result import Estimate
+from ..evaluation.certificate import Certificate
+from ..model.bandit import LatentBandit
+from ..planning.problem import Plan
+from ..policies.policy import Policy
 from .contents import Contents, HeldOut, People, Worth, gather
 from .tree import colour, names, palette, shortened, tree_svg
 

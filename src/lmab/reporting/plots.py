@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument, LmabError
-from ..estimation import Curve
-from ..evaluation import Calibration
-from ..model import LatentBandit
-from ..planning import Plan
+from ..estimation.check import Calibration
+from ..estimation.result import Curve
+from ..model.bandit import LatentBandit
+from ..planning.problem import Plan
 from .contents import measure
 from .page import arms_in_order
 

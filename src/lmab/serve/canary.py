@@ -111,7 +111,8 @@ class Canary:
         edges = sorted({*(night.at for night in self.nights), *changes})
         seen = evidence(counted, self.version, active, edges)
         per_counted = bounds(seen, self.mean, self.variance)
-        low, gain, high = (float(one) * self.differ for one in per_counted)
+        most = 100 * abs(self.whole) + 1  # where no session has come, the bounds are as wide as they are meaningless
+        low, gain, high = (float(np.clip(one * self.differ, -most, most)) for one in per_counted)
         night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
         after = replace(self, nights=(*self.nights, night))
         return after, int(verdict(Bounds(low, gain, high), len(after.nights), MARGIN * self.whole))

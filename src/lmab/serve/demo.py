@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluation import value_of
-from ..model import LatentBandit, random_bandit
-from ..planning import plan
-from ..policies import Relabelled
+from ..evaluation.value import value_of
+from ..model.bandit import LatentBandit
+from ..model.instances import random_bandit
+from ..planning.plan import plan
+from ..policies.wrappers import Relabelled
 from .messages import Question, Reward
 from .refit import RefitOptions, RefitResult, refit
 from .run import Options, make_service, server

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..errors import LmabError
-from ..policies import CompactState
+from ..policies.policy import CompactState
 from .messages import Problem
 from .stores import Decision, PlayedArm, StoredStep
 from .versions import ArmTable

@@ -14,14 +14,23 @@ from typing import Any
 import numpy as np
 
 from ..checks import Rng, check_rng
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabError
-from ..estimation import EM, Estimate, fit
-from ..evaluation import ENOUGH, Certificate, Comparison, certify, compare
+from ..estimation.em import EM
+from ..estimation.fit import fit
+from ..estimation.result import Estimate
+from ..evaluation.certificate import Certificate
+from ..evaluation.certify import certify
+from ..evaluation.comparison import Comparison, compare
+from ..evaluation.off_policy import ENOUGH
 from ..loading import load
-from ..model import LatentBandit
-from ..planning import Certified, Plan, plan
-from ..policies import Policy, Relabelled, Uniform
+from ..model.bandit import LatentBandit
+from ..planning.certified import Certified
+from ..planning.plan import plan
+from ..planning.problem import Plan
+from ..policies.policy import Policy
+from ..policies.small import Uniform
+from ..policies.wrappers import Relabelled
 from ..simulation import simulate
 from .canary import END, MARGIN, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
 from .export import Log, export_days, read_log
@@ -278,8 +287,11 @@ def _began(rollouts: Sequence[Rollout], canary: str) -> float:
 
 def _sentence(canary: Canary, rollout: Rollout, n: int, verdict: int) -> str:
     night = canary.nights[-1]
+    head = f"Canary {canary.version} at {rollout.share:.0%}, night {len(canary.nights)} of {END}: "
+    if not (night.n_new and night.n_old):
+        return f"{head}of {n:,} sessions {night.n_new:,} of it and {night.n_old:,} of {rollout.active} differ so far."
     return (
-        f"Canary {canary.version} at {rollout.share:.0%}, night {len(canary.nights)} of {END}: of {n:,} sessions "
+        f"{head}of {n:,} sessions "
         f"{night.n_new:,} and {night.n_old:,} of {rollout.active} differ; it earns {night.gain:+.4f} a session "
         f"({night.low:+.4f} to {night.high:+.4f}): {WORDS[verdict]}."
     )

@@ -206,8 +206,11 @@ class Service:
             name = self.register.version_of(question.session)
             live = LiveSession(name, *(await self.register.table_of(name))[:1], None, [], True)
         live.state, live.hole = None, len(rows)
-        missing = Decision(question.session, 0, -1, None, live.policy, 0.0, 0, 1, None, None, None)
-        live.rows += [missing._replace(step=step) for step in range(len(rows), question.step)]
+        for step in range(len(rows), question.step):  # what a repeated request for such a step is told
+            draws = self.register.draws(question.session, step)
+            arm, chance, _ = live.table.choose(None, live.table.open, *draws)
+            name, now = question.session, self.clock()
+            live.rows.append(Decision(name, step, arm, chance, live.policy, now, 1, 1, None, None, None))
         return live
 
     async def _restored(self, rows: Sequence[StoredStep]) -> LiveSession:

@@ -13,8 +13,10 @@ import numpy as np
 from .._shapes import Array, Bool, Float
 from ..errors import LmabError
 from ..loading import load
-from ..planning import Plan, policy_of
-from ..policies import Compact, CompactState, Exploring, Policy, Uniform
+from ..planning.problem import Plan, policy_of
+from ..policies.policy import Compact, CompactState, Policy
+from ..policies.small import Uniform
+from ..policies.wrappers import Exploring
 from .messages import Label, Problem
 from .stores import ArmRow
 

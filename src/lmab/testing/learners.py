@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..data import Sessions
+from ..data.sessions import Sessions
 from ..errors import LmabWarning, first_line
-from ..learning import Exploration, Learned, Learner, Run, learn
+from ..learning.learner import Exploration, Learned, Learner
+from ..learning.run import Run, learn
 from ..loading import load
-from ..model import LatentBandit
-from ..policies import Policy
+from ..model.bandit import LatentBandit
+from ..policies.policy import Policy
 from ..simulation import Simulator, check_fits, simulate
 from .policies import check_policy, same_record
 from .report import Broken, Law, Report, expect, keep

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array
-from ..model import LatentBandit
+from ..model.bandit import LatentBandit
 
 History = tuple[tuple[int, float], ...]
 Shares = Callable[[History], Sequence[float]]  # the probability of each arm after a history

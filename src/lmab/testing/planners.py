@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import LmabError, Status, first_line
-from ..model import Categorical, LatentBandit, random_bandit
-from ..planning import Bounds, Clock, Plan, Planner, Problem, plan
-from ..policies import Policy
+from ..model.bandit import LatentBandit
+from ..model.categorical import Categorical
+from ..model.instances import random_bandit
+from ..planning.plan import Planner, plan
+from ..planning.problem import Bounds, Clock, Plan, Problem
+from ..policies.policy import Policy
 from ..simulation import check_fits
 from . import oracle
 from .oracle import Case, discrete_cases, normal_bandit

@@ -14,8 +14,8 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..files import Record
 from ..loading import load
-from ..model import LatentBandit
-from ..policies import Policy, State
+from ..model.bandit import LatentBandit
+from ..policies.policy import Policy, State
 from .report import Law, Report, expect, expect_refusal, keep, refusal
 
 N_SESSIONS = 12

@@ -102,7 +102,11 @@ def traits_information(log: Log, factors: Factors, bandit: LatentBandit, passes:
     points = Points(factors.points[:, alive], bandit.weights)
     spread = factors.spread[np.ix_(kept, kept)]
     arms = Arms(
-        parameters, factors.covariance[:, kept][:, :, kept], factors.centre[kept], np.diag(spread), _scale(bandit)
+        parameters,
+        factors.covariance[:, kept][:, :, kept],
+        factors.centre[kept],
+        np.diag(spread),
+        surface.scale_of(bandit.rewards),
     )
     statistics, _ = Task(log, passes).expectation(arms, points)
     _, seen = surface.derivatives(statistics, parameters, arms.scale, points)
@@ -127,12 +131,8 @@ def hidden_size(log: Log, scale: float) -> float:
     steps = np.diff(log.sessions[rows].offsets).astype(np.float64)
     n_arms, typical = int(played.sum()), float(unit[played].mean())
     pairs = n * float((steps * (steps - 1)).mean()) / n_arms**2  # sessions that met an average pair of arms
-    noise = scale**2 if log.values is None else typical
+    noise = log.surface.noise(scale, typical)
     return float(np.sqrt(2 * noise / (typical**2 * np.sqrt(max(pairs * n_arms, 1.0)))))
-
-
-def _scale(bandit: LatentBandit) -> float:
-    return 1.0 if bandit.rewards.values is not None else float(bandit.rewards.spread)
 
 
 def _missing(log: Log, arms: Arms, points: Points) -> Float[Array, "P P"]:

@@ -210,6 +210,14 @@ class Surface(ABC):
     ) -> float:
         """The scale of normal rewards that explains the statistics best."""
 
+    def scale_of(self, rewards: Any) -> float:
+        """The scale of fitted rewards, where they have one."""
+        return 1.0
+
+    def noise(self, scale: float, unit: float) -> float:
+        """Variance of a reward within a session, for an arm of this unit."""
+        return unit
+
     @abstractmethod
     def averaged(self, arms: Arms, points: Points) -> LatentBandit:
         """The bandit whose rewards are averaged over what is unsure about each arm."""

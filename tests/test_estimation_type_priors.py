@@ -1,0 +1,294 @@
+"""The prior over types from features and from people who come back: truths, laws, and columns that tell nothing."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+from seeds import generator
+
+import lmab
+from lmab import EM, Sessions, TypePrior, Uniform, fit, simulate
+from lmab.data.features import Features
+from lmab.errors import LmabWarning
+from lmab.estimation import type_priors
+from lmab.estimation.climb import climb
+from lmab.estimation.families import observe
+from lmab.estimation.passes import SERIAL
+from lmab.model import belief
+
+TRUTHS = os.environ.get("LMAB_TRUTHS")
+COUNTRY = {"de": [0.85, 0.15], "fr": [0.2, 0.8], "it": [0.5, 0.5]}
+
+
+def two_types(n=1500, horizon=4, seed=0, **more) -> tuple[lmab.LatentBandit, Sessions]:
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.3], [0.2, 0.8, 0.4, 0.6]])
+    more = {"type_prior": TypePrior.by_value("country", COUNTRY)} | more
+    return bandit, simulate(bandit, Uniform(4), n_sessions=n, horizon=horizon, rng=generator(seed), **more)
+
+
+def with_features(log: Sessions, features) -> Sessions:
+    return dataclasses.replace(log, features=None if features is None else Features.of(features, len(log)))
+
+
+def error_of_means(found, bandit) -> float:
+    distance = np.abs(bandit.means[:, None] - found.bandit.means[None]).mean(axis=2)
+    return float(distance[linear_sum_assignment(distance)].mean())
+
+
+def test_a_prior_that_features_tell_is_found():
+    bandit, log = two_types()
+    found = fit(log, n_types=2, method=EM(restarts=5, threads=1), rng=1)
+    order = linear_sum_assignment(np.abs(bandit.means[:, None] - found.bandit.means[None]).sum(axis=2))[1]
+    for country, weights in COUNTRY.items():
+        np.testing.assert_allclose(found.type_prior.weights({"country": country})[0, order], weights, atol=0.09)
+    assert found.type_prior.keep is None
+    assert found.converged
+    assert "country: known before a session, worth +" in found.message
+    shares = np.mean([found.type_prior.weights({"country": one})[0] for one in log.features["country"]], axis=0)
+    np.testing.assert_allclose(found.bandit.weights, shares, atol=1e-9)  # those of the log on average
+    by_hand = belief.log_joint(found.bandit, log) - np.log(found.bandit.weights)
+    by_hand = np.logaddexp.reduce(by_hand + np.log(found.type_prior.weights(log.features)), axis=1)
+    assert found.log_likelihood == pytest.approx(by_hand.sum(), abs=1e-6)
+    assert (np.diff(found.trace) >= -1e-7).all()
+    plain = fit(with_features(log, None), n_types=2, method=EM(restarts=5, threads=1), rng=1)
+    assert plain.type_prior is None
+    assert found.n_parameters == plain.n_parameters + 2
+    assert found.log_likelihood > plain.log_likelihood + 50
+
+
+def test_the_posterior_starts_from_the_features_and_survives_a_file(tmp_path):
+    _, log = two_types(400)
+    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    joint = np.exp(belief.log_joint(found.bandit, log)) / found.bandit.weights * found.type_prior.weights(log.features)
+    np.testing.assert_allclose(found.posterior(), joint / joint.sum(axis=1, keepdims=True), atol=1e-9)
+    found.save(tmp_path / "fit.lmab")
+    again = lmab.load(tmp_path / "fit.lmab").with_log(log)
+    assert again.type_prior == found.type_prior
+    np.testing.assert_array_equal(again.posterior(), found.posterior())
+    assert found.posterior(with_features(log, None)).shape == (400, 2)  # without features all start alike
+
+
+def test_without_features_and_persons_nothing_changes():
+    _, log = two_types(300)
+    log = with_features(log, None)
+    assert type_priors.learn(observe(log), lmab.random_bandit(2, 4, rng=0), None, ridge=True, tolerance=1e-6,
+                             rng=generator(0), passes=SERIAL) is None  # fmt: skip
+    assert fit(log, n_types=1, rng=0).type_prior is None
+
+
+@pytest.mark.skipif(TRUTHS is None, reason="LMAB_TRUTHS does not name the folder with the surveys")
+def test_cheating_by_grades_has_the_published_likelihood():
+    """poLCA's latent class regression of its data set `cheating`, two classes."""
+    rows = list(csv.reader((Path(TRUTHS or "") / "lca" / "cheating.csv").read_text().splitlines()))[1:]
+    table = np.array([row for row in rows if all(cell.isdigit() for cell in row)], float)
+    answers, grades = table[:, :4], table[:, 4]
+    log = Sessions.from_arrays(np.tile(np.arange(4), (len(answers), 1)), answers - 1.0, features={"GPA": grades})
+    for seed in range(2):
+        found = fit(log, n_types=2, method=EM(prior=0.0, threads=1), rng=seed)
+        assert found.log_likelihood == pytest.approx(-429.6384, abs=1e-4)
+        assert found.n_parameters == 10
+
+
+@pytest.mark.parametrize("returning", [False, True])
+def test_maps_never_lower_the_objective(returning, rng):
+    _, log = two_types(200)
+    encoded = observe(log)
+    terms, _ = type_priors.terms_of(log.features)
+    design = type_priors.Design.of(terms, log.features, len(log), ridge=0.5)
+    types = type_priors.Types(encoded, encoded.prior(1.0))
+    coded = type_priors.Coded.of(log, encoded.values)
+    if returning:
+        ascent = type_priors.Returning(types, coded, design, np.arange(0, 201, 4), 2)
+    else:
+        ascent = type_priors.Grouped(types, coded, design, 2, SERIAL)
+    models = np.zeros((3, design.size + returning + coded.n_codes, 8))
+    models[:, : design.size, :2] = rng.normal(size=(3, design.size, 2))
+    models[:, design.size + returning :, :2] = encoded.random_models(3, 2, rng)[:, 1:, :2]
+    done = climb(ascent, models, left=0.0, max_maps=40, accelerate=False)
+    for trace in done.traces:
+        assert (np.diff(trace) >= -1e-9 * abs(trace[0])).all()
+        assert trace[-1] > trace[0]
+
+
+def test_both_kernels_agree_where_nobody_comes_back(rng):
+    """The fused kernel with a group code in front, and the walk over persons of one session each."""
+    _, log = two_types(150)
+    encoded = observe(log)
+    design = type_priors.Design.of(type_priors.terms_of(log.features)[0], log.features, len(log), ridge=0.5)
+    types, coded = type_priors.Types(encoded, encoded.prior(1.0)), type_priors.Coded.of(log, encoded.values)
+    d = design.size
+    model = np.zeros((1, d + coded.n_codes, 8))
+    model[0, :d, :2] = rng.normal(size=(d, 2))
+    model[0, d:, :2] = encoded.random_models(1, 2, rng)[0, 1:, :2]
+    objective, ahead = type_priors.Grouped(types, coded, design, 2, SERIAL).map(model)
+    alone = type_priors.Returning(types, coded, design, np.arange(151), 2)
+    other, further = alone.map(np.insert(model, d, 0.3, axis=1))
+    assert objective[0] == pytest.approx(other[0], abs=1e-8)
+    np.testing.assert_allclose(np.delete(further, d, axis=1)[0, :, :2], ahead[0, :, :2], atol=1e-9)
+
+
+def test_people_who_come_back_keep_their_type():
+    bandit, log = two_types(
+        6000, type_prior=TypePrior.constant([0.6, 0.4], keep=0.6), persons=np.repeat(np.arange(1500), 4)
+    )
+    found = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    assert found.type_prior.keep == pytest.approx(0.6, abs=0.06)
+    assert found.type_prior.columns == ()
+    assert "the type is kept with probability 0." in found.message
+    strangers = fit(
+        dataclasses.replace(log, persons=np.arange(6000)), n_types=2, method=EM(restarts=4, threads=1), rng=1
+    )
+    assert strangers.type_prior is None
+    assert error_of_means(found, bandit) < error_of_means(strangers, bandit) + 0.003
+
+
+def test_people_who_come_back_as_others_are_strangers():
+    _, log = two_types(1200, type_prior=TypePrior.constant([0.6, 0.4], keep=0.0), persons=np.repeat(np.arange(300), 4))
+    found = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    assert found.type_prior is None or found.type_prior.keep < 0.1
+
+
+def test_useless_columns_are_left_out():
+    _, log = two_types(500, type_prior=None)
+    noise = generator(9)
+    features = {f"x{i}": noise.standard_normal(500) for i in range(30)}
+    plain = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    found = fit(with_features(log, features), n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    assert found.type_prior is None
+    assert found.bandit == plain.bandit
+    assert "left out, since held-out sessions are not predicted better" in found.message
+
+
+@pytest.mark.parametrize(
+    ("column", "remark"),
+    [
+        (np.full(300, 7.0), "'x' is the same in all sessions"),
+        (["one"] * 300, "'x' is the same in all sessions"),
+        ([f"level {i}" for i in range(300)], "'x' has no two values with at least 5 sessions each"),
+        (np.full(300, np.nan), "'x' is missing in all sessions"),
+        ([None] * 300, "'x' is missing in all sessions"),
+    ],
+)
+def test_columns_that_tell_nothing_are_said(column, remark):
+    _, log = two_types(300)
+    found = fit(with_features(log, {"x": column}), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+    assert found.type_prior is None
+    assert remark in found.message
+
+
+def test_many_levels_and_missing_values_drop_nobody():
+    _, log = two_types(2000)
+    levels = [f"level {i % 700}" if i % 3 else None for i in range(2000)]  # few sessions of each
+    ages = np.where(np.arange(2000) % 2, generator(3).normal(40, 9, 2000), np.nan)
+    features = {"country": log.features["country"], "many": levels, "age": ages}
+    terms, remarks = type_priors.terms_of(Features.of(features, 2000))
+    assert [term.name for term in terms] + [remark.split("'")[1] for remark in remarks] == ["country", "age", "many"]
+    age = next(term for term in terms if term.name == "age")
+    assert len(age.values) == 16
+    assert age.missing
+    found = fit(with_features(log, features), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+    assert found.type_prior is not None
+    assert found.type_prior.weights({"country": "xx", "age": None}).shape == (1, 2)
+
+
+def test_ten_thousand_levels_keep_the_most_frequent():
+    rows = [f"level {i}" for i in range(10_000)] + [f"level {i}" for i in range(1200) for _ in range(5)]
+    (term,), _ = type_priors.terms_of(Features.of({"x": rows}, len(rows)))
+    assert len(term.levels) == 1000
+
+
+def test_a_column_made_of_rewards_is_suspected():
+    _, log = two_types(400, type_prior=None)
+    sums = np.add.reduceat(log.rewards, log.offsets[:-1])
+    with pytest.warns(LmabWarning, match="column 'total' explains 100% of the rewards.*leave it out"):
+        fit(with_features(log, {"total": sums}), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+
+
+def test_types_of_other_methods_stay_and_get_a_prior():
+    bandit = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0], [0.0, 1.0]], scale=0.5)
+    prior = TypePrior.by_value("country", COUNTRY)
+    log = simulate(bandit, Uniform(2), n_sessions=1500, horizon=4, type_prior=prior, rng=generator(4))
+    settings = {"n_types": 2, "rewards": "gaussian", "method": EM(restarts=3, threads=1)}
+    found, plain = fit(log, **settings, rng=1), fit(with_features(log, None), **settings, rng=1)
+    np.testing.assert_array_equal(found.bandit.means, plain.bandit.means)
+    order = linear_sum_assignment(np.abs(bandit.means[:, None] - found.bandit.means[None]).sum(axis=2))[1]
+    np.testing.assert_allclose(found.type_prior.weights({"country": "de"})[0, order], COUNTRY["de"], atol=0.08)
+    assert found.log_likelihood > plain.log_likelihood + 50
+
+
+def test_features_and_persons_together():
+    _, log = two_types(
+        4000, type_prior=TypePrior(*_parts(TypePrior.by_value("country", COUNTRY)), keep=0.7),
+        persons=np.repeat(np.arange(1000), 4),
+    )  # fmt: skip
+    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    assert found.type_prior.columns == ("country",)
+    assert found.type_prior.keep == pytest.approx(0.7, abs=0.08)
+    assert "country: known before" in found.message
+    assert "who comes back" in found.message
+
+
+def _parts(prior: TypePrior):
+    return prior.terms, prior.coefficients
+
+
+def test_ridges_tell_useful_columns_from_useless_ones():
+    _, log = two_types(1000)
+    features = {"country": log.features["country"], "noise": generator(5).standard_normal(1000)}
+    log = with_features(log, features)
+    encoded, found = observe(log), fit(with_features(log, None), n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    terms, _ = type_priors.terms_of(log.features)
+    design = type_priors.Design.of(terms, log.features, len(log), ridge=5.0)
+    task, _ = type_priors._task(log, encoded, found.bandit, None, SERIAL)
+    learned = type_priors._first_ridge(task, design, type_priors._plain(task, found.bandit, encoded))
+    assert learned.ridge[0] == 0
+    assert learned.ridge[1:4].max() < 5
+    assert learned.ridge[4] > 20
+
+
+def test_sparse_rows_are_the_same_as_dense_ones(rng):
+    groups = np.repeat(np.arange(80), 6)
+    features = Features.of({"x": [f"{g:02d}" for g in groups], "y": groups % 3 * 1.0}, len(groups))
+    terms, _ = type_priors.terms_of(features)
+    sparse = type_priors.Design.of(terms, features, len(groups), ridge=1.0)
+    assert sparse._sparse is not None
+    dense = dataclasses.replace(sparse)
+    dense.__dict__["_sparse"] = None
+    coefficients = rng.normal(size=(sparse.size, 3))
+    shares = rng.dirichlet(np.ones(3), len(sparse.x)) * sparse.sizes[:, None]
+    weights = sparse.weights(coefficients)
+    np.testing.assert_allclose(weights, dense.weights(coefficients), atol=1e-12)
+    np.testing.assert_allclose(
+        sparse.improved(coefficients, weights, shares), dense.improved(coefficients, weights, shares), atol=1e-12
+    )
+
+
+@pytest.mark.slow
+def test_short_sessions_are_told_apart_by_features():
+    """Two steps of five types: without features the types are wrong whatever the size of the log."""
+    rng = np.random.default_rng(1)
+    means, shares = rng.uniform(0.05, 0.95, (5, 8)), rng.dirichlet(np.full(5, 0.7), 8)
+    bandit = lmab.LatentBandit.bernoulli(np.full(5, 0.2), means)
+    prior = TypePrior.by_value("segment", {f"s{i}": row / row.sum() for i, row in enumerate(shares)})
+    log = simulate(bandit, Uniform(8), n_sessions=50_000, horizon=2, type_prior=prior, rng=rng)
+    found = fit(log, n_types=5, method=EM(prior=1.0), rng=1)
+    assert error_of_means(found, bandit) < 0.04
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
+def test_keep_is_found_within_two_hundredths(keep):
+    rng = np.random.default_rng(0)
+    weights = np.array([0.4, 0.3, 0.2, 0.1])
+    bandit = lmab.LatentBandit.bernoulli(weights, rng.uniform(0.1, 0.9, (4, 10)))
+    log = simulate(
+        bandit, Uniform(10), n_sessions=40_000, horizon=5, type_prior=TypePrior.constant(weights, keep=keep),
+        persons=np.repeat(np.arange(10_000), 4), rng=100,
+    )  # fmt: skip
+    assert fit(log, n_types=4, method=EM(restarts=8), rng=1).type_prior.keep == pytest.approx(keep, abs=0.02)
