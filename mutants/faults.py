@@ -33,7 +33,7 @@ class Fault:
     @property
     def package(self) -> str:
         """The package or module of the library that it is in."""
-        return self.file.split("/")[0].removesuffix(".py")
+        return package_of(self.file)
 
     def apply(self, text: str) -> str:
         """The text of the file with the fault in it."""
@@ -51,6 +51,15 @@ class Listed:
     old: str
     new: str
     tests: tuple[str, ...]
+
+    @property
+    def package(self) -> str:
+        return package_of(self.file)
+
+
+def package_of(file: str) -> str:
+    """The package or module of the library that a file is in."""
+    return file.split("/")[0].removesuffix(".py")
 
 
 def read(folder: Path = LISTS) -> list[Listed]:

@@ -165,19 +165,17 @@ def _say(outcome: Outcome, number: int, total: int) -> None:
 
 def listed(names: Sequence[str]) -> list[Fault]:
     """The faults of the lists with these ids, files or packages; all where none is named."""
-    found, stale = faults.resolve(faults.read(), Places())
+    rows = faults.read()
+    unknown = [name for name in names if not any(name in (row.id, row.file, row.package) for row in rows)]
+    if unknown:
+        raise SystemExit(f"no fault, file or package is called {', '.join(unknown)}; --list shows them")
+    chosen = [row for row in rows if not names or {row.id, row.file, row.package} & set(names)]
+    found, stale = faults.resolve(chosen, Places())
     for name, why in stale.items():
         print(f"stale {name}: {why}")
     if stale:
         raise SystemExit(2)
-    unknown = [name for name in names if not any(_is(fault, name) for fault in found)]
-    if unknown:
-        raise SystemExit(f"no fault, file or package is called {', '.join(unknown)}; --list shows them")
-    return [fault for fault in found if not names or any(_is(fault, name) for name in names)]
-
-
-def _is(fault: Fault, name: str) -> bool:
-    return name in (fault.id, fault.file, fault.package)
+    return found
 
 
 def drawn(number: int, seed: int) -> list[Fault]:

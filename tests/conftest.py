@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 # Before NumPy comes in: workers that share two cores must not each start two threads for every small matrix.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
@@ -67,13 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _function(item: pytest.Item) -> str:
     return getattr(item, "originalname", item.name)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What was skipped, and how to get it, in the last lines."""
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
-    for reason, number in reasons.most_common():
-        terminalreporter.write_line(f"{number} skipped: {reason}")
 
 
 @pytest.fixture(scope="module")

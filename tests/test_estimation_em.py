@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import oracle
 import pytest
 import strategies
+import truths
 from hypothesis import given
 from hypothesis import strategies as st
 from seeds import generator
@@ -26,17 +24,6 @@ from lmab.estimation.log import Log
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import StopOnce
 
-TRUTHS = os.environ.get("LMAB_TRUTHS")
-PUBLISHED = [  # data of R's poLCA: file, arms, types, published maximum of the log-likelihood
-    ("carcinoma", 7, 2, -317.2568),
-    ("carcinoma", 7, 3, -293.705),
-    ("cheating", 4, 2, -440.0271),
-    ("values", 4, 1, -543.6498),
-    ("values", 4, 2, -504.4677),
-    ("values", 4, 3, -503.3011),
-    ("gss82", 4, 2, -2783.268),
-    ("gss82", 4, 3, -2754.545),
-]
 START = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.6, 0.5, 0.5], [0.5, 0.6, 0.4]])
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.2, 0.4], [0.1, 0.8, 0.5]])
 ONE_START = lmab.EM(restarts=1, prior=1.0)
@@ -339,21 +326,14 @@ def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
     np.testing.assert_allclose(valid[:, -1], near[:, -1] * [[0.5], [0.8]])
 
 
-def survey(name: str, n_arms: int) -> lmab.Sessions:
-    text = (Path(TRUTHS or "") / "lca" / f"{name}.csv").read_text()
-    rows = list(csv.reader(text.splitlines()))[1:]
-    cells = np.array([[int(cell) if cell else 0 for cell in row[:n_arms]] for row in rows])
-    return lmab.Sessions.from_arrays(np.where(cells > 0, np.arange(n_arms), -1), cells.astype(float))
-
-
-@pytest.mark.skipif(TRUTHS is None, reason="LMAB_TRUTHS does not name the folder with the surveys")
-@pytest.mark.parametrize("restarts", [20, 200])
-@pytest.mark.parametrize(("name", "n_arms", "n_types", "maximum"), PUBLISHED)
-def test_published_maxima(name, n_arms, n_types, maximum, restarts):
+@pytest.mark.parametrize("restarts", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "n_types"), [(name, n) for name, one in truths.SURVEYS.items() for n in one.maxima])
+def test_published_maxima(name, n_types, restarts):
+    survey = truths.SURVEYS[name]
     method = lmab.EM(restarts=restarts, prior=0.0)
-    fit = lmab.fit(survey(name, n_arms), n_types=n_types, method=method, rng=generator(0))
+    fit = lmab.fit(survey.sessions, n_types=n_types, method=method, rng=generator(0))
     assert fit.converged
-    assert fit.log_likelihood == pytest.approx(maximum, abs=1e-3)
+    assert fit.log_likelihood == pytest.approx(survey.maxima[n_types], abs=1e-3)
     if (name, n_types) == ("carcinoma", 3):
         assert fit.bic == pytest.approx(697.1357, abs=2e-3)
         np.testing.assert_allclose(np.sort(fit.bandit.weights), [0.1817, 0.3736, 0.4447], atol=1e-3)
@@ -696,7 +676,7 @@ def test_after_a_stop_a_given_start_is_not_climbed_from(climbs, stopped, maps):
     """A search that was stopped may have missed the given model, which then gets one map and no climb."""
     log = logged(300, 0)
     task = likelihood(observe(log), TRUTH.n_types, 1.0)
-    other = task.log.models.pack(lmab.random_bandit(TRUTH.n_types, TRUTH.n_arms, rng=5))
+    other = task.log.pack(lmab.random_bandit(TRUTH.n_types, TRUTH.n_arms, rng=5))
     poor = climb(task, other, left=0.0, max_maps=1, accelerate=False)
     climbs.clear()
     method = lmab.EM(prior=1.0)

@@ -274,7 +274,7 @@ def replanner(estimate):
 
 
 def test_a_factor_of_the_size_of_the_noise_may_be_anything_between_all_of_it_and_nothing(replanner, estimate):
-    size = estimate.factors.size[estimate.factors.alive] * estimate.observations.surface.unit
+    size = estimate.factors.size[estimate.factors.alive] * estimate.require_log().surface.unit
     left = replanner._shares(0.5 * float(size.min()), 4000, generator(6)) ** 2
     ratio = (0.5 * size.min() / size) ** 2
     np.testing.assert_allclose(left.mean(axis=0), 1 - ratio, atol=0.01)  # on average as much is missing as the noise is

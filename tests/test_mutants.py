@@ -26,7 +26,7 @@ def rows() -> list[Listed]:
 
 def test_the_lists_are_long_and_spread(rows):
     assert len(rows) >= 150
-    packages = {row.file.split("/")[0].removesuffix(".py") for row in rows}
+    packages = {row.package for row in rows}
     assert packages >= {"data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning"}
     assert packages >= {"theory", "cli", "serve", "experiment"}
 
@@ -123,16 +123,18 @@ def test_an_id_stands_for_one_fault(tmp_path):
         faults.read(tmp_path)
 
 
-def test_faults_are_chosen_by_package_file_or_id(rows, monkeypatch):
-    found, _ = faults.resolve(rows, Places())
-    monkeypatch.setattr(faults, "resolve", lambda *_: (found, {}))
-    assert hunt.listed([]) == found
-    assert hunt.listed([found[0].id]) == found[:1]
-    assert {fault.package for fault in hunt.listed(["theory", "data"])} == {"theory", "data"}
-    assert {fault.file for fault in hunt.listed(["files.py"])} == {"files.py"}
+def test_faults_are_chosen_by_package_file_or_id(monkeypatch):
+    files = ["data/a.py", "data/b.py", "files.py"]
+    rows = [Listed(str(number), file, "old", "new", ()) for number, file in enumerate(files)]
+    monkeypatch.setattr(faults, "read", lambda: rows)
+    monkeypatch.setattr(faults, "resolve", lambda chosen, _: (chosen, {}))
+    assert hunt.listed([]) == rows
+    assert hunt.listed(["1"]) == rows[1:2]
+    assert hunt.listed(["data"]) == rows[:2]
+    assert hunt.listed(["files.py", "0"]) == [rows[0], rows[2]]
     with pytest.raises(SystemExit, match="no fault, file or package is called nonsense"):
         hunt.listed(["nonsense"])
-    monkeypatch.setattr(faults, "resolve", lambda *_: (found, {"old": "why"}))
+    monkeypatch.setattr(faults, "resolve", lambda chosen, _: ([], {"old": "why"}))
     with pytest.raises(SystemExit):
         hunt.listed([])
 

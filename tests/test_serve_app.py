@@ -477,7 +477,9 @@ def test_shares_of_versions_are_those_of_the_sessions_they_get(tmp_path):
         async with served(str(tmp_path / "events.db"), policy_bytes()) as client:
             canary = await client.service.register.add_version(policy_bytes(seed=1))
             await client.service.register.promote(canary.name, 0.2)
-            found = (await client.http.get("/v1/versions")).json()
+            answer = await client.http.get("/v1/policies")
+            assert answer.status_code == 200, answer.text
+            found = answer.json()
             shares = {row["version"]: row["share"] for row in found["versions"]}
             assert shares == pytest.approx({found["active"]: 0.8, found["canary"]: 0.2})
             assert found["canary"] == canary.name

@@ -406,9 +406,9 @@ def test_a_sweep_looks_again_at_the_last_minute_before_the_sweep_before(tmp_path
         settings = {"default_reward": 0.0, "window": 100.0, "clock": clock}
         async with served(str(tmp_path / "events.db"), policy_bytes(), **settings) as client:
 
-            async def fill(reward, since, before, now):
+            async def fill(reward, since, before, now, most):
                 asked.append((since, before))
-                return 0
+                return 0, before
 
             client.service.store.fill_defaults = fill
             await client.service.sweep()
@@ -430,7 +430,7 @@ def test_what_a_person_did_long_ago_still_counts(event_store):
                 await client.told(f"s{number}", 0, person="ann")
                 await client.told(f"s{number}", 1, 1.0, person="ann")
                 await client.reward(f"s{number}", 1, 1.0)
-            past = await client.service._past("ann", client.service.clock())
+            past = await client.service._known("ann", client.service.clock())
             assert len(past) == 80
 
     go(scenario())

@@ -59,11 +59,3 @@ def test_quick_leaves_out_what_takes_a_second(items):
     conftest.pytest_collection_modifyitems(config, items)
     assert chosen(items) == ["test_x", "test_short"]
     assert chosen(config.left_out) == ["test_long", "test_longer"]
-
-
-def test_the_last_lines_say_what_was_skipped_and_why():
-    reasons = ["no server here", "no browser here", "no server here"]
-    reports = [SimpleNamespace(longrepr=("file", 1, f"Skipped: {reason}")) for reason in reasons]
-    said: list[str] = []
-    conftest.pytest_terminal_summary(SimpleNamespace(getreports=lambda _: reports, write_line=said.append))
-    assert said == ["2 skipped: no server here", "1 skipped: no browser here"]
