@@ -20,6 +20,7 @@ import lmab
 from lmab.cli import app as application
 from lmab.cli import output
 from lmab.cli.app import app
+from lmab.cli.inputs import load_policy
 
 RUNNER = CliRunner()
 COLUMNS = ["--session", "session", "--arm", "item", "--reward", "click", "--step", "t"]
@@ -197,6 +198,21 @@ def a_log(folder, **changes) -> str:
     path = folder / "bad.parquet"
     pyarrow.parquet.write_table(pa.table({name: column for name, column in data.items() if column is not None}), path)
     return str(path)
+
+
+def test_policies_are_compared_with_the_first(folder, tmp_path, capsys, monkeypatch):
+    lmab.policies.Stationary(0, horizon=4).save(tmp_path / "one.lmab")
+    both = (tmp_path / "one.lmab", folder / "policy.lmab")
+    told = run("compare", *both, "--model", folder / "truth.lmab")
+    truth = lmab.load(folder / "truth.lmab")
+    values = [lmab.evaluate(load_policy(path), truth, horizon=4).mean for path in both]
+    assert [row["name"] for row in told["policies"]] == ["one", "policy"]
+    assert [row["value"] for row in told["policies"]] == pytest.approx(values)
+    assert told["policies"][1]["interval"] == pytest.approx([values[1] - values[0]] * 2)
+    assert "give --logs" in fails(capsys, monkeypatch, "compare", *both)
+    assert "different names" in fails(
+        capsys, monkeypatch, "compare", both[0], both[0], "--model", folder / "truth.lmab"
+    )
 
 
 BAD_LOGS = [

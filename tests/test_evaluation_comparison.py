@@ -9,7 +9,7 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.evaluation.comparison import compare
+from lmab.evaluation.comparison import difference
 from lmab.evaluation.off_policy import with_propensities
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
@@ -23,13 +23,13 @@ def logged(n_sessions: int, seed: int) -> lmab.Sessions:
 
 def test_a_policy_earns_no_more_than_itself():
     greedy = lmab.Greedy(BANDIT)
-    found = compare(greedy, greedy, logged(500, 0), horizon=3)
+    found = difference(greedy, greedy, logged(500, 0), horizon=3)
     assert (found.difference, found.stderr, found.interval) == (0.0, 0.0, (0.0, 0.0))
 
 
 def test_the_other_way_round_is_the_same_with_the_other_sign():
     log, one, other = logged(2_000, 1), lmab.Greedy(BANDIT), lmab.policies.Stationary(1)
-    there, back = (compare(*pair, log, horizon=3, model=BANDIT, rng=0) for pair in ((one, other), (other, one)))
+    there, back = (difference(*pair, log, horizon=3, model=BANDIT, rng=0) for pair in ((one, other), (other, one)))
     assert there.difference == pytest.approx(-back.difference)
     assert there.interval is not None
     assert back.interval is not None
@@ -41,7 +41,7 @@ def test_one_step_by_hand():
     log = lmab.Sessions.from_arrays(
         [[0], [0], [0], [1], [1]], [[1.0], [1.0], [0.0], [0.0], [1.0]], propensities=np.full((5, 1), 0.5)
     )
-    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1)
+    found = difference(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1)
     assert (found.method, found.n_sessions) == ("self-normalised", 5)
     assert (found.value, found.other) == pytest.approx((2 / 3, 1 / 2))
     assert (found.effective, found.interval) == (pytest.approx(2), None)
@@ -51,7 +51,7 @@ def test_no_value_leaves_what_is_possible():
     """Doubly robust by hand: 0.5 + (1 - 0.5) / 0.1 is 5.5, and 0.5 - 0.5 / 0.1 is -4.5."""
     log = lmab.Sessions.from_arrays([[0], [1]] * 3, [[1.0], [0.0]] * 3, propensities=np.full((6, 1), 0.1))
     model = lmab.LatentBandit.bernoulli([1.0], [[0.5, 0.5]])
-    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1, model=model)
+    found = difference(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1, model=model)
     assert (found.value, found.other) == (1.0, 0.0)
 
 
@@ -62,10 +62,10 @@ def test_below_thirty_effective_sessions_there_is_no_interval():
         return lmab.Sessions.from_arrays(arms, rewards, propensities=np.full(arms.shape, 0.5))
 
     for counts in ((100, 29), (29, 100)):
-        found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log(*counts), horizon=1)
+        found = difference(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log(*counts), horizon=1)
         assert (found.interval, found.effective) == (None, pytest.approx(29))
         assert np.isnan(found.stderr)
-    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log(100, 30), horizon=1)
+    found = difference(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log(100, 30), horizon=1)
     assert found.interval is not None
     assert found.effective == pytest.approx(30)
 
@@ -75,7 +75,7 @@ def test_the_interval_by_hand():
     arms = np.repeat([[0], [1]], 40, axis=0)
     rewards = np.concatenate([np.repeat([1.0, 0.0], [30, 10]), np.repeat([1.0, 0.0], [16, 24])])[:, None]
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, 1), 0.5))
-    found = compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1, confidence=0.9)
+    found = difference(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1, confidence=0.9)
 
     def end(extra_first, extra_second):
         first, second = np.append(rewards[:40, 0], extra_first), np.append(rewards[40:, 0], extra_second)
@@ -99,7 +99,7 @@ def test_the_interval_holds_in_small_logs_of_rare_rewards():
     for seed in range(150):
         log = lmab.simulate(bandit, logging, n_sessions=250, horizon=1, rng=generator(seed))
         log = with_propensities(log, logging)
-        found = compare(lmab.policies.Stationary(1), lmab.policies.Stationary(0), log, horizon=1, confidence=0.9)
+        found = difference(lmab.policies.Stationary(1), lmab.policies.Stationary(0), log, horizon=1, confidence=0.9)
         if found.interval is None:
             continue
         judged += 1
@@ -117,7 +117,7 @@ def test_intervals_stay_within_what_is_possible_at_both_ends(horizon):
     rewards = np.where(arms == 0, 3.0, 0.0)
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((80, horizon), 0.5))
     there, back = (
-        compare(lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a), log, horizon=horizon, confidence=0.999)
+        difference(lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a), log, horizon=horizon, confidence=0.999)
         for a in (0, 1)
     )
     assert there.interval is not None
@@ -132,7 +132,7 @@ def test_a_wide_interval_ends_at_what_is_possible():
     rewards = np.where((arms == 0) ^ (np.arange(120)[:, None] % 3 == 0), 3.0, 0.0)
     log = lmab.Sessions.from_arrays(arms, rewards, propensities=np.full((120, 1), 0.5))
     there, back = (
-        compare(lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a), log, horizon=1, confidence=1 - 1e-12)
+        difference(lmab.policies.Stationary(a), lmab.policies.Stationary(1 - a), log, horizon=1, confidence=1 - 1e-12)
         for a in (0, 1)
     )
     assert there.interval is not None
@@ -143,7 +143,7 @@ def test_a_wide_interval_ends_at_what_is_possible():
 
 def test_the_confidence_is_95_percent_unless_it_is_said():
     log, pair = logged(500, 3), (lmab.Greedy(BANDIT), lmab.policies.Stationary(0))
-    assert compare(*pair, log, horizon=3).interval == compare(*pair, log, horizon=3, confidence=0.95).interval
+    assert difference(*pair, log, horizon=3).interval == difference(*pair, log, horizon=3, confidence=0.95).interval
 
 
 @pytest.mark.parametrize("model", [None, BANDIT])
@@ -153,7 +153,7 @@ def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
     held = 0
     for seed in range(12):
         log = logged(3_000, seed)
-        wide, narrow = (compare(one, other, log, horizon=3, model=model, confidence=c, rng=0) for c in (0.95, 0.5))
+        wide, narrow = (difference(one, other, log, horizon=3, model=model, confidence=c, rng=0) for c in (0.95, 0.5))
         assert wide.interval is not None
         assert narrow.interval is not None
         held += wide.interval[0] <= truth <= wide.interval[1]
@@ -165,4 +165,55 @@ def test_the_interval_holds_the_truth_and_narrows_with_confidence(model):
 def test_refuses_a_log_that_agrees_with_neither():
     log = lmab.Sessions.from_arrays([[0]] * 5, [[1.0]] * 5, propensities=np.full((5, 1), 0.5), n_arms=2)
     with pytest.raises(InvalidArgument, match="sessions must hold sessions that agree with both policies"):
-        compare(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1)
+        difference(lmab.policies.Stationary(0), lmab.policies.Stationary(1), log, horizon=1)
+
+
+def test_several_policies_are_compared_with_the_first_exactly_on_a_bandit():
+    rivals = {"one": lmab.policies.Stationary(0), "greedy": lmab.Greedy(BANDIT), "plan": lmab.plan(BANDIT, horizon=3)}
+    found = lmab.compare(rivals, BANDIT, horizon=3)
+    assert [row.name for row in found] == list(rivals)
+    assert found.method == "exact"
+    for row in found:
+        value = lmab.evaluate(rivals[row.name], BANDIT, horizon=3).mean
+        assert row.value == pytest.approx(value)
+        assert row.difference == pytest.approx(value - found["one"].value)
+        assert row.interval == (row.difference, row.difference)
+    assert "greedy" in str(found)
+    with pytest.raises(InvalidArgument, match="name must be 'one', 'greedy' or 'plan', got 'nobody'"):
+        _ = found["nobody"]
+
+
+def test_simulated_policies_share_the_types_of_their_sessions():
+    """Thompson has no exact value: the same policy twice differs by noise, and the interval holds the truth."""
+    pair = [lmab.Greedy(BANDIT), lmab.Thompson(BANDIT)]
+    found = lmab.compare(pair, BANDIT, horizon=3, n_sessions=4000, rng=0)
+    assert (found.method, [row.name for row in found]) == ("simulated", ["policy 1", "policy 2"])
+    thompson = lmab.evaluation.value_of(pair[1], BANDIT, horizon=3, rng=1).mean
+    truth = thompson - lmab.evaluate(pair[0], BANDIT, horizon=3).mean
+    low, high = found["policy 2"].interval
+    assert low < truth < high
+    assert found["policy 1"].interval == (0.0, 0.0)
+    with pytest.raises(InvalidArgument, match="rng must be given"):
+        lmab.compare(pair, BANDIT, horizon=3)
+
+
+def test_on_a_log_every_policy_has_its_paired_difference():
+    log = logged(5000, 3)
+    policies = {"one": lmab.policies.Stationary(0), "greedy": lmab.Greedy(BANDIT)}
+    found = lmab.compare(policies, log, horizon=3, model=BANDIT, rng=0)
+    alone = difference(policies["greedy"], policies["one"], log, horizon=3, model=BANDIT, rng=0)
+    assert (found["greedy"].difference, found["greedy"].interval) == (alone.difference, alone.interval)
+    assert found["one"].difference == 0.0
+    assert found.method == alone.method == "doubly-robust"
+
+
+@pytest.mark.parametrize(
+    ("given", "on", "message"),
+    [
+        ([lmab.policies.Stationary(0)], BANDIT, "policies must be two or more, got 1"),
+        ([lmab.policies.Stationary(0)] * 2, "log.csv", "on must be a LatentBandit, an Estimate or Sessions, got a str"),
+    ],
+)
+def test_what_cannot_be_compared(given, on, message):
+    with pytest.raises(InvalidArgument, match=message):
+        lmab.compare(given, on, horizon=3)

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from .certificate import Certificate as Certificate
     from .certificate import Verdict as Verdict
     from .comparison import Comparison as Comparison
+    from .comparison import Rival as Rival
+    from .comparison import Rivals as Rivals
     from .comparison import compare as compare
+    from .comparison import difference as difference
     from .diagnostics import Identifiability as Identifiability
     from .off_policy import LogEvidence as LogEvidence
     from .off_policy import LogValue as LogValue

@@ -1,19 +1,23 @@
-"""compare: what one policy earns more than another, from one log; the sessions are the same, so noise cancels."""
+"""compare: what policies earn beside one another, on one log or one bandit; sessions are the same, so noise cancels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks import FRACTION, Rng, check, check_count
+from ..checks import FRACTION, Rng, check, check_count, check_rng, choices
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
+from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
+from ..planning.problem import Plan, policy_of
 from ..policies.policy import Policy
+from ..simulation import simulate
 from .importance import WEIGHT, Interval, Range, Sums, Tails, estimates, jackknife, student_reach, without_each
 from .off_policy import LEAST, METHODS, check_log
-from .value import outlook
+from .value import exact_if_possible, outlook
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,138 @@ class Comparison:
         return self.value - self.other
 
 
+@dataclass(frozen=True)
+class Rival:
+    """One policy of a comparison."""
+
+    name: str
+    value: float  # reward per session
+    difference: float  # to the first policy
+    interval: Interval | None  # of the difference; None: the log tells too little
+
+    def __str__(self) -> str:
+        between = "no interval" if self.interval is None else "{:+.4f} to {:+.4f}".format(*self.interval)
+        return f"{self.name}: {self.value:.4f}, {self.difference:+.4f} ({between})"
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Policies beside one another: each with the difference to the first one, from the same sessions."""
+
+    rows: tuple[Rival, ...]
+    horizon: int
+    confidence: float
+    method: str  # "exact", "simulated", or one of the methods for logs
+
+    def __iter__(self) -> Iterator[Rival]:
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> Rival:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise InvalidArgument(f"name must be {choices([row.name for row in self.rows])}, got {name!r}")
+
+    def __str__(self) -> str:
+        first = self.rows[0].name
+        head = f"Reward of a session of {self.horizon} steps, and the difference to {first} at {self.confidence:.0%}"
+        return "\n".join([f"{head} ({self.method}):", *(f"  {row}" for row in self.rows)])
+
+
 def compare(
+    policies: Mapping[str, Policy | Plan] | Sequence[Policy | Plan],
+    on: LatentBandit | Estimate | Sessions,
+    *,
+    horizon: int,
+    model: LatentBandit | None = None,
+    confidence: float = 0.95,
+    n_sessions: int = 20_000,
+    rng: Rng | None = None,
+) -> Rivals:
+    """Compare policies with the first of them, on the same sessions.
+
+    Args:
+        policies: two or more policies or plans; a mapping gives them names.
+        on: a bandit or estimate, or a log with propensities that the policies were not made from.
+        horizon: steps per session.
+        model: for a log, a model fitted to other sessions: then estimates are doubly robust, else self-normalised.
+        confidence: of the intervals of the differences.
+        n_sessions: sessions simulated on a bandit where a policy has no exact value; the types of the sessions are the
+            same for every policy.
+        rng: needed where something is simulated.
+
+    Examples:
+        >>> import lmab
+        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
+        >>> rivals = {"one arm": lmab.policies.Stationary(0), "greedy": lmab.Greedy(bandit)}
+        >>> print(lmab.compare(rivals, bandit, horizon=3))
+        Reward of a session of 3 steps, and the difference to one arm at 95% (exact):
+          one arm: 1.6500, +0.0000 (+0.0000 to +0.0000)
+          greedy: 1.7445, +0.0945 (+0.0945 to +0.0945)
+    """
+    named = _named(policies)
+    horizon = check_count("horizon", horizon)
+    check("confidence", confidence, FRACTION)
+    if isinstance(on, Sessions):
+        return _on_log(named, on, horizon, model, confidence, rng)
+    bandit = on.bandit if isinstance(on, Estimate) else on
+    if not isinstance(bandit, LatentBandit):
+        raise InvalidArgument(f"on must be a LatentBandit, an Estimate or Sessions, got a {type(on).__name__}")
+    return _on_bandit(named, bandit, horizon, confidence, check_count("n_sessions", n_sessions), rng)
+
+
+def _named(policies: Mapping[str, Policy | Plan] | Sequence[Policy | Plan]) -> dict[str, Policy]:
+    """The policies by name; without names they are numbered from 1."""
+    pairs = (
+        policies.items() if isinstance(policies, Mapping) else ((f"policy {k}", p) for k, p in enumerate(policies, 1))
+    )
+    named = {str(name): policy_of(policy) for name, policy in pairs}
+    if len(named) < 2:
+        raise InvalidArgument(f"policies must be two or more, got {len(named)}: lmab.evaluate is for one")
+    return named
+
+
+def _on_log(
+    named: dict[str, Policy],
+    log: Sessions,
+    horizon: int,
+    model: LatentBandit | None,
+    confidence: float,
+    rng: Rng | None,
+) -> Rivals:
+    first = next(iter(named.values()))
+    rows, method = [], ""
+    for name, policy in named.items():
+        found = difference(policy, first, log, horizon=horizon, model=model, confidence=confidence, rng=rng)
+        rows.append(Rival(name, found.value, found.difference, found.interval))
+        method = found.method
+    return Rivals(tuple(rows), horizon, confidence, method)
+
+
+def _on_bandit(
+    named: dict[str, Policy], bandit: LatentBandit, horizon: int, confidence: float, n_sessions: int, rng: Rng | None
+) -> Rivals:
+    """Exact values where all policies have one; else simulated sessions whose types are the same for all."""
+    exact = [exact_if_possible(policy, bandit, horizon) for policy in named.values()]
+    if all(found is not None for found in exact):
+        values = [float(found[0].sum()) for found in exact if found is not None]
+        rows = [Rival(name, v, v - values[0], (v - values[0],) * 2) for name, v in zip(named, values, strict=True)]
+        return Rivals(tuple(rows), horizon, confidence, "exact")
+    seed = int(check_rng(rng, "a policy has no exact value and is simulated").integers(2**63))
+    totals = []
+    for policy in named.values():
+        played = simulate(bandit, policy, n_sessions=n_sessions, horizon=horizon, rng=seed)
+        totals.append(np.bincount(np.repeat(np.arange(n_sessions), played.lengths), played.rewards, n_sessions))
+    reach = student_reach(n_sessions, (1 - confidence) / 2)
+    rows = []
+    for name, own in zip(named, totals, strict=True):
+        more = own - totals[0]
+        mean, half = float(more.mean()), reach * float(more.std(ddof=1)) / np.sqrt(n_sessions)
+        rows.append(Rival(name, float(own.mean()), mean, (mean - half, mean + half)))
+    return Rivals(tuple(rows), horizon, confidence, "simulated")
+
+
+def difference(
     policy: Policy,
     other: Policy,
     sessions: Sessions,
@@ -58,13 +193,13 @@ def compare(
 
     Examples:
         >>> import lmab
-        >>> from lmab.evaluation import compare
+        >>> from lmab.evaluation.comparison import difference
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
         >>> uniform = lmab.Uniform(2)
         >>> log = lmab.evaluation.with_propensities(
         ...     lmab.simulate(bandit, uniform, n_sessions=20_000, horizon=3, rng=0), uniform
         ... )
-        >>> found = compare(lmab.Greedy(bandit), lmab.policies.Stationary(0), log, horizon=3, model=bandit)
+        >>> found = difference(lmab.Greedy(bandit), lmab.policies.Stationary(0), log, horizon=3, model=bandit)
         >>> found.interval[0] < 0.0945 < found.interval[1]
         True
     """
