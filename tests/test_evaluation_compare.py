@@ -11,7 +11,7 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument
-from lmab.evaluation.comparison import compare
+from lmab.evaluation.compare import compare
 from lmab.evaluation.off_policy import with_propensities
 
 BANDIT = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.7, 0.4], [0.4, 0.7]])
@@ -253,3 +253,22 @@ def test_two_policies_are_needed():
         compare([lmab.Greedy(BANDIT), lmab.Greedy(BANDIT)], BANDIT, rng=0)
     with pytest.raises(InvalidArgument, match="a picture needs the nights"):
         compare([lmab.Greedy(BANDIT), lmab.Greedy(BANDIT)], BANDIT, horizon=2, rng=0).picture()
+
+
+def test_several_policies_are_compared_with_the_first_one_on_the_same_sessions():
+    rivals = {
+        "greedy": lmab.Greedy(BANDIT),
+        "first": lmab.policies.Stationary(0),
+        "second": lmab.policies.Stationary(1),
+    }
+    found = compare(rivals, BANDIT, horizon=3, rng=0)
+    assert list(found) == ["first", "second"]
+    for name, one in found.items():
+        alone = compare([rivals["greedy"], rivals[name]], BANDIT, horizon=3, rng=0)
+        assert (one.value, one.other, one.interval) == (alone.value, alone.other, alone.interval)
+    with pytest.raises(InvalidArgument, match="policies must be two or more, got 1"):
+        compare({"greedy": rivals["greedy"]}, BANDIT, horizon=3, rng=0)
+    with pytest.raises(InvalidArgument, match="got 3: give more of them as a dict with names"):
+        compare(list(rivals.values()), BANDIT, horizon=3, rng=0)
+    with pytest.raises(InvalidArgument, match="versions must be None where policies have names"):
+        compare(rivals, logged(50, 0), horizon=3, versions=[0] * 50)

@@ -7,9 +7,9 @@ bounds that hold at all nights together (`sequential`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -76,8 +76,20 @@ class Comparison:
         return _picture(self.looks)
 
 
+@overload
 def compare(
     policies: Sequence[Policy | Plan],
+    where: LatentBandit | Estimate | Sessions,
+    **options: Any,
+) -> Comparison: ...
+@overload
+def compare(
+    policies: Mapping[str, Policy | Plan],
+    where: LatentBandit | Estimate | Sessions,
+    **options: Any,
+) -> dict[str, Comparison]: ...
+def compare(
+    policies: Sequence[Policy | Plan] | Mapping[str, Policy | Plan],
     where: LatentBandit | Estimate | Sessions,
     *,
     horizon: int | None = None,
@@ -87,11 +99,12 @@ def compare(
     model: LatentBandit | None = None,
     confidence: float = 0.95,
     rng: Rng | None = None,
-) -> Comparison:
-    """The value of the first policy less that of the second.
+) -> Comparison | dict[str, Comparison]:
+    """The value of the first policy less that of the second; of several, less that of each of the others.
 
     Args:
-        policies: two policies or plans.
+        policies: two policies or plans: the answer is one `Comparison`. A mapping of names to policies, the first one
+            against each of the others: the answer is a `Comparison` for the name of each other one.
         where: a bandit, an estimate, or a log. From a log with propensities both values are estimated; from one whose
             sessions had either policy (`versions`), the sessions of both are compared night by night.
         horizon: steps per session; None: the first policy's.
@@ -122,8 +135,12 @@ def compare(
         ('live', True)
     """
     check("confidence", confidence, FRACTION)
+    if isinstance(policies, Mapping):
+        return _against_each(policies, where, horizon, model, confidence, rng, versions)
     if len(policies) != 2:
-        raise InvalidArgument(f"policies must be two, the new one first, got {len(policies)}")
+        raise InvalidArgument(
+            f"policies must be two, the new one first, got {len(policies)}: give more of them as a dict with names"
+        )
     policy, other = (policy_of(one) for one in policies)
     known = horizon or policy.horizon or other.horizon
     if known is None:
@@ -135,6 +152,26 @@ def compare(
         return _from_log(policy, other, where, horizon, model, confidence, rng)
     bandit = where.bandit if isinstance(where, Estimate) else where
     return _on_model(policy, other, bandit, horizon, confidence, rng)
+
+
+def _against_each(
+    policies: Mapping[str, Policy | Plan],
+    where: LatentBandit | Estimate | Sessions,
+    horizon: int | None,
+    model: LatentBandit | None,
+    confidence: float,
+    rng: Rng | None,
+    versions: Any,
+) -> dict[str, Comparison]:
+    """The first policy against each of the others, all on the same sessions."""
+    if len(policies) < 2:
+        raise InvalidArgument(f"policies must be two or more, got {len(policies)}: lmab.evaluate is for one")
+    if versions is not None:
+        raise InvalidArgument("versions must be None where policies have names: a live test is between two policies")
+    seed = None if rng is None else int(check_rng(rng, "sessions are simulated").integers(1 << 31))
+    (_, first), *others = policies.items()
+    options = {"horizon": horizon, "model": model, "confidence": confidence, "rng": seed}
+    return {name: compare([first, other], where, **options) for name, other in others}
 
 
 def _on_model(

@@ -21,7 +21,7 @@ from ..estimation.fit import fit
 from ..estimation.result import Estimate
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
-from ..evaluation.comparison import Comparison, compare
+from ..evaluation.compare import Comparison, compare
 from ..evaluation.off_policy import ENOUGH
 from ..loading import load
 from ..model.bandit import LatentBandit
