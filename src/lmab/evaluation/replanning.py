@@ -24,6 +24,7 @@ from ..estimation.traits.coordinates import TraitCoordinates, hidden_size
 from ..estimation.traits.surface import Factors
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
+from ..model.rewards import index_among
 from ..planning.problem import Plan
 from ..policies.policy import Policy
 from ..policies.small import Greedy
