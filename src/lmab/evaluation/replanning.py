@@ -267,7 +267,7 @@ class Crowd:
             if step < horizon - 1:
                 rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
-                if stays is not None:
+                if stays is not None and model.rewards.values is not None:
                     shares = shares * stays[index_among(model.rewards.values, rewards)]
         means = np.bincount(self.types, sums) / np.bincount(self.types)
         return Earned(paid, plays, float(np.sqrt(((sums - means[self.types]) ** 2).sum())))
