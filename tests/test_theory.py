@@ -627,4 +627,5 @@ def test_the_numbers_of_the_erratum():
         f"Proposition 2.5 gives {1 + math.sqrt(2):.2f}, the print 2",
     ):
         assert number in words, number
+    assert pytest.approx(1.6e-7) == (0.1 / 5) ** 4
     assert all(1 + math.sqrt(2 * m) < 2 * math.sqrt(m) for m in range(3, 50))
