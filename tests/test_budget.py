@@ -62,3 +62,26 @@ def test_practice_is_measured():
     ]
     numbers = json.loads(RUNNER.invoke(app, small).output)
     assert 100 <= numbers["measured"] <= 3000 < 1e6 < numbers["total"]
+
+
+def test_maximum_likelihood_needs_the_subspace_too():
+    """The row of Lemma 4.1 counts N0, as the row of Theorem 3.8 does."""
+    numbers, asked = answer(), theory.budget(3, 50, 5, 0.1)
+    assert numbers["likelihood_total"] == asked.subspace_sessions + asked.likelihood_sessions
+    line = next(line for line in RUNNER.invoke(app, CASE).output.splitlines() if "Lemma 4.1" in line)
+    assert f"{numbers['likelihood_total']:.3g}" in line
+
+
+def test_normal_rewards_have_no_values():
+    refused = RUNNER.invoke(app, [*CASE, "--gaussian", "--values", "3"])
+    assert "--values must not be given with --gaussian" in str(refused.exception)
+
+
+def test_a_separation_that_sessions_are_too_short_for_is_told():
+    text = " ".join(RUNNER.invoke(app, [*CASE, "--gamma", "0.5"]).output.split())
+    steps = theory.separated_horizon(theory.core_set_size(3), 3, 2, 0.5, 0.1, 1 / 3)
+    assert (
+        f"Sessions of 5 steps are too short for --gamma 0.5: Lemma C.2 promises nothing below {steps:.3g} steps" in text
+    )
+    long = [*CASE[:-4], "--horizon", "100000", "--epsilon", "0.1", "--gamma", "0.5"]
+    assert "too short" not in RUNNER.invoke(app, long).output

@@ -12,7 +12,7 @@ import pytest
 import lmab
 from lmab.errors import InvalidFile
 from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
-from lmab.experiment.analysis import Mean, points, sessions_needed
+from lmab.experiment.analysis import Mean, Point, points, sessions_needed
 from lmab.experiment.checks import Evidence, who_scales
 from lmab.experiment.methods import (
     DIRECT_MLE,
@@ -26,8 +26,9 @@ from lmab.experiment.methods import (
     planning_seconds,
     value_of,
 )
+from lmab.experiment.plots import _lost, draw_figure
 from lmab.experiment.store import row_of
-from lmab.experiment.studies import Cell, Panel, Study
+from lmab.experiment.studies import FIGURES, FORMS, LOW_RANK, Cell, Panel, Study
 from lmab.learning import Genie
 from lmab.model import random_bandit
 from lmab.planning.plan import plan
@@ -80,7 +81,7 @@ def test_ids_are_unique_and_tell_all_that_matters():
 
 def test_every_study_has_its_sizes_and_full_has_twenty_instances():
     for study in STUDIES:
-        assert {trial.instance for trial in study.trials("full")} == set(range(20))
+        assert {trial.instance for trial in study.trials("full")} == set(range(study.first, study.first + 20))
         assert len({trial.instance for trial in study.trials("standard")}) >= 10
         ids = {trial.id for trial in study.trials("full")}
         assert {trial.id for trial in study.trials("standard")} <= ids
@@ -202,6 +203,36 @@ def test_figures_come_from_rows_alone_and_say_how_many_instances(tmp_path):
     draw(STUDY, [], tmp_path)  # before the first row there are axes all the same
 
 
+def test_a_figure_of_the_paper_has_its_five_curves_and_ours_below(tmp_path):
+    figure = FIGURES[1]
+    trials = [trial for each in figure.studies for trial in each.trials("quick")]
+    share = {method.name: 0.9 + 0.01 * place for place, method in enumerate(LOW_RANK)}
+    rows = [
+        row(trial, value=share[trial.method.name], value_qmdp=share[trial.method.name], distance=0.1)
+        for trial in trials
+        if trial.method.name != "genie"
+    ]
+    rows += [row(trial, value=1.0, value_qmdp=1.0) for trial in trials if trial.method.name == "genie"]
+    png, svg = draw_figure(figure, rows, tmp_path, "quick")
+    text = svg.read_text()
+    assert (png.name, svg.name) == ("figure3.png", "figure3.svg")
+    for method in FORMS:
+        assert text.count(f">{method.label}<") == 1, method.label
+    assert text.index(">genie<") < text.index(">ED+MLE as printed<")  # The genie comes first.
+    assert "not run yet" not in text
+    assert text.count("lost: 1 - V / V genie") == 2
+    left = [one for one in rows if one.method != "l-ucrl-published"]
+    assert draw_figure(figure, left, tmp_path, "quick")[1].read_text().count("not run yet: L-UCRL as published") == 2
+    assert draw_figure(figure, left, tmp_path, "quick")[1].read_bytes() == svg.read_bytes()
+    draw_figure(figure, [], tmp_path, "quick")  # Before the first row there are axes all the same.
+
+
+def test_losses_that_a_logarithm_does_not_show_stand_at_the_bottom():
+    point = Point("ed-mle", "", 5, 1.002, 0.001, 20)
+    assert _lost(point).mean == 1e-4
+    assert _lost(replace(point, mean=0.75)).mean == 0.25
+
+
 def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     naive = next(study for study in STUDIES if study.name == "naive")
     assert len(naive.methods()) > 4
@@ -210,7 +241,7 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     paths = draw(naive, rows, tmp_path)
     assert [path.name for path in paths] == ["naive.png", "naive.svg"]
     text = paths[1].read_text()
-    for name in (*(method.label for method in naive.methods()), "A = 2, H = 2", "A = 4, H = 4"):
+    for name in (*(method.label for method in naive.methods()), "A = 2, H = 2", "A = 16, H = 4"):
         assert text.count(f">{name}<") == 1  # dashes have names, and colours have names, and not every pair of them
 
 

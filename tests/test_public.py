@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import re
 import subprocess
@@ -46,6 +47,56 @@ def test_a_name_from_one_level_down_is_found_there():
         _ = lmab.EDMLE
     with pytest.raises(AttributeError, match=r"no attribute 'estimate'$"):
         _ = lmab.estimate
+
+
+DOORS = [
+    "data", "model", "policies", "moments", "estimation", "planning", "evaluation", "learning", "reporting", "testing",
+    "serve", "theory",
+]  # fmt: skip
+
+
+def shown_by(room: str) -> list[str]:
+    """The public names of a package, or of a module."""
+    module = importlib.import_module(f"lmab.{room}")
+    listed = getattr(module, "__all__", None)
+    if listed is None:
+        own = (name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith("lmab."))
+        listed = [name for name in own if not name.startswith("_") and name not in ("check_count", "InvalidArgument")]
+    return listed
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_every_public_name_is_on_the_api_page(room):
+    page = (ROOT / "docs" / "api.md").read_text()
+    documented = set(re.findall(r"^::: (\S+)$", page, re.M))
+    missing = []
+    for name in shown_by(room):
+        ways = {f"lmab.{room}.{name}"} | ({f"lmab.{name}"} if name in PUBLIC else set())
+        if not ways & documented and not any(one.startswith(f"lmab.{room}.{name}.") for one in documented):
+            missing.append(name)
+    assert missing == []
+
+
+def test_the_api_page_names_nothing_that_is_not_there():
+    page = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in PUBLIC if f"::: lmab.{name}\n" not in page] == []
+    for name in re.findall(r"^::: lmab\.(\S+)$", page, re.M):
+        value = lmab
+        for part in name.split("."):
+            value = getattr(value, part)
+        assert value.__doc__, name
+
+
+@pytest.mark.parametrize("room", ["data", "model", "policies", "moments", "estimation", "planning", "evaluation"])
+def test_a_front_door_imports_a_name_when_it_is_used(room):
+    program = f"import sys, lmab.{room} as door\nbefore = [m for m in sys.modules if m.startswith('lmab.{room}.')]\n"
+    program += (
+        "print(before, all(hasattr(door, name) for name in door.__all__), sorted(door.__all__) == sorted(dir(door)))"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out == "[] True True\n"
+    with pytest.raises(AttributeError, match=f"module 'lmab.{room}' has no attribute 'nonsense'"):
+        _ = getattr(lmab, room).nonsense
 
 
 @pytest.mark.parametrize("name", PUBLIC)

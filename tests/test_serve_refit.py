@@ -17,7 +17,7 @@ from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
 from lmab.errors import InvalidData
-from lmab.evaluation.comparison import Comparison
+from lmab.evaluation.compare import Comparison
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
 from lmab.serve.export import Log, export_days, read_log

@@ -29,9 +29,9 @@ if _TYPE_CHECKING:
     from .estimation import Traits as Traits
     from .estimation.fit import fit as fit
     from .evaluation import Certificate as Certificate
-    from .evaluation import compare as compare
     from .evaluation import evaluate as evaluate
     from .evaluation.certify import certify as certify
+    from .evaluation.compare import compare as compare
     from .learning import DirectMLE as DirectMLE
     from .learning import learn as learn
     from .loading import load as load
@@ -51,8 +51,8 @@ if _TYPE_CHECKING:
     from .simulation import Simulator as Simulator
     from .simulation import simulate as simulate
 
-#: The flow, a line for each of its stages: where the names are defined, then the names. The verbs `fit`, `plan` and
-#: `certify` have the names of their modules and are public here alone.
+#: The flow, a line for each of its stages: where the names are defined, then the names. The verbs `fit`, `plan`,
+#: `certify` and `compare` have the names of their modules and are public here alone.
 _FLOW = (
     ("data", "Sessions pack Packed"),
     ("model", "LatentBandit TypePrior random_bandit"),
@@ -64,7 +64,8 @@ _FLOW = (
     ("policies", "Policy Uniform Greedy Thompson"),
     ("evaluation", "evaluate"),
     ("evaluation.certify", "certify"),
-    ("evaluation", "Certificate compare"),
+    ("evaluation", "Certificate"),
+    ("evaluation.compare", "compare"),
     ("reporting", "report"),
     ("learning", "learn DirectMLE"),
     ("loading", "load"),

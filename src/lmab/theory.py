@@ -157,8 +157,13 @@ class Budget:
 
     @property
     def total(self) -> float:
-        """Sessions of both phases."""
+        """Sessions of both phases, by the method of moments."""
         return self.subspace_sessions + self.tensor_sessions
+
+    @property
+    def likelihood_total(self) -> float:
+        """Sessions of both phases where maximum likelihood takes the place of the moments: N0 and N of Lemma 4.1."""
+        return self.subspace_sessions + self.likelihood_sessions
 
 
 def core_set_size(rank: int) -> int:

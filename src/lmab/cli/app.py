@@ -31,6 +31,7 @@ MENU = {
     "fit": (_FLOW, "Find the hidden types behind a log of sessions."),
     "plan": (_FLOW, "Make a session policy, and prove how close it is to the best one."),
     "evaluate": (_FLOW, "Say what a policy is worth: from a log, on a model, or with a certificate."),
+    "compare": (_FLOW, "Say what one policy earns more than another, and how many live sessions would tell."),
     "report": (_FLOW, "Write one HTML page about a model and a policy."),
     "serve": (_LIVE, "Decide for live sessions over HTTP."),
     "refit": (_LIVE, "Make the next policy from what the service kept."),

@@ -27,7 +27,7 @@ def budget(
     arms: Annotated[int, typer.Option(help="Number of arms, A.", min=1)],
     horizon: Annotated[int, typer.Option(help="Steps of a session, H.", min=1)],
     epsilon: Annotated[float, typer.Option(help="Allowed loss per session against the best policy.")] = 0.1,
-    values: Annotated[int, typer.Option(help="Values that a reward can take, Z.", min=2)] = 2,
+    values: Annotated[int | None, typer.Option(help="Values that a reward can take, Z [default: 2].", min=2)] = None,
     eta: Annotated[float, typer.Option(help="Probability of failure.")] = 0.1,
     w_min: Annotated[float | None, typer.Option(help="Least weight of a type [default: 1/M].")] = None,
     gaussian: Annotated[bool, typer.Option("--gaussian", help="Rewards are normal (Theorem B.2); no values.")] = False,
@@ -42,20 +42,29 @@ def budget(
 
     Example: lmab budget --types 3 --arms 50 --horizon 5 --epsilon 0.1
     """
+    if gaussian and values is not None:
+        raise InvalidArgument(f"--values must not be given with --gaussian: normal rewards have none, got {values}")
+    n_values = values or 2
     if gaussian:
         asked = theory.gaussian_budget(types, arms, horizon, epsilon, eta=eta, w_min=w_min)
     else:
-        asked = theory.budget(types, arms, horizon, epsilon, n_values=values, eta=eta, w_min=w_min)
-    apart = None if gamma is None else _separated(asked, types, values, epsilon, gamma, w_min or 1 / types, eta)
+        asked = theory.budget(types, arms, horizon, epsilon, n_values=n_values, eta=eta, w_min=w_min)
+    apart = None if gamma is None else _separated(asked, types, n_values, epsilon, gamma, w_min or 1 / types, eta)
     needed = _measure(types, arms, horizon, epsilon, measure, seed) if measure else None
     if as_json:
-        numbers = {**vars(asked), "total": asked.total, **(apart or {}), "measured": needed}
+        totals = {"total": asked.total, "likelihood_total": asked.likelihood_total}
+        numbers = {**vars(asked), **totals, **(apart or {}), "measured": needed}
         show_json({name: None if number in (np.inf, -np.inf) else number for name, number in numbers.items()})
         return
     regime = "H >= 2M - 1: types can be identified" if asked.identifiable else "H < 2M - 1: only values can be learned"
     show_table(f"{types} types, {arms} arms, {horizon} steps, epsilon {epsilon:g} ({regime})",
                ["what", "number"], _rows(asked, apart))  # fmt: skip
     console.print("Constants in O(.) are taken as 1.")
+    if apart is not None and horizon < apart["separated_horizon"]:
+        console.print(
+            f"Sessions of {horizon} steps are too short for --gamma {gamma:g}: Lemma C.2 promises nothing below "
+            f"{_text(apart['separated_horizon'])} steps. Use longer sessions or a larger gamma."
+        )
     if needed is None:
         console.print("Add --measure 5 to measure the need in practice (maximum likelihood on uniform exploration).")
     else:
@@ -87,7 +96,7 @@ def _rows(asked: theory.Budget, apart: dict[str, float] | None) -> list[list[str
         ("sessions per moment, N1", asked.sessions_per_entry),
         ("sessions for all moments", asked.tensor_sessions),
         ("total (Theorem 3.8; B.2 for normal rewards)", asked.total),
-        ("by maximum likelihood (Lemma 4.1)", asked.likelihood_sessions),
+        ("total by maximum likelihood, N0 + N (Lemma 4.1)", asked.likelihood_total),
     ]
     if apart is not None:
         rows += [

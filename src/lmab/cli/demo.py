@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +11,8 @@ import typer
 
 from ..checks import check_writable
 from ..data.sessions import Sessions
-from ..estimation.em import EM
 from ..estimation.fit import fit
 from ..estimation.result import Estimate
-from ..evaluation import diagnostics
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..evaluation.value import evaluate
@@ -57,7 +55,7 @@ def demo(
     """
     folder.mkdir(parents=True, exist_ok=True)
     check_writable(folder / "report.html")
-    story = _run(folder, seed)
+    story = run_story(folder, seed)
     rows, upper = _truth(story)
     if as_json:
         gain = {"gain": story.certificate.gain, "sure": story.certificate.sure}
@@ -85,14 +83,13 @@ def _commands() -> list[str]:
     ]
 
 
-def _run(folder: Path, seed: int) -> Story:
+def run_story(folder: Path, seed: int) -> Story:
     """The four steps, each with its file in the folder."""
     rng = np.random.default_rng(seed)
     log = shop_log(seed=seed)
     write_shop(log, folder / "shop.csv")
     with working("finding the types"):
-        estimate = fit(log, n_types="auto", method=EM(prior="learned"), rng=rng)
-        estimate = replace(estimate, check=estimate.check or diagnostics.check(estimate, rng=rng))
+        estimate = fit(log, rng=rng)
     estimate.save(folder / "model.lmab")
     with working("planning"):
         made = plan(estimate, horizon=STEPS)

@@ -169,8 +169,8 @@ def _require_types(
     if rewards is None and many:
         raise InvalidData(
             f"column {columns.reward!r} holds more than {MAX_VALUES} distinct rewards: say --rewards binned for "
-            f"amounts such as money or seconds, --rewards gaussian for measurements around a mean, or --rewards "
-            f"categorical for categories"
+            f"amounts such as money or seconds, --rewards counts for items or pages, --rewards gaussian for "
+            f"measurements around a mean, or --rewards categorical for categories"
         )
 
 

@@ -26,6 +26,7 @@ _LEARNERS: dict[str, Callable[[int | str], Learner]] = {
     "ed-moments": lambda number: learning.EDMoments(_number(number)),
     "tensor": lambda number: learning.Tensor(_number(number)),
     "l-ucrl": lambda number: learning.LUCRL(_number(number)),
+    "l-ucrl-published": lambda number: learning.LUCRL(_number(number), refit=False),
     "ucb": lambda number: learning.UCB(),
     "history-ucbvi": lambda number: learning.HistoryUCBVI(),
 }

@@ -22,7 +22,7 @@ problem with the input is one line on standard error and exit code 1; wrong usag
 def manual() -> str:
     """The page, in Markdown."""
     commands = [command(name) for name in MENU]
-    return "\n".join([_INTRODUCTION, *(_section(command) for command in sorted(commands, key=_name))])
+    return "\n".join([_INTRODUCTION, *map(_section, commands)])
 
 
 def _name(command: Callable[..., Any]) -> str:

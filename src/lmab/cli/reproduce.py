@@ -15,13 +15,15 @@ from ..errors import InvalidArgument
 from ..estimation.passes import connected
 from ..experiment.analysis import wanted
 from ..experiment.page import page, tables
-from ..experiment.plots import draw
-from ..experiment.store import Store, pending, run_all, write_table
-from ..experiment.studies import STUDIES, Study
+from ..experiment.plots import draw, draw_figure, draw_regimes
+from ..experiment.store import Row, Store, pending, run_all, write_table
+from ..experiment.studies import FIGURES, STUDIES, Study
 from .inputs import ClusterAddress, Json
 from .output import console, progress, show_json, show_table
 
-_NAMES = [study.name for study in STUDIES]
+_FIGURES = {figure.name: figure for figure in FIGURES}
+_REGIMES = "regimes"  # Figure 1, which needs no trials.
+_NAMES = [*_FIGURES, _REGIMES, *(study.name for study in STUDIES)]
 
 
 def reproduce(
@@ -38,17 +40,18 @@ def reproduce(
     """Run a study of the paper or of ours: store rows, a table and figures. By default 10 instances are run.
 
     Each row is stored when it is finished. If the command is stopped or killed, run it again: it continues.
+    figure2 and figure3 are the paper's figures in its own form, of two studies each; regimes is its Figure 1.
 
-    Example: lmab reproduce planning --quick --out results
+    Example: lmab reproduce figure2 figure3 --quick --out results
     """
     if show_list:
         show_json(_listed()) if as_json else show_table("Studies", ["name", "title", "trials"], _listing())
         return
     studies, size = _chosen(names or []), _size(quick, full)
     store = Store(out)
-    if not plot_only:
+    if not plot_only and studies:
         _run(studies, size, store, jobs, cluster)
-    _show(studies, size, store, as_json)
+    _show(studies, _figures(names or []), size, store, as_json)
 
 
 def _listed() -> list[dict[str, str | int]]:
@@ -63,7 +66,13 @@ def _chosen(names: Sequence[str]) -> list[Study]:
     unknown = [name for name in names if name not in (*_NAMES, "all")]
     if unknown or not names:
         raise InvalidArgument(f"NAME must be {choices([*_NAMES, 'all'])}, got {unknown[0] if unknown else 'none'!r}")
-    return [study for study in STUDIES if study.name in names or "all" in names]
+    parts = {study.name for name in names if name in _FIGURES for study in _FIGURES[name].studies}
+    return [study for study in STUDIES if study.name in names or study.name in parts or "all" in names]
+
+
+def _figures(names: Sequence[str]) -> list[str]:
+    """The figures of the paper that are drawn."""
+    return [name for name in (*_FIGURES, _REGIMES) if name in names or "all" in names]
 
 
 def _size(quick: bool, full: bool) -> str:
@@ -88,9 +97,10 @@ def _run_on(studies: Sequence[Study], size: str, store: Store, jobs: int, execut
         run_all(trials, store, jobs=jobs, executor=executor, progress=lambda row: bar.advance(task))
 
 
-def _show(studies: Sequence[Study], size: str, store: Store, as_json: bool) -> None:
+def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: Store, as_json: bool) -> None:
     rows = store.rows()
-    answers = []
+    folder, answers = store.folder / "figures", []
+    drawn = [path for name in figures for path in _drawn(name, rows, folder, size)]
     for study in studies:
         found = wanted(study, rows, size)
         ids = {trial.id for trial in study.trials(size)}
@@ -100,15 +110,21 @@ def _show(studies: Sequence[Study], size: str, store: Store, as_json: bool) -> N
             "done": len(found),
             "failed": [f"{row.id}: {row.status}" for row in rows if row.id in ids and not row.done],
             "tables": [vars(table) for table in tables(study, found)],
-            "figures": [str(path) for path in draw(study, found, store.folder / "figures")],
+            "figures": [str(path) for path in draw(study, found, folder)],
         }
         answers.append(answer)
         if not as_json:
             _print_study(study, answer)
+    if drawn and not as_json:
+        console.print("The paper's figures: " + ", ".join(map(str, drawn)), highlight=False, soft_wrap=True)
     write_table(rows, store.folder / "rows.csv.gz")
     (store.folder / "reproduction.md").write_text(page(rows, size))
     if as_json:
-        show_json(answers)
+        show_json([*answers, *({"study": name, "figures": [str(folder / f"{name}.svg")]} for name in figures)])
+
+
+def _drawn(name: str, rows: Sequence[Row], folder: Path, size: str) -> list[Path]:
+    return draw_regimes(folder) if name == _REGIMES else draw_figure(_FIGURES[name], rows, folder, size)
 
 
 def _print_study(study: Study, answer: dict[str, Any]) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .result import Curve as Curve
     from .result import Estimate as Estimate
     from .result import Estimator as Estimator
-    from .result import Observer as Observer
     from .result import Progress as Progress
     from .result import Request as Request
     from .result import Starts as Starts

@@ -31,7 +31,8 @@ _SINGULAR = 1e-6  # of the largest variance, below which a direction has none
 _ITERATIONS = 40  # of least squares
 _ROUNDS = 10  # of proportional fitting
 _VALUES = 8  # rewards told apart, where there are few
-_FEW = 30  # sessions that left, below which nothing is said about who leaves
+_FEW = 30  # sessions, or sessions that left, below which nothing is said
+_MANY = 32  # types, above which too many shares are compared
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,39 @@ class Assumption:
     sentence: str
 
 
-def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> dict[str, Assumption]:
+@dataclass(frozen=True)
+class Assumptions:
+    """The three assumptions of a fit."""
+
+    shown: Assumption  # which arms are shown does not depend on who it is, beyond what the session had seen
+    leaving: Assumption  # nor who leaves
+    drift: Assumption  # the shares of types stay the same
+
+    @property
+    def by_name(self) -> dict[str, Assumption]:
+        return {SHOWN: self.shown, LEAVING: self.leaving, DRIFT: self.drift}
+
+
+def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumptions:
     """The three assumptions, tested with a fitted bandit on its own log, of which at most 4,000 sessions are looked at.
 
     Examples:
         >>> import lmab
         >>> truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1, 0.4], [0.2, 0.8, 0.6]])
         >>> log = lmab.simulate(truth, lmab.Greedy(truth), n_sessions=2000, horizon=4, rng=0)
-        >>> [assumption.fires for assumption in tested(truth, log).values()]
-        [False, False, False]
+        >>> found = tested(truth, log)
+        >>> found.shown.fires, found.leaving.fires, found.drift.fires
+        (False, False, False)
     """
+    if not 1 < bandit.n_types <= _MANY or len(sessions) < _FEW:
+        return Assumptions(*[Assumption(fires=False, score=0.0, sentence=_NOT_ASKED)] * 3)
     seen = _Seen.of(bandit, sessions)
     scores = {SHOWN: _shown(seen), LEAVING: _leaving(seen), DRIFT: _drift(seen)}
     fires = {name: score > _FIRES[name] for name, score in scores.items()}
-    return {name: Assumption(fires[name], score, _SAID[name][fires[name]]) for name, score in scores.items()}
+    return Assumptions(*(Assumption(fires[name], score, _SAID[name][fires[name]]) for name, score in scores.items()))
 
 
+_NOT_ASKED = f"Not tested: that takes 2 to {_MANY} types and at least {_FEW} sessions."
 _SAID = {
     SHOWN: (
         "Which arms were shown did not depend on the type beyond what the session had seen.",
@@ -103,11 +121,6 @@ class _Seen:
         before = _normalised(prior + total - terms - start[owner])
         return cls(bandit, log, owner, after, before, after[log.offsets[1:] - 1])
 
-    @property
-    def asks(self) -> bool:
-        """Whether there are types to ask about, and enough sessions."""
-        return self.bandit.n_types > 1 and len(self.log) >= _FEW
-
     def per_session(self, values: Float[Array, "S *k"]) -> Float[Array, "N *k"]:
         """Sums over the steps of every session."""
         return np.add.reduceat(values, self.log.offsets[:-1], axis=0)
@@ -126,8 +139,6 @@ def _shown(seen: _Seen) -> float:
     type likes the arm is compared with its standard deviation, after regression on the scores of the fitted parameters,
     which bend to what the arms tell (the efficient score of a site that favours, for each type, what this type likes).
     """
-    if not seen.asks:
-        return 0.0
     bandit, log = seen.bandit, seen.log
     likes = (bandit.means - bandit.weights @ bandit.means).T  # (A, M)
     moved = seen.whole[seen.owner] - seen.before
@@ -170,8 +181,8 @@ def _leaving(seen: _Seen) -> float:
     multiplies it by what the whole session says about each type (the score of a type that leaves more often), the other
     by earlier rewards, arm by arm, without a model. The larger one counts.
     """
-    left, known = _left(seen.log)
-    if not seen.asks or left.sum() < _FEW or known.sum() == left.sum():
+    left, known = left_after(seen.log)
+    if left.sum() < _FEW or known.sum() == left.sum():
         return 0.0
     value = np.unique(seen.log.rewards, return_inverse=True)[1]
     value = value if value.max() < _VALUES else (seen.log.rewards > np.median(seen.log.rewards)).astype(np.int64)
@@ -214,7 +225,7 @@ def _with_rates(
     return hstack([scores, *rates]).tocsr()
 
 
-def _left(log: Sessions) -> tuple[Float[Array, "S"], Bool[Array, "S"]]:
+def left_after(log: Sessions) -> tuple[Float[Array, "S"], Bool[Array, "S"]]:
     """After which steps a session left, and after which steps this is known.
 
     A log that does not say how sessions ended is taken to stop at its longest session: whoever got there may have left
@@ -244,8 +255,6 @@ def _rate(
 
 def _drift(seen: _Seen) -> float:
     """Do the parts of the log, in its order, hold other shares of types?"""
-    if not seen.asks:
-        return 0.0
     inverse, centre = _inverse(np.cov(seen.whole.T)), seen.whole.mean(axis=0)
     parts = np.array_split(seen.whole, _PARTS)
     moves = [np.sqrt(len(part)) * (part.mean(axis=0) - centre) for part in parts]

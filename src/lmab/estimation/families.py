@@ -15,10 +15,11 @@ from ..errors import InvalidArgument
 from ..model.bins import Bins
 from ..model.rewards import distinct_values, index_among
 from .categorical import CategoricalLog
+from .counts import CountsLog
 from .gaussian import GaussianLog
 from .log import Log
 
-FAMILIES = ("categorical", "gaussian", "binned")
+FAMILIES = ("categorical", "gaussian", "binned", "counts")
 _SESSIONS = 1 << 16  # whose rewards are looked at together
 
 
@@ -43,6 +44,11 @@ def observe(
             raise InvalidArgument("values must be None for gaussian rewards, got some")
         check("scale", scale, optional(POSITIVE))
         return GaussianLog.encode(sessions, None if scale is None else float(scale))
+    if rewards == "counts":
+        if values is not None or scale is not None:
+            raise InvalidArgument("values and scale must be None for counts, got some")
+        seen = distinct_values(_pieces(sessions), limited=False)
+        return CountsLog.of(_listed(sessions, seen), seen)
     if scale is not None:
         raise InvalidArgument(f"scale must be None unless rewards='gaussian', got {scale!r}")
     if values is not None:

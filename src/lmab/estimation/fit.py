@@ -16,6 +16,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from . import type_priors
+from .assumptions import tested
 from .cross_validation import LEAST
 from .cross_validation import check as held_out_check
 from .em import EM
@@ -61,8 +62,9 @@ def fit(
         n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more. With
             `Traits`, whose points are the types, it is not given.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
-        rewards: "categorical", "gaussian", "binned" (amounts such as money or seconds, cut into a few values with 0
-            apart), or None: categorical on the observed values when they are at most 32.
+        rewards: "categorical", "gaussian", "counts" (Poisson laws of items, pages, visits), "binned" (amounts such as
+            money or seconds, cut into a few values with 0 apart), or None: categorical on the observed values when they
+            are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
         rng: where the starts come from: a generator or a seed, such as `rng=0`. It must be given.
@@ -119,14 +121,17 @@ def fit(
         _warn([f"the estimate does not match the moments: {result.message}"])
     if curve is not None:
         result = replace(result, curve=curve, message=f"{result.message}; {curve}")
-    return _checked(result, rng) if check and getattr(method, "checked", False) else result
+    if getattr(method, "checked", False) and result.status is not Status.INTERRUPTED:
+        result = replace(result, tested=tested(result.bandit, result.sessions))
+        return _checked(result, rng) if check else result
+    return result
 
 
 def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
     """The estimate with what held-out sessions say, where some can be held out and there are types to ask about."""
-    sessions, interrupted = result.sessions, result.status is Status.INTERRUPTED
+    sessions = result.sessions
     asked = result.n_types > 1 or (result.curve is not None and len(result.curve.n_types) > 1)
-    if interrupted or not asked or len(sessions) < LEAST or sessions.horizon == 1 or sessions.one_reward is not None:
+    if not asked or len(sessions) < LEAST or sessions.horizon == 1 or sessions.one_reward is not None:
         return result
     n_folds = _FOLDS if result.factors is None else _TRAITS_FOLDS
     return replace(result, check=held_out_check(result, traits=False, n_folds=n_folds, rng=rng.spawn(1)[0]))

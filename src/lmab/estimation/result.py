@@ -23,6 +23,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.type_prior import TypePrior
+from .assumptions import Assumption, Assumptions, tested
 from .check import Calibration, Check, Gain, Replay
 from .families import observe
 from .information import Information, StandardErrors, standard_errors
@@ -208,6 +209,7 @@ class Estimate:
     learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
     factors: Factors | None = field(default=None, repr=False)  # of a traits model: where types and arms lie
     type_prior: TypePrior | None = None  # the weights of a session by what is known before it; None: the same for all
+    tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -221,6 +223,21 @@ class Estimate:
     def log(self) -> Fingerprint:
         """The fingerprint of the log that was fitted: its size and a checksum."""
         return self.fingerprint or Fingerprint.of(self.sessions)
+
+    @cached_property
+    def assumptions(self) -> dict[str, Assumption]:
+        """What the fit takes for granted, tested on its log: "shown", "leaving" and "drift".
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.random_bandit(2, 5, rng=0)
+            >>> log = lmab.simulate(bandit, lmab.Uniform(5), n_sessions=300, horizon=4, rng=1)
+            >>> lmab.fit(log, n_types=2, rng=2).assumptions["drift"].fires
+            False
+        """
+        if self.tested is not None:
+            return self.tested.by_name
+        return tested(self.bandit, self.sessions).by_name
 
     @property
     def n_sessions(self) -> int:
@@ -392,7 +409,20 @@ _PARTS: files.Makers = {
     "type_prior": TypePrior.from_record,
     **{
         part.__name__: part
-        for part in (Starts, Curve, Bins, Check, Gain, Calibration, Replay, Fingerprint, Prior, Factors)
+        for part in (
+            Starts,
+            Curve,
+            Bins,
+            Check,
+            Gain,
+            Calibration,
+            Replay,
+            Fingerprint,
+            Prior,
+            Factors,
+            Assumption,
+            Assumptions,
+        )
     },
 }
 

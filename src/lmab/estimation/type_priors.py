@@ -77,6 +77,8 @@ def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) 
             sizes[value] = sizes.get(value, 0.0) + count
     frequent = sorted(sizes, key=lambda level: (-sizes[level], level))[:_LEVELS]
     levels = [level for level in frequent if sizes[level] >= _LEAST]
+    if not sizes:
+        return f"{name!r} is missing in all sessions"
     if len(sizes) < 2:
         return f"{name!r} is the same in all sessions"
     if len(levels) < 2:

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from . import diagnostics as diagnostics
     from .certificate import Certificate as Certificate
     from .certificate import Verdict as Verdict
-    from .comparison import Comparison as Comparison
-    from .comparison import compare as compare
+    from .compare import Comparison as Comparison
     from .diagnostics import Identifiability as Identifiability
     from .off_policy import LogEvidence as LogEvidence
     from .off_policy import LogValue as LogValue

@@ -8,17 +8,40 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import files
-from .._html import card, count, percent
+from .._html import card, count
 from .._shapes import Array, Float
 from ..errors import InvalidFile
-from ..estimation.assumptions import reacts
+from ..estimation.assumptions import Assumption, Assumptions, reacts
 from ..estimation.check import Calibration, Check, Gain, Replay
 from ..planning.problem import Plan
 
 Interval = tuple[float, float]
 THIN = 25  # plays of an arm per type below which it is hardly known
 _NOTHING = 1e-4  # nats per session that are no gain
+_NOT_CHECKED = "No held-out sessions were asked about the types: `lmab.fit` does so, unless it is told not to."
+_DECIMALS = 4  # at most
 _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is called thin
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """How the sessions of a log end, and what that makes of a claim for sessions of H steps."""
+
+    horizon: int
+    reached: float  # share of the sessions that reach the horizon
+    rewards: Float[Array, "Z"]  # values after which leaving is counted
+    leaving: Float[Array, "Z"]  # chance to leave after each
+    value: float | None  # of the policy per *started* session, on the estimate; None: not computed
+
+    @property
+    def table(self) -> dict[str, str]:
+        """The rows of a certificate."""
+        pairs = zip(self.rewards, self.leaving, strict=True)
+        chances = ", ".join(f"{chance:.0%} after {reward:g}" for reward, chance in pairs)
+        rows = {f"sessions that reach step {self.horizon}": f"{self.reached:.0%} in the log; chance to leave {chances}"}
+        if self.value is not None:
+            rows["per started session"] = f"about {self.value:.3g}, where people leave as in the log"
+        return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +49,7 @@ class Certificate:
     """What a policy is worth in truth, over the best fixed choice, and how much the best there is would earn.
 
     Each of the four intervals holds with `confidence` on average, provided that the truth has no more types than
-    the estimate, or one more where `too_few` says so.
+    the estimate, or one more where `too_few` says so. A claim that the log contradicts is None: see `assumptions`.
 
     Examples:
         >>> import numpy as np, lmab
@@ -39,10 +62,10 @@ class Certificate:
         True
     """
 
-    value: Interval  # of the policy: expected reward of a session
-    optimum: Interval  # the value of the best policy there is
-    regret: Interval  # optimum less value: (0.0, the bound)
-    gain: Interval  # value less that of the best fixed choice: one arm, or without repeats one list of arms
+    value: Interval | None  # of the policy: expected reward of a session
+    optimum: Interval | None  # the value of the best policy there is
+    regret: Interval | None  # optimum less value: (0.0, the bound)
+    gain: Interval | None  # value less that of the best fixed choice: one arm, or without repeats one list of arms
     planning_gap: float  # share of the bound on the regret that better planning could remove; the rest takes data
     confidence: float
     horizon: int
@@ -60,27 +83,82 @@ class Certificate:
     bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
     check: Check | None = None  # what held-out sessions said about the fit; None where nobody asked them
     n_factors: int | None = None  # alive in a traits model; None: types
+    tested: Assumptions | None = None  # what the log says about what the claims take for granted; see `assumptions`
+    ends: Ends | None = None  # how sessions end; None: all have the same length
     reaction: float = 0.0  # how strongly the log's next arm depends on the reward, in standard deviations
 
     @property
     def sentence(self) -> str:
-        """The certificate in words for somebody who has to decide."""
-        places = _places(self.value, self.optimum, self.regret)
+        """The certificate in words for somebody who has to decide; what it rests on is in `table`."""
+        said = [self._earns, self._best, *(found.sentence for found in self._fired), self.verdict.sentence]
+        return " ".join(part for part in said if part)
+
+    @property
+    def assumptions(self) -> dict[str, Assumption]:
+        """What the claims take for granted, tested on the log: "shown", "leaving" and "drift"."""
+        return {} if self.tested is None else self.tested.by_name
+
+    @property
+    def _fired(self) -> list[Assumption]:
+        return [found for found in self.assumptions.values() if found.fires]
+
+    @property
+    def _earns(self) -> str:
+        if self.value is None:
+            return "Nothing is claimed about what this policy earns, because the log contradicts an assumption."
+        steps, places = count(self.horizon, "step"), self._places
         low, high = (f"{end:.{places}f}" for end in self.value)
-        less, more = (f"{end:+.{places}f}" for end in self.gain)
-        best_low, best_high = (f"{end:.{places}f}" for end in self.optimum)
+        over = ""
+        if self.gain is not None:
+            less, more = (f"{end:+.{places}f}" for end in self.gain)
+            over = f", {less} to {more} over the best fixed choice"
+        return f"A session of {steps} earns {low} to {high} under this policy{over}."
+
+    @property
+    def _best(self) -> str:
+        if self.optimum is None:
+            return ""
+        low, high = (f"{end:.{self._places}f}" for end in self.optimum)
+        if self.regret is None:
+            return f"The best policy earns {low} to {high}."
         share = f" ({self.regret[1] / self.optimum[1]:.1%})" if self.optimum[1] > 0 else ""
-        return (
-            f"A session of {count(self.horizon, 'step')} earns between {low} and {high} under this policy, {less} to "
-            f"{more} over the best fixed choice, between {best_low} and {best_high} under the best there is, and so "
-            f"this policy gives away at most {self.regret[1]:.{places}f} per session{share}, each with "
-            f"{self.confidence:.0%} confidence; {self._remedy}.{self._caution} {self.verdict.sentence}"
-        )
+        return f"The best policy earns {low} to {high}, at most {self.regret[1]:.{self._places}f} more{share}."
+
+    @property
+    def _places(self) -> int:
+        """Decimals that show two digits of the shortest interval."""
+        widths = [claim[1] - claim[0] for claim in (self.value, self.optimum, self.regret) if claim is not None]
+        return min(max(1 - int(np.floor(np.log10(max(min(widths, default=1.0), 1e-6)))), 0), _DECIMALS)
+
+    @property
+    def table(self) -> dict[str, str]:
+        """What the claims rest on, a row each."""
+        rows = {"each claim holds with": f"{self.confidence:.0%} on average"}
+        if self.regret is not None:
+            rows["what is given away"] = self._remedy
+        if self.ends is not None:
+            rows |= self.ends.table
+        if self.thin:
+            rows["thin"] = self._thinness
+        if self.too_few and self._types_found:
+            rows["types"] = f"one more than {self.n_types} predicts held-out sessions better; the claims allow for it"
+        if self.reacts:
+            rows["arms"] = "the next one depends on the reward before it: lower ends reach further down"
+        if self.n_unplayed:
+            arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
+            share = f"{self.unplayed_share:.0%} of the best there is"
+            rows["unplayed"] = f"{arms} never played; {share} rests on guessing what they pay"
+        return rows | {"rests on": self.note}
+
+    @property
+    def _types_found(self) -> bool:
+        """Whether held-out sessions were not asked about types, or confirmed them."""
+        return self.check is None or self.check.agrees
 
     @property
     def verdict(self) -> Verdict:
         """Whether the gain may be counted on: its interval and the held-out check of the fit must agree."""
-        return Verdict(self.gain, self.check)
+        return Verdict(self.gain, self.check, refused=self.gain is None)
 
     @property
     def sure(self) -> bool:
@@ -118,30 +196,6 @@ class Certificate:
         return f"sessions differ by degrees in no more than {count(self.n_factors, 'factor')}"
 
     @property
-    def _caution(self) -> str:
-        parts = []
-        if self.thin:
-            parts.append(f" But the log is thin: {self._thinness}.")
-        if self.too_few:
-            gain, error = self.one_more
-            parts.append(
-                f" One type more predicts held-out sessions better ({gain:+.4f} ± {error:.4f} nats per session): the "
-                f"intervals allow for it, but fit more than {self.n_types} types."
-            )
-        if self.reacts:
-            parts.append(
-                " In this log the next arm depends on the reward before it, so arms are known from sessions that they "
-                "suit: value and optimum reach further down to allow for it."
-            )
-        if self.n_unplayed:
-            arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
-            parts.append(
-                f" And {arms} never played: what they pay is guessed from the other arms, and "
-                f"{self.unplayed_share:.0%} of the best there is rests on that guess."
-            )
-        return "".join(parts)
-
-    @property
     def _thinness(self) -> str:
         per = "type" if self.n_factors is None else "parameter"
         return f"{self.thin_share:.0%} of the plan's steps go to arms played fewer than {THIN} times per {per}"
@@ -169,34 +223,32 @@ class Certificate:
     def from_record(cls, record: files.Record) -> Certificate:
         if record.arrays["draws"].ndim != 2:
             raise InvalidFile(f"damaged: draws must be a table, got shape {record.arrays['draws'].shape}")
-        return files.decode(record, cls, {part.__name__: part for part in (Check, Gain, Replay, Calibration)})
+        parts = (Check, Gain, Replay, Calibration, Assumption, Assumptions, Ends)
+        return files.decode(record, cls, {part.__name__: part for part in parts})
 
     def __str__(self) -> str:
         return self.sentence
 
     def _repr_html_(self) -> str:
         rows = {
-            "this policy earns": "{:.4g} to {:.4g}".format(*self.value),
-            "over the best fixed choice": "{:+.4g} to {:+.4g}".format(*self.gain)
-            + ("" if self.sure else ", not to be counted on"),
-            "the best earns": "{:.4g} to {:.4g}".format(*self.optimum),
-            "given away at most": f"{self.regret[1]:.4g} per session of {self.horizon} steps",
-            "each holds with": percent(self.confidence)
-            + (f", but the log is thin: {self._thinness}" if self.thin else ""),
+            "this policy earns": _shown(self.value),
+            "over the best fixed choice": _shown(self.gain, "+"),
+            "the best earns": _shown(self.optimum),
+            "given away at most": "not claimed" if self.regret is None else f"{self.regret[1]:.4g} per session",
+            "verdict": self.verdict.sentence,
         }
-        return card("Certificate", rows)
+        rows |= {f"assumption {i}": found.sentence for i, found in enumerate(self._fired, 1)}
+        return card("Certificate", rows | self.table)
+
+
+def _shown(interval: Interval | None, sign: str = "") -> str:
+    return "not claimed" if interval is None else f"{interval[0]:{sign}.4g} to {interval[1]:{sign}.4g}"
 
 
 def too_few(one_more: tuple[float, float]) -> bool:
     """Whether one more type gains on held-out sessions, by more than a standard error: in doubt, yes."""
     gain, error = one_more
     return gain > max(error, _NOTHING)
-
-
-def _places(*intervals: Interval) -> int:
-    """Decimals that show two digits of the shortest interval."""
-    width = max(min(high - low for low, high in intervals), 1e-6)
-    return max(1 - int(np.floor(np.log10(width))), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +265,7 @@ class Verdict:
 
     gain: tuple[float, float] | None  # over the best fixed choice, of a certificate; None where there is none
     check: Check | None  # of the fit; None where none was made
+    refused: bool = False  # a certificate was made, and claims no gain
 
     @property
     def sure(self) -> bool:
@@ -222,23 +275,21 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict for somebody who has to decide, with what the held-out check said."""
-        return f"{self._about_gain} {self._about_types}"
+        if self.check is not None and not self.check.agrees:
+            return f"Do not count on a gain over the best fixed choice. {self.check.verdict}"
+        return self._about_gain if self.check is not None else f"{self._about_gain} {_NOT_CHECKED}"
 
     @property
     def _about_gain(self) -> str:
+        if self.refused:
+            return "No gain over the best fixed choice is claimed."
         if self.gain is None:
             return (
                 "Without a certificate nobody knows how much of the gain over the best fixed choice is real: make one "
                 "from the log of the fit (`lmab evaluate --certify`)."
             )
         if self.gain[0] <= 0:
-            return "This policy may earn no more than the best fixed choice: the interval of its gain holds 0."
+            return "This policy may earn no more than the best fixed choice."
         if not self.sure:
-            return "Do not count on the gain over the best fixed choice: held-out sessions do not confirm the types."
-        return "Count on a gain over the best fixed choice: its interval lies above 0, and held-out sessions agree."
-
-    @property
-    def _about_types(self) -> str:
-        if self.check is None:
-            return "No held-out sessions were asked about the types: `lmab fit` does so, unless it is told not to."
-        return self.check.verdict
+            return "Do not count on the gain over the best fixed choice before held-out sessions confirm the types."
+        return "Count on the gain over the best fixed choice: held-out sessions confirm the types."

@@ -12,8 +12,8 @@ from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, Rng, check, check_count, check_rng
 from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
-from ..errors import InvalidArgument
-from ..estimation.assumptions import reaction, reacts
+from ..errors import InvalidArgument, TooLarge
+from ..estimation.assumptions import DRIFT, LEAVING, SHOWN, left_after, reaction, reacts, tested
 from ..estimation.em import EM
 from ..estimation.log import Log
 from ..estimation.prior import Schedule, draw_models
@@ -21,14 +21,17 @@ from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..simulation import check_fits
-from .certificate import THIN, Certificate, Interval, too_few
-from .replanning import FLOOR, LEARNED_FLOOR, Replanned, Replanner, TraitsReplanner, laplace
+from .certificate import THIN, Certificate, Ends, Interval, too_few
+from .replanning import FLOOR, LEARNED_FLOOR, CrowdReplanner, Replanned, Replanner, TraitsReplanner, laplace
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
 _ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _ROUNDING = 1e-9
+_REACH = 2.0  # standard errors of a simulated value that an interval adds
+_FEW_VALUES = 8  # rewards after each of which leaving is counted
+_REFUSES = {SHOWN: ("value", "optimum", "regret", "gain"), LEAVING: ("value", "regret", "gain"), DRIFT: ()}
 _AT_ONCE = 1 << 16  # sessions of a packed log read together
 _ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
 _LOOKED_AT = 20_000  # of a larger log are looked at
@@ -74,7 +77,7 @@ def certify(
         >>> estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=rng)
         >>> plan = lmab.plan(estimate.bandit, horizon=5)
         >>> print(lmab.certify(estimate, plan, log, rng=rng))  # doctest: +ELLIPSIS
-        A session of 5 steps earns between ... and ... under this policy, ...
+        A session of 5 steps earns ... to ... under this policy, ...
     """
     rng = check_rng(rng, "models are drawn at random")
     n_draws = check_count("n_draws", n_draws, minimum=20)
@@ -92,15 +95,23 @@ def certify(
         found = _of_types(estimate, plan, plays, n_draws, rng, backend)
     deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) else 1.0
-    value, optimum, regret, gain, undone = _intervals(plan, found.own, found.sets, (1 - confidence) / 2, below)
+    value, optimum, regret, gain, undone = _intervals(
+        plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr
+    )  # fmt: skip
     average = plan.horizon * _mean_reward(sessions)
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
         optimum = (min(optimum[0], value[0]), optimum[1])
+    assumptions = tested(estimate.bandit, sessions)
+    refused = {claim for name, one in assumptions.by_name.items() if one.fires for claim in _REFUSES[name]}
+    if estimate.check is not None and not estimate.check.agrees:
+        refused.add("gain")
     return Certificate(
-        value=value,
-        optimum=optimum,
-        regret=regret,
-        gain=gain,
+        value=None if "value" in refused else value,
+        optimum=None if "optimum" in refused else optimum,
+        regret=None if "regret" in refused else regret,
+        gain=None if "gain" in refused else gain,
+        tested=assumptions,
+        ends=found.ends,
         planning_gap=undone / regret[1] if regret[1] > 0 else 0.0,
         confidence=confidence,
         horizon=plan.horizon,
@@ -132,12 +143,25 @@ class _Found:
     steps: Float[Array, "A"]  # how often the policy plays each arm
     least_plays: float  # below which an arm is hardly known
     one_more: tuple[float, float]
+    stderr: float  # of a simulated value
+    ends: Ends | None
 
 
 def _of_types(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator, backend: Any
 ) -> _Found:
-    replanner = Replanner(estimate.bandit, plan, plays > 0)
+    try:
+        return _drawn(estimate, plan, plays, Replanner(estimate.bandit, plan, plays > 0), n_draws, rng, backend)
+    except TooLarge:
+        simulated = CrowdReplanner(estimate.bandit, plan, plays > 0, rng)
+        return _drawn(estimate, plan, plays, simulated, n_draws, rng, backend)
+
+
+def _drawn(
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], replanner: Replanner | CrowdReplanner, n_draws: int,
+    rng: np.random.Generator, backend: Any,
+) -> _Found:  # fmt: skip
+    """Models drawn in two ways, and those with one more type where these predict better."""
     if replanner.exact:
         _check_bounds(plan, replanner.own)
     sets, floored = [_sampled(estimate, replanner, n_draws, rng)], 0
@@ -148,8 +172,25 @@ def _of_types(
     more = one_more(estimate.require_log(), estimate.n_types, rng)
     if too_few(more):
         sets.append(_with_one_more(estimate, replanner, n_draws, rng))
-    steps = replanner.tree.plays(len(plays))
-    return _Found(sets, replanner.own, n_parameters, floored, steps, THIN * estimate.n_types, more)
+    ends = _ends(estimate.sessions, plan.horizon, replanner)
+    least = THIN * estimate.n_types
+    return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, least, more, replanner.stderr, ends)
+
+
+def _ends(
+    sessions: Sessions | Packed, horizon: int, replanner: Replanner | CrowdReplanner | TraitsReplanner
+) -> Ends | None:
+    """How sessions end; None where all have one length, or rewards have too many values to count leaving after each."""
+    log = sessions[:: max(1, len(sessions) // _LOOKED_AT)]
+    left, known = left_after(log)
+    values, place = np.unique(log.rewards, return_inverse=True)
+    if not left.any() or len(values) > _FEW_VALUES:
+        return None
+    chance = np.bincount(place, left * known) / np.maximum(np.bincount(place, known), 1)
+    model = replanner.values
+    stays = None if model is None else 1 - np.interp(model, values, chance)
+    value = None if stays is None else replanner.started(stays)
+    return Ends(horizon, float((log.lengths >= horizon).mean()), values, chance, value)
 
 
 def _of_traits(
@@ -161,7 +202,10 @@ def _of_traits(
     sets, floored = replanner.replan(n_draws, rng, backend)
     per_arm = factors.intercepts.shape[1] + factors.n_alive
     n_parameters = per_arm * estimate.bandit.n_arms
-    return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0))
+    ends = _ends(estimate.sessions, plan.horizon, replanner)
+    return _Found(
+        sets, replanner.own, n_parameters, floored, replanner.plays, THIN * per_arm, (0.0, 0.0), replanner.stderr, ends
+    )  # fmt: skip
 
 
 def _mean_reward(sessions: Sessions | Packed) -> float:
@@ -174,7 +218,9 @@ def _n_parameters(estimate: Estimate) -> int:
     return estimate.n_types - 1 + int(estimate.bandit.rewards.n_parameters)
 
 
-def _sampled(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
+def _sampled(
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator
+) -> Replanned:
     """Models from short Gibbs runs."""
     data = estimate.require_log()
     schedule = Schedule.of(data, n_draws)
@@ -182,7 +228,7 @@ def _sampled(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.ran
 
 
 def _around(
-    estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator, backend: Any
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator, backend: Any
 ) -> tuple[Replanned, int]:
     """Models around the estimate, and how many directions the log says next to nothing about."""
     floor = FLOOR if estimate.learned is None else LEARNED_FLOOR
@@ -194,7 +240,9 @@ def _around(
     return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored
 
 
-def _with_one_more(estimate: Estimate, replanner: Replanner, n_draws: int, rng: np.random.Generator) -> Replanned:
+def _with_one_more(
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator
+) -> Replanned:
     """Models with one more type, from Gibbs runs."""
     data = estimate.require_log()
     start = _START.fit(data, n_types=estimate.n_types + 1, rng=rng).bandit
@@ -202,14 +250,14 @@ def _with_one_more(estimate: Estimate, replanner: Replanner, n_draws: int, rng: 
 
 
 def _intervals(
-    plan: Plan, own: float, sets: Sequence[Replanned], miss: float, below: float = 1.0
+    plan: Plan, own: float, sets: Sequence[Replanned], miss: float, below: float = 1.0, stderr: float = 0.0
 ) -> tuple[Interval, Interval, Interval, Interval, float]:
     """Value, optimum, regret and gain, each the union over the sets; and what planning left undone.
 
     Drawn models lie low where arms that pay little tell types apart: the law of arms draws types together, and
     one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down. They lie
     high where the log reacts to rewards, since it knows arms from sessions that they suit: then value and optimum reach
-    further down (`below`).
+    further down (`below`). Simulated values have an error of their own (`stderr`), which the intervals add.
     """
     best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
     undone = max(plan.upper - best, 0.0)
@@ -221,7 +269,9 @@ def _intervals(
     gain = _union(gains, miss, 1.0, _ABOVE)
     losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, best - drawn.transferred)]
     regret = undone + max(float(np.quantile(loss, 1 - miss / 2)) for loss in losses)
-    return value, (low, high + undone), (0.0, regret), gain, undone
+    error = _REACH * stderr
+    wider = [(low - error, high + error) for low, high in (value, (low, high + undone), gain)]
+    return wider[0], wider[1], (0.0, regret + error), wider[2], undone
 
 
 def _union(

@@ -48,10 +48,12 @@ class Tree:
 
     levels: tuple[Level, ...]
 
-    def branches(self, rewards: Categorical, means: Float[Array, "M A"] | None = None) -> list[Float[Array, "n M"]]:
+    def branches(
+        self, rewards: Categorical, means: Float[Array, "M A"] | None = None, stays: Float[Array, "Z"] | None = None
+    ) -> list[Float[Array, "n M"]]:
         """What every branch earns from its decision to the end, in each type of `rewards`, as one array per step.
 
-        Rewards are counted as `means`, where these are given.
+        Rewards are counted as `means`, where these are given; after each value a session goes on with chance `stays`.
         """
         found: list[Float[Array, "n M"]] = []
         counted = rewards.means if means is None else means
@@ -62,7 +64,8 @@ class Tree:
                 there = np.flatnonzero(child != NONE)
                 if len(there):
                     codes = level.arms[there] * rewards.n_values + value
-                    earned[there] += rewards.table[codes] * found[-1][child[there]]
+                    after = found[-1][child[there]]
+                    earned[there] += rewards.table[codes] * (after if stays is None else stays[value] * after)
             found.append(earned)
         return found[::-1]
 
@@ -82,9 +85,9 @@ class Tree:
         return np.sum(levels, axis=0)
 
 
-def unroll(policy: Decisions, bandit: LatentBandit, horizon: int) -> Tree:
+def unroll(policy: Decisions, bandit: LatentBandit, horizon: int, *, limit: int | None = None) -> Tree:
     """The tree of a policy: all histories that can happen under `bandit`, whose rewards take finitely many values."""
-    levels = walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy="plan for a shorter horizon")
+    levels = walk(policy, bandit, horizon, limit=limit or NODE_LIMIT, remedy="plan for a shorter horizon")
     return Tree(tuple(Level(level.arms, level.children, level.mass.sum(axis=1)) for level in levels))
 
 

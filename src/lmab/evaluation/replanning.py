@@ -31,6 +31,7 @@ from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll
 
 _POOL = 24  # of many arms: the best of every type and on average, and as many that tell most, are planned with
 _MANY = 200  # arms
+WRITTEN_OUT = 20_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
@@ -57,14 +58,31 @@ class Replanner:
         self.rewards = discrete(bandit.rewards, self._cut)
         self._bandit = LatentBandit(bandit.weights, self.rewards)
         self._plan, self._played = plan, played
-        self.tree = unroll(plan.policy, self._bandit, plan.horizon)
+        self.tree = unroll(plan.policy, self._bandit, plan.horizon, limit=WRITTEN_OUT)
         self.own = self.tree.value(bandit.weights, self.rewards)  # value of the policy on the estimate
+        self.values = bandit.rewards.values
         self._branches = Branches.of(self.tree)
 
     @property
     def exact(self) -> bool:
         """Whether nothing was cut."""
         return self._cut is None
+
+    @property
+    def stderr(self) -> float:
+        """Values are exact, or as exact as the cut."""
+        return 0.0
+
+    @property
+    def plays(self) -> Float[Array, "A"]:
+        """How often a session plays each arm on the estimate."""
+        return self.tree.plays(self._bandit.n_arms)
+
+    def started(self, stays: Float[Array, "Z"]) -> float | None:
+        """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
+        if self._cut is not None:
+            return None
+        return float(self._bandit.weights @ self.tree.branches(self.rewards, stays=stays)[0][0])
 
     def replan(self, weights: Float[Array, "B M"], families: Sequence[Any]) -> Replanned:
         """For each drawn model, one step of policy iteration from the plan."""
@@ -117,14 +135,53 @@ def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> 
     return fixed, float(plan.horizon * average[0] if plan.repeats else average[: plan.horizon].sum())
 
 
+class CrowdReplanner:
+    """A plan with too many histories to write out: one crowd plays it on the estimate and on every drawn model.
+
+    The best known for a drawn model is the greedy policy made for it, the plan, or the best fixed choice.
+    """
+
+    exact = False
+
+    def __init__(self, bandit: LatentBandit, plan: Plan, played: Bool[Array, "A"], rng: np.random.Generator) -> None:
+        self._bandit, self._plan, self._played, self._rng = bandit, plan, played, rng
+        self.values = bandit.rewards.values
+        self._crowds = {bandit.n_types: Crowd.of(bandit.n_types, plan.horizon, rng)}
+        found = self._play(plan.policy, bandit)
+        self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
+
+    def replan(self, weights: Float[Array, "B M"], families: Sequence[Any]) -> Replanned:
+        """For each drawn model, what the plan, its greedy policy and the best fixed choice earn."""
+        rows = [self._one(LatentBandit(own, family)) for own, family in zip(weights, families, strict=True)]
+        return Replanned(*np.array(rows).reshape(-1, 6).T)
+
+    def started(self, stays: Float[Array, "Z"]) -> float | None:
+        """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
+        return self._play(self._plan.policy, self._bandit, stays).value if self._bandit.rewards.discrete else None
+
+    def _play(self, policy: Policy, model: LatentBandit, stays: Float[Array, "Z"] | None = None) -> Earned:
+        if model.n_types not in self._crowds:
+            self._crowds[model.n_types] = Crowd.of(model.n_types, self._plan.horizon, self._rng)
+        return self._crowds[model.n_types].play(policy, model, repeats=self._plan.repeats, stays=stays)
+
+    def _one(self, model: LatentBandit) -> tuple[float, ...]:
+        value, greedy = self._play(self._plan.policy, model), Greedy(model, horizon=self._plan.horizon)
+        own = self._play(greedy, model)
+        transferred = self._play(greedy, self._bandit).value
+        fixed, among_played = fixed_choices(model, self._plan, self._played)
+        best = own if own.value > value.value else value
+        unplayed = float(best.by_arm[~self._played].sum() / best.value) if best.value > 0 else 0.0
+        return max(own.value, value.value, fixed), value.value, transferred, fixed, among_played, unplayed
+
+
 class TraitsReplanner:
     """A plan for a traits estimate, with the crowd that plays it."""
 
     def __init__(self, estimate: Estimate, plan: Plan, played: Bool[Array, "A"], rng: np.random.Generator) -> None:
-        self._estimate, self._plan, self._played = estimate, plan, played
-        self._crowd = Crowd.of(estimate.n_types, plan.horizon, rng)
-        found = self._crowd.play(plan.policy, estimate.bandit, repeats=plan.repeats)
-        self.own, self.plays = found.value, found.plays
+        self._estimate, self._played = estimate, played
+        self._simulated = CrowdReplanner(estimate.bandit, plan, played, rng)
+        self.own, self.plays, self.stderr = self._simulated.own, self._simulated.plays, self._simulated.stderr
+        self.started, self.values = self._simulated.started, self._simulated.values
 
     def replan(self, n_draws: int, rng: np.random.Generator, backend: Any = None) -> tuple[list[Replanned], int]:
         """Two sets of models around the estimate, and how many directions the log says next to nothing about."""
@@ -134,7 +191,9 @@ class TraitsReplanner:
         hidden = hidden_size(data, coordinates.arms.scale)
         moves = posterior.moves(n_draws, rng)
         sets = [moves, coordinates.shrunk(moves, self._shares(hidden, n_draws, rng))]
-        return [self._replanned(self._widened(coordinates, each, hidden, rng)) for each in sets], posterior.n_floored
+        weights = np.tile(self._estimate.bandit.weights, (n_draws, 1))
+        drawn = [self._widened(coordinates, each, hidden, rng) for each in sets]
+        return [self._simulated.replan(weights, families) for families in drawn], posterior.n_floored
 
     def _shares(self, hidden: float, n_draws: int, rng: np.random.Generator) -> Float[Array, "B d"]:
         """How much of each live factor is there in truth: the size of one near the noise is mostly noise."""
@@ -156,21 +215,6 @@ class TraitsReplanner:
         assert self._estimate.factors is not None
         return self._estimate.factors
 
-    def _replanned(self, families: list[Any]) -> Replanned:
-        rows = [self._one(LatentBandit(self._estimate.bandit.weights, family)) for family in families]
-        return Replanned(*np.array(rows).reshape(-1, 6).T)
-
-    def _one(self, model: LatentBandit) -> tuple[float, ...]:
-        repeats = self._plan.repeats
-        value = self._crowd.play(self._plan.policy, model, repeats=repeats)
-        greedy = Greedy(model, horizon=self._plan.horizon)
-        own = self._crowd.play(greedy, model, repeats=repeats)
-        transferred = self._crowd.play(greedy, self._estimate.bandit, repeats=repeats).value
-        fixed, among_played = fixed_choices(model, self._plan, self._played)
-        best = own if own.value > value.value else value
-        unplayed = float(best.by_arm[~self._played].sum() / best.value) if best.value > 0 else 0.0
-        return max(own.value, value.value, fixed), value.value, transferred, fixed, among_played, unplayed
-
 
 @dataclass(frozen=True, eq=False)
 class Earned:
@@ -178,6 +222,7 @@ class Earned:
 
     by_arm: Float[Array, "A"]  # what each arm earned
     plays: Float[Array, "A"]
+    stderr: float  # of the value, because the crowd is finite
 
     @property
     def value(self) -> float:
@@ -199,21 +244,32 @@ class Crowd:
         luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
         return cls(np.tile(np.arange(n_types), each), luck.reshape(-1, horizon))
 
-    def play(self, policy: Policy, model: LatentBandit, *, repeats: bool) -> Earned:
-        """What a session earns under the policy where the model is true."""
+    def play(
+        self, policy: Policy, model: LatentBandit, *, repeats: bool, stays: Float[Array, "Z"] | None = None
+    ) -> Earned:
+        """What a session earns under the policy where the model is true.
+
+        After each value a session goes on with chance `stays`, where this is given: it then counts that much less.
+        """
         n, horizon = self.luck.shape
         state, everyone, n_arms = policy.start(n), np.arange(n), model.n_arms
         left: Bool[Array, "n A"] = np.ones((n, n_arms), bool)
         shares = model.weights[self.types] * (model.n_types / n)
-        paid, plays = np.zeros(n_arms), np.zeros(n_arms)
+        paid, plays, sums = np.zeros(n_arms), np.zeros(n_arms), np.zeros(n)
         for step in range(horizon):
             arms = np.asarray(policy.act(state) if repeats else policy.act(state, allowed=left))
             left[everyone, arms] = False
-            paid += np.bincount(arms, shares * model.means[self.types, arms], minlength=n_arms)
+            earned = shares * model.means[self.types, arms]
+            sums += earned
+            paid += np.bincount(arms, earned, minlength=n_arms)
             plays += np.bincount(arms, shares, minlength=n_arms)
             if step < horizon - 1:
-                state = policy.observe(state, arms, model.rewards.quantile(self.types, arms, self.luck[:, step]))
-        return Earned(paid, plays)
+                rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
+                state = policy.observe(state, arms, rewards)
+                if stays is not None:
+                    shares = shares * stays[index_among(model.rewards.values, rewards)]
+        means = np.bincount(self.types, sums) / np.bincount(self.types)
+        return Earned(paid, plays, float(np.sqrt(((sums - means[self.types]) ** 2).sum())))
 
 
 @dataclass(frozen=True, eq=False)

@@ -181,7 +181,7 @@ def value_of(
         >>> value_of(lmab.Thompson(bandit), bandit, horizon=5, rng=0).n_sessions
         100000
     """
-    found = _exact_if_possible(policy_of(policy), bandit, horizon)
+    found = exact_if_possible(policy_of(policy), bandit, horizon)
     return evaluate(policy, bandit, horizon=horizon, n_sessions=n_sessions, rng=rng) if found is None else _sum(*found)
 
 
@@ -189,7 +189,7 @@ def outlook(
     policy: Policy, bandit: LatentBandit, horizon: int, rng: Rng | None = None, *, n_sessions: int = SESSIONS
 ) -> Float[Array, "H M"]:
     """Expected reward of every step in every type; a simulation uses equally many sessions for each type."""
-    found = _exact_if_possible(policy, bandit, horizon)
+    found = exact_if_possible(policy, bandit, horizon)
     if found is not None:
         return found[0] / np.where(bandit.weights > 0, bandit.weights, 1.0)
     rng = check_rng(rng, "what the model expects of the policy is simulated")
@@ -234,7 +234,7 @@ def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Ar
     return joint, nodes
 
 
-def _exact_if_possible(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int] | None:
+def exact_if_possible(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int] | None:
     """The exact value where it can be computed, else None: then the caller simulates."""
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)

@@ -19,9 +19,10 @@ from .analysis import (
 )
 from .checks_theory import promise
 from .claims import CLAIMS, OURS, PAPER, Claim
+from .claims import FIGURES as BOTH_FIGURES
 from .methods import DIRECT_MLE_FIT, ED_MLE_FIT
 from .store import Row
-from .studies import STUDIES, Panel, Study
+from .studies import FIGURES, STUDIES, Panel, Study
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ a gap of 1% or after 1 s (3 s for large sizes; five times that for the genie; 20
 Two things to know when reading: Q-MDP never pays for information, and near-ties at its first step make its value jump,
 so that a learner may beat the genie with it; the certified planner is the better yardstick. And `tensor` decomposes
 types as vectors of means, the paper's baseline; `tensor on pairs` takes the probabilities of all (arm, value) pairs,
-a stronger form that stands where the rank is low.
+a stronger form that stands where the rank is low. [Figures 2 and 3, explained](figures-explained.md) tells what decides
+between ED+MLE and L-UCRL.
 """
 
 
@@ -100,8 +102,11 @@ _OPEN = """\
 | the start of EM in ED+MLE | 8 starts from clusters, the best is kept |
 | rank of the subspace | M, as in Algorithm 1, also where the instances have rank 4 |
 | the steps of the second moments | first two, as printed ("as printed"); all pairs ("all pairs", ours) |
-| L-UCRL's start | tensor decomposition ("tensor start"); clusters (ours) |
-| L-UCRL's prior, batches, bonus | 1 pseudo-count; batches of 5%, 3 sweeps; half of Hoeffding's width |
+| whether N counts the sessions of step 1 | yes; beside it N and 5N more for step 1 (study `order`) |
+| whether L-UCRL takes posteriors anew | no ("as published": once, one policy per session); ours does ("refitted") |
+| L-UCRL's start | tensor decomposition ("as published", "tensor start"); clusters (ours) |
+| L-UCRL's prior | 1 pseudo-count |
+| L-UCRL's rounds and bonus | one session, Hoeffding's width ("as published"); 5%, half of the width ("refitted") |
 | limits of the planner | none for Q-MDP; the certified planner as above |
 """
 
@@ -110,13 +115,17 @@ def counted(rows: Sequence[Row], size: str) -> str:
     """How many claims hold, for the page of what was measured."""
     parts = []
     for source, verb in ((PAPER, "claims of the paper agree"), (OURS, "of ours hold")):
-        verdicts = [
-            _verdict(claim, wanted(study, rows, size))[0]
-            for study in STUDIES for claim in CLAIMS if claim.study == study.name and claim.source == source
-        ]  # fmt: skip
+        verdicts = [_verdict(claim, _rows_of(claim, rows, size))[0] for claim in CLAIMS if claim.source == source]
         good, missing = sum(one in ("agrees", "holds") for one in verdicts), verdicts.count("not measured")
         parts.append(f"{good} of {len(verdicts)} {verb}" + (f" ({missing} not measured yet)" if missing else ""))
     return " and ".join(parts)
+
+
+def _rows_of(claim: Claim, rows: Sequence[Row], size: str) -> list[Row]:
+    """The rows that a claim is judged by: those of its study, or of all panels of figures 2 and 3, each once."""
+    panels = [study for figure in FIGURES for study in figure.studies]
+    studies = panels if claim.study == BOTH_FIGURES else [study for study in STUDIES if study.name == claim.study]
+    return list({row.id: row for study in studies for row in wanted(study, rows, size)}.values())
 
 
 def page(rows: Sequence[Row], size: str = "standard") -> str:
@@ -124,7 +133,14 @@ def page(rows: Sequence[Row], size: str = "standard") -> str:
     used = {row.id: row for study in STUDIES for row in wanted(study, rows, size)}.values()
     head = _HEAD.format(flag="" if size == "standard" else f" --{size}")
     parts = [head, _provenance(list(used)), f"{counted(rows, size)}.\n", _overview(rows, size), _OPEN]
-    parts += [_section(study, wanted(study, rows, size), size) for study in STUDIES]
+    parts += ["## figures\n\nFigures 2 and 3 together.\n", *_judged(BOTH_FIGURES, rows, size), ""]
+    drawn = {figure.studies[0].name: figure for figure in FIGURES}
+    in_figures = {study.name for figure in FIGURES for study in figure.studies}
+    for study in STUDIES:
+        if study.name in drawn:
+            figure = drawn[study.name]
+            parts.append(f"## {figure.name}\n\n![{figure.title}](figures/{figure.name}.svg)\n")
+        parts.append(_section(study, rows, size, in_figure=study.name in in_figures))
     return "\n".join(parts)
 
 
@@ -153,13 +169,12 @@ def _unfinished(rows: Sequence[Row]) -> str:
 
 def _overview(rows: Sequence[Row], size: str) -> str:
     lines = ["| study | instances | claim | of | verdict |", "|---|---|---|---|---|"]
-    for study in STUDIES:
-        found = wanted(study, rows, size)
+    for name in (BOTH_FIGURES, *(study.name for study in STUDIES)):
         for claim in CLAIMS:
-            if claim.study == study.name:
+            if claim.study == name:
+                found = _rows_of(claim, rows, size)
                 verdict = _verdict(claim, found)[0]
-                link = f"[{study.name}](#{study.name})"
-                lines.append(f"| {link} | {_instances(found)} | {claim.text} | {claim.source} | {verdict} |")
+                lines.append(f"| [{name}](#{name}) | {_instances(found)} | {claim.text} | {claim.source} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 
@@ -180,25 +195,35 @@ def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
     finding = claim.check(Evidence(rows))
     if finding is None:
         return "not measured", "rows are missing"
-    good, bad = ("agrees", "does not agree") if claim.source == PAPER else ("holds", "does not hold")
+    good, bad = ("holds", "does not hold") if claim.source == OURS else ("agrees", "does not agree")
     return (good if finding.holds else bad), finding.text
 
 
-def _section(study: Study, rows: Sequence[Row], size: str) -> str:
-    missing = len(study.trials(size)) - len(rows)
-    parts = [f"## {study.name}", "", f"{heading_of(study, rows)}. {_instances(rows)} instances.", ""]
-    if missing:
-        parts += [f"{missing} of {missing + len(rows)} trials are missing.", ""]
-    if rows:
-        parts += [f"![{study.title}](figures/{study.name}.svg)", ""]
+def _judged(name: str, rows: Sequence[Row], size: str) -> list[str]:
+    """The claims of a study, each with its quotation, its verdict and its numbers."""
+    lines = []
     for claim in CLAIMS:
-        if claim.study == study.name:
-            verdict, text = _verdict(claim, rows)
+        if claim.study == name:
+            verdict, text = _verdict(claim, _rows_of(claim, rows, size))
             quoted = f" {claim.quotation}:" if claim.quotation else ""
             history = f" {claim.history}." if claim.history else ""
-            parts.append(
+            lines.append(
                 f"- {claim.source.capitalize()}:{quoted} {claim.text} **{verdict.capitalize()}**: {text}.{history}"
             )
+    return lines
+
+
+def _section(study: Study, all_rows: Sequence[Row], size: str, *, in_figure: bool) -> str:
+    """The claims and tables of a study, and its figure where it is no part of a figure of the paper."""
+    rows = wanted(study, all_rows, size)
+    missing = len(study.trials(size)) - len(rows)
+    parts = [f"{'###' if in_figure else '##'} {study.name}", "",
+             f"{heading_of(study, rows)}. {_instances(rows)} instances.", ""]  # fmt: skip
+    if missing:
+        parts += [f"{missing} of {missing + len(rows)} trials are missing.", ""]
+    if rows and not in_figure:
+        parts += [f"![{study.title}](figures/{study.name}.svg)", ""]
+    parts += _judged(study.name, all_rows, size)
     for table in tables(study, rows):
         parts += ["", f"**{table.title}**", "", *_markdown(table.header, table.cells)]
     if study.name == "sessions":

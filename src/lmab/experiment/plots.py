@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..theory import Regime
-from .analysis import MEASURES, Evidence, Mean, Point, heading_of, in_order, points, title_of
+from .analysis import MEASURES, Evidence, Mean, Point, heading_of, in_order, points, title_of, wanted
 from .checks_theory import Cell, promise, rates, scale
-from .methods import Contender
+from .methods import GENIE, Contender
 from .store import Row
-from .studies import Panel, Study
+from .studies import FORMS, PAPER, Figure, Panel, Study
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), one per method, the same in every figure.
 _COLOURS = {
@@ -24,14 +25,11 @@ _COLOURS = {
     "direct-mle-fit": "#D55E00",
     "ed-mle": "#0072B2",
     "ed-mle-literal": "#56B4E9",
-    "ed-mle-half": "#332288",
-    "ed-mle-full": "#88CCEE",
     "ed-mle-fit": "#0072B2",
     "ed-moments": "#E69F00",
     "l-ucrl": "#009E73",
     "l-ucrl-tensor": "#44AA99",
-    "l-ucrl-plain": "#117733",
-    "l-ucrl-once": "#999933",
+    "l-ucrl-published": "#117733",
     "history-ucbvi": "#999999",
     "tensor": "#CC79A7",
     "tensor-pairs": "#882255",
@@ -42,6 +40,9 @@ _COLOURS = {
     "plan-point-based": "#CC79A7",
     "plan-certified": "#0072B2",
 }
+_OTHER = "#666666"  # of methods that a reader of the package brings
+_SHAPES = {"genie": "", "ed-mle-literal": "o", "ed-mle": "D", "l-ucrl-published": "s", "l-ucrl": "P",
+           "l-ucrl-tensor": "X", "tensor": "^", "tensor-pairs": "v", "ucb": "x", "direct-mle": "*"}  # fmt: skip
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))  # of methods, where colours tell a second column
 _MARKERS = "osD^vP"
 _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the sign of a method, a line
@@ -50,6 +51,70 @@ _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
     """Write NAME.png and NAME.svg of a study into `folder`; `rows` are those that it wants and has."""
     return _written(study.name, lambda: _figure(study, rows), folder)
+
+
+_LEAST_LOSS = 1e-4  # Losses below this, and plans that beat the genie's, are drawn here.
+
+
+def draw_figure(figure: Figure, rows: Sequence[Row], folder: str | os.PathLike[str], size: str) -> list[Path]:
+    """Write a figure of the paper in its own form, two panels with five curves and Q-MDP, and ours below.
+
+    Below, the certified planner plans for all, and what is lost against the genie stands on a logarithmic axis, since
+    the curves lie on one another near 1.
+    """
+    from matplotlib.figure import Figure as Canvas
+
+    def drawn() -> Any:
+        canvas = Canvas(figsize=(9.2, 7.6), layout="constrained")
+        counts = set()
+        for column, study in enumerate(figure.studies):
+            found = wanted(study, rows, size)
+            above, below = canvas.add_subplot(2, 2, 1 + column), canvas.add_subplot(2, 2, 3 + column)
+            missing = [method.label for method in PAPER if all(row.method != method.name for row in found)]
+            note = f" (not run yet: {', '.join(missing)})" if missing and found else ""
+            above.set_title(f"{heading_of(study, found)}\nThe paper's methods, Q-MDP{note}", fontsize=9)
+            below.set_title("Our forms beside them, certified planner", fontsize=9)
+            counts |= _curves(above, study, points(study, found, Panel("per_step_qmdp", "")), PAPER)
+            losses = points(study, found, Panel("fraction", ""))
+            counts |= _curves(below, study, [_lost(point) for point in losses if point.method != GENIE.name], FORMS)
+            above.set_ylabel("reward per step")
+            below.set_ylabel("lost: 1 - V / V genie")
+            if below.lines:
+                below.set_yscale("log")
+        canvas.suptitle(f"{figure.title}\n{_instances(counts)}", fontsize=10)
+        handles = {label: handle for axes in canvas.axes
+                   for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}  # fmt: skip
+        if handles:
+            _draw_legend(canvas, handles)
+        return canvas
+
+    return _written(figure.name, drawn, folder)
+
+
+def _lost(point: Point) -> Point:
+    return replace(point, mean=max(1 - point.mean, _LEAST_LOSS))
+
+
+def _curves(axes: Any, study: Study, found: Sequence[Point], methods: Sequence[Contender]) -> set[int]:
+    """Draw the curves of these methods in this order, and return the numbers of instances."""
+    places = in_order({point.x for point in found})
+    for method in methods:
+        line = sorted((one for one in found if one.method == method.name), key=lambda one: places.index(one.x))
+        if line:
+            axes.errorbar(
+                [point.x for point in line],
+                [point.mean for point in line],
+                yerr=np.nan_to_num([point.stderr for point in line]),
+                label=method.label,
+                color=_COLOURS.get(method.name, _OTHER),
+                linestyle="--" if method is GENIE else "-",
+                marker=_SHAPES.get(method.name, "o"),
+                markersize=4,
+                linewidth=1.2,
+            )
+    axes.set_xlabel(study.axis_label)
+    _mark_places(axes, study, places)
+    return {point.n_instances for point in found}
 
 
 def _written(name: str, figure: Callable[[], Any], folder: str | os.PathLike[str]) -> list[Path]:
@@ -132,9 +197,9 @@ def _draw_panel(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -
                 [point.mean for point in line],
                 yerr=np.nan_to_num([point.stderr for point in line]),
                 label=label,
-                color=_shade(style, splits) if study.split else _COLOURS[method.name],
-                linestyle="none" if categorical else _DASHES[mark],
-                marker=_MARKERS[mark],
+                color=_shade(style, splits) if study.split else _COLOURS.get(method.name, _OTHER),
+                linestyle="none" if categorical else "--" if method.name == "genie" else _DASHES[mark],
+                marker=_MARKERS[mark] if study.split else _SHAPES.get(method.name, "o"),
                 markersize=3.5,
                 linewidth=1.3,
             )
@@ -154,21 +219,27 @@ def _shade(place: int, places: Sequence[Any]) -> Any:
 
 
 def _label_axes(axes: Any, study: Study, panel: Panel, places: Sequence[Any], categorical: bool) -> None:
-    from matplotlib.ticker import FixedLocator, NullFormatter
-
     axes.set_ylabel(MEASURES[panel.measure][0])
     axes.set_xlabel(study.axis_label)
     if categorical:
         axes.set_xticks(range(len(places)), places)
-    elif study.log and places:
+    else:
+        _mark_places(axes, study, places)
+    if panel.log and axes.lines:
+        axes.set_yscale("log")
+
+
+def _mark_places(axes: Any, study: Study, places: Sequence[Any]) -> None:
+    """Ticks at the places of the study, on a logarithmic axis where it has one."""
+    from matplotlib.ticker import FixedLocator, NullFormatter
+
+    if study.log and places:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator(list(places)))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xticks(list(places), [_short(place) for place in places])
     elif places:
         axes.set_xticks(list(places))
-    if panel.log and axes.lines:
-        axes.set_yscale("log")
 
 
 def _draw_rates(axes: Any, study: Study, rows: Sequence[Row]) -> None:

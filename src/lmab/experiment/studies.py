@@ -287,8 +287,7 @@ ARMS = Study(
 )
 
 # What may decide between ED+MLE and L-UCRL: passes over the same sessions, the subspace, the sessions of step 1, and
-# the law of the instances. The first instance has the number 100: those below were looked at before the levers were
-# chosen.
+# the law of the instances. The first instance has the number 100: smaller ones were seen when the levers were chosen.
 LEVERS = (
     GENIE,
     L_UCRL_PUBLISHED,

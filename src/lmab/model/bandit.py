@@ -15,11 +15,14 @@ from .._shapes import Array, Float, Shaped
 from ..checks import check_array, check_count, check_distribution, choices
 from ..errors import InvalidArgument, InvalidFile
 from .categorical import Categorical
+from .counts import Counts
 from .gaussian import Gaussian
 from .leaving import best_list, known, known_once, one_arm
 from .rewards import Channel, Rewards, permutation, take
 
-FAMILIES: dict[str, type[Rewards]] = {one.family: one for one in (Categorical, Gaussian)}  # by the names in files
+FAMILIES: dict[str, type[Rewards]] = {
+    one.family: one for one in (Categorical, Gaussian, Counts)
+}  # by the names in files
 _APART = 2.0**40  # values of sessions that ended, for the distance, lie this far from the others
 
 
@@ -27,7 +30,7 @@ _APART = 2.0**40  # values of sessions that ended, for the distance, lie this fa
 class LatentBandit:
     """A latent bandit: each session draws a hidden type, which stays for the whole session.
 
-    Make one with `LatentBandit.bernoulli`, `LatentBandit.categorical` or `LatentBandit.gaussian`.
+    Make one with `LatentBandit.bernoulli`, `.categorical`, `.gaussian` or `.counts`.
 
     Where people leave, `leaving` holds the probability that a session ends after a step, by type, arm and reward; all
     values are then those until the person leaves, and a horizon is the most steps that a session can have.
@@ -42,7 +45,7 @@ class LatentBandit:
     """
 
     weights: Float[Array, "M"]  # probability of each type: the paper's w_m
-    rewards: Categorical | Gaussian
+    rewards: Categorical | Gaussian | Counts
     arm_labels: tuple[str | int, ...] | None = None  # what the arms are called in the log they were learned from
     leaving: Float[Array, "M A Z"] | None = None  # P(the session ends after the step | type, arm, value); None: never
 
@@ -75,6 +78,11 @@ class LatentBandit:
     def gaussian(cls, weights: Any, means: Any, scale: float = 1.0) -> LatentBandit:
         """Normal rewards with `means` (M, A) and one standard deviation."""
         return cls(weights, Gaussian(means, scale))
+
+    @classmethod
+    def counts(cls, weights: Any, means: Any) -> LatentBandit:
+        """Counts 0, 1, 2, ... with Poisson laws of these `means` (M, A)."""
+        return cls(weights, Counts(means))
 
     @property
     def means(self) -> Float[Array, "M A"]:

@@ -96,8 +96,9 @@ def distinct_values(rewards: Float[Array, "S"] | Iterable[Float[Array, "_"]], *,
         if limited and len(values) > MAX_VALUES:
             raise InvalidArgument(
                 f"rewards must be named where the log holds more than {MAX_VALUES} distinct rewards: "
-                f"rewards='binned' for amounts such as money or seconds, rewards='gaussian' for measurements around a "
-                f"mean, rewards='categorical' for categories; got None"
+                f"rewards='binned' for amounts such as money or seconds, rewards='counts' for counts such as items or "
+                f"pages, rewards='gaussian' for measurements around a mean, rewards='categorical' for categories; got "
+                f"None"
             )
     return values
 

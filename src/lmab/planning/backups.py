@@ -21,6 +21,7 @@ VectorSet = tuple[Float[Array, "_ M"], Integer[Array, "_"]]
 _CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
 _ENDS = 32  # arms that the quick lookahead may stay with
 _CHUNK = 1 << 21  # numbers computed at once
+_LEAST_EACH = 4  # sessions of a round that start at each of several priors
 _LOOKAHEAD, _OWN = 0.45, 0.8  # shares of simulated steps: the lookahead's arm, the plans' own arm; the rest: candidates
 
 
@@ -31,6 +32,11 @@ def fixed_arms(problem: Problem) -> list[VectorSet]:
 
 def join(first: VectorSet, second: VectorSet) -> VectorSet:
     return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+
+
+def _united(sets: tuple[VectorSet, ...]) -> VectorSet:
+    vectors, arms = (np.concatenate(parts) for parts in zip(*sets, strict=True))
+    return _distinct(vectors, arms, np.ones(len(arms), bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +107,18 @@ class Rounds:
         self._quick = QuickLookahead.of(problem)
         self._keys = rng.integers(1 << 40, size=len(problem.table))
 
-    def run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
+    def run(self, sets: list[VectorSet], n: int, start: Float[Array, "M"] | None = None) -> list[VectorSet]:
         """Vectors that improve on `sets` at the beliefs of n sessions; those found when `stop` says so.
 
-        `sets[t - 1]` holds the plans for t steps to go, and so does what is returned.
+        `sets[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at `start`; None:
+        at the problem's weights, or, where it has several priors, a part of them at each.
         """
-        visited = self._visit(sets, n)
+        priors = self.problem.priors
+        if start is None and priors is not None:
+            each = max(n // len(priors), _LEAST_EACH)
+            parts = [self.run(sets, each, prior) for prior in priors]
+            return [_united(some) for some in zip(*parts, strict=True)]
+        visited = self._visit(sets, n, self.problem.weights if start is None else start)
         nothing = (np.empty((0, len(self.problem.weights))), np.empty(0, np.int64))
         found = [nothing] * self.problem.horizon
         for remaining, (beliefs, candidates) in sorted(visited.items()):
@@ -119,14 +131,17 @@ class Rounds:
     def look_ahead(self, sets: list[VectorSet]) -> VectorSet:
         """What one step of lookahead with all arms proves at the start, as a vector for the first step."""
         problem = self.problem
-        everything = np.arange(problem.n_arms)[None]
-        return backup(problem, problem.weights[None], everything, sets[-2][0], sets[-1][0], precision=np.float64)
+        starts = problem.weights[None] if problem.priors is None else problem.priors
+        everything = np.tile(np.arange(problem.n_arms), (len(starts), 1))
+        return backup(problem, starts, everything, sets[-2][0], sets[-1][0], precision=np.float64)
 
-    def _visit(self, sets: list[VectorSet], n: int) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
+    def _visit(
+        self, sets: list[VectorSet], n: int, start: Float[Array, "M"]
+    ) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
         """Distinct beliefs of n sessions and the arms to try there, by steps to go."""
         problem, rng = self.problem, self._rng
-        types = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
-        beliefs, keys = np.tile(problem.weights, (n, 1)), np.zeros(n, np.int64)
+        types = rng.choice(len(start), size=n, p=start / start.sum())
+        beliefs, keys = np.tile(start, (n, 1)), np.zeros(n, np.int64)
         visited = {}
         for remaining in range(problem.horizon, 1, -1):
             if self._stop():

@@ -50,10 +50,15 @@ class Certified:
         check_fields(self, {"n_beliefs": COUNT, "seed": Count(0)})
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
-        if problem.best_everywhere() is not None or problem.horizon == 1:
+        if problem.priors is None and (problem.best_everywhere() is not None or problem.horizon == 1):
             return _one_arm(problem, clock)
         search = Search(problem, self.seed, self.memory_limit)
         try:
+            if problem.horizon == 1:  # of several priors: the last step is known
+                for nodes, worth in zip(search.roots, search.lower_bounds.tolist(), strict=True):
+                    nodes.upper[0] = worth
+                clock.record(search.lower_bound, search.upper_bound)
+                return self._plan(search, clock, Status.CERTIFIED)
             search.look_ahead(clock)
             clock.record(search.lower_bound, search.upper_bound)
             reason = self._run(search, clock)
@@ -64,7 +69,7 @@ class Certified:
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
         try:
-            exact = solved_once(problem, clock) if fits(problem) else None
+            exact = solved_once(problem, clock) if problem.priors is None and fits(problem) else None
             return self._search_once(problem, clock) if exact is None else exact
         except KeyboardInterrupt:
             clock.time_limit = 0.0
@@ -97,7 +102,8 @@ class Certified:
                 if search.upper_bound - search.lower_bound > tolerance:
                     search.back_up(rounds[batch])
                 continue
-            if batch == max(_OPEN, search.problem.n_arms**2 // 100):  # about as long as the programs take
+            programs = _PRICE if search.problem.people_leave else max(_OPEN, search.problem.n_arms**2 // 100)
+            if batch == programs:  # after about as long as they take; where people leave, the price gains by them
                 search.drop_dominated_arms(clock)
             if batch == _PRICE:
                 search.charge_for_information(clock)
@@ -123,7 +129,8 @@ class Certified:
             if reason == Status.CERTIFIED:
                 reason = Status.HEURISTIC  # the asked gap is proved for the bins only
         policy = vector_policy(problem, search.sets())
-        return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
+        plan = Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
+        return replace(plan, by_prior=None if problem.binned else search.by_prior())
 
 
 def _one_arm(problem: Problem, clock: Clock) -> Plan:

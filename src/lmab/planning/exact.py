@@ -12,7 +12,7 @@ import numpy as np
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_count
-from ..errors import Status, TooLarge
+from ..errors import InvalidArgument, Status, TooLarge
 from ..policies.policy import State, best_allowed
 from .lookahead import LookaheadPolicy, lookahead_values, root_bounds
 from .once.exact import plan_once_exactly
@@ -96,6 +96,7 @@ class Exact:
         check_count("max_states", self.max_states)
 
     def solve(self, problem: Problem, clock: Clock) -> Plan:
+        check_one_prior(problem)
         needed = sum(n_states(len(problem.table), step) for step in range(problem.horizon))
         if needed > self.max_states:
             raise TooLarge(
@@ -115,7 +116,17 @@ class Exact:
         return _solved(problem, clock, kept, needed)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
+        check_one_prior(problem)
         return plan_once_exactly(problem, clock)
+
+
+def check_one_prior(problem: Problem) -> None:
+    """Raise where sessions start at several priors: the table of values holds for one."""
+    if problem.priors is not None:
+        raise InvalidArgument(
+            f"method must be Certified where sessions start at several priors, got Exact, whose table is for one, with "
+            f"{len(problem.priors)} priors"
+        )
 
 
 def _stages(problem: Problem, clock: Clock) -> list[Float[Array, "states"]] | None:
@@ -157,8 +168,7 @@ def _solved(problem: Problem, clock: Clock, kept: list[Float[Array, "states"]], 
     policy = ExactPolicy(
         problem.bandit,
         np.concatenate(tables) if tables else np.empty(0),
-        horizon=problem.horizon,
-        bins=problem.bins,
+        **problem.of_policy,
     )
     upper, status = value, Status.OPTIMAL
     message = f"dynamic programming over {needed} counts of observations: nothing better exists"
@@ -177,7 +187,7 @@ def _stopped(problem: Problem, clock: Clock, reason: Status, needed: int) -> Pla
     """Out of time: a lookahead instead, with what it proves."""
     depth = 1
     clock.record(*root_bounds(problem, depth))
-    policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins)
+    policy = LookaheadPolicy(problem.bandit, depth=depth, **problem.of_policy)
     message = f"stopped before all {needed} states were done ({reason}): the policy is a lookahead of depth {depth}"
     lower, upper = clock.trace[-1][1:]
     upper = problem.full_information if problem.binned else upper

@@ -58,12 +58,13 @@ def information_price(
     horizon: int,
     *,
     people_leave: bool = False,
-    rounds: int = 30,
+    rounds: int | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> InformationPrice:
     """The tightest bound found in `rounds` rounds, or until `stop`; stopped at once, it is still a bound.
 
-    With `people_leave` the table holds what sessions show that go on.
+    With `people_leave` the table holds what sessions show that go on. None: 30 rounds, or 120 where people leave,
+    because it then takes longer to find out in which steps information is used.
 
     Examples:
         >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
@@ -74,6 +75,7 @@ def information_price(
     """
     prior = prior / prior.sum()
     channels, stays = letters(table, len(means), people_leave)
+    rounds = (120 if people_leave else 30) if rounds is None else rounds
     with np.errstate(all="ignore"):  # single precision may overflow there; `certify` makes a bound of any guess
         guess = optimise(means, channels, prior, horizon, rounds, stop, stays=stays)
     return certify(means, channels, prior, guess, stays)
@@ -140,13 +142,14 @@ def optimise(
     knowing = float(prior @ means.max(axis=0) - (means @ prior).max())
     increments = np.full(horizon + 1, max(knowing / entropy, 1e-3 * spread))
     best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), np.inf
+    step, slowing = (0.5, 8) if stays is None else (1.0, 100)
     for round_ in range(rounds + 1):
         last = round_ == rounds
         if last:  # polish mixtures and laws for the best increments
             mixtures, laws, increments = best.mixtures.copy(), best.laws.copy(), best.increments
         used, gained, value = np.zeros(horizon + 1), np.zeros(horizon + 1), 0.0
         rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
-        now = pay
+        now, stages = pay, []
         for t in range(1, horizon + 1):
             if stop():
                 return best
@@ -155,16 +158,33 @@ def optimise(
             divergence = learning.divergence(laws[t])
             stage = Stage.of(now + to32(rates[t - 1]) * divergence, increments[t], mixtures[t], rho)
             value = float(stage.plane @ rho) + (value if stays is None else 0.0)
-            if stays is not None:
+            if stays is None:
+                used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
+            else:
                 now = pay + stays.astype(to32) * stage.plane
-            used[t], gained[t] = stage.used(rho), float((stage.joint(rho) * divergence).sum())
+                stages.append((stage, divergence))
+        if stays is not None:
+            used[1:], gained[1:] = _by_who_is_there(stages, stays, rho)
         if value < best_value or last:
             best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), value
         # The price of stage t weighs what stages before it, with more steps to go, learn against what it uses.
         available = np.append(np.cumsum(gained[::-1])[::-1][1:], 0.0)
         slope = np.clip((available - used) / entropy, -1, 1)
-        increments = np.maximum(1e-4 * spread, increments * np.exp(-0.5 * slope / (1 + round_ / 8)))
+        increments = np.maximum(1e-4 * spread, increments * np.exp(-step * slope / (1 + round_ / slowing)))
     return Guess(best.mixtures.astype(from32), best.laws.astype(from32), best.increments)
+
+
+def _by_who_is_there(
+    stages: list[tuple[Stage, Float[Array, "A M"]]], stays: Float[Array, "A M"], prior: Float[Array, "M"]
+) -> tuple[Float[Array, "H"], Float[Array, "H"]]:
+    """What each stage, from 1 step to go on, uses and learns, counted for those who are still there."""
+    used, gained, there = [], [], prior
+    for stage, divergence in reversed(stages):
+        law = stage.mixture[:, None] * stage.powers / stage.totals
+        used.append(float(there @ ((law * stage.exponents).sum(axis=0) - np.log(stage.totals))))
+        gained.append(float(there @ (law * divergence).sum(axis=0)))
+        there = there * (law * stays).sum(axis=0)
+    return np.array(used[::-1]), np.array(gained[::-1])
 
 
 class Learning:

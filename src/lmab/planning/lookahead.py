@@ -104,7 +104,10 @@ def _one_step(
 
 
 def root_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda: False) -> tuple[float, float]:
-    """What a lookahead of `depth` proves at the start: (lower, upper)."""
+    """What a lookahead of `depth` proves at the start: (lower, upper), on average over the priors."""
+    if problem.priors is not None:
+        found = [(share, *root_bounds(one, depth, stop)) for share, one in problem.each()]
+        return sum(share * lower for share, lower, _ in found), sum(share * upper for share, _, upper in found)
     start = problem.weights[None]
     if depth == 0 or problem.horizon == 1:
         # Learning never hurts: being greedy earns at least the best fixed arm. One step pays the best mean, no more.
@@ -129,6 +132,8 @@ def tightened(problem: Problem, lower: float, upper: float, clock: Clock) -> flo
         people_leave=problem.people_leave,
         stop=lambda: clock.expired,
     )
+    if problem.priors is not None and problem.shares is not None:
+        return min(upper, float(problem.shares @ price.bound(problem.priors, problem.horizon)))
     return min(upper, price.at_start * float(problem.weights.sum()))
 
 
@@ -155,7 +160,7 @@ class Lookahead:
             raise InvalidArgument(
                 f"depth must keep (arms * values) ** depth below 1e8, got {len(problem.table)} ** {self.depth}"
             )
-        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=self.depth, bins=problem.bins)
+        policy = LookaheadPolicy(problem.bandit, depth=self.depth, **problem.of_policy)
         clock.record(*root_bounds(problem, 0))
         reason = Status.HEURISTIC
         try:
@@ -210,14 +215,16 @@ class QMDP:
         above = "that of knowing the type" if upper >= problem.full_information else "the information price's"
         above = "its value" if problem.horizon == 1 else above
         message = f"Q-MDP is greedy: it earns at least the best fixed arm; the upper bound is {above}"
-        policy = LookaheadPolicy(problem.bandit, horizon=problem.horizon, depth=0, bins=problem.bins)
+        policy = LookaheadPolicy(problem.bandit, depth=0, **problem.of_policy)
         return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
     def _keeping_people(self, problem: Problem, clock: Clock) -> Plan:
         """Where people leave no fixed arm bounds Q-MDP from below: its own sessions do."""
         start, steps = problem.weights[None], problem.horizon
-        upper = float(lookahead_values(problem, start, steps, 0, optimistic=True).max())
-        policy = LookaheadPolicy(problem.bandit, horizon=steps, depth=0, bins=problem.bins, optimistic=True)
+        starts = start if problem.priors is None else problem.priors
+        best = lookahead_values(problem, starts, steps, 0, optimistic=True).max(axis=1)
+        upper = float(best[0] if problem.shares is None else problem.shares @ best)
+        policy = LookaheadPolicy(problem.bandit, depth=0, optimistic=True, **problem.of_policy)
         clock.record(worth_at_least(policy, problem), upper)
         reason = Status.HEURISTIC
         try:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from .._shapes import Array, Float
 from ..checks import check_count
+from ..data.features import Features
 from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
+from ..model.type_prior import TypePrior, softmax
 from ..policies.small import FixedSequence, Stationary
 from .certified import Certified
 from .exact import Exact
@@ -20,6 +25,9 @@ from .problem import BINS, Bounds, Clock, Plan, Problem
 
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 MAX_HORIZON = 10_000
+REPRESENTATIVES = 64  # priors that a plan for people with features is made for; it earns 99.8% at others
+_DRAWN = 2_000  # people who are drawn where nobody says which there are
+_LLOYD = 20  # rounds of k-means
 LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
@@ -58,12 +66,15 @@ class HasBandit(Protocol):
 
 def plan(
     bandit: LatentBandit | HasBandit,
-    *,
-    horizon: int,
+    *unnamed: Any,
+    horizon: int | None = None,
     method: Planner | None = None,
     time_limit: float = 60.0,
     repeats: bool = True,
     anyway: bool = False,
+    type_prior: TypePrior | None = None,
+    features: Mapping[str, Any] | None = None,
+    representatives: int = REPRESENTATIVES,
     bins: int = BINS,
     progress: Callable[[Bounds], None] | None = None,
 ) -> Plan:
@@ -83,6 +94,12 @@ def plan(
         anyway: plan with the types of an estimate although its held-out check does not support them. Without this, such
             an estimate gets the plan of the best fixed choice (one arm, or without repeats a list of arms), with
             `fixed` set and the reason in `verdict`: on held-out people plans of unsupported types lost to it.
+        type_prior: how the types depend on what is known when a session begins; None: that of the estimate, if it has
+            one. The policy then starts from features, and the bounds are means over people.
+        features: those of the people to plan for, n values by column, such as `sessions.features`. None: people are
+            drawn as the type prior describes them.
+        representatives: where people have more different priors than this, they are grouped into so many while
+            planning. The bounds are for the people themselves.
         bins: values into which continuous rewards are cut, per arm, while planning.
         progress: called with the `Bounds` proved so far, now and then.
 
@@ -96,6 +113,12 @@ def plan(
         1
     """
     model = _bandit(bandit)
+    if unnamed or horizon is None:
+        given = f"{unnamed[0]!r} without a name" if unnamed else "None"
+        raise InvalidArgument(
+            f"horizon must be given by its name, as in lmab.plan(estimate, horizon={unnamed[0] if unnamed else 6!r}), "
+            f"got {given}"
+        )
     _check_horizon(horizon)
     if method is None:
         method = QMDP() if not repeats and horizon > LONG and model.n_types > MANY else Certified()
@@ -111,8 +134,10 @@ def plan(
         return _fixed_choice(model, horizon, repeats, estimate, check.verdict)
     if isinstance(method, _COMPILED):
         _warm_up(type(method))  # type: ignore[arg-type]  # mypy does not see that these classes can be hashed
-    problem, clock = Problem.of(model, horizon, bins), Clock(time_limit, progress)
+    people = _people(bandit, model, type_prior, features)
+    problem, clock = _problem(model, horizon, bins, people, representatives), Clock(time_limit, progress)
     made = method.solve(problem, clock) if repeats else method.solve_without_repeats(problem, clock)
+    made = _for_people(made, people)
     verdict = "" if check is None else check.verdict
     said = made.message + _remark(estimate)
     return replace(made, repeats=repeats, estimate=estimate, message=said, verdict=verdict)
@@ -127,6 +152,81 @@ def _fixed_choice(model: LatentBandit, horizon: int, repeats: bool, estimate: Es
         policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
         verdict=verdict,
     )  # fmt: skip
+
+
+class _People(NamedTuple):
+    """The people to plan for: their different priors over types, and the share of each."""
+
+    type_prior: TypePrior
+    priors: Float[Array, "n M"]
+    shares: Float[Array, "n"]
+
+
+def _people(given: Any, model: LatentBandit, type_prior: TypePrior | None, features: Any) -> _People | None:
+    prior = getattr(given, "type_prior", None) if type_prior is None else type_prior
+    if prior is None:
+        if features is not None:
+            raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
+        return None
+    if prior.n_types != model.n_types:
+        raise InvalidArgument(f"type_prior must have the bandit's {model.n_types} types, got {prior.n_types}")
+    if not prior.columns:
+        return _People(prior, model.weights[None], np.ones(1))
+    if features is None:
+        rng = np.random.default_rng(0)
+        features = {term.name: term.draw(_DRAWN, rng) for term in prior.terms}
+    if isinstance(features, Features):
+        each = softmax(prior.design(features) @ prior.coefficients)
+        counts = np.bincount(features.rows, minlength=features.n_rows).astype(np.float64)
+    else:
+        each = prior.weights(features)
+        counts = np.ones(len(each))
+    rows, group = np.unique(each.round(12), axis=0, return_inverse=True)
+    sizes = np.bincount(group.ravel(), counts, minlength=len(rows))
+    rows, sizes = rows[sizes > 0], sizes[sizes > 0]
+    return _People(prior, rows / rows.sum(axis=1, keepdims=True), sizes / sizes.sum())
+
+
+def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | None, most: int) -> Problem:
+    if people is None:
+        return Problem.of(model, horizon, bins)
+    check_count("representatives", most)
+    if not people.type_prior.columns:
+        return Problem.of(model, horizon, bins, type_prior=people.type_prior)
+    priors, shares = _grouped(people, most)
+    return Problem.of(model, horizon, bins, priors=priors, shares=shares, type_prior=people.type_prior)
+
+
+def _grouped(people: _People, most: int) -> tuple[Float[Array, "K M"], Float[Array, "K"]]:
+    """Representatives of the people: all different priors, or the means of `most` groups (k-means)."""
+    priors, shares = people.priors, people.shares
+    if len(priors) <= most:
+        return priors, shares
+    rng = np.random.default_rng(0)
+    centres, far = priors[[int(shares.argmax())]], np.full(len(priors), np.inf)
+    while len(centres) < most:  # k-means++
+        far = np.minimum(far, ((priors - centres[-1]) ** 2).sum(axis=1))
+        if (far * shares).sum() <= 0:
+            break
+        centres = np.concatenate([centres, priors[[rng.choice(len(priors), p=far * shares / (far * shares).sum())]]])
+    for _ in range(_LLOYD):
+        group = ((priors[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+        sizes = np.bincount(group, shares, minlength=len(centres))
+        sums = np.stack([np.bincount(group, shares * column, minlength=len(centres)) for column in priors.T], axis=1)
+        centres = (sums / np.maximum(sizes, 1e-300)[:, None])[sizes > 0]
+    group = ((priors[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
+    sizes = np.bincount(group, shares, minlength=len(centres))
+    return centres[sizes > 0], sizes[sizes > 0] / sizes.sum()
+
+
+def _for_people(plan: Plan, people: _People | None) -> Plan:
+    """The plan with means over the people themselves, where it was made for representatives of them."""
+    if people is None or plan.by_prior is None or len(people.priors) == len(plan.by_prior.priors):
+        return plan
+    lower, upper = (float(people.shares @ bounds) for bounds in plan.by_prior.at(people.priors))
+    n, k = len(people.priors), len(plan.by_prior.priors)
+    message = f"{plan.message}; the plan is for {k} groups of {n} different priors, the bounds are for all of these"
+    return replace(plan, lower=lower, upper=upper, message=message)
 
 
 def _bandit(given: Any) -> LatentBandit:

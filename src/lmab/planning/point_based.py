@@ -101,4 +101,4 @@ class PointBased:
 
 
 def _worth(problem: Problem, sets: list[VectorSet]) -> float:
-    return float((sets[-1][0] @ problem.weights).max())
+    return problem.best_mean(sets[-1][0])

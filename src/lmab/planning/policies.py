@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.leaving import known
+from ..model.type_prior import TypePrior
 from ..policies.histories import NONE, Tree, grow, walk
 from ..policies.policy import MANY, Compact, CompactState, Policy, State, best_allowed, restore_policy
 from ..policies.small import BeliefPolicy
@@ -36,8 +38,10 @@ class PlannedPolicy(BeliefPolicy):
 
     horizon: int
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int, bins: int = BINS) -> None:
-        super().__init__(bandit, horizon=check_count("horizon", horizon))
+    def __init__(
+        self, bandit: LatentBandit, *, horizon: int, bins: int = BINS, type_prior: TypePrior | None = None
+    ) -> None:
+        super().__init__(bandit, horizon=check_count("horizon", horizon), type_prior=type_prior)
         self.bins = check_count("bins", bins, minimum=2)
 
     @cached_property
@@ -68,9 +72,16 @@ class DepthPolicy(PlannedPolicy):
     """A planned policy that looks `depth` rewards ahead at every step; `optimistic`: then the type counts as known."""
 
     def __init__(
-        self, bandit: LatentBandit, *, horizon: int, depth: int = 1, bins: int = BINS, optimistic: bool = False
+        self,
+        bandit: LatentBandit,
+        *,
+        horizon: int,
+        depth: int = 1,
+        bins: int = BINS,
+        optimistic: bool = False,
+        type_prior: TypePrior | None = None,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins)
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
         self.depth, self.optimistic = check_count("depth", depth, minimum=0), bool(optimistic)
 
     def record(self) -> files.Record:
@@ -116,13 +127,25 @@ class TablePolicy(PlannedPolicy):
     does not cover is decided by a lookahead.
     """
 
-    def __init__(self, bandit: LatentBandit, values: Float[Array, "states"], *, horizon: int, bins: int = BINS) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins)
+    def __init__(
+        self,
+        bandit: LatentBandit,
+        values: Float[Array, "states"],
+        *,
+        horizon: int,
+        bins: int = BINS,
+        type_prior: TypePrior | None = None,
+    ) -> None:
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
         sizes = self._sizes()
         if len(values) != sum(sizes):
             raise InvalidArgument(f"values must hold {sum(sizes)} states, got {len(values)}")
         self._values = values
         self._starts = np.cumsum([0, *sizes])
+
+    def _put_belief(self, memory: Float[Array, "n K"], beliefs: Float[Array, "n M"]) -> None:
+        super()._put_belief(memory, beliefs)
+        memory[:, -1] = 1  # the table is for sessions that begin with the bandit's weights
 
     @abstractmethod
     def _sizes(self) -> list[int]:
@@ -192,7 +215,7 @@ class TablePolicy(PlannedPolicy):
     @classmethod
     def from_record(cls, record: files.Record) -> Self:
         bandit = LatentBandit.from_record(record.records["bandit"])
-        return cls(bandit, record.arrays["values"], **record.fields)
+        return cls(bandit, record.arrays["values"], **record.fields, type_prior=cls._prior_of(record))
 
 
 class VectorPolicy(PlannedPolicy):
@@ -222,8 +245,9 @@ class VectorPolicy(PlannedPolicy):
         *,
         horizon: int,
         bins: int = BINS,
+        type_prior: TypePrior | None = None,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins)
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 1).any():
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
@@ -277,9 +301,9 @@ class VectorPolicy(PlannedPolicy):
 
     @classmethod
     def from_record(cls, record: files.Record) -> VectorPolicy:
-        bandit = LatentBandit.from_record(record.records["bandit"])
         arrays = (record.arrays[name] for name in ("vectors", "arms", "starts"))
-        return cls(bandit, *arrays, **record.fields)
+        bandit = LatentBandit.from_record(record.records["bandit"])
+        return cls(bandit, *arrays, **record.fields, type_prior=cls._prior_of(record))
 
 
 class QuickVectors:
@@ -319,7 +343,7 @@ def vector_policy(problem: Problem, sets: list[tuple[Float[Array, "K M"], Intege
     starts = np.cumsum([0, *(len(arms) for _, arms in distinct)])
     vectors = problem.spread(np.concatenate([vectors for vectors, _ in distinct]))
     arms = np.concatenate([arms for _, arms in distinct]).astype(np.int64)
-    return VectorPolicy(problem.bandit, vectors, arms, starts, horizon=problem.horizon, bins=problem.bins)
+    return VectorPolicy(problem.bandit, vectors, arms, starts, **problem.of_policy)
 
 
 def _distinct(
@@ -333,6 +357,8 @@ def _distinct(
 
 def worth_at_least(policy: PlannedPolicy, problem: Problem) -> float:
     """What a policy earns at least: its first steps are walked, as far as they are few, and then the worst happens."""
+    if problem.priors is not None:
+        return float(problem.weights @ problem.known.worst[-1])
     total, seen, stays = 0.0, 0.0, problem.bandit.stays.T
     worst = known(problem.bandit.means.T, stays, problem.horizon).worst
     try:
@@ -398,6 +424,19 @@ class PolicyGraph(Policy):
 
     def _initial_memory(self) -> Float[Array, "K"]:
         return np.concatenate([[float(self.root)], self.source.start().memory[0]])
+
+    @property
+    def type_prior(self) -> TypePrior | None:
+        return self.source.type_prior
+
+    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        if features is None:
+            return super()._first_memory(n, features)
+        return self._off(State(0, self.source._first_memory(n, features), single=False))
+
+    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        inner = self.source._next_memory(self._inner(state, slice(None)), features)
+        return self._off(State(0, inner, single=False))
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         nodes = state.memory[:, 0].astype(np.int64)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import files
 from .._html import card, percent
+from .._kernel.reference.planning_search import TINY
 from .._shapes import Array, Float, Integer
 from ..checks import check_count
 from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.leaving import Extremes, best_list, known, lists_by_type, one_arm
+from ..model.type_prior import TypePrior
 from ..policies.policy import Policy, restore_policy
 
 _ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
@@ -110,15 +112,53 @@ class Problem:
     table: Float[Array, "D M"]  # row a*Z + z: in every type, P(value or bin z of arm a, and the session goes on)
     means: Float[Array, "A M"]  # exact mean rewards, also when the rewards were binned
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
+    priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
+    shares: Float[Array, "K"] | None = None  # of the sessions that start at each prior
+    type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
 
     @classmethod
-    def of(cls, bandit: LatentBandit, horizon: int, bins: int = BINS) -> Problem:
-        """The problem of `bandit`; continuous rewards are put into `bins` bins per arm."""
-        types = np.flatnonzero(bandit.weights > 0)
-        weights = bandit.weights[types]
+    def of(
+        cls,
+        bandit: LatentBandit,
+        horizon: int,
+        bins: int = BINS,
+        *,
+        priors: Float[Array, "K N"] | None = None,
+        shares: Float[Array, "K"] | None = None,
+        type_prior: TypePrior | None = None,
+    ) -> Problem:
+        """The problem of `bandit`; continuous rewards are put into `bins` bins per arm.
+
+        With `priors` (over all types of the bandit) a part of the sessions, given by `shares`, starts at each of them,
+        and values are means over the sessions.
+        """
+        possible = bandit.weights > 0 if priors is None else (priors > 0).any(axis=0)
+        types = np.flatnonzero(possible)
+        own = None if priors is None else np.ascontiguousarray(priors[:, types])
+        weights = bandit.weights[types] if own is None or shares is None else shares @ own
         table, _, edges = bandit.outcomes(bins)
         means = np.ascontiguousarray(bandit.means.T[:, types])
-        return cls(bandit, horizon, types, weights, np.ascontiguousarray(table[:, types]), means, edges)
+        table = np.ascontiguousarray(table[:, types])
+        return cls(bandit, horizon, types, weights, table, means, edges, own, shares, type_prior)
+
+    def each(self) -> Iterator[tuple[float, Problem]]:
+        """The problem of the sessions that start at each prior, and their share."""
+        if self.priors is None or self.shares is None:
+            yield 1.0, self
+            return
+        for share, prior in zip(self.shares.tolist(), self.priors, strict=True):
+            yield share, replace(self, weights=prior, priors=None, shares=None)
+
+    def best_mean(self, vectors: Float[Array, "J M"]) -> float:
+        """What the best vector is worth at the start, on average over the priors."""
+        if self.priors is None or self.shares is None:
+            return float((vectors @ self.weights).max())
+        return float(self.shares @ (self.priors @ vectors.T).max(axis=1))
+
+    @property
+    def of_policy(self) -> dict[str, Any]:
+        """What every policy for this problem is made with."""
+        return {"horizon": self.horizon, "bins": self.bins, "type_prior": self.type_prior}
 
     def beliefs(self, memory: Float[Array, "n W"]) -> Float[Array, "n M"]:
         """The beliefs of sessions over these types; the memory of a state begins with all types of the bandit."""
@@ -209,9 +249,14 @@ class Problem:
         return _not_outdone(self.means)
 
     @property
+    def starts_at_the_weights(self) -> bool:
+        """Whether all sessions start at the weights of the bandit, so that what it says of itself holds for them."""
+        return self.priors is None and np.array_equal(self.weights, self.bandit.weights[self.types])
+
+    @property
     def full_information(self) -> float:
         """What knowing the type earns: no policy earns more, whatever it sees."""
-        if self.people_leave:
+        if self.people_leave or not self.starts_at_the_weights:
             return float(self.weights @ self.known.best[-1])
         return self.bandit.known_type(self.horizon)
 
@@ -245,6 +290,40 @@ def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
 
 
 @dataclass(frozen=True, eq=False)
+class PriorBounds:
+    """What a plan proves at any prior over the types of the bandit.
+
+    The optimum is a convex function of the prior. Below it lie the plans' vectors. Above it lie the plane of the known
+    type, the information price, and the soft sawtooth between the priors that were planned for (docs/planning.md).
+    """
+
+    vectors: Float[Array, "J M"]  # of plans for all steps
+    priors: Float[Array, "K M"]
+    upper: Float[Array, "K"]  # at these priors
+    known: Float[Array, "M"]  # what the best and the worst plan earn in every type
+    worst: Float[Array, "M"]
+    planes: Float[Array, "M"]  # of the information price, for all steps
+    rate: Float[Array, "1"]  # 0: there is no price
+    reference: Float[Array, "M"]  # the prior of the price
+
+    def at(self, priors: Float[Array, "n M"]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+        """The bounds at other priors: (lower, upper)."""
+        lower, upper = (priors @ self.vectors.T).max(axis=1), priors @ self.known
+        if self.rate[0] > 0:
+            logs = np.log(np.maximum(priors, TINY)) - np.log(np.maximum(self.reference, TINY))
+            upper = np.minimum(upper, (priors * (self.planes + self.rate[0] * logs)).sum(axis=1))
+        plane, spread = priors @ self.known, self.known - self.worst
+        for point, bound in zip(self.priors, self.upper.tolist(), strict=True):
+            drop = bound - float(point @ self.known)
+            ratios = np.column_stack([np.zeros(len(priors)), priors / np.maximum(point, TINY)])
+            # Any factor gives a bound; the lowest lies where it touches a type.
+            ratios = np.where(ratios * point.max() < 1e6, ratios, 0.0)
+            over = np.maximum(ratios[:, :, None] * point - priors[:, None, :], 0.0) @ spread
+            upper = np.minimum(upper, plane + (ratios * drop + over).min(axis=1))
+        return lower, np.maximum(upper, lower)
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A session policy with bounds on the optimum.
 
@@ -271,6 +350,7 @@ class Plan:
     trace: tuple[Bounds, ...] = field(repr=False, default=())  # for continuous rewards: of the problem in bins
     repeats: bool = True  # False: policy and bounds are for sessions that play each arm at most once
     estimate: Estimate | None = field(repr=False, default=None)  # the estimate that was planned on; None for a bandit
+    by_prior: PriorBounds | None = field(repr=False, default=None)  # the bounds at any prior; None: one prior for all
     fixed: bool = False  # the plan is the best fixed choice, because held-out sessions support no types
     verdict: str = ""  # what held-out sessions said about the types of the estimate; empty where nobody asked them
 
@@ -285,13 +365,36 @@ class Plan:
             return 0.0
         return difference / abs(self.lower) if self.lower else float("inf")
 
+    def bounds(self, features: Mapping[str, Any] | None = None) -> Bounds:
+        """The bounds for one person: what the policy earns at least, and no policy exceeds, given the features.
+
+        `lower` and `upper` of a plan for people with features are means over the people. None: the bounds for somebody
+        of whom nothing is known.
+        """
+        seconds = self.trace[-1].seconds if self.trace else 0.0
+        if self.by_prior is None:
+            if features is not None:
+                raise InvalidArgument(
+                    "features must be None, because the plan starts everybody at one prior; plan with a type_prior, "
+                    "or an estimate of a log with features"
+                )
+            return Bounds(seconds, self.lower, self.upper)
+        policy: Any = self.policy
+        prior = policy.bandit.weights[None] if features is None else policy.type_prior.weights(features)
+        if len(prior) != 1:
+            raise InvalidArgument(f"features must be those of one person, got {len(prior)} values a column")
+        lower, upper = self.by_prior.at(prior)
+        return Bounds(seconds, float(lower[0]), float(upper[0]))
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`, with the policy and the estimate; `lmab.load` gives the same plan back."""
         files.write(path, self.record())
 
     def record(self) -> files.Record:
-        plain = files.encode(self, "plan", without=("policy", "trace", "estimate"))
+        plain = files.encode(self, "plan", without=("policy", "trace", "estimate", "by_prior"))
         nested = {"policy": self.policy.record()}
+        if self.by_prior is not None:
+            nested["by_prior"] = files.Record("prior_bounds", arrays=vars(self.by_prior))
         if self.estimate is not None:
             nested["estimate"] = self.estimate.record()
         return files.Record(plain.kind, plain.fields, {"trace": np.array(self.trace).reshape(-1, 3)}, nested)
@@ -299,13 +402,14 @@ class Plan:
     @classmethod
     def from_record(cls, record: files.Record) -> Plan:
         check_count("horizon", record.fields["horizon"])
-        found = record.records.get("estimate")
+        found, bounds = record.records.get("estimate"), record.records.get("by_prior")
         return files.decode(
             record,
             cls,
             policy=restore_policy(record.records["policy"]),
             trace=tuple(Bounds(*row) for row in record.arrays["trace"].tolist()),
             estimate=None if found is None else Estimate.from_record(found),
+            by_prior=None if bounds is None else PriorBounds(**bounds.arrays),
         )
 
     def _repr_html_(self) -> str:

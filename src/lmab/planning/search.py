@@ -7,11 +7,22 @@ from collections.abc import Callable
 import numpy as np
 
 from .._kernel import kernel
-from .._kernel.reference.planning_search import CLOSED, FULL, TINY, Arms, Lower, Nodes, Price, Upper, add_node
+from .._kernel.reference.planning_search import (
+    CLOSED,
+    FULL,
+    TINY,
+    Arms,
+    Lower,
+    Nodes,
+    Price,
+    Upper,
+    add_node,
+    price_bound,
+)
 from .._shapes import Array, Float, Integer
 from .backups import Rounds, VectorSet, fixed_arms
 from .information_price import InformationPrice, information_price
-from .problem import Clock, Problem
+from .problem import Clock, PriorBounds, Problem
 
 _SAMPLE = 10  # arms looked at before all are
 _ERROR = 1e-13  # of a dominance that still counts as one: solver tolerances (1e-7) must not leak into the bounds
@@ -20,6 +31,7 @@ _LARGEST = 800  # unknowns of the linear programs that look for dominated arms: 
 _LEAST = 0.5  # seconds to go below which they are not begun: loading the solver and one program may take as long
 _DEAD = 0.25  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
+_LEAST_WORK = 1 << 20  # multiplications of the trials from one of several roots
 _START = 512  # vectors and points per step at first; nodes: twice that
 
 
@@ -187,20 +199,51 @@ class Search:
             np.zeros(stages, np.int64),
         )
         self.price = Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))
-        self.nodes = _empty_nodes(2 * _START, n_types, problem.n_arms, len(problem.table))
-        add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
+        self.starts = problem.weights[None] if problem.priors is None else problem.priors
+        self.shares = np.ones(1) if problem.shares is None else problem.shares
+        self.roots = [self._root(start) for start in self.starts]  # a tree of nodes for every prior
+        self._now = 0  # the root that is worked on
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
 
+    def _root(self, start: Float[Array, "M"]) -> Nodes:
+        """The tree of sessions that begin at this belief."""
+        problem, arms = self.problem, self.arms
+        capacity = max(2 * _START // len(self.starts), 2 * problem.horizon)
+        nodes = _empty_nodes(capacity, len(start), len(arms.means), len(arms.table))
+        add_node(arms, nodes, start, 0, problem.horizon)
+        return nodes
+
+    @property
+    def nodes(self) -> Nodes:
+        """The tree that is worked on."""
+        return self.roots[self._now]
+
+    @nodes.setter
+    def nodes(self, nodes: Nodes) -> None:
+        self.roots[self._now] = nodes
+
+    @property
+    def lower_bounds(self) -> Float[Array, "K"]:
+        """What the best plan found so far earns at every prior."""
+        return (self.starts @ self.lower.vectors[-1, :, : self.lower.counts[-1]]).max(axis=1)
+
+    @property
+    def upper_bounds(self) -> Float[Array, "K"]:
+        """What no policy can exceed at every prior."""
+        return np.array([nodes.upper[0] for nodes in self.roots])
+
     @property
     def lower_bound(self) -> float:
-        """What the best plan found so far earns."""
-        return float((self.problem.weights @ self.lower.vectors[-1, :, : self.lower.counts[-1]]).max())
+        """What the best plan found so far earns, on average over the priors."""
+        if len(self.roots) > 1:
+            return float(self.shares @ self.lower_bounds)
+        return float((self.starts[0] @ self.lower.vectors[-1, :, : self.lower.counts[-1]]).max())
 
     @property
     def upper_bound(self) -> float:
-        """What no policy can exceed."""
-        return float(self.nodes.upper[0])
+        """What no policy can exceed, on average over the priors."""
+        return float(self.shares @ self.upper_bounds) if len(self.roots) > 1 else float(self.nodes.upper[0])
 
     def add_vectors(self, remaining: int, vectors: VectorSet) -> None:
         """Put plans for `remaining` steps to go under the lower bound."""
@@ -224,13 +267,27 @@ class Search:
     @property
     def memory(self) -> int:
         """Bytes that the bounds take."""
-        return sum(array.nbytes for part in (self.lower, self.upper, self.nodes) for array in part)
+        return sum(array.nbytes for part in (self.lower, self.upper, *self.roots) for array in part)
 
     def advance(self, tolerance: float, work: int = _WORK) -> bool:
         """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
 
-        Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so.
+        Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so. Of several roots
+        the quarter is worked on whose gaps weigh most.
         """
+        if len(self.roots) == 1:
+            return self._trials(tolerance, work)
+        gaps = self.shares * np.maximum(self.upper_bounds - self.lower_bounds, 0)
+        widest = np.argsort(-gaps, kind="stable")[: -(-len(gaps) // 4)]
+        for root in widest[gaps[widest] > 0.5 * tolerance * self.shares[widest]].tolist():
+            self._now = root
+            self._trials(0.5 * tolerance, max(work // len(widest), _LEAST_WORK))
+            if self.full:
+                break
+        return self.upper_bound - self.lower_bound <= tolerance
+
+    def _trials(self, tolerance: float, work: int) -> bool:
+        """Trials from the root that is worked on."""
         run = kernel("planning_search").run_trials
         reason = run(self.arms, self.price, self.lower, self.upper, self.nodes, self.problem.horizon, tolerance, work)
         if self._share_of_dead_points() > _DEAD:
@@ -257,13 +314,16 @@ class Search:
         )
 
     def use(self, price: InformationPrice) -> None:
-        problem, mass = self.problem, self.problem.weights.sum()
+        horizon, old = self.problem.horizon, self.upper_bounds
         self.price = Price(price.planes, price.rates, np.log(price.prior))
-        bound = min(self.upper_bound, price.at_start * mass)
-        sizes = (len(problem.weights), len(self.arms.means), len(self.arms.table))
-        self.nodes = _empty_nodes(2 * _START, *sizes)
-        add_node(self.arms, self.nodes, problem.weights, 0, problem.horizon)
-        self.nodes.upper[0] = bound
+        priced = [price.at_start * self.problem.weights.sum()]
+        if (
+            len(self.roots) > 1
+        ):  # the price is a bound at every belief; off its own prior, what a prior tells is paid for
+            priced = [price_bound(self.price, start, horizon) for start in self.starts]
+        self.roots = [self._root(start) for start in self.starts]
+        for nodes, bound, other in zip(self.roots, priced, old.tolist(), strict=True):
+            nodes.upper[0] = min(bound, other)
 
     def drop_dominated_arms(self, clock: Clock) -> None:
         """Search on without the arms that others make superfluous. Every bound found so far stays valid."""
@@ -288,12 +348,37 @@ class Search:
             order=old.order[codes],
             keys=old.keys[codes],
         )
-        nodes = self.nodes
-        self.nodes = nodes._replace(
-            values=np.ascontiguousarray(nodes.values[:, kept]),
-            shares=np.ascontiguousarray(nodes.shares[:, codes]),
-            low=np.ascontiguousarray(nodes.low[:, kept]),
-            high=np.ascontiguousarray(nodes.high[:, kept]),
+        self.roots = [
+            nodes._replace(
+                values=np.ascontiguousarray(nodes.values[:, kept]),
+                shares=np.ascontiguousarray(nodes.shares[:, codes]),
+                low=np.ascontiguousarray(nodes.low[:, kept]),
+                high=np.ascontiguousarray(nodes.high[:, kept]),
+            )
+            for nodes in self.roots
+        ]
+
+    def by_prior(self) -> PriorBounds | None:
+        """What is proved at any prior; None where all sessions begin at one."""
+        if self.problem.priors is None:
+            return None
+        problem, width = self.problem, self.problem.bandit.n_types
+
+        def wide(rows: Array) -> Array:
+            return problem.spread(np.atleast_2d(rows))
+
+        # A type that no session can have earns what it may, whatever the plan.
+        best, worst = (np.full(width, end * problem.scale) for end in (1.0, -1.0))
+        best[problem.types], worst[problem.types] = problem.known.best[-1], problem.known.worst[-1]
+        return PriorBounds(
+            vectors=wide(self.lower.vectors[-1, :, : self.lower.counts[-1]].T),
+            priors=wide(self.starts),
+            upper=self.upper_bounds,
+            known=best,
+            worst=worst,
+            planes=wide(self.price.planes[-1])[0],
+            rate=self.price.rates[-1:].copy(),
+            reference=wide(np.exp(self.price.log_prior))[0],
         )
 
     def sets(self) -> list[VectorSet]:
@@ -322,9 +407,7 @@ class Search:
 
     def _bury_dead_points(self) -> None:
         """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
-        node has looked at stays a range of them."""
-        count = int(self.nodes.counts[0])
-        steps, points = self.nodes.steps[:count], self.nodes.points[:count]
+        node has looked at stays a range of them. All trees share the points, so what each of them knows moves along."""
         for stage, size in enumerate(self.upper.counts.tolist()):
             alive = self.upper.drops[stage, :size] < 0
             before = np.concatenate([[0], np.cumsum(alive)]).astype(np.int32)  # points that stay before each
@@ -332,11 +415,14 @@ class Search:
             for array in (self.upper.beliefs, self.upper.screen, self.upper.drops):
                 array[stage, ..., : len(places)] = array[stage][..., places]
             self.upper.counts[stage] = len(places)
-            owners = np.flatnonzero((steps == stage) & (points >= 0))
-            points[owners] = before[points[owners]]
-            parents = np.flatnonzero((steps == stage + 1) & (self.nodes.high[:count, 0] >= 0))
-            for known in (self.nodes.low, self.nodes.high):
-                known[parents] = before[known[parents]]
+            for nodes in self.roots:
+                count = int(nodes.counts[0])
+                steps, points = nodes.steps[:count], nodes.points[:count]
+                owners = np.flatnonzero((steps == stage) & (points >= 0))
+                points[owners] = before[points[owners]]
+                parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
+                for known in (nodes.low, nodes.high):
+                    known[parents] = before[known[parents]]
 
     def _grow_lower(self) -> None:
         self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -22,6 +22,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidFile
 from ..model.bandit import arm_label
+from ..model.type_prior import TypePrior
 
 _ROUNDING = 1e-12
 MANY = 1 << 16  # decisions, states or likelihoods that are remembered
@@ -166,9 +167,17 @@ class Compact:
         self._arms: dict[tuple[int, bytes, bytes], int] = {}
         self._after: dict[tuple[int, bytes, int, float | None], CompactState] = {}
 
-    def start(self, *, history: Iterable[tuple[int, float | None]] | None = None) -> CompactState:
-        """The state before the first step; `history` is what is known of the person from earlier sessions."""
-        return self._start if history is None else self._one(self.policy.start(history=history))
+    def start(
+        self,
+        *,
+        features: Mapping[str, Any] | None = None,
+        sessions: Iterable[History] | None = None,
+        history: History | None = None,
+    ) -> CompactState:
+        """The state before the first step; what is known of the person is given as to `Policy.start`."""
+        if features is None and sessions is None and history is None:
+            return self._start
+        return self._one(self.policy.start(features=features, sessions=sessions, history=history))
 
     def act(self, state: CompactState, allowed: Any = None) -> int:
         """The arm to play now; `allowed` (A,) masks arms that cannot be played."""
@@ -268,21 +277,41 @@ class Policy(ABC):
             raise InvalidArgument(f"kind must be a new name, got {kind!r}, which is the kind of {known.__name__}")
         _KINDS[kind] = cls
 
-    def start(self, n: int | None = None, *, history: History | None = None) -> State:
+    def start(
+        self,
+        n: int | None = None,
+        *,
+        features: Mapping[str, Any] | None = None,
+        sessions: Iterable[History] | None = None,
+        history: History | None = None,
+    ) -> State:
         """The state of one session, or of n sessions, before the first step.
 
-        `history`, a list of (arm, reward), is what is already known of the person, from earlier sessions. It informs
-        the belief and counts no step; its arms may be played again. A reward of None says nothing.
+        What is known of the person informs the belief and counts no step; arms of earlier sessions may be played again,
+        and a reward of None says nothing.
+
+        Args:
+            n: how many sessions; None: one, whose arms are ints.
+            features: values by column of the policy's type prior, one for a session or n. None: nobody knows any.
+            sessions: earlier sessions of the person, the first one first, each a list of (arm, reward). Between two
+                sessions the type is kept with probability `keep` of the type prior (.9 where that does not say).
+            history: one earlier session. A policy without a type prior takes its type as kept for sure.
         """
         size = 1 if n is None else check_count("n", n)
-        state = State(0, np.tile(self._initial_memory(), (size, 1)), n is None)
-        for arm, reward in history or ():
-            if reward is not None:
-                state = self.tell(state, np.full(size, arm), np.full(size, reward))
+        if sessions is not None and history is not None:
+            raise InvalidArgument("history must be None where sessions are given: it is one earlier session")
+        state = State(0, self._first_memory(size, features), n is None)
+        for session in sessions if sessions is not None else [] if history is None else [history]:
+            for arm, reward in session:
+                if reward is not None:
+                    state = self.tell(state, np.full(size, arm), np.full(size, reward))
+            if sessions is not None or self.type_prior is not None:
+                state = State(0, self._next_memory(state, features), state.single)
         return state
 
     def act(self, state: State, *, allowed: Any = None, rng: Rng | None = None) -> int | Integer[Array, "n"]:
         """The arm to play now; `allowed` (A,) or (n, A) masks arms that cannot be played."""
+        _check_state(state)
         if self.horizon is not None and state.step >= self.horizon:
             raise InvalidArgument(f"state must be before the horizon of {self.horizon} steps, got step {state.step}")
         if not self.deterministic:
@@ -296,6 +325,7 @@ class Policy(ABC):
 
         An integer is the number of the arm, text is its label.
         """
+        _check_state(state)
         arms = self._checked_arms(state, arm)
         if reward is None:
             return State(state.step + 1, self._pass(state, arms), state.single)
@@ -326,6 +356,32 @@ class Policy(ABC):
             raise InvalidArgument(f"allowed must be given, because {self!r} does not know how many arms there are")
         chances = self._chances(state, mask, n_arms)
         return chances[0] if state.single else chances
+
+    def top(self, state: State, k: int, *, allowed: Any = None, rng: Rng | None = None) -> Any:
+        """The k best arms now, the best first: (k,) for one session, (n, k) for n.
+
+        The second is what the policy plays where the first is not allowed, and so on.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.3], [0.1, 0.6, 0.3]])
+            >>> policy = lmab.Greedy(bandit)
+            >>> policy.top(policy.start(), 2)
+            array([1, 0])
+        """
+        _check_state(state)
+        size = self.n_arms if allowed is None else np.shape(allowed)[-1]
+        if size is None:
+            raise InvalidArgument(f"allowed must be given, because {self!r} does not know how many arms there are")
+        mask = self._mask(np.ones(size, bool) if allowed is None else allowed, len(state.memory)).copy()
+        fewest = int(mask.sum(axis=1).min())
+        if check_count("k", k) > fewest:
+            raise InvalidArgument(f"k must be at most the {fewest} arms that are allowed, got {k}")
+        found = np.empty((len(mask), k), np.int64)
+        for place in range(k):
+            found[:, place] = self.act(state, allowed=mask, rng=rng)
+            mask[np.arange(len(mask)), found[:, place]] = False
+        return found[0] if state.single else found
 
     def compact(self) -> Compact:
         """The same decisions for one session at a time, with less work for each."""
@@ -418,9 +474,22 @@ class Policy(ABC):
             raise InvalidArgument(f"arm must be a label of the policy ({known}), got {label!r}")
         return labels.index(label)
 
+    @property
+    def type_prior(self) -> TypePrior | None:
+        """How the types depend on what is known when a session begins; None: on nothing."""
+        return None
+
     def _initial_memory(self) -> Float[Array, "K"]:
         """The memory of a session before its first step; by default it is empty."""
         return np.empty(0)
+
+    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        """The memory of n sessions with these features before their first step."""
+        return np.tile(self._initial_memory(), (n, 1))
+
+    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        """The memory before the first step of a person's next session, after the sessions of `state`."""
+        return state.memory
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         """The memory of n sessions after one more step, as a new array, because the old state stays valid."""
@@ -483,6 +552,14 @@ class Policy(ABC):
         if stuck.any():
             raise InvalidArgument(f"allowed must leave an arm to play, got none in row {int(stuck.argmax())}")
         return mask
+
+
+def _check_state(state: Any) -> None:
+    if not isinstance(state, State):
+        raise InvalidArgument(
+            f"state must be what policy.start() or policy.observe() returned, got a {type(state).__name__}; "
+            "policy.act_on takes a list of (arm, reward)"
+        )
 
 
 def _some(labels: tuple[str | int, ...]) -> str:

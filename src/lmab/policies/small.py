@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..checks import check_array, check_count
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..model.type_prior import TypePrior
 from .policy import Policy, State, best_allowed, check_horizon
 
 
@@ -37,10 +38,17 @@ class BeliefPolicy(Policy):
         Evaluation(2.75 ± 0 over 5 steps, exact)
     """
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int | None = None) -> None:
+    def __init__(
+        self, bandit: LatentBandit, *, horizon: int | None = None, type_prior: TypePrior | None = None
+    ) -> None:
         self.bandit = bandit
         self.n_arms = bandit.n_arms
         self.horizon = check_horizon(horizon)
+        self._type_prior = _checked_prior(type_prior, bandit)
+
+    @property
+    def type_prior(self) -> TypePrior | None:
+        return self._type_prior
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
@@ -48,6 +56,30 @@ class BeliefPolicy(Policy):
 
     def _initial_memory(self) -> Float[Array, "M"]:
         return self.bandit.weights
+
+    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        memory = np.tile(self._initial_memory(), (n, 1))
+        if features is not None:
+            if self.type_prior is None:
+                raise InvalidArgument(
+                    f"features must be None for a {type(self).__name__} without a type prior, got "
+                    f"{list(features)}; plan an estimate of a log with features"
+                )
+            self._put_belief(memory, _rows(self.type_prior.weights(features), n))
+        return memory
+
+    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        memory = self._first_memory(len(state.memory), features)
+        prior = self.type_prior or TypePrior.constant(self.bandit.weights)
+        told = self._belief(state)
+        if features is None:  # of an unknown person only the average over people is known
+            prior = TypePrior.constant(self.bandit.weights, keep=prior.keep)
+        self._put_belief(memory, _rows(prior.after(told, features), len(memory)))
+        return memory
+
+    def _put_belief(self, memory: Float[Array, "n K"], beliefs: Float[Array, "n M"]) -> None:
+        """Let sessions that have not begun start from these beliefs, in place."""
+        memory[:, : self.bandit.n_types] = beliefs
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n M"]:
         return belief.update(self.bandit, state.memory, arms, rewards)
@@ -83,11 +115,34 @@ class BeliefPolicy(Policy):
         return belief.normalise(state.memory[:, : self.bandit.n_types])
 
     def record(self) -> files.Record:
-        return files.Record(self.kind, {"horizon": self.horizon}, records={"bandit": self.bandit.record()})
+        nested = {"bandit": self.bandit.record()}
+        if self.type_prior is not None:
+            nested["type_prior"] = self.type_prior.record()
+        return files.Record(self.kind, {"horizon": self.horizon}, records=nested)
 
     @classmethod
     def from_record(cls, record: files.Record) -> Policy:
-        return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields)
+        prior = cls._prior_of(record)
+        more: dict[str, Any] = {} if prior is None else {"type_prior": prior}
+        return cls(LatentBandit.from_record(record.records["bandit"]), **record.fields, **more)
+
+    @staticmethod
+    def _prior_of(record: files.Record) -> TypePrior | None:
+        found = record.records.get("type_prior")
+        return None if found is None else TypePrior.from_record(found)
+
+
+def _checked_prior(given: TypePrior | None, bandit: LatentBandit) -> TypePrior | None:
+    if given is not None and given.n_types != bandit.n_types:
+        raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {given.n_types}")
+    return given
+
+
+def _rows(weights: Float[Array, "_ M"], n: int) -> Float[Array, "n M"]:
+    """One row for each of n sessions."""
+    if len(weights) not in (1, n):
+        raise InvalidArgument(f"features must hold 1 or {n} values a column, got {len(weights)}")
+    return np.broadcast_to(weights, (n, weights.shape[1]))
 
 
 class _Blind(Policy):
@@ -273,12 +328,25 @@ class MUCB(BeliefPolicy):
     kind = "mucb"
     order_free = False
 
-    def __init__(self, bandit: LatentBandit, *, horizon: int | None = None, width: float = 0.25) -> None:
-        super().__init__(bandit, horizon=horizon)
+    def __init__(
+        self,
+        bandit: LatentBandit,
+        *,
+        horizon: int | None = None,
+        width: float = 0.25,
+        type_prior: TypePrior | None = None,
+    ) -> None:
+        super().__init__(bandit, horizon=horizon, type_prior=type_prior)
         self.width = float(check_array("width", [width], ndim=1)[0])
 
     def _initial_memory(self) -> Float[Array, "M"]:
         return np.zeros(self.bandit.n_types)  # promised minus received, summed over the steps a type was believed
+
+    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n M"]:
+        return np.tile(self._initial_memory(), (n, 1))  # every type is consistent at first, whoever it is
+
+    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n M"]:
+        return state.memory
 
     def _pass(self, state: State, arms: Integer[Array, "n"]) -> Float[Array, "n M"]:
         return state.memory  # that the session goes on is no promise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import check_array
 from ..errors import InvalidArgument
+from ..model.type_prior import TypePrior
 from .policy import Policy, State, restore_policy, unplayed
 
 
@@ -93,6 +94,17 @@ class Exploring(Policy):
     def _initial_memory(self) -> Float[Array, "K"]:
         marks = 0 if self.repeats else self.n_arms
         return np.concatenate([self.policy._initial_memory(), np.zeros(marks)])
+
+    @property
+    def type_prior(self) -> TypePrior | None:
+        return self.policy.type_prior
+
+    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        marks = 0 if self.repeats else self.n_arms
+        return np.hstack([self.policy._first_memory(n, features), np.zeros((n, marks))])
+
+    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        return np.hstack([self.policy._next_memory(self._inner(state), features), state.memory[:, self._width :]])
 
     def _remember(self, state: State, arms: Integer[Array, "n"], rewards: Float[Array, "n"]) -> Float[Array, "n K"]:
         return self._marked(state, self.policy.observe(self._inner(state), arms, rewards), arms)
@@ -224,6 +236,16 @@ class Relabelled(Policy):
 
     def _initial_memory(self) -> Float[Array, "K"]:
         return self.policy._initial_memory()
+
+    @property
+    def type_prior(self) -> TypePrior | None:
+        return self.policy.type_prior
+
+    def _first_memory(self, n: int, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        return self.policy._first_memory(n, features)
+
+    def _next_memory(self, state: State, features: Mapping[str, Any] | None) -> Float[Array, "n K"]:
+        return self.policy._next_memory(State(state.step, state.memory, single=False), features)
 
     def record(self) -> files.Record:
         return files.Record(self.kind, {"labels": list(self.labels)}, records={"policy": self.policy.record()})

@@ -122,7 +122,7 @@ def worth(contents: Contents) -> Markup:
         "section",
         element("h2", "What personalisation is worth"),
         element("p", _sentence(contents, "best single arm" if single else "same arms", fixed), class_="lead"),
-        prose("p", contents.verdict.sentence),
+        prose("p", contents.verdict.sentence) if contents.certificate is None else _NOTHING,  # else it says so itself
         _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
         element(
             "p",

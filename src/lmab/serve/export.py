@@ -135,6 +135,7 @@ def _write_day(path: Path, rewarded: Sequence[LogRow], labels: Sequence[Label], 
         "reward": pa.array([row.reward for row in rewarded], pa.float64()),
         "propensity": pa.array([row.propensity for row in rewarded], pa.float64()),
         "policy": pa.array([row.policy for row in rewarded], pa.string()),
+        "day": pa.array([path.stem] * len(rewarded), pa.string()),
     }
     temporary = path.with_suffix(".tmp")
     pq.write_table(pa.table(columns).replace_schema_metadata({_STATE: json.dumps(says)}), temporary)

@@ -21,7 +21,7 @@ from ..estimation.fit import fit
 from ..estimation.result import Estimate
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
-from ..evaluation.comparison import Comparison, compare
+from ..evaluation.compare import Comparison, compare
 from ..evaluation.off_policy import ENOUGH
 from ..loading import load
 from ..model.bandit import LatentBandit
@@ -227,7 +227,7 @@ class _Night:
         horizon = min(horizon, policy_in_force.horizon or horizon, log.whole.horizon)
         try:
             return compare(
-                made.policy, policy_in_force, log.whole, horizon=horizon, model=fitted.bandit,
+                [made, policy_in_force], log.whole, horizon=horizon, model=fitted.bandit,
                 confidence=self.options.confidence, rng=self.rng,
             )  # fmt: skip
         except LmabError:

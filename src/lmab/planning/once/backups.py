@@ -18,6 +18,7 @@ from ..problem import Problem
 
 _CHUNK = 1 << 21  # numbers computed at once
 _POOL = 20  # arms with the best means, and as many that tell most, that the quick lookahead compares
+_LEAST_EACH = 4  # sessions of a round that start at each of several priors
 _EACH = 4  # candidates from the lookahead, and as many from the means
 _PAIRS = 1 << 26  # numbers in the quick lookahead's table of pairs of arms
 _LOOKAHEAD, _GREEDY, _OWN = 0.25, 0.5, 0.8  # shares of simulated steps; the rest: any candidate
@@ -221,13 +222,22 @@ class OnceRounds:
         self._keys = rng.integers(1 << 40, size=len(problem.table))
         self._quick = _QuickLookahead(problem)
 
-    def run(self, plans: list[UsedPlans], n: int) -> list[UsedPlans]:
+    def run(self, plans: list[UsedPlans], n: int, start: Float[Array, "M"] | None = None) -> list[UsedPlans]:
         """Plans that improve on `plans` at the beliefs of n sessions; those found when `stop` says so.
 
-        `plans[t - 1]` holds the plans for t steps to go, and so does what is returned.
+        `plans[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at `start`; None:
+        at the problem's weights, or, where it has several priors, a part of them at each.
         """
         found = [UsedPlans.none(self.problem)] * self.problem.horizon
-        for steps, (beliefs, played, candidates) in sorted(self._visit(plans, n).items()):
+        priors = self.problem.priors
+        if start is None and priors is not None:
+            each = max(n // len(priors), _LEAST_EACH)
+            for prior in priors:
+                more = self.run(plans, each, prior)
+                found = [some.joined(other) for some, other in zip(found, more, strict=True)]
+            return found
+        begin = self.problem.weights if start is None else start
+        for steps, (beliefs, played, candidates) in sorted(self._visit(plans, n, begin).items()):
             if self._stop():
                 break
             later = plans[steps - 2].joined(found[steps - 2])
@@ -237,16 +247,17 @@ class OnceRounds:
     def look_ahead(self, plans: list[UsedPlans]) -> UsedPlans:
         """What one step of lookahead with all arms proves at the start."""
         problem = self.problem
-        start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
-        everything = np.arange(problem.n_arms)[None]
+        start = problem.weights[None] if problem.priors is None else problem.priors
+        nothing = np.zeros((len(start), problem.n_arms), bool)
+        everything = np.tile(np.arange(problem.n_arms), (len(start), 1))
         none = UsedPlans.none(problem)
         return backup(problem, start, nothing, everything, none, plans[-1], problem.horizon, np.float64)
 
-    def _visit(self, plans: list[UsedPlans], n: int) -> dict[int, tuple[Array, Array, Array]]:
+    def _visit(self, plans: list[UsedPlans], n: int, start: Float[Array, "M"]) -> dict[int, tuple[Array, Array, Array]]:
         """Distinct beliefs of n sessions, the arms played and the arms to try there, by steps to go."""
         problem, rng = self.problem, self._rng
-        types = rng.choice(len(problem.weights), size=n, p=problem.weights / problem.weights.sum())
-        beliefs, played = np.tile(problem.weights, (n, 1)), np.zeros((n, problem.n_arms), bool)
+        types = rng.choice(len(start), size=n, p=start / start.sum())
+        beliefs, played = np.tile(start, (n, 1)), np.zeros((n, problem.n_arms), bool)
         keys, visited = np.zeros(n, np.int64), {}
         switch = rng.integers(problem.horizon + 1, size=n)
         greedy_until = np.where(rng.random(n) < _GREEDY_FIRST, switch, problem.horizon)

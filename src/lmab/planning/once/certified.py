@@ -193,7 +193,15 @@ class OnceSearch:
         """Prices on arms and on information, together."""
         if not self.clock.expired:
             self._prices = arm_prices(self.problem, stop=lambda: self.clock.expired)
-            self._lower_upper(self._prices.at_start * float(self.problem.weights.sum()))
+            self._lower_upper(self._priced(self._prices))
+
+    def _priced(self, prices: ArmPrices) -> float:
+        """What the prices prove at the start, on average over the priors."""
+        problem = self.problem
+        if problem.priors is None or problem.shares is None:
+            return prices.at_start * float(problem.weights.sum())
+        each = prices.information.bound(problem.priors, problem.horizon) + problem.priors @ prices.refund
+        return float(problem.shares @ each)
 
     def _cycle(self, cycle: int, tolerance: Callable[[float], float]) -> None:
         """Trials on the problem in which the prices are paid; then more sessions for the plans."""

@@ -95,7 +95,7 @@ def solved_once(problem: Problem, clock: Clock) -> Plan | None:
         return None
     needed = sum(map(len, stages))
     value = float(stages[0][0])
-    policy = ExactOncePolicy(problem.bandit, np.concatenate(stages), horizon=problem.horizon, bins=problem.bins)
+    policy = ExactOncePolicy(problem.bandit, np.concatenate(stages), **problem.of_policy)
     upper, status = value, Status.OPTIMAL
     message = f"dynamic programming over {needed} sets of observations, no arm twice"
     if problem.binned:

@@ -123,12 +123,17 @@ def once_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda:
     The lower bound holds for the policy: after every reward, the best sequence of the arms left is worth at least
     as much as what was left of the one before.
     """
+    if problem.priors is not None:
+        found = [(share, *once_bounds(one, depth, stop)) for share, one in problem.each()]
+        return sum(share * lower for share, lower, _ in found), sum(share * upper for share, _, upper in found)
     start, nothing = problem.weights[None], np.zeros((1, problem.n_arms), bool)
     if depth == 0 and problem.people_leave:
         lower = float(once_values(problem, start, nothing, problem.horizon, 0, stop=stop).max())
         return lower, upper_without_bins(problem)
     if depth == 0:
-        return problem.bandit.best_fixed(problem.horizon, repeats=False), upper_without_bins(problem)
+        if problem.starts_at_the_weights:
+            return problem.bandit.best_fixed(problem.horizon, repeats=False), upper_without_bins(problem)
+        return float(np.sort(problem.means @ problem.weights)[-problem.horizon :].sum()), upper_without_bins(problem)
     lower = once_values(problem, start, nothing, problem.horizon, depth, stop=stop).max()
     upper = once_values(problem, start, nothing, problem.horizon, depth, optimistic=True, stop=stop).max()
     return float(lower), float(upper)
@@ -136,6 +141,8 @@ def once_bounds(problem: Problem, depth: int, stop: Callable[[], bool] = lambda:
 
 def upper_without_bins(problem: Problem) -> float:
     """What knowing the type after the first step would earn: a bound that no bins enter, unlike the search's own."""
+    if problem.priors is not None:
+        return float(sum(share * upper_without_bins(one) for share, one in problem.each()))
     means, left = problem.means, problem.horizon - 1
     if problem.people_leave:
         nothing = np.zeros((1, problem.n_arms), bool)
@@ -155,9 +162,7 @@ def plan_once(problem: Problem, clock: Clock, depth: int, name: str, *, optimist
     if cost > 10**9:
         raise InvalidArgument(f"depth must keep (arms * values) ** depth * arms below 1e9, got {cost}")
     reason = Status.HEURISTIC
-    policy = OnceLookaheadPolicy(
-        problem.bandit, horizon=problem.horizon, depth=depth, bins=problem.bins, optimistic=optimistic
-    )
+    policy = OnceLookaheadPolicy(problem.bandit, depth=depth, optimistic=optimistic, **problem.of_policy)
     lower, upper = once_bounds(problem, 0)
     clock.record(worth_at_least(policy, problem) if optimistic else lower, upper)
     try:

@@ -24,12 +24,17 @@ class OncePlans:
         self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
         self.plans = [UsedPlans.none(problem)] * problem.horizon
         self._greedy_start: tuple[float, int] | None = None  # of the plans as they are
-        self.sequence = _best_sequence(problem)
+        self.sequences = np.array([_best_sequence(one) for _, one in problem.each()])  # at every prior
+        self.sequence = float(self.sequences[0] if problem.shares is None else problem.shares @ self.sequences)
 
     @property
     def lower_bound(self) -> float:
         """What the policy earns at least: the best plan for all steps, or the best fixed sequence."""
-        worth = self.plans[-1].vectors @ self.problem.weights
+        problem = self.problem
+        if problem.priors is not None and problem.shares is not None:
+            worth = (problem.priors @ self.plans[-1].vectors.T).max(axis=1, initial=-np.inf)
+            return float(problem.shares @ np.maximum(worth, self.sequences))
+        worth = self.plans[-1].vectors @ problem.weights
         return float(max(worth.max(initial=-np.inf), self.sequence))
 
     def greedy_start(self) -> tuple[float, int]:
@@ -45,6 +50,8 @@ class OncePlans:
         the way, and being greedy first earns more. No step is counted in when the tree would become too large.
         """
         problem = self.problem
+        if problem.priors is not None:  # what greedy steps earn differs from prior to prior: none are taken
+            return self.lower_bound, 0
         beliefs, played = problem.weights[None], np.zeros((1, problem.n_arms), bool)
         earned, best = 0.0, (self.lower_bound, 0)
         for step in range(1, problem.horizon):

@@ -11,6 +11,7 @@ from ..._shapes import Array, Bool, Float, Integer
 from ...checks import check_count
 from ...errors import InvalidArgument
 from ...model.bandit import LatentBandit
+from ...model.type_prior import TypePrior
 from ...policies.policy import State, best_allowed, unplayed
 from ..policies import OncePolicy
 from ..problem import BINS, Problem
@@ -51,8 +52,9 @@ class OnceVectorPolicy(OncePolicy):
         horizon: int,
         greedy_steps: int = 0,
         bins: int = BINS,
+        type_prior: TypePrior | None = None,
     ) -> None:
-        super().__init__(bandit, horizon=horizon, bins=bins)
+        super().__init__(bandit, horizon=horizon, bins=bins, type_prior=type_prior)
         if len(starts) != horizon + 1 or starts[0] != 0 or starts[-1] != len(vectors) or (np.diff(starts) < 0).any():
             raise InvalidArgument(
                 f"starts must rise from 0 to {len(vectors)} in {horizon} steps, got {starts.tolist()}"
@@ -148,7 +150,8 @@ class OnceVectorPolicy(OncePolicy):
         bandit = LatentBandit.from_record(record.records["bandit"])
         arrays = record.arrays
         used = np.unpackbits(arrays["used"], axis=1, count=bandit.n_arms).astype(bool)
-        return cls(bandit, arrays["vectors"], arrays["arms"], used, arrays["starts"], **record.fields)
+        given = arrays["vectors"], arrays["arms"], used, arrays["starts"]
+        return cls(bandit, *given, **record.fields, type_prior=cls._prior_of(record))
 
 
 def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> OnceVectorPolicy:
@@ -163,7 +166,6 @@ def once_policy(problem: Problem, plans: list[UsedPlans], greedy_steps: int) -> 
         arms,
         used,
         starts,
-        horizon=problem.horizon,
         greedy_steps=greedy_steps,
-        bins=problem.bins,
+        **problem.of_policy,
     )

@@ -1,0 +1,197 @@
+"""Counts: rewards that count something (items bought, pages, minutes), with one Poisson law per type and arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._shapes import Array, Float, Integer, Shaped
+from ..checks import check_array
+from ..errors import InvalidArgument
+from ..files import Record
+from .rewards import Channel, take
+
+_FAR = 12.0  # Standard deviations above a mean beyond which no count is looked for.
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Poisson rewards 0, 1, 2, ...: their variance is their mean.
+
+    Examples:
+        >>> import numpy as np
+        >>> Counts(np.array([[2.0], [0.5]])).likelihood(np.array([0]), np.array([0.0])).round(3)
+        array([[0.135, 0.607]])
+    """
+
+    family: ClassVar[str] = "counts"
+    discrete: ClassVar[bool] = False  # there are infinitely many counts
+    by_value: ClassVar[bool] = False
+    values: ClassVar[None] = None
+
+    means: Float[Array, "M A"]
+
+    def __post_init__(self) -> None:
+        means = check_array("means", self.means, ndim=2)
+        if (means < 0).any():
+            where = tuple(int(i) for i in np.argwhere(means < 0)[0])
+            raise InvalidArgument(f"means of counts must be at least 0, got {means[where]} at index {where}")
+        object.__setattr__(self, "means", means)
+
+    @property
+    def n_types(self) -> int:
+        return int(self.means.shape[0])
+
+    @property
+    def n_arms(self) -> int:
+        return int(self.means.shape[1])
+
+    @property
+    def n_parameters(self) -> int:
+        return int(self.means.size)
+
+    @property
+    def spread(self) -> float:
+        """The largest standard deviation."""
+        return float(np.sqrt(self.means.max()))
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return 0.0, np.inf
+
+    def channel(self, weights: Float[Array, "M"], bins: int) -> Channel:
+        """Counts cut into `bins` bins per arm, at quantiles of their mixture over the types, none of them empty.
+
+        A bin tells less than the count, so a plan earns at least as much from counts as from bins.
+        """
+        last = np.stack([_rising(self._quantiles(weights, arm, bins)) for arm in range(self.n_arms)])
+        first = np.concatenate([np.zeros((self.n_arms, 1)), last + 1], axis=1)
+        middle = np.concatenate([np.floor((first[:, :-1] + last) / 2), first[:, -1:]], axis=1)
+        edges = last + 0.5
+        below = _below(edges[:, :, None], self.means.T[:, None, :])
+        ends = np.zeros((self.n_arms, 1, self.n_types)), np.ones((self.n_arms, 1, self.n_types))
+        table = np.diff(np.concatenate([ends[0], below, ends[1]], axis=1), axis=1).reshape(-1, self.n_types)
+        return Channel(np.ascontiguousarray(table), middle, edges)
+
+    def _quantiles(self, weights: Float[Array, "M"], arm: int, parts: int) -> Float[Array, "E"]:
+        """The counts at which the share of an arm's rewards passes 1, 2, ... of `parts` parts."""
+        from scipy.special import pdtr
+
+        counts = np.arange(_highest(self.means[:, arm]) + 1.0)
+        shares = pdtr(counts[:, None], self.means[:, arm]) @ (weights / weights.sum())
+        return counts[np.minimum(np.searchsorted(shares, np.arange(1, parts) / parts), len(counts) - 1)]
+
+    def joined(self, others: Sequence[Counts]) -> Counts:
+        """These types and those of `others`, one after another."""
+        return Counts(np.concatenate([each.means for each in (self, *others)]))
+
+    def floored(self, least: float, values: Sequence[float] | None = None) -> Counts:
+        """The same rewards, with no mean below `least`: where it is 0, every count but 0 is impossible."""
+        return Counts(np.maximum(self.means, least))
+
+    def __str__(self) -> str:
+        return "counts 0, 1, 2, ..."
+
+    def sample(
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], *, rng: np.random.Generator
+    ) -> Float[Array, "n"]:
+        return rng.poisson(self.means[types, arms]).astype(np.float64)
+
+    def quantile(
+        self, types: Integer[Array, "n"], arms: Integer[Array, "n"], shares: Float[Array, "n"]
+    ) -> Float[Array, "n"]:
+        """The count of each arm in a type that is passed with probability 1 - share."""
+        from scipy.stats import poisson
+
+        return np.asarray(poisson.ppf(shares, self.means[types, arms]), np.float64)
+
+    def cuts(self, n: int) -> Float[Array, "n"]:
+        """About n quantiles of all counts, every second of them half way between two counts."""
+        pooled = Counts(self.means.reshape(-1, 1))
+        equal = np.full(pooled.n_types, 1 / pooled.n_types)
+        counts = _rising(pooled._quantiles(equal, 0, n + 1)[::2])
+        points = np.empty(2 * len(counts) - 1)
+        points[::2], points[1::2] = counts, np.floor((counts[:-1] + counts[1:] - 1) / 2) + 0.5
+        return points
+
+    def below(self, edges: Float[Array, "E"]) -> Float[Array, "M A E"]:
+        """The chance of a count below each edge."""
+        return _below(edges, self.means[:, :, None])
+
+    def recentred(self, drawn: Sequence[Counts]) -> Sequence[Counts]:
+        """Draws around these rewards, with no mean above its own on average, as moves in logarithms would raise it."""
+        average = np.mean([each.means for each in drawn], axis=0)
+        factor = np.where(average > self.means, self.means / np.maximum(average, np.finfo(float).tiny), 1.0)
+        return [Counts(each.means * factor) for each in drawn]
+
+    def likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """P(reward | type, arm) for every type."""
+        return np.exp(self.log_likelihood(arms, rewards))
+
+    def log_likelihood(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The logarithm of `likelihood`; -inf where that is zero."""
+        from scipy.special import gammaln, xlogy
+
+        counts, means = require_counts(np.asarray(rewards, np.float64))[:, None], self.means.T[arms]
+        return np.asarray(xlogy(counts, means) - means - gammaln(counts + 1))
+
+    def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
+        """The likelihood up to one factor per row, so that a count far from every mean still tells types apart."""
+        logs = self.log_likelihood(arms, rewards)
+        top = logs.max(axis=1, keepdims=True)
+        return np.exp(logs - np.where(np.isfinite(top), top, 0.0))
+
+    def distances(self, other: Counts) -> Float[Array, "M K"]:
+        """max over arms of the difference of means, for every pair of types."""
+        return np.stack([np.abs(self.means - one).max(axis=1) for one in other.means], axis=1)
+
+    def relabel(self, types: Sequence[int] | None = None, arms: Sequence[int] | None = None) -> Counts:
+        """Type i of the result is type `types[i]` of this one; the same for arms."""
+        return Counts(take(self.means, types, arms))
+
+    def with_arms(self, count: int, weights: Float[Array, "M"], law: Any = None) -> Counts:
+        """These arms and `count` new ones, which have the mean `law` in every type."""
+        mean = check_array("law", [weights @ self.means.mean(axis=1) if law is None else law], ndim=1)
+        return Counts(np.hstack([self.means, np.full((self.n_types, count), mean[0])]))
+
+    def record(self) -> Record:
+        return Record("counts", arrays={"means": self.means})
+
+    @classmethod
+    def from_record(cls, record: Record) -> Counts:
+        return cls(record.arrays["means"])
+
+
+def require_counts(rewards: Float[Array, "n"]) -> Float[Array, "n"]:
+    """The rewards, which must be whole numbers of at least 0."""
+    wrong = (rewards < 0) | (rewards != np.floor(rewards))
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        raise InvalidArgument(
+            f"rewards must be counts, whole numbers of at least 0, got {rewards[first]} at step {first}: "
+            f"rewards='gaussian' is for measurements, rewards='binned' for amounts"
+        )
+    return rewards
+
+
+def _highest(means: Float[Array, "M"]) -> int:
+    """A count that is next to never passed."""
+    top = float(means.max())
+    return int(np.ceil(top + _FAR * np.sqrt(top) + _FAR))
+
+
+def _rising(counts: Float[Array, "n"]) -> Float[Array, "n"]:
+    """The counts, raised until each is above the one before."""
+    steps = np.arange(len(counts))
+    return np.maximum.accumulate(counts - steps) + steps
+
+
+def _below(edges: Float[Array, "*e"], means: Float[Array, "*m"]) -> Float[Array, "..."]:
+    """The chance of a count below each edge."""
+    from scipy.special import pdtr
+
+    highest = np.ceil(edges) - 1
+    return np.where(highest < 0, 0.0, pdtr(np.maximum(highest, 0.0), means))

@@ -1,0 +1,203 @@
+"""Plans for people with features: one plan for many priors, against exact plans for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab.errors import InvalidArgument
+from lmab.planning import Lookahead, PointBased
+from lmab.planning.plan import _grouped, _People
+from lmab.planning.problem import Problem
+from lmab.planning.search import Search
+from lmab.policies.histories import walk
+from lmab.policies.policy import State
+
+METHODS = {
+    "certified": lmab.Certified(gap=0.002),
+    "points": PointBased(n_beliefs=60),
+    "lookahead": Lookahead(1),
+    "qmdp": lmab.QMDP(),
+}
+
+
+class Started:
+    """A policy whose sessions begin with the features of one person."""
+
+    adaptive = True
+
+    def __init__(self, policy, features):
+        self._policy, self._features, self.order_free = policy, features, policy.order_free
+        self.act, self.observe = policy.act, policy.observe
+
+    def start(self, n):
+        return State(0, np.tile(self._policy.start(features=self._features).memory, (n, 1)), single=False)
+
+
+def case(seed, n_groups=6):
+    """A bandit, where people of some seeds leave, the prior of each group, and the features of all people."""
+    rng = np.random.default_rng([seed, 31])
+    kind = ("ordinary", "spherical", "spread", "hard")[seed % 4]
+    n_types, n_arms = (3, 7) if kind == "hard" else (4, 5)
+    bandit = lmab.random_bandit(n_types, n_arms, kind=kind, rank=3, rng=rng)
+    if seed % 3 == 0:
+        bandit = replace(bandit, leaving=rng.beta(0.5, 2, (n_types, n_arms, 2)))
+    weights = np.maximum(rng.dirichlet(np.full(n_types, 0.5), n_groups), 1e-4)
+    weights /= weights.sum(axis=1, keepdims=True)
+    prior = lmab.TypePrior.by_value("group", {str(g): row for g, row in enumerate(weights)}, keep=0.6)
+    counts = rng.integers(1, 9, n_groups)
+    return bandit, prior, weights, counts
+
+
+def violations(seed):
+    """How many bounds were compared with exact values, and those that do not hold."""
+    bandit, prior, weights, counts = case(seed)
+    groups, shares = [str(g) for g in range(len(weights))], counts / counts.sum()
+    n_checks, wrong = 0, []
+    for repeats in (True, False):
+        horizon = 4 if repeats else 3
+        own = [replace(bandit, weights=row) for row in weights]
+        best = np.array([lmab.plan(one, horizon=horizon, method=lmab.Exact(), repeats=repeats).lower for one in own])
+        for name, method in METHODS.items():
+            features = {"group": np.repeat(groups, counts)}
+            plan = lmab.plan(
+                bandit, horizon=horizon, method=method, repeats=repeats, type_prior=prior, features=features
+            )
+            earned = np.array(
+                [
+                    sum(
+                        float(np.einsum("nm,mn->", level.mass, one.means[:, level.arms]))
+                        for level in walk(
+                            Started(plan.policy, {"group": group}), one, horizon, limit=10**6, remedy="none"
+                        )
+                    )
+                    for group, one in zip(groups, own, strict=True)
+                ]
+            )
+            holds = [plan.lower <= shares @ earned + 1e-9, shares @ best <= plan.upper + 1e-9]
+            if plan.by_prior is not None:
+                each = [plan.bounds({"group": group}) for group in groups]
+                holds += [bounds.lower <= value + 1e-9 for bounds, value in zip(each, earned, strict=True)]
+                holds += [value <= bounds.upper + 1e-9 for bounds, value in zip(each, best, strict=True)]
+            n_checks += len(holds)
+            wrong += [f"{name}, repeats {repeats}, seed {seed}" for held in holds if not held]
+    return n_checks, wrong
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_bounds_hold_for_all_people_and_for_each(seed):
+    assert violations(seed)[1] == []
+
+
+@pytest.mark.slow
+def test_four_hundred_bounds_hold():
+    found = [violations(seed) for seed in range(2, 18)]
+    assert sum(n_checks for n_checks, _ in found) >= 400
+    assert [text for _, wrong in found for text in wrong] == []
+
+
+def test_the_asked_gap_is_proved_on_average_and_bounds_hold_at_new_priors():
+    bandit, prior, _, _ = case(2)
+    plan = lmab.plan(bandit, horizon=4, method=lmab.Certified(gap=0.002), type_prior=prior)
+    assert plan.status == "certified"
+    assert plan.gap <= 0.002
+    others = np.random.default_rng(0).dirichlet(np.ones(bandit.n_types), 20)
+    lower, upper = plan.by_prior.at(others)
+    exact = [lmab.plan(replace(bandit, weights=row), horizon=4, method=lmab.Exact()).lower for row in others]
+    assert (lower <= np.array(exact) + 1e-9).all()
+    assert (upper >= np.array(exact) - 1e-9).all()
+    nobody = plan.bounds()
+    assert nobody.lower <= lmab.plan(bandit, horizon=4, method=lmab.Exact()).lower + 1e-9
+
+
+def test_one_prior_is_the_plan_without_features():
+    bandit, _, _, _ = case(2)
+    alone = lmab.TypePrior.constant(bandit.weights, keep=0.6)
+    one, other = lmab.plan(bandit, horizon=4), lmab.plan(bandit, horizon=4, type_prior=alone)
+    assert (one.lower, one.upper) == (other.lower, other.upper)
+    assert other.policy.type_prior == alone
+    assert other.bounds().upper == other.upper
+    with pytest.raises(InvalidArgument, match="features must be None, because the plan starts everybody at one prior"):
+        one.bounds({"group": "1"})
+
+
+def test_many_people_are_grouped_and_the_bounds_are_for_all_of_them():
+    bandit = lmab.random_bandit(3, 6, kind="ordinary", rng=4)
+    prior = lmab.TypePrior(["age"], np.array([[0.0, 0.2, -0.2], [1.5, -0.5, -1.0]]))
+    ages = np.random.default_rng(1).normal(size=300)
+    plan = lmab.plan(bandit, horizon=3, type_prior=prior, features={"age": ages}, representatives=8)
+    assert len(plan.by_prior.priors) == 8
+    assert "8 groups of 300 different priors" in plan.message
+    weights = prior.weights({"age": ages})
+    exact = np.mean([lmab.plan(replace(bandit, weights=row), horizon=3, method=lmab.Exact()).lower for row in weights])
+    assert plan.lower <= exact + 1e-9 <= plan.upper + 2e-9
+    assert plan.upper - plan.lower <= 0.05 * plan.lower
+
+
+def test_groups_keep_the_mean_and_the_shares():
+    rng = np.random.default_rng(0)
+    priors, shares = rng.dirichlet(np.ones(4), 200), rng.dirichlet(np.ones(200))
+    prior = lmab.TypePrior.constant(np.full(4, 0.25))
+    centres, sizes = _grouped(_People(prior, priors, shares), 10)
+    assert len(centres) == 10
+    np.testing.assert_allclose(sizes @ centres, shares @ priors)
+    same, alike = _grouped(_People(prior, priors[:3], shares[:3] / shares[:3].sum()), 10)
+    np.testing.assert_array_equal(same, priors[:3])
+    np.testing.assert_array_equal(alike, shares[:3] / shares[:3].sum())
+
+
+def test_trees_of_all_roots_survive_the_burial_of_points():
+    """Points are shared: where dead ones are taken out, what every tree knows of the others moves along."""
+    bandit, _, weights, counts = case(3)
+    problem = Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum())
+    search, clock = Search(problem, seed=0), lmab.planning.Clock(60.0)
+    search.look_ahead(clock)
+    for _ in range(6):
+        search.advance(1e-3, 1 << 18)
+    before = search.upper_bounds.copy()
+    for stage in range(2, 5):
+        search.upper.drops[stage, 0] = 0.0  # the first point of every stage is dead
+    search._bury_dead_points()
+    for nodes in search.roots:
+        count = int(nodes.counts[0])
+        own, steps = nodes.points[:count], nodes.steps[:count]
+        assert (own < search.upper.counts[steps]).all()
+    for _ in range(6):
+        search.advance(1e-3, 1 << 18)
+    assert (search.upper_bounds <= before + 1e-12).all()
+    exact = [lmab.plan(replace(bandit, weights=row), horizon=4, method=lmab.Exact()).lower for row in weights]
+    assert (search.upper_bounds >= np.array(exact) - 1e-9).all()
+    assert (search.lower_bounds <= np.array(exact) + 1e-9).all()
+
+
+def test_saved_and_loaded(tmp_path):
+    bandit, prior, _, _ = case(1)
+    plan = lmab.plan(bandit, horizon=3, type_prior=prior)
+    plan.save(tmp_path / "plan.lmab")
+    again = lmab.load(tmp_path / "plan.lmab")
+    assert again.bounds({"group": "2"})[1:] == plan.bounds({"group": "2"})[1:]
+    assert again.policy.type_prior == prior
+    one, other = (each.policy.start(features={"group": "2"}) for each in (plan, again))
+    np.testing.assert_array_equal(one.memory, other.memory)
+
+
+@pytest.mark.parametrize("method", [lmab.Exact()])
+def test_exact_plans_for_one_prior(method):
+    bandit, prior, _, _ = case(1)
+    for repeats in (True, False):
+        with pytest.raises(InvalidArgument, match="method must be Certified where sessions start at several priors"):
+            lmab.plan(bandit, horizon=2, method=method, type_prior=prior, repeats=repeats)
+
+
+def test_what_does_not_fit_is_refused():
+    bandit, prior, _, _ = case(1)
+    with pytest.raises(InvalidArgument, match="features must be given with a type_prior"):
+        lmab.plan(bandit, horizon=2, features={"group": ["1"]})
+    with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 4 types, got 2"):
+        lmab.plan(bandit, horizon=2, type_prior=lmab.TypePrior.constant([0.5, 0.5]))
+    plan = lmab.plan(bandit, horizon=2, type_prior=prior)
+    with pytest.raises(InvalidArgument, match="features must be those of one person, got 2"):
+        plan.bounds({"group": ["1", "2"]})
