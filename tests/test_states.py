@@ -1,0 +1,226 @@
+"""State, walked at random: policies in the middle of sessions, runs of learners, and whatever can be saved.
+
+A machine plays, forgets, tells late, saves and loads in any order, and compares with the plainest model there is: the
+list of what happened.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+import lmab
+from lmab import learning, loading
+from lmab.errors import InvalidArgument
+from lmab.testing.policies import same_record
+
+BANDIT = lmab.LatentBandit.categorical(
+    [0.2, 0.5, 0.3],
+    [
+        [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.5, 0.0, 0.5]],
+        [[0.2, 0.2, 0.6], [0.3, 0.3, 0.4], [0.6, 0.2, 0.2], [0.1, 0.9, 0.0]],
+        [[0.4, 0.5, 0.1], [0.6, 0.2, 0.2], [0.2, 0.2, 0.6], [0.3, 0.4, 0.3]],
+    ],
+    [-1.0, 0.0, 2.0],
+)
+HORIZON = 6
+
+
+def posterior(steps: list[tuple[int, float | None]]) -> np.ndarray:
+    """Bayes' rule over the steps whose rewards are known."""
+    chances = BANDIT.weights.copy()
+    for arm, reward in steps:
+        if reward is not None:
+            chances = chances * BANDIT.rewards.probabilities[:, arm, list(BANDIT.rewards.values).index(reward)]
+    return chances / chances.sum()
+
+
+class Session(RuleBasedStateMachine):
+    """One session of a policy that keeps a belief."""
+
+    policy: lmab.Policy
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = self.policy.start()
+        self.steps: list[tuple[int, float | None]] = []
+
+    def left(self) -> bool:
+        return len(self.steps) < HORIZON
+
+    def late(self) -> list[int]:
+        return [place for place, (_, reward) in enumerate(self.steps) if reward is None]
+
+    def possible(self, place: int | None, arm: int) -> list[float]:
+        """Rewards of the arm that some type can pay after all that is known."""
+        belief = posterior(self.steps)
+        chances = belief @ BANDIT.rewards.probabilities[:, arm]
+        return [value for value, chance in zip(BANDIT.rewards.values.tolist(), chances, strict=True) if chance > 0]
+
+    @precondition(left)
+    @rule(data=st.data(), known=st.booleans(), own=st.booleans())
+    def play(self, data, known, own):
+        arm = int(self.policy.act(self.state)) if own else data.draw(st.integers(0, BANDIT.n_arms - 1))
+        reward = data.draw(st.sampled_from(self.possible(None, arm))) if known else None
+        self.state = self.policy.observe(self.state, arm, reward)
+        self.steps.append((arm, reward))
+
+    @precondition(late)
+    @rule(data=st.data())
+    def tell(self, data):
+        place = data.draw(st.sampled_from(self.late()))
+        arm = self.steps[place][0]
+        reward = data.draw(st.sampled_from(self.possible(place, arm)))
+        self.state = self.policy.tell(self.state, arm, reward)
+        self.steps[place] = arm, reward
+
+    @rule()
+    def write_and_read_the_state(self):
+        self.state = self.policy.from_json(self.policy.to_json(self.state))
+
+    @rule()
+    def save_and_load_the_policy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.policy.save(Path(folder) / "policy.lmab")
+            self.policy = lmab.load(Path(folder) / "policy.lmab")
+
+    @invariant()
+    def the_belief_is_bayes(self):
+        np.testing.assert_allclose(self.policy.belief(self.state), posterior(self.steps), atol=1e-9)
+        assert self.state.step == len(self.steps)
+
+    @invariant()
+    def the_decision_is_that_of_a_session_told_in_order(self):
+        if self.left() and not self.late():
+            assert self.policy.act(self.state) == self.policy.act_on(self.steps)
+
+
+class Compact(Session):
+    """The same, and beside it the compact form, which decides at every step as the policy does."""
+
+    @invariant()
+    def the_compact_form_decides_the_same(self):
+        compact = self.policy.compact()
+        small, whole = compact.start(), self.policy.start()
+        for arm, reward in self.steps:
+            small, whole = compact.observe(small, arm, reward), self.policy.observe(whole, arm, reward)
+        if self.left():
+            assert compact.act(small) == self.policy.act(whole)
+        np.testing.assert_allclose(compact.belief(small), posterior(self.steps), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [Session, Compact])
+@pytest.mark.parametrize("made", ["greedy", "certified"])
+def test_a_session_in_any_order_of_events_is_bayes(kind, made, monkeypatch):
+    planned = lmab.plan(BANDIT, horizon=HORIZON, method=lmab.Certified(gap=0.2)).policy
+    monkeypatch.setattr(Session, "policy", lmab.Greedy(BANDIT, horizon=HORIZON) if made == "greedy" else planned, False)
+    run_state_machine_as_test(kind, settings=settings(max_examples=15, stateful_step_count=15, deadline=None))
+
+
+class Campaign(RuleBasedStateMachine):
+    """A run of a learner that is told its sessions in parts, saved and loaded in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = learning.Run(learning.UCB(), n_arms=BANDIT.n_arms, horizon=3, n_sessions=30, rng=4)
+        self.told: list[lmab.Sessions] = []
+        self.seed = 0
+
+    def going_on(self) -> bool:
+        return not self.run.finished
+
+    def sessions(self, number: int) -> lmab.Sessions:
+        self.seed += 1
+        asked = self.run.ask()
+        if asked.policy is not None:
+            return lmab.simulate(BANDIT, asked.policy, n_sessions=number, horizon=3, rng=self.seed)
+        return lmab.simulate(BANDIT, np.resize(asked.arms, (number, asked.arms.shape[1])), rng=self.seed)
+
+    @precondition(going_on)
+    @rule(share=st.floats(0, 1))
+    def tell(self, share):
+        asked = self.run.ask()
+        sessions = self.sessions(max(1, round(share * asked.n_sessions)))
+        self.run.tell(sessions)
+        self.told.append(sessions)
+
+    @precondition(going_on)
+    @rule(more=st.integers(1, 3))
+    def too_many_are_refused(self, more):
+        asked = self.run.ask()
+        with pytest.raises(InvalidArgument, match=f"at most the {asked.n_sessions} asked for"):
+            self.run.tell(self.sessions(asked.n_sessions + more))
+        assert self.going_on()
+
+    @rule()
+    def save_and_load(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.run.save(Path(folder) / "run.lmab")
+            self.run = lmab.load(Path(folder) / "run.lmab")
+
+    @invariant()
+    def what_was_told_is_counted(self):
+        n = sum(map(len, self.told))
+        assert self.run.sessions_used == n
+        assert self.run.finished == (n == 30)
+        if self.going_on():
+            assert 1 <= self.run.ask().n_sessions <= 30 - n
+
+    def teardown(self):
+        """The state is that of a run told the same without a break."""
+        again = learning.Run.resume(self.run.learner, self.run.task, self.run.seed, self.told)
+        assert again.finished == self.run.finished
+        if again.finished:
+            assert same_record(again.learned.policy.record(), self.run.learned.policy.record())
+        else:
+            assert again.ask().n_sessions == self.run.ask().n_sessions
+
+
+def test_a_run_told_in_parts_saved_and_loaded_is_the_run_itself():
+    run_state_machine_as_test(Campaign, settings=settings(max_examples=25, stateful_step_count=12, deadline=None))
+
+
+@pytest.fixture(scope="module")
+def nouns():
+    """One of everything that can be saved."""
+    bandit = lmab.random_bandit(2, 4, rng=0)
+    log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=300, horizon=4, rng=0)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2), rng=0)
+    plan = lmab.plan(estimate, horizon=3)
+    run = learning.Run(learning.UCB(), n_arms=4, horizon=3, n_sessions=10, rng=0)
+    return {
+        "LatentBandit": bandit,
+        "Estimate": estimate,
+        "Plan": plan,
+        "Policy": plan.policy,
+        "Certificate": lmab.certify(estimate, plan, log, n_draws=20, rng=0),
+        "Design": lmab.moments.design(lmab.moments.subspace(log, rank=2)),
+        "Run": run,
+        "TypePrior": lmab.model.TypePrior.by_value("country", {"de": [0.8, 0.2], "fr": [0.3, 0.7]}, keep=0.5),
+        "traits": lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=9), rng=0),
+    }
+
+
+NOUNS = ["LatentBandit", "Estimate", "Plan", "Policy", "Certificate", "Design", "Run", "TypePrior", "traits"]
+
+
+def test_every_kind_of_file_has_its_noun(nouns):
+    assert set(loading._READERS) <= {noun.record().kind for noun in nouns.values()}
+    assert list(nouns) == NOUNS
+
+
+@pytest.mark.parametrize("name", NOUNS)
+def test_what_is_saved_comes_back_and_is_saved_as_the_same_bytes(nouns, name, tmp_path):
+    noun = nouns[name]
+    noun.save(tmp_path / "first.lmab")
+    again = lmab.load(tmp_path / "first.lmab")
+    assert type(again) is type(noun)
+    assert same_record(again.record(), noun.record())
+    again.save(tmp_path / "second.lmab")
+    assert (tmp_path / "first.lmab").read_bytes() == (tmp_path / "second.lmab").read_bytes()
