@@ -25,7 +25,7 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def fit(log):
+def estimate(log):
     return lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0, restarts=2), rng=0)
 
 
@@ -84,7 +84,7 @@ def test_arguments_of_evaluate_and_certify_in_the_wrong_place(log, estimate, pla
 def test_what_holds_a_model_or_a_policy_is_taken_as_such(log, estimate):
     made = lmab.plan(estimate, horizon=3)
     assert lmab.evaluate(made, estimate, horizon=3).mean == lmab.evaluate(made.policy, estimate.bandit, horizon=3).mean
-    assert diagnostics.check(estimate, n_types=2, rng=0).n_sessions == 60
+    assert diagnostics.check(estimate, n_types=2, rng=0).n_sessions == 300  # five folds: each session is held out once
 
 
 def test_arms_by_label():
