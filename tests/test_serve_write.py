@@ -234,10 +234,10 @@ def break_one(store, left: int, after: bool):
 
     store._write = breaking
 
-    def undo() -> None:
+    def put_back() -> None:
         del store._write
 
-    return undo
+    return put_back
 
 
 @pytest.mark.parametrize("examples", [40])
