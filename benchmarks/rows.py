@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lmab.experiment.store import Lines, performed
+
 Rows = dict[str, float]
 StudyRow = dict[str, Any]  # one run of a study, by column
 
@@ -101,19 +103,16 @@ def resumed(
 ) -> list[StudyRow]:
     """The rows of a long study: those that `path` holds, one JSON object a line, then those that are still wanted.
 
-    `wanted` has the arguments of `run` for every row, by its key. A new row is in the file before the next one is
-    begun, so that a study goes on where it stopped. Rows that are not `mine` belong to another study: they stay in
-    the file and are not returned.
+    `wanted` has the arguments of `run` for every row, by its key. The engine of the paper's studies runs and stores
+    them: a new row is in the file before the next one is begun, so that a study goes on where it stopped. Rows that are
+    not `mine` belong to another study: they stay in the file and are not returned.
     """
-    kept = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    rows = [row for row in kept if mine(row)]
+    lines = Lines(path)
+    rows = [row for row in lines.records() if mine(row)]
     done = {key_of(row) for row in rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for key, arguments in wanted.items():
-        if key not in done:
-            rows.append(run(*arguments))
-            with path.open("a") as file:
-                file.write(json.dumps(rows[-1], default=float) + "\n")
+    for row in performed(run, [call for key, call in wanted.items() if key not in done], jobs=None):
+        lines.append(row)
+        rows.append(row)
     return rows
 
 

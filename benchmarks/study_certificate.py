@@ -68,6 +68,9 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     start = time.perf_counter()
     certificate = lmab.certify(estimate, plan, log, rng=rng)
     seconds = time.perf_counter() - start
+    assert certificate.value is not None
+    assert certificate.optimum is not None
+    assert certificate.regret is not None
     best = lmab.plan(truth, horizon=case.horizon, method=lmab.Certified(gap=0.001))
     value = lmab.evaluate(plan.policy, truth, horizon=case.horizon).mean
     optimum = (best.lower, best.upper)  # held only if both ends are

@@ -198,16 +198,26 @@ def run(name: str, log_number: int) -> dict[str, Any]:
         "log": log_number,
         "types": estimate.n_types,
         "share": value / best.lower,
-        "value": certificate.value[0] <= value <= certificate.value[1],
-        "optimum": certificate.optimum[0] <= best.upper and certificate.optimum[1] >= best.lower,
-        "regret": certificate.regret[1] >= best.lower - value,
-        "gain": certificate.gain[0] - slack <= value - fixed <= certificate.gain[1] + slack,
-        "width": certificate.value[1] - certificate.value[0],
-        "widths": [end - start for start, end in (certificate.optimum, certificate.regret, certificate.gain)],
+        **_held(certificate, value, best, value - fixed, slack),
         "warned": bool(certificate.thin or certificate.too_few or certificate.reacts or certificate.n_unplayed),
         "seconds": seconds,
     }
     return row | (_version_0_1(cell, truth, log, best, rng) if log_number < _BASELINE else {})
+
+
+def _held(certificate: lmab.Certificate, value: float, best: lmab.Plan, gain: float, slack: float) -> dict[str, Any]:
+    """Which claims hold, and how wide they are; a claim that is withheld has no entry."""
+    claims = {name: getattr(certificate, name) for name in _CLAIMS}
+    made = {name: claim for name, claim in claims.items() if claim is not None}
+    true = {"value": (value, value), "optimum": (best.lower, best.upper), "gain": (gain - slack, gain + slack)}
+    held = {
+        name: bool(made[name][0] <= true[name][1] and made[name][1] >= true[name][0]) for name in true if name in made
+    }
+    if "regret" in made:
+        held["regret"] = bool(made["regret"][1] >= best.lower - value)
+    widths = {name: end - start for name, (start, end) in made.items()}
+    rest = [widths[name] for name in ("optimum", "regret", "gain") if name in widths]
+    return held | ({"width": widths["value"]} if "value" in widths else {}) | {"widths": rest, "refused": len(made) < 4}
 
 
 def _version_0_1(
@@ -284,11 +294,12 @@ def _mean(rows: list[dict[str, Any]], key: str) -> float:
 
 def _cells(rows: list[dict[str, Any]]) -> str:
     held = [f"{_mean(rows, key):.2f}" for key in (*_CLAIMS, "warned")]
-    honest = np.mean([row["warned"] or all(row[key] for key in _CLAIMS) for row in rows])
+    honest = np.mean([row["warned"] or all(row.get(key, True) for key in _CLAIMS) for row in rows])
     held.append(f"{honest:.2f}")
     old = f"{_mean(rows, 'old_value'):.2f}, {_mean(rows, 'old_optimum'):.2f}"
     was = f"{_mean(rows, 'old_width'):.2f}, {_mean(rows, 'old_share'):.3f}"
-    widths = [_mean(rows, "width"), *np.mean([row["widths"] for row in rows], axis=0)]
+    whole = [row["widths"] for row in rows if len(row["widths"]) == 3]
+    widths = [_mean(rows, "width"), *(np.mean(whole, axis=0) if whole else [float("nan")] * 3)]
     own = [", ".join(f"{width:.2f}" for width in widths), f"{_mean(rows, 'share'):.3f}"]
     return " | ".join([*held, *own, old, was, f"{np.median([row['seconds'] for row in rows]):.1f}"])
 

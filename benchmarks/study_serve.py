@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 
 import lmab
-from lmab.serve.export import write_days
+from lmab.serve.export import export_days
 from lmab.serve.messages import Question, Reward
 from lmab.serve.service import Service, Settings
 from lmab.serve.stores import open_store
@@ -49,8 +48,7 @@ async def _log(folder: Path, truth: lmab.LatentBandit, policy: Path, n_sessions:
         await service.reward([Reward(f"s{index}", HORIZON - 1, reward)])
 
     await asyncio.gather(*(one(index) for index in range(n_sessions)))
-    rows = await service.store.rows(0.0, time.time() + 1)
-    files = write_days(rows, LABELS, folder / "log")
+    files = await export_days(service.store, folder / "log")
     await service.stop()
     logs = [lmab.Sessions.read(path, step="step", propensity="propensity", arm_labels=LABELS) for path in files]
     return sum(logs[1:], logs[0])

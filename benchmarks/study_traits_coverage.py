@@ -75,6 +75,7 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     value, gain = earned(plan.policy, truth, rng)
     assert estimate.factors is not None
     assert found.gain is not None
+    assert found.value is not None
     return asdict(case) | {
         "seed": seed, "alive": estimate.factors.n_alive, "by_mean": estimate.factors.by_mean, "value": value,
         "gain": gain, "value_interval": list(found.value), "gain_interval": list(found.gain), "seconds": seconds,

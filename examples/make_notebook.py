@@ -19,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGE, NOTEBOOK = ROOT / "docs" / "tutorial.md", ROOT / "examples" / "tutorial.ipynb"
+_LONG = 1000  # From this many characters on, a value's own text is clearer than its repr.
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n?", re.S | re.M)
 
 
@@ -51,7 +52,8 @@ def shown(value: Any) -> dict[str, Any]:
     """The forms in which a notebook shows a value."""
     forms = {"image/svg+xml": "_repr_svg_", "text/html": "_repr_html_"}
     rich = {kind: str(getattr(value, name)()) for kind, name in forms.items() if hasattr(value, name)}
-    return rich | {"text/plain": repr(value)}
+    text = repr(value)
+    return rich | {"text/plain": text if len(text) < _LONG else str(value)}
 
 
 def cell(number: int, kind: str, text: str, names: dict[str, Any]) -> dict[str, Any]:

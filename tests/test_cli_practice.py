@@ -153,7 +153,7 @@ def test_evaluate_from_logs_on_a_model_and_with_a_certificate(folder):
     assert low - 0.1 < value < high + 0.1
     shown = text("evaluate", folder / "policy.lmab", *logged)
     assert "doubly-robust" in shown
-    assert "A session of 4 steps earns between" in shown
+    assert "A session of 4 steps earns " in shown
 
 
 def test_sessions_without_repeats_are_certified_too(folder, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -24,6 +26,7 @@ from strategies import logs
 
 import lmab
 from lmab.data import ingest, packing, sealing
+from lmab.data.features import STRANGER, person_numbers
 from lmab.data.fingerprint import Fingerprint
 from lmab.errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 
@@ -512,3 +515,81 @@ def test_the_unit_of_times_is_that_of_the_whole_log(tmp_path, monkeypatch):
         warnings.simplefilter("ignore", LmabWarning)  # that the unit was guessed
         packed, log = lmab.pack(path, tmp_path / "packed", **how), lmab.Sessions.from_events(path, **how)
     assert len(log) == len(packed.load()) == 2
+
+
+@pytest.fixture
+def known(rng):
+    """Sessions of which everything is known that can be: a log in memory, and its rows."""
+    n, lengths = 60, rng.integers(1, 5, 60)
+    features = {"land": [("de", "fr", None)[i % 3] for i in range(n)], "age": rng.integers(20, 30, n).astype(float)}
+    arms = np.where(np.arange(4) < lengths[:, None], rng.integers(0, 3, (n, 4)), -1)
+    ended = np.where(lengths == 4, "unknown", "left")
+    return lmab.Sessions.from_arrays(
+        arms, rng.integers(0, 2, (n, 4)) * 1.0, features=features, persons=rng.integers(0, 20, n), ended=ended
+    )
+
+
+def told(log):
+    """What is known of each session, in any order."""
+    columns = (log.features["land"], log.features["age"], log.ended, log.lengths)
+    return sorted(repr(tuple(map(str, row))) for row in zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("how", ["memory", "ours", "sorted", "shuffled", "csv"])
+def test_what_is_known_of_sessions_is_packed(small, tmp_path, rng, known, how):
+    if how == "memory":
+        packed = lmab.pack(known, tmp_path / "packed")
+    else:
+        path = tmp_path / ("log.csv" if how == "csv" else "log.parquet")
+        known.write(path)
+        if how in ("sorted", "shuffled"):
+            table = pyarrow.parquet.read_table(path).replace_schema_metadata(None)
+            order = np.arange(len(table)) if how == "sorted" else rng.permutation(len(table))
+            pyarrow.parquet.write_table(table.take(order), path)
+        names = {"features": ["land", "age"], "person": "person", "ended": "ended", "step": "step"}
+        packed = lmab.pack(path, tmp_path / "packed", **({} if how == "ours" else names))
+    again = packed.load()
+    assert len(packed.manifest.partitions) > 1
+    if how in ("memory", "ours", "sorted"):
+        assert again == known
+        assert packed[[5, 2]] == known[[5, 2]]
+    else:
+        assert told(again) == told(known)
+    if how != "csv":  # where persons are text, and become a hash
+        assert Fingerprint.of(packed) == Fingerprint.of(known) == Fingerprint.of(again)
+    assert packed.ended.tolist() == again.ended.tolist()
+    assert len(set(packed.persons.tolist())) == len(set(known.persons.tolist()))
+
+
+def test_a_limit_and_strangers_are_packed(tmp_path, known):
+    bare = dataclasses.replace(known, endings=None, features=None, persons=[None] * 60)
+    bare.write(tmp_path / "log.parquet")
+    packed = lmab.pack(tmp_path / "log.parquet", tmp_path / "packed", limit=4, at_most=3)
+    lengths = dict(zip(("left", "went on"), (known.lengths < 4, known.lengths == 4), strict=True))
+    for word, count in lengths.items():
+        assert (packed.ended == word).sum() == count.sum()
+    assert set(packed.persons.tolist()) == {STRANGER}
+    assert len(set(person_numbers(packed.persons).tolist())) == 60
+    assert Fingerprint.of(lmab.pack(bare, tmp_path / "memory")) == Fingerprint.of(bare)
+
+
+def test_ends_that_are_unknown_of_some_only_are_not_packed(small, tmp_path, known):
+    rows = pd.DataFrame({"session": np.repeat(np.arange(60), known.lengths), "step": known.steps, "arm": known.arms})
+    rows = rows.assign(reward=known.rewards, ended=np.repeat(known.ended, known.lengths))
+    rows.loc[rows["session"] == int(known.lengths.argmin()), "ended"] = "unknown"
+    rows.to_csv(tmp_path / "log.csv", index=False)
+    names = {"ended": "ended", "step": "step"}
+    with pytest.raises(InvalidData, match="only of all sessions at the limit of the log"):
+        lmab.pack(tmp_path / "log.csv", tmp_path / "packed", **names)
+
+
+def test_features_that_change_within_a_session_are_not_packed(tmp_path):
+    (tmp_path / "log.csv").write_text("session,arm,reward,land\n1,0,1,de\n1,1,0,fr\n2,0,1,de\n")
+    with pytest.raises(InvalidData, match="the features of a session must stay the same"):
+        lmab.pack(tmp_path / "log.csv", tmp_path / "packed", features=["land"])
+
+
+def test_too_many_rows_of_features_are_not_packed(tmp_path, known, monkeypatch):
+    monkeypatch.setattr("lmab.data.rows._MAX_FEATURE_ROWS", 5)
+    with pytest.raises(InvalidData, match="at most 5 distinct rows to be packed"):
+        lmab.pack(known, tmp_path / "packed")

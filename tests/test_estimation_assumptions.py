@@ -1,4 +1,4 @@
-"""Logs that react to rewards are told from those that do not, and certificates say so."""
+"""What a fit takes for granted is tested on its log, and certificates and plans follow what is found."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from seeds import generator
 import lmab
 from lmab.estimation import assumptions as module
 from lmab.estimation.assumptions import reaction, reacts
+from lmab.model import belief
 
 TRUTH = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2], [0.1, 0.4, 0.8]])
 
@@ -84,8 +85,8 @@ def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
     reacting, not_reacting = certificates
     assert reacting.reacts
     assert not not_reacting.reacts
-    assert "depends on the reward before it" in reacting.sentence
-    assert "depends on the reward before it" not in not_reacting.sentence
+    assert "depends on the reward before it" in reacting.table["arms"]
+    assert "arms" not in not_reacting.table
     ends = [np.quantile(part[:, 1], 0.0025) for part in np.split(reacting.draws, len(reacting.draws) // 100)]
     assert reacting.value[0] == pytest.approx(min(ends))
 
@@ -93,3 +94,161 @@ def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
 @pytest.mark.parametrize(("deviations", "expected"), [(5.0, False), (5.01, True)])
 def test_five_standard_deviations_are_no_chance(deviations, expected):
     assert reacts(deviations) is expected
+
+
+def made_up(kind, seed, n_sessions=2000, horizon=5, n_arms=12):
+    """A log of three types whose arms, lengths or shares depend on who it is, or (the first three) do not."""
+    rng = generator(seed, *kind.encode())
+    truth = lmab.LatentBandit.bernoulli([0.4, 0.35, 0.25], rng.beta(1.5, 2, (3, n_arms)))
+    types, arms = rng.choice(3, n_sessions, p=truth.weights), rng.integers(n_arms, size=(n_sessions, horizon))
+    if kind == "greedy":
+        policy = lmab.policies.Exploring(lmab.Greedy(truth), 0.1)
+        return truth, lmab.simulate(truth, policy, n_sessions=n_sessions, horizon=horizon, rng=rng)
+    if kind == "segments":
+        shares = np.exp(3 * truth.means)
+        below = np.cumsum(shares / shares.sum(axis=1, keepdims=True), axis=1)[types]
+        arms = (below[:, None] > rng.random((n_sessions, horizon, 1))).argmax(axis=2)
+    if kind == "drift":
+        types[n_sessions // 2 :] = rng.choice(3, n_sessions - n_sessions // 2, p=[0.1, 0.2, 0.7])
+    rewards = (rng.random(arms.shape) < truth.means[types[:, None], arms]).astype(float)
+    chance = {"leave0": np.where(rewards > 0, 0.05, 0.5), "impatient": np.where(types == 0, 0.6, 0.05)[:, None]}
+    gone = rng.random(arms.shape) < chance.get(kind, 0.0)
+    gone = np.concatenate([np.zeros((n_sessions, 1), bool), np.cumsum(gone, axis=1)[:, :-1] > 0], axis=1)
+    return truth, lmab.Sessions.from_arrays(np.where(gone, -1, arms), np.where(gone, 0.0, rewards), n_arms=n_arms)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fires"),
+    [
+        ("uniform", []),
+        ("greedy", []),
+        ("leave0", []),
+        ("segments", ["shown"]),
+        ("impatient", ["leaving"]),
+        ("drift", ["drift"]),
+    ],
+)
+def test_an_assumption_fires_where_the_log_depends_on_who_it_is_and_only_there(kind, fires):
+    for seed in (1, 2):
+        truth, log = made_up(kind, seed)
+        found = module.tested(truth, log).by_name
+        assert [name for name, one in found.items() if one.fires] == fires
+        for name, one in found.items():
+            assert one.sentence == module._SAID[name][one.fires]
+            assert one.fires == (one.score > module._FIRES[name])
+
+
+def test_nothing_is_asked_of_one_type_or_of_a_handful_of_sessions():
+    truth, log = made_up("segments", 1, n_sessions=29)
+    one = lmab.LatentBandit.bernoulli([1.0], truth.means[:1])
+    for found in (module.tested(truth, log), module.tested(one, made_up("uniform", 1)[1])):
+        assert not any(assumption.fires for assumption in found.by_name.values())
+        assert found.shown.sentence.startswith("Not tested")
+
+
+def test_beliefs_are_those_of_the_model_step_by_step():
+    truth, log = made_up("leave0", 3, n_sessions=40)
+    seen = module._Seen.of(truth, log)
+    for places, beliefs in belief.before_steps(truth, log):
+        np.testing.assert_allclose(seen.before[places], beliefs, atol=1e-12)
+    np.testing.assert_allclose(seen.whole, belief.posterior(truth, log), atol=1e-12)
+
+
+def test_who_left_is_what_the_log_says_or_who_stopped_before_the_longest_session():
+    arms = [[0, 1, 0], [1, -1, -1], [0, 0, -1]]
+    log = lmab.Sessions.from_arrays(arms, np.zeros((3, 3)), n_arms=2)
+    left, known = module.left_after(log)
+    assert left.tolist() == [0, 0, 0, 1, 0, 1]
+    assert known.tolist() == [True, True, False, True, True, True]
+    said = lmab.Sessions.from_arrays(arms, np.zeros((3, 3)), n_arms=2, ended=["unknown", "left", "went on"])
+    left, known = module.left_after(said)
+    assert left.tolist() == [0, 0, 0, 1, 0, 0]
+    assert known.tolist() == [True, True, False, True, True, True]
+
+
+def test_a_rate_of_leaving_is_fitted_by_arm_and_by_step():
+    rng = generator(4)
+    cell, time = rng.integers(3, size=60_000), rng.integers(2, size=60_000)
+    truth = np.array([0.1, 0.2, 0.4])[cell] * np.array([1.0, 0.5])[time]
+    rate = module._rate(cell, time, (rng.random(60_000) < truth).astype(float), np.ones(60_000, bool))
+    np.testing.assert_allclose(rate, truth, atol=0.02)
+
+
+def test_sums_so_far_start_anew_in_every_session():
+    log = lmab.Sessions.from_arrays([[0, 0, 0], [0, 0, -1]], np.zeros((2, 3)))
+    assert module._so_far(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), log).tolist() == [1, 3, 6, 4, 9]
+
+
+def test_an_estimate_keeps_its_assumptions_in_its_file(tmp_path):
+    log = made_up("segments", 5, n_sessions=800)[1]
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
+    assert estimate.assumptions["shown"].fires
+    estimate.save(tmp_path / "model.lmab")
+    assert lmab.load(tmp_path / "model.lmab").assumptions == estimate.assumptions
+    plain = lmab.fit(log, n_types=3, method=lmab.EM(prior=0.0, restarts=4), rng=1)
+    assert plain.check is None  # the paper's methods are not checked
+    assert set(plain.assumptions) == {"shown", "leaving", "drift"}
+
+
+def test_a_certificate_claims_nothing_that_its_log_contradicts():
+    log = made_up("segments", 5, n_sessions=800)[1]
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
+    found = lmab.certify(estimate, lmab.plan(estimate, horizon=5, anyway=True), log, n_draws=20, rng=2)
+    assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
+    assert found.assumptions["shown"].fires
+    assert found.sentence.startswith("Nothing is claimed about what this policy earns")
+    assert "or log some sessions with random arms" in found.sentence
+    assert "allow for it" not in found.sentence
+    assert not found.sure
+
+
+def test_a_certificate_says_how_sessions_end_and_what_a_started_one_earns():
+    log = made_up("leave0", 6, n_sessions=1200)[1]
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
+    plan = lmab.plan(estimate, horizon=5, anyway=True)
+    found = lmab.certify(estimate, plan, log, n_draws=20, rng=2)
+    ends = found.ends
+    assert ends.reached == pytest.approx((log.lengths == 5).mean())
+    np.testing.assert_allclose(ends.leaving, [0.5, 0.05], atol=0.05)
+    policy, state, types = (
+        plan.policy,
+        plan.policy.start(20_000),
+        generator(7).choice(3, 20_000, p=estimate.bandit.weights),
+    )
+    rng, alive, earned = generator(8), np.ones(20_000), 0.0
+    for _ in range(5):  # the same by simulation
+        arms = np.asarray(policy.act(state))
+        rewards = estimate.bandit.rewards.sample(types, arms, rng=rng)
+        earned += float((alive * rewards).mean())
+        alive *= 1 - ends.leaving[rewards.astype(int)]
+        state = policy.observe(state, arms, rewards)
+    assert ends.value == pytest.approx(earned, abs=0.03)
+    assert found.table["per started session"].startswith(f"about {ends.value:.3g}")
+    assert "chance to leave 5" in found.table["sessions that reach step 5"]
+
+
+def test_a_plan_follows_the_verdict_of_the_check():
+    rng = generator(9)
+    arms = rng.integers(10, size=(600, 4))
+    means = rng.uniform(0.2, 0.6, 10)
+    log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < means[arms]).astype(float), n_arms=10)
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
+    assert estimate.check is not None
+    assert not estimate.check.agrees
+    plan = lmab.plan(estimate, horizon=4)
+    assert plan.fixed
+    assert plan.verdict == estimate.check.verdict
+    assert plan.lower == plan.upper == estimate.bandit.best_fixed(4)
+    best = int((estimate.bandit.weights @ estimate.bandit.means).argmax())
+    assert plan.policy.act_on([]) == plan.policy.act_on([(best, 0.0)]) == best
+    once = lmab.plan(estimate, horizon=4, repeats=False)
+    assert once.fixed
+    assert once.policy.arms == estimate.bandit.best_fixed_arms(4, repeats=False)
+    anyway = lmab.plan(estimate, horizon=4, anyway=True)
+    assert not anyway.fixed
+    assert anyway.verdict == plan.verdict
+    assert not lmab.plan(estimate.bandit, horizon=4).fixed  # a bandit has no check
+    found = lmab.certify(estimate, plan, log, n_draws=20, rng=2)
+    assert found.gain is None
+    assert "Do not count on a gain" in found.sentence
+    assert "types" not in found.table  # one more type is not recommended where one is enough

@@ -482,7 +482,7 @@ def test_arms_in_both_lists_fall_out_of_their_difference(rng):
 
 
 def test_rotations_of_factors_are_no_parameters():
+    method = lmab.Traits(n_factors=2, n_points=25, prior=None, max_iterations=2)
     with pytest.warns(LmabWarning, match="did not converge"):  # nothing but the count matters
-        method = lmab.Traits(n_factors=2, n_points=25, prior=None, max_iterations=2)
         found = lmab.fit(answers(LSAT6), method=method, rng=0)
     assert found.n_parameters == 5 + 2 * 5 - 1

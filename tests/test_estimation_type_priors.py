@@ -7,6 +7,7 @@ import dataclasses
 import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,10 +106,9 @@ def test_maps_never_lower_the_objective(returning, rng):
     design = type_priors.Design.of(terms, log.features, len(log), ridge=0.5)
     types = type_priors.Types(encoded, encoded.prior(1.0))
     coded = type_priors.Coded.of(log, encoded.values)
+    ascent: Any = type_priors.Grouped(types, coded, design, 2, SERIAL)
     if returning:
         ascent = type_priors.Returning(types, coded, design, np.arange(0, 201, 4), 2)
-    else:
-        ascent = type_priors.Grouped(types, coded, design, 2, SERIAL)
     models = np.zeros((3, design.size + returning + coded.n_codes, 8))
     models[:, : design.size, :2] = rng.normal(size=(3, design.size, 2))
     models[:, design.size + returning :, :2] = encoded.random_models(3, 2, rng)[:, 1:, :2]

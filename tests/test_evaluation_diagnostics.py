@@ -1,126 +1,21 @@
-"""Masked replay: a policy replayed among the arms that each session logged."""
+"""What a log can identify."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from seeds import generator
 
 import lmab
 from lmab import LatentBandit, Sessions
-from lmab.errors import InvalidArgument
-from lmab.estimation.cross_validation import masked_gains, popularity_of
-from lmab.estimation.families import observe
-from lmab.estimation.gaussian import _log_normal
 from lmab.evaluation import diagnostics
-from lmab.model import belief
 
 
-@pytest.fixture(scope="module")
 def bandit():
     return lmab.random_bandit(3, 6, rng=generator(3))
 
 
-@pytest.fixture(scope="module")
 def log(bandit):
     return lmab.simulate(bandit, lmab.Uniform(6), n_sessions=6000, horizon=6, rng=generator(4))
-
-
-@pytest.fixture(scope="module")
-def checked(log):
-    return diagnostics.check(log, n_types=3, rng=generator(5))
-
-
-def test_a_latent_log_is_found_out(checked, bandit, log):
-    assert checked.over_one_type.sure
-    assert checked.over_independent_arms.sure
-    assert checked.calibration.slope == pytest.approx(1, abs=4 * checked.calibration.slope_stderr + 0.1)
-    assert checked.verdict.startswith("There are types")
-    truth = belief.log_joint(bandit, log)
-    best = np.logaddexp.reduce(truth, axis=1).mean()
-    assert checked.log_likelihood == pytest.approx(best, abs=0.1)
-
-
-def test_a_log_without_types_shows_none(rng):
-    flat = LatentBandit.bernoulli([1.0], [np.linspace(0.2, 0.8, 6)])
-    log = lmab.simulate(flat, lmab.Uniform(6), n_sessions=4000, horizon=6, rng=rng)
-    result = diagnostics.check(log, n_types=3, rng=rng)
-    assert not result.over_one_type.sure
-    assert result.verdict.startswith("Nothing found")
-
-
-def test_unrelated_arms_are_told_from_types(rng):
-    """Every session draws anew what each arm pays: there is much to learn about an arm, nothing about others."""
-    n, h = 6000, 6
-    arms = rng.integers(2, size=(n, h))
-    means = rng.beta(0.5, 0.5, size=(n, 2))
-    log = Sessions.from_arrays(arms, (rng.random((n, h)) < np.take_along_axis(means, arms, axis=1)).astype(float))
-    result = diagnostics.check(log, n_types=2, rng=rng)
-    assert result.over_one_type.sure
-    assert not result.over_independent_arms.sure
-    assert result.verdict.startswith("Little")
-
-
-def test_independent_arms_score_against_the_formula(rng):
-    """Beta-binomial with a fixed precision, by the product of predictive probabilities."""
-    counts = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0]])
-    marginal = np.array([[0.4, 0.6], [0.5, 0.5], [0.9, 0.1]])
-    got = diagnostics._dirichlet(counts, marginal, np.array([2.0]))
-    for row, (n, p) in enumerate(zip(counts, marginal, strict=True)):
-        sequence = [0] * int(n[0]) + [1] * int(n[1])
-        expected, seen = 1.0, np.zeros(2)
-        for value in sequence:
-            expected *= (2 * p[value] + seen[value]) / (2 + seen.sum())
-            seen[value] += 1
-        assert got[row] == pytest.approx(np.log(expected))
-
-
-def test_normal_arms_score_against_the_density(rng):
-    from scipy.stats import multivariate_normal
-
-    log = Sessions.from_arrays([[0, 1, 0], [1, 1, -1]], rng.standard_normal((2, 3)))
-    means, variance, ratio = np.array([0.3, -0.2]), 0.7, 0.5
-    got = _log_normal(log, means, variance, ratio)
-    for k, session in enumerate(log):
-        same = session.arms[:, None] == session.arms[None]
-        covariance = variance * (np.eye(len(session.arms)) + ratio * same)
-        expected = multivariate_normal.logpdf(session.rewards, means[session.arms], covariance)
-        assert got[k] == pytest.approx(expected)
-
-
-def test_normal_rewards(rng):
-    bandit = LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]], scale=0.5)
-    log = lmab.simulate(bandit, lmab.Uniform(3), n_sessions=2000, horizon=5, rng=rng)
-    result = diagnostics.check(log, n_types=2, rewards="gaussian", rng=rng)
-    assert result.over_one_type.sure
-    assert result.over_independent_arms.sure
-
-
-def test_predictions_are_posterior_means(bandit, log):
-    predicted, average = diagnostics.predictions(bandit, log[:50])
-    for k in range(5):
-        session = log[k]
-        for t in range(6):
-            weights = bandit.weights.copy()
-            for arm, reward in zip(session.arms[:t], session.rewards[:t], strict=True):
-                weights = weights * np.where(reward == 1, bandit.means[:, arm], 1 - bandit.means[:, arm])
-            expected = weights / weights.sum() @ bandit.means[:, session.arms[t]]
-            assert predicted[6 * k + t] == pytest.approx(expected)
-            assert average[6 * k + t] == pytest.approx(bandit.weights @ bandit.means[:, session.arms[t]])
-
-
-def test_calibration_of_the_truth_and_of_a_model_too_sure(bandit, log):
-    fair = diagnostics.calibrate(bandit, log)
-    assert abs(fair.slope - 1) < 4 * fair.slope_stderr
-    assert (np.abs(fair.observed - fair.predicted) < 4.5 * fair.stderr).all()
-    assert fair.n_steps.sum() == log.n_steps
-    wild = LatentBandit.bernoulli(bandit.weights, np.clip(2 * bandit.means - 0.5, 0.01, 0.99))
-    assert diagnostics.calibrate(wild, log).slope < 0.8
-
-
-def test_one_type_has_nothing_to_calibrate(log):
-    single = LatentBandit.bernoulli([1.0], [np.full(6, 0.5)])
-    assert diagnostics.calibrate(single, log).slope == 0.0
 
 
 def test_what_a_log_can_identify(log, rng):
@@ -140,55 +35,6 @@ def test_what_a_log_can_identify(log, rng):
     assert any("may leave several models equally likely" in line for line in poor.sentences)
 
 
-def test_too_few_sessions_to_hold_out(log, rng):
-    with pytest.raises(InvalidArgument, match="at least 10"):
-        diagnostics.check(log[:5], n_types=2, rng=rng)
-
-
-def test_sure_is_more_than_two_standard_errors():
-    from lmab.estimation.check import Gain
-
-    assert Gain(0.21, 0.1).sure
-    assert not Gain(0.2, 0.1).sure
-    assert not Gain(-1.0, 0.1).sure
-    assert str(Gain(0.125, 0.5)) == "+0.1250 ± 0.5000"
-
-
-def test_a_fifth_of_the_sessions_is_held_out(log, rng):
-    small = log[:103]
-    checked = diagnostics.check(small, n_types=2, rng=rng)
-    assert checked.n_sessions == 21
-    assert checked.calibration.n_steps.sum() == 21 * 6
-    assert len(checked.calibration.n_steps) == 10
-
-
-def test_calibration_bins_are_averages_of_equally_many_steps(bandit, log):
-    part = log[:57]
-    found = diagnostics.calibrate(bandit, part)
-    predicted, average = diagnostics.predictions(bandit, part)
-    order = np.argsort(predicted, kind="stable")
-    for k, rows in enumerate(np.array_split(order, 10)):
-        assert found.predicted[k] == pytest.approx(predicted[rows].mean())
-        assert found.observed[k] == pytest.approx(part.rewards[rows].mean())
-        assert found.stderr[k] == pytest.approx(part.rewards[rows].std() / np.sqrt(len(rows)))
-        assert found.n_steps[k] == len(rows)
-    x, y = predicted - average, part.rewards - average
-    assert found.slope == pytest.approx(x @ y / (x @ x))
-    sums = [(x * (y - found.slope * x))[6 * k : 6 * k + 6].sum() for k in range(57)]
-    assert found.slope_stderr == pytest.approx(np.sqrt(np.square(sums).sum()) / (x @ x))
-
-
-def test_predictions_of_ragged_sessions_in_chunks(bandit, monkeypatch, rng):
-    arms = rng.integers(6, size=(23, 4))
-    arms[np.arange(4) >= rng.integers(1, 5, size=23)[:, None]] = -1
-    ragged = Sessions.from_arrays(arms, rng.integers(2, size=(23, 4)).astype(float), n_arms=6)
-    whole = diagnostics.predictions(bandit, ragged)[0]
-    monkeypatch.setattr("lmab.model.belief._SESSIONS", 5)
-    np.testing.assert_allclose(diagnostics.predictions(bandit, ragged)[0], whole)
-    alone = [diagnostics.predictions(bandit, session)[0] for session in ragged]
-    np.testing.assert_allclose(np.concatenate(alone), whole)
-
-
 def test_arms_with_fewer_than_thirty_plays_in_the_rarest_type_are_rare(rng):
     """A type of a tenth: an arm needs 300 plays."""
     bandit = LatentBandit.bernoulli([0.1, 0.9], [[0.9, 0.1, 0.5], [0.1, 0.8, 0.5]])
@@ -203,85 +49,10 @@ def test_arms_with_fewer_than_thirty_plays_in_the_rarest_type_are_rare(rng):
     assert note.long_enough == 1.0  # 2 M - 1 steps exactly
 
 
-def test_unrelated_arms_take_the_best_precision_for_each_arm(rng):
-    """Arm 0 differs from session to session, arm 1 never does: one has a small precision, the other a large one."""
-    n, h = 3000, 8
-    arms = np.tile([0, 1] * 4, (n, 1))
-    chances = np.where(arms == 0, rng.beta(0.5, 0.5, size=(n, 1)), 0.5)
-    log = Sessions.from_arrays(arms, (rng.random((n, h)) < chances).astype(float))
-    train, test = log[:2000], log[2000:]
-    scores = observe(train, values=[0.0, 1.0]).unrelated(test)
-    assert scores.shape == (1000,)
-    from scipy.special import betaln
-
-    shown, rewards = test.to_arrays()
-    hits = (rewards * (shown == 0)).sum(axis=1)
-    truth = betaln(0.5 + hits, 0.5 + 4 - hits) - betaln(0.5, 0.5) + 4 * np.log(0.5)
-    assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
-
-
-def test_normal_arms_take_the_best_ratio(rng):
-    n, h = 2000, 6
-    arms = np.tile([0, 1] * 3, (n, 1))
-    means = np.array([1.0, -2.0]) + rng.normal(size=(n, 2)) * 0.8
-    log = Sessions.from_arrays(arms, np.take_along_axis(means, arms, axis=1) + 0.5 * rng.normal(size=(n, h)))
-    train, test = log[:1500], log[1500:]
-    scores = observe(train, rewards="gaussian").unrelated(test)
-    truth = _log_normal(test, np.array([1.0, -2.0]), 0.25, 0.64 / 0.25)
-    assert scores.mean() == pytest.approx(truth.mean(), abs=0.02)
-
-
 def people(n, rng, *, loadings):
     arms = np.array([rng.permutation(len(loadings))[:6] for _ in range(n)])
     logits = np.einsum("nd,nhd->nh", rng.normal(size=(n, loadings.shape[1])), loadings[arms])
     return Sessions.from_arrays(arms, (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0, n_arms=len(loadings))
-
-
-def test_traits_are_checked_with_every_session_held_out_once(rng):
-    log = people(1500, rng, loadings=rng.normal(0, 1.2, (10, 2)))
-    estimate = lmab.fit(log, method=lmab.Traits(n_factors=3, n_points=64), rng=rng)
-    found = diagnostics.check(estimate, rng=rng)
-    assert found.n_sessions == 1500
-    assert found.n_types == 64
-    assert found.n_factors == 2
-    assert found.over_one_type.sure
-    assert found.over_generosity is not None
-    assert found.over_generosity.sure
-    assert found.over_traits is None
-    assert found.replay is not None
-    assert found.replay.n_sessions == 1500
-    assert found.replay.sure
-    assert "earns more than playing the most popular arms" in " ".join(found.sentences)
-    assert "predicted better than by generosity alone" in found.sentences[0]
-
-
-def test_generosity_alone_changes_nobodys_best_arm(rng):
-    log = people(3000, rng, loadings=np.full((8, 1), 1.5))
-    found = diagnostics.check(log, method=lmab.Traits(n_factors=2, n_points=49), rng=rng)
-    assert found.over_one_type.sure
-    assert found.over_generosity is not None
-    assert not found.over_generosity.sure
-    assert found.replay is not None
-    assert abs(found.replay.mean) < 3 * found.replay.stderr + 0.01
-    assert "the most popular arms are best for everybody" in found.sentences[0]
-
-
-def test_types_are_compared_with_traits(rng, checked):
-    assert checked.n_factors is None
-    assert checked.over_traits is not None
-    assert not any("Continuous types" in sentence for sentence in checked.sentences)
-    log = people(4000, rng, loadings=rng.normal(0, 1.5, (10, 2)))
-    found = diagnostics.check(log, n_types=2, rng=rng)
-    assert found.over_traits is not None
-    assert any("Continuous types predict held-out sessions better" in sentence for sentence in found.sentences)
-
-
-def test_one_type_is_replayed_against_nothing(rng):
-    log = people(200, rng, loadings=np.ones((6, 1)))
-    found = diagnostics.check(log, n_types=1, rng=rng)
-    assert found.replay is None
-    assert found.over_generosity is None
-    assert found.sentences == ()
 
 
 def test_the_note_on_traits_speaks_of_no_rare_types(rng):
@@ -291,54 +62,3 @@ def test_the_note_on_traits_speaks_of_no_rare_types(rng):
     assert "1 arm of fewer than 30 plays" in text
     assert "rarest type" not in text
     assert "steps that identify" not in text
-
-
-def by_hand(bandit: lmab.LatentBandit, popularity: np.ndarray, session: list[tuple[int, float]]) -> float | None:
-    """One session by its definition."""
-    paid: dict[int, float] = {}
-    for arm, reward in session:
-        paid.setdefault(arm, reward)
-    steps, history, total = len(paid) // 2, [], 0.0
-    if not steps:
-        return None
-    for _ in range(steps):
-        weights = bandit.weights.copy()
-        for arm, reward in history:
-            weights = weights * (bandit.means[:, arm] if reward else 1 - bandit.means[:, arm])
-        left = [arm for arm in sorted(paid) if arm not in dict(history)]
-        best = max(left, key=lambda arm: weights @ bandit.means[:, arm])
-        history.append((best, paid[best]))
-        total += paid[best]
-    popular = sorted(paid, key=lambda arm: -popularity[arm])[:steps]
-    return total - sum(paid[arm] for arm in popular)
-
-
-@pytest.mark.parametrize("cells", [1 << 22, 20])
-def test_gains_are_those_of_the_definition(rng, monkeypatch, cells):
-    monkeypatch.setattr(diagnostics, "_CELLS", cells)  # in one part, or in many
-    bandit = lmab.random_bandit(3, 6, rng=rng)
-    log = lmab.Sessions.from_arrays(rng.integers(6, size=(80, 7)), rng.integers(2, size=(80, 7)) * 1.0, n_arms=6)
-    log += lmab.Sessions.from_arrays([[2, 2, 2]], [[1.0, 0.0, 1.0]], n_arms=6)  # one arm leaves no choice
-    log += lmab.Sessions.from_arrays(rng.integers(6, size=(40, 3)), rng.integers(2, size=(40, 3)) * 1.0, n_arms=6)
-    popularity = popularity_of(log)
-    expected = []
-    for i in range(len(log)):
-        steps = slice(log.offsets[i], log.offsets[i + 1])
-        session = list(zip(log.arms[steps].tolist(), log.rewards[steps].tolist(), strict=True))
-        expected.append(by_hand(bandit, popularity, session))
-    np.testing.assert_allclose(masked_gains(bandit, popularity, log), [gain for gain in expected if gain is not None])
-    assert expected[80] is None
-
-
-def test_popularity_has_one_pseudo_play_of_the_average_arm():
-    log = lmab.Sessions.from_arrays([[0, 0, 1]], [[1.0, 0.0, 1.0]], n_arms=3)
-    np.testing.assert_allclose(popularity_of(log), [(1 + 2 / 3) / 3, (1 + 2 / 3) / 2, 2 / 3])
-
-
-def test_a_session_earns_more_where_types_differ(rng):
-    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.8, 0.1, 0.2], [0.1, 0.1, 0.9, 0.9]])
-    arms = np.array([rng.permutation(4) for _ in range(2000)])
-    type_ = rng.integers(2, size=(2000, 1))
-    log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < bandit.means[type_, arms]) * 1.0)
-    gains = masked_gains(bandit, popularity_of(log), log)
-    assert gains.mean() > 5 * gains.std() / np.sqrt(len(gains))

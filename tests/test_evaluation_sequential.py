@@ -24,9 +24,9 @@ def test_the_sums_of_two_nights_by_hand():
     assert seen.information == pytest.approx(sum(weights))
     assert (seen.spread_new, seen.spread_old) == (pytest.approx(2 + 6), pytest.approx(4))
     assert (seen.freedom_new, seen.freedom_old) == (3, 3)
-    new, old = max(8 / 3, 4 / 3), 4 / 3  # few sessions of the new policy: the larger variance
+    larger, smaller = 8 / 3, 4 / 3  # few sessions of the new policy: it has the larger variance of the two
     w2 = [weight**2 for weight in weights]
-    assert seen.variance == pytest.approx(new * (w2[0] / 2 + w2[1] / 3) + old * (w2[0] / 4 + w2[1] / 1))
+    assert seen.variance == pytest.approx(larger * (w2[0] / 2 + w2[1] / 3) + smaller * (w2[0] / 4 + w2[1] / 1))
 
 
 def test_a_night_with_one_policy_alone_says_nothing_of_the_difference():

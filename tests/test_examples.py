@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -24,6 +25,34 @@ def jester():
     sys.modules["jester"] = module  # where dataclasses look for it
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_notebook_is_the_tutorial_with_what_its_code_shows():
+    spec = importlib.util.spec_from_file_location("make_notebook", ROOT / "examples" / "make_notebook.py")
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    cells = json.loads(make.NOTEBOOK.read_text())["cells"]
+    kinds = {"markdown": "markdown", "code": "python"}
+    assert [(kinds[cell["cell_type"]], "".join(cell["source"])) for cell in cells] == make.parts(make.PAGE.read_text())
+    shown = [output for cell in cells for output in cell.get("outputs", ())]
+    assert any("image/svg+xml" in output.get("data", {}) for output in shown), "run: python examples/make_notebook.py"
+    said = "".join("".join(output.get("text", ())) for output in shown)
+    assert "There are types" in said
+    assert "(2436, 25)" in said
+
+
+def test_a_cell_shows_what_it_prints_and_its_last_value():
+    spec = importlib.util.spec_from_file_location("make_notebook", ROOT / "examples" / "make_notebook.py")
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    page = "# Title\n\n```sh\nls\n```\n\n```python\na = 2\nprint(a)\na + 1\n```\n\nEnd.\n"
+    assert make.parts(page) == [
+        ("markdown", "# Title\n\n```sh\nls\n```"), ("python", "a = 2\nprint(a)\na + 1"), ("markdown", "End."),
+    ]  # fmt: skip
+    text, code, _ = make.notebook(page)["cells"]
+    assert "outputs" not in text
+    assert code["outputs"][0]["text"] == ["2\n"]
+    assert code["outputs"][1]["data"] == {"text/plain": "3"}
 
 
 def people(n: int, tastes: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.errors import InvalidFile
+from lmab.errors import InvalidArgument, InvalidFile
 from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
 from lmab.experiment.analysis import Mean, Point, points, sessions_needed
 from lmab.experiment.checks import Evidence, who_scales
 from lmab.experiment.methods import (
     DIRECT_MLE,
     ED_MLE,
+    ED_MLE_APART,
+    ED_MLE_KNOWN,
     TENSOR,
     ByProcessor,
     Contender,
@@ -289,3 +291,43 @@ def test_ahead_is_by_more_than_two_standard_errors(mean, holds):
             return Mean(mean, 1.0, 5)
 
     assert who_scales(Rows()).holds is holds
+
+
+def test_a_method_of_the_reader_joins_a_study_by_its_door(tmp_path):
+    mine = Contender("mine", "my method", _nothing)
+    joined = STUDY.with_methods(mine)
+    assert [method.name for method in joined.methods()] == ["genie", "direct-mle", "ed-mle", "mine"]
+    assert STUDY.methods() == [GENIE, FAST, SLOW]  # A study is data, and stays as it is.
+    own = [trial for trial in joined.trials("quick") if trial.method is mine]
+    assert len(own) == 2 * len(SETTINGS)
+    rows = [*toy_rows(), *(row(trial, value=0.5, distance=1.0) for trial in own)]
+    assert [line[0] for line in tables(joined, rows)[0].cells] == ["genie", "direct-mle", "ed-mle", "my method"]
+    assert "my method" in draw(joined, rows, tmp_path)[1].read_text()
+    with pytest.raises(InvalidArgument, match="name of a method must be new in the study 'toy', got 'ed-mle'"):
+        STUDY.with_methods(SLOW)
+
+
+def test_clipped_instances_have_a_rank_of_roughly_four():
+    bandit = Setting("clipped", 7, 50, 5).draw(3)
+    singular = np.linalg.svd(bandit.means - bandit.means.mean(), compute_uv=False)
+    assert bandit.means.min() == 0.02
+    assert bandit.means.max() == 0.98
+    assert singular[4] < 0.5 * singular[3] or (singular[:4] ** 2).sum() > 0.9 * (singular**2).sum()
+    assert singular[5] > 1e-6  # Roughly, not exactly.
+
+
+def test_the_true_subspace_is_given_to_ed_mle():
+    setting = Setting("spherical", 5, 20, 4, 500)
+    bandit = setting.draw(0)
+    learner = ED_MLE_KNOWN.measure.learner(setting, bandit)
+    table = bandit.rewards.table
+    np.testing.assert_allclose(learner.space.basis @ (learner.space.basis.T @ table), table, atol=1e-9)
+    assert learner.space.rank < 2 * 5
+
+
+@pytest.mark.parametrize(("times", "pairs"), list(ED_MLE_APART))
+def test_sessions_of_step_1_apart_are_played_beside_those_of_step_2(times, pairs):
+    method = ED_MLE_APART[times, pairs]
+    found = method.measure(Setting("spherical", 2, 5, 3, 100), Setting("spherical", 2, 5, 3).draw(0), 0)
+    assert found.sessions_used == (1 + times) * 100
+    assert method.measure.learner(Setting("spherical", 2, 5, 3, 100), None).pairs == pairs

@@ -15,7 +15,7 @@ from lmab.experiment.analysis import Evidence, wanted
 from lmab.experiment.checks_theory import _changes, _moved, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, OURS, PAPER, READING
 from lmab.experiment.methods import Line, Measurement, Setting, generator
-from lmab.experiment.page import counted, page
+from lmab.experiment.page import _rows_of, counted, page
 from lmab.experiment.store import Row, perform, read_table, row_of
 from lmab.experiment.studies import STUDIES, Study
 
@@ -555,3 +555,19 @@ def test_shares_just_at_the_threshold():
     for share, holds in ((0.9701, True), (0.9699, False)):
         world = with_(ed_mle_literal=rises_to(share), l_ucrl_published=rises_to(0.99))
         assert judged("fig3b", world, "ED+MLE and L-UCRL rise") is holds
+
+
+@pytest.mark.parametrize(
+    "text", ["In parameters", "Tensor decomposition has less", "ED+MLE as printed, L-UCRL refitted (Q"]
+)
+def test_the_page_that_explains_the_figures_says_what_the_rows_say(text):
+    rows = read_table(DOCS / "reproduction" / "rows.csv.gz")
+    claim = next(each for each in CLAIMS if each.text.startswith(text))
+    finding = claim.check(Evidence(_rows_of(claim, rows, "full")))
+    words = " ".join((DOCS / "figures-explained.md").read_text().split())
+    numbers = re.findall(
+        r"(?:nearer|above) at \d+ of \d+ places,? (?:and below|farther) at \d+|-\d\.\d+ ± \d\.\d+", finding.text
+    )
+    assert numbers
+    for number in numbers:
+        assert number in words, number

@@ -70,7 +70,7 @@ def test_quantiles_invert_the_distribution():
 
 def test_cuts_lie_half_way_between_rising_counts():
     for n in (5, 9, 17):
-        points = BANDIT.rewards.cuts(n)
+        points = np.asarray(BANDIT.rewards.cuts(n))
         assert len(points) == n
         assert (np.diff(points) > 0).all()
         assert (points[::2] == np.floor(points[::2])).all()
@@ -97,7 +97,7 @@ def test_what_every_family_can_do(tmp_path):
         [0.4 * MEANS[0].mean() + 0.6 * MEANS[1].mean()] * 2
     )
     assert BANDIT.rewards.floored(0.1).means.min() == 0.1
-    assert BANDIT.rewards.joined([BANDIT.rewards]).n_types == 4
+    assert Counts(MEANS).joined([Counts(MEANS)]).n_types == 4
     assert (BANDIT.rewards.support, BANDIT.rewards.spread, BANDIT.rewards.n_parameters) == (
         (0.0, np.inf),
         np.sqrt(40),

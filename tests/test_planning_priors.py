@@ -129,12 +129,17 @@ def test_many_people_are_grouped_and_the_bounds_are_for_all_of_them():
     prior = lmab.TypePrior(["age"], np.array([[0.0, 0.2, -0.2], [1.5, -0.5, -1.0]]))
     ages = np.random.default_rng(1).normal(size=300)
     plan = lmab.plan(bandit, horizon=3, type_prior=prior, features={"age": ages}, representatives=8)
-    assert len(plan.by_prior.priors) == 8
+    assert len(plan.by_prior.priors) == 8 + 300
     assert "8 groups of 300 different priors" in plan.message
     weights = prior.weights({"age": ages})
-    exact = np.mean([lmab.plan(replace(bandit, weights=row), horizon=3, method=lmab.Exact()).lower for row in weights])
+    each = np.array([lmab.plan(replace(bandit, weights=row), horizon=3, method=lmab.Exact()).lower for row in weights])
+    exact = each.mean()
     assert plan.lower <= exact + 1e-9 <= plan.upper + 2e-9
-    assert plan.upper - plan.lower <= 0.05 * plan.lower
+    assert plan.gap <= 0.012
+    for age, value in zip(ages[:5].tolist(), each[:5].tolist(), strict=True):
+        bounds = plan.bounds({"age": age})
+        assert bounds.lower <= value + 1e-9 <= bounds.upper + 2e-9
+        assert bounds.upper <= 1.05 * bounds.lower
 
 
 def test_groups_keep_the_mean_and_the_shares():

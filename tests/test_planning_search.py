@@ -157,7 +157,8 @@ def test_the_screen_shows_what_every_point_gains_at_two_factors(n_types):
     points = rng.dirichlet(np.full(n_types, 0.5), (3, 40)).transpose(0, 2, 1).astype(np.float32)
     drops, spread = -rng.random((3, 40)), rng.random(n_types)
     x, gains = 1e-9 * rng.dirichlet(np.ones(n_types)), np.zeros((2, compiled_search.BLOCK), np.float32)
-    compiled_search._screen(spread, points, drops, 2, 10, 30, x[None], 0, gains)
+    scale = np.array([0.0, 1.0, 2.0])
+    compiled_search._screen(scale, np.tile(spread, (3, 1)), points, drops, 2, 10, 30, x[None], 0, gains)
     for row, factor in ((0, 1.0), (1, 0.5)):
         beyond = np.maximum(0, factor * points[2, :, 10:30].T - x / x.sum()) @ spread
         np.testing.assert_allclose(

@@ -182,7 +182,7 @@ def test_the_belief_by_hand():
     graph = lmab.plan(BANDIT, horizon=3).policy.graph()
     np.testing.assert_allclose(graph.belief(graph.observe(graph.start(), 0, 1.0)), [0.9, 0.1])
     for without in (lmab.Uniform(3), lmab.policies.MUCB(BANDIT)):
-        with pytest.raises(InvalidArgument, match="policy must keep a belief over types"):
+        with pytest.raises(InvalidArgument, match="policy must be a BeliefPolicy"):
             without.belief(without.start())
 
 

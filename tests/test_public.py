@@ -84,7 +84,7 @@ def test_the_api_page_names_nothing_that_is_not_there():
         value = lmab
         for part in name.split("."):
             value = getattr(value, part)
-        assert value.__doc__, name
+        assert value.__doc__ or (not inspect.isclass(value) and not inspect.isfunction(value)), name
 
 
 @pytest.mark.parametrize("room", ["data", "model", "policies", "moments", "estimation", "planning", "evaluation"])

@@ -77,7 +77,7 @@ class Flaky:
     def __init__(self, service: Service) -> None:
         self.fail = ""
         self._write = service.store.write
-        service.store.write = self.write  # type: ignore[method-assign]
+        service.store.write = self.write
 
     async def write(self, jobs):
         if self.fail == "after":  # the commit was durable, but its answer was lost

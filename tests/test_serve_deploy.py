@@ -21,7 +21,7 @@ yaml = pytest.importorskip("yaml")
 
 def check_command(words: list[str]) -> None:
     """The words after `lmab` are a command with options that it has."""
-    command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    command = typer.main.get_command(app).commands[words[0]]
     known = {name for parameter in command.params for name in parameter.opts}
     options = [word for word in words[1:] if word.startswith("--")]
     assert options
@@ -33,7 +33,7 @@ def check_command(words: list[str]) -> None:
 
 def unit(name: str) -> configparser.ConfigParser:
     found = configparser.ConfigParser(strict=True, interpolation=None)
-    found.optionxform = str  # type: ignore[method-assign,assignment]
+    found.optionxform = str  # type: ignore[assignment]
     found.read_string((DEPLOY / "systemd" / name).read_text())
     return found
 

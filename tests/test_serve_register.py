@@ -28,7 +28,7 @@ class Late:
     def __init__(self, service: Service) -> None:
         self.store, self.there, self.promoting, self.go_on = service.store, False, asyncio.Event(), asyncio.Event()
         self._open, self._add = self.store.open, self.store.add_rollout
-        self.store.open, self.store.add_rollout = self.open, self.add_rollout  # type: ignore[method-assign]
+        self.store.open, self.store.add_rollout = self.open, self.add_rollout
 
     async def open(self) -> None:
         if not self.there:

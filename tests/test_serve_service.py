@@ -246,7 +246,7 @@ def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(event_
                 refused(await client.http.get(f"/v1/sessions/{session}"), 404, "unknown-session")
                 refused(await client.decide(session, 1, 1.0), 404, "unknown-session")
             assert (await client.http.get("/v1/sessions/other")).status_code == 200
-            assert (await client.http.delete("/v1/persons/ann")).json() == {"sessions": 0}
+            assert (await client.http.delete("/v1/persons/ann")).json() == {"sessions": 0, "left": []}
 
     go(scenario())
 

@@ -233,11 +233,7 @@ def break_one(store, left: int, after: bool):
         await write(FailingPostgres(db, left, after), jobs)
 
     store._write = breaking
-
-    def undo() -> None:
-        del store._write
-
-    return undo
+    return lambda: delattr(store, "_write")
 
 
 @pytest.mark.parametrize("examples", [40])

@@ -265,7 +265,7 @@ class DropsLateRewards(Plain):
 class IgnoresHistory(Plain):
     kind = "toy-ignores-history"
 
-    def start(self, n=None, *, history=None):
+    def start(self, n=None, *, features=None, sessions=None, history=None):
         return super().start(n)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 from html import escape
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -607,3 +608,24 @@ def test_the_distance_of_mixtures_does_not_ask_for_weights_that_sum_to_one():
     found = wasserstein([0.75, 0.25], points, [1.0], others)
     assert found == pytest.approx(0.75 * 0.8 + 0.25 * 0.5)  # of each point, the largest difference
     assert wasserstein([3.0, 1.0], points, [5.0], others) == pytest.approx(found)
+
+
+def test_the_numbers_of_the_erratum():
+    """Counterexamples that are numbers, computed."""
+    words = (Path(__file__).parent.parent / "docs" / "erratum.md").read_text()
+    printed, asked = theory.printed_moment_sessions(3, 4, 0.1), theory.budget(3, 10, 4, 0.1)
+    dimensions = 4 * 100 * math.log(math.log(100)) + 16
+    for number in (
+        f"{printed:.1e} sessions as printed".replace("e+0", "e"),
+        f"plays {asked.tensor_sessions:.1e}".replace("e+", "e"),
+        f"more rows than there are ({math.floor(dimensions)}), Theorem 2.4 needs {theory.core_set_size(2)}",
+        f"with M = 2 it is {0.5 - 2**2 * (2**2 / 2):g} as printed",
+        f"a probability of at most {(5 / 0.1) ** 4:,.0f}; with the correction {(0.1 / 5) ** 4:.1e}".replace(
+            "e-0", "e-"
+        ),
+        f"n = 17, M = 3: {17 * 3 + 3 - 1} numbers are free, not {17 + 3}",
+        f"Proposition 2.5 gives {1 + math.sqrt(2):.2f}, the print 2",
+    ):
+        assert number in words, number
+    assert pytest.approx(1.6e-7) == (0.1 / 5) ** 4
+    assert all(1 + math.sqrt(2 * m) < 2 * math.sqrt(m) for m in range(3, 50))

@@ -68,7 +68,7 @@ class Columns:
         if arms_of is not None and labels is None and arms_of.n_arms is not None:
             labels = tuple(range(arms_of.n_arms))
         with collected_warnings() as remarks:
-            log = self._read(path, labels)  # of a packed log all of it, in memory
+            log = self._read(path, labels)  # A packed log is read into memory as a whole here.
         for text in remarks:
             remark(text)
         return log if arms_of is None or labels is not None else _by_number(log)

@@ -55,7 +55,7 @@ def evaluate(
         log = columns.read(logs, arms_of=chosen)
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
         evidence = weigh(
-            chosen, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
+            planned, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
         )
         summary["logs"] = _from_log(evidence, log, confidence, quiet=as_json)
     if certified is not None:
@@ -144,7 +144,8 @@ def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) 
         certificate.save(output)
     if not quiet:
         say(certificate.sentence)
-        note(certificate.note)
+        for name, text in certificate.table.items():
+            note(f"{name}: {text}")
         if output is not None:
             say(f"Certificate written to {output}. Next: lmab report MODEL POLICY --certificate {output}")
     return {
@@ -158,5 +159,6 @@ def _certificate(certificate: Certificate, output: Path | None, *, quiet: bool) 
         "planning_gap": certificate.planning_gap,
         "confidence": certificate.confidence,
         "sentence": certificate.sentence,
-        "note": certificate.note,
+        "table": certificate.table,
+        "assumptions": {name: vars(found) for name, found in certificate.assumptions.items()},
     }

@@ -233,7 +233,12 @@ def _wanted(estimate: Estimate, regret: float, horizon: int | None, rng: np.rand
     if regret <= 0:
         raise InvalidArgument(f"--regret must be above 0, got {regret}")
     made = plan(estimate, horizon=horizon or _typical(estimate.sessions))
-    bound = certify(estimate, made, estimate.sessions, rng=rng).regret[1]
+    certificate = certify(estimate, made, estimate.sessions, rng=rng)
+    if certificate.regret is None:
+        raise InvalidArgument(
+            f"--regret needs a log that supports a claim, got one that does not: {certificate.sentence}"
+        )
+    bound = certificate.regret[1]
     return Wanted(regret, bound, int(np.ceil(len(estimate.sessions) * max((bound / regret) ** 2 - 1, 0))))
 
 

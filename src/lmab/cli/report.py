@@ -21,7 +21,7 @@ from .columns import COLUMNS, Columns, with_columns
 from .inputs import Json, bandit_of, estimate_behind, load_certificate, load_fitted, load_planned
 from .output import say, show_json, working
 
-_SEED = 0  # of the models that a certificate draws
+_SEED = 0  # A certificate draws its models with this seed.
 
 
 @with_columns

@@ -101,6 +101,7 @@ def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: St
     rows = store.rows()
     folder, answers = store.folder / "figures", []
     drawn = [path for name in figures for path in _drawn(name, rows, folder, size)]
+    inside = {study.name for name in figures if name in _FIGURES for study in _FIGURES[name].studies}
     for study in studies:
         found = wanted(study, rows, size)
         ids = {trial.id for trial in study.trials(size)}
@@ -110,7 +111,7 @@ def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: St
             "done": len(found),
             "failed": [f"{row.id}: {row.status}" for row in rows if row.id in ids and not row.done],
             "tables": [vars(table) for table in tables(study, found)],
-            "figures": [str(path) for path in draw(study, found, folder)],
+            "figures": [] if study.name in inside else [str(path) for path in draw(study, found, folder)],
         }
         answers.append(answer)
         if not as_json:
@@ -131,6 +132,7 @@ def _print_study(study: Study, answer: dict[str, Any]) -> None:
     console.print(f"[bold]{study.name}[/]: {study.title}. {answer['done']} of {answer['trials']} trials are done.")
     for table in answer["tables"]:
         show_table(table["title"], table["header"], table["cells"])
-    console.print("Figures: " + ", ".join(answer["figures"]), highlight=False, soft_wrap=True)
+    if answer["figures"]:
+        console.print("Figures: " + ", ".join(answer["figures"]), highlight=False, soft_wrap=True)
     for text in answer["failed"]:
         console.print(f"[red]failed[/] {text}", highlight=False, soft_wrap=True)

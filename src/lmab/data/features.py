@@ -18,6 +18,7 @@ from ..errors import InvalidArgument, InvalidData
 
 ENDED = ("left", "went on", "unknown")  # how a session ended: the person left, we cut it, the log has a limit there
 LEFT, WENT_ON, UNKNOWN = range(3)  # their codes
+STRANGER = np.iinfo(np.int64).min  # the person of a session, where ids are integers and nobody knows who it was
 _WIDE = 1 << 62  # keys of rows stay below this
 _YES, _NO = ("true", "1", "1.0"), ("false", "0", "0.0")  # whether the person left, in columns of other forms
 
@@ -106,6 +107,23 @@ class Features(Mapping[str, Array]):
     def __repr__(self) -> str:
         return f"Features({', '.join(self.columns)}; {len(self.rows)} sessions, {self.n_rows} distinct rows)"
 
+    @classmethod
+    def from_rows(
+        cls, columns: Sequence[str], rows: Sequence[Sequence[Any]], of_sessions: Integer[Array, "N"], *, untyped: bool
+    ) -> Features:
+        """Features from the values of distinct rows; texts may stand for numbers where they are `untyped`."""
+        table = []
+        for name, values in zip(columns, zip(*rows, strict=True), strict=True):
+            column = column_values(name, list(values))
+            table.append(_untyped(column) if untyped and column.dtype.kind == "O" else column)
+        return cls(tuple(columns), tuple(table), of_sessions)
+
+    @property
+    def table_rows(self) -> list[list[Any]]:
+        """The distinct rows, with None for a missing value."""
+        columns = ([None if one != one else one for one in column.tolist()] for column in self.table)
+        return [list(row) for row in zip(*columns, strict=True)]
+
     @property
     def words(self) -> Shaped[Array, "R"]:
         """64 bits of a hash of each distinct row, for checksums."""
@@ -152,6 +170,20 @@ def _objects(name: str, values: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
     texts = np.full(len(values), None, object)
     texts[~missing] = known
     return texts
+
+
+def _untyped(texts: Shaped[Array, "n"]) -> Shaped[Array, "n"]:
+    """Texts as numbers, where all of them are."""
+    known = [text for text in texts.tolist() if text is not None]
+    try:
+        numbers = [float(text) for text in known]
+    except ValueError:
+        return texts
+    if not known or not np.isfinite(numbers).all():
+        return texts
+    found = np.full(len(texts), np.nan)
+    found[[text is not None for text in texts.tolist()]] = numbers
+    return found
 
 
 def _is_number(value: Any) -> bool:
@@ -242,6 +274,19 @@ class SessionColumn:
         return codes, listed
 
 
+def coded_values(name: str, values: Any) -> tuple[Integer[Array, "n"], list[Any]]:
+    """A code for each of some rows, and the values that the codes name: text, numbers, and None for a missing one."""
+    import pyarrow as pa
+
+    try:
+        encoded = _plain(values).dictionary_encode()
+    except pa.ArrowException as error:
+        raise InvalidData(f"column {name!r} must hold text or numbers: {str(error).splitlines()[0]}") from None
+    listed = [None if one is None or one != one else one for one in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(listed)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, [*listed, None]
+
+
 def _plain(values: Any) -> Any:
     """Text, numbers and truth values of any type as text or 64-bit numbers."""
     import pyarrow as pa
@@ -296,20 +341,26 @@ def person_values(given: Any, n_sessions: int) -> Shaped[Array, "N"]:
 
 def person_numbers(persons: Shaped[Array, "N"]) -> Integer[Array, "N"]:
     """A number from 0 for each person; every stranger has one of his own."""
-    numbers: dict[Any, int] = {}
     if persons.dtype != object:
-        return np.unique(persons, return_inverse=True)[1]
+        found = np.unique(persons, return_inverse=True)[1]
+        strangers = persons == STRANGER
+        found[strangers] = found.max() + 1 + np.arange(strangers.sum())
+        return found
+    numbers: dict[Any, int] = {}
     keys = ((one, 0) if one is not None else (None, place) for place, one in enumerate(persons.tolist()))
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
-def person_words(persons: Shaped[Array, "N"]) -> Shaped[Array, "N"]:
-    """64 bits for each id: an integer itself, or a hash of the text."""
+def person_ids(persons: Shaped[Array, "N"]) -> Integer[Array, "N"]:
+    """An integer for each id: itself, or 64 bits of a hash of the text."""
     if persons.dtype != object:
-        return persons.astype(np.uint64)
-    words = [b"\xff" * 8 if one is None else str(one).encode() for one in persons.tolist()]
-    digests = b"".join(hashlib.blake2b(word, digest_size=8).digest() for word in words)
-    return np.frombuffer(digests, np.uint64)
+        return persons.astype(np.int64)
+    words = ("" if one is None else str(one) for one in persons.tolist())
+    digests = b"".join(hashlib.blake2b(word.encode(), digest_size=8).digest() for word in words)
+    found = np.frombuffer(digests, np.int64)
+    if any(isinstance(one, int) for one in persons.tolist()):
+        found = np.array([0 if one is None else one for one in persons.tolist()], np.int64)
+    return np.where([one is None for one in persons.tolist()], STRANGER, found)
 
 
 def ending_codes(given: Any, n_sessions: int) -> Integer[Array, "N"]:

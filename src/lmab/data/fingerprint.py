@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
-from .features import Features, person_words
+from .features import Features, person_ids
 from .ingest import step_numbers
 from .packed import Packed
 from .rows import mixed
@@ -53,10 +53,12 @@ def word_sums(
     lengths: Integer[Array, "n"],
     values: Float[Array, "Z"] | None,
     rewards: Float[Array, "s"] | None,
+    more: Shaped[Array, "n"] | None = None,
 ) -> int:
     """The checksum of sessions in codes: arm * Z + value, or arms with the rewards beside them.
 
-    Where rewards are listed there are few different steps, and their words are looked up.
+    `more` holds a word of what else is known of each session. Where rewards are listed there are few different steps,
+    and their words are looked up.
     """
     total = first = 0
     n_words = 1 if values is None else int(codes.max()) + 1
@@ -76,6 +78,8 @@ def word_sums(
             words = _words(places, codes[steps], rewards[steps])
         ends = np.cumsum(words)[offsets[1:] - 1]  # modulo 2^64, so that differences are sums of sessions
         ends[1:] -= ends[:-1].copy()
+        if more is not None:
+            ends ^= more[start : start + _SESSIONS]
         total += int(mixed(ends).sum())
     return total % 2**64
 
@@ -105,7 +109,7 @@ def known_words(
     if features is not None:
         parts.append(features.words[features.rows])
     if persons is not None:
-        parts.append(person_words(persons) + np.uint64(1))
+        parts.append(person_ids(persons).astype(np.uint64) + np.uint64(1))
     if endings is not None:
         parts.append(endings.astype(np.uint64) + np.uint64(2))
     if not parts:

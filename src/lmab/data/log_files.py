@@ -190,7 +190,7 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
 
 
 def is_text(path: str | os.PathLike[str]) -> bool:
-    """Whether the columns of the file have no types, so that digits may stand for integers."""
+    """Whether the file is untyped (CSV, JSON lines): numbers must be parsed."""
     return kind_of(path) == "CSV"
 
 

@@ -24,12 +24,13 @@ import numpy as np
 from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_count
 from ..errors import InvalidArgument, InvalidFile, first_line
+from .features import ENDED, Features
 from .sessions import Sessions
 
 MANIFEST = "manifest.json"
 CELLS = "cells"  # the file that counts how often each code occurs, 8 bytes a code
 FORMAT = "lmab packed log"
-VERSION = 1
+VERSION = 2
 _BLOCK = 1 << 24  # bytes of a file that are looked at together
 _READERS = 4  # checksums release the interpreter's lock
 
@@ -59,6 +60,7 @@ class Manifest:
     checksum: str  # of the log, as `Fingerprint` makes it
     cells: tuple[int, int]  # bytes and CRC-32 of the counts of the codes
     source: str  # which files, read how, were packed
+    features: dict[str, Any] | None  # "columns", their distinct "rows", and whether texts are "untyped"
     partitions: tuple[Entry, ...]
 
     def to_json(self) -> str:
@@ -201,6 +203,7 @@ class Recoding:
 
 
 LENGTHS, CODES, REWARDS, PROPENSITIES = "lengths", "codes", "rewards", "propensities"
+OF_SESSIONS = {"features": np.uint32, "persons": np.int64, "endings": np.uint8}  # columns with one entry a session
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -294,6 +297,10 @@ class Partitions:
         lengths, *picked = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
         return np.concatenate([[0], np.cumsum(lengths)]), *picked
 
+    def of_sessions(self, column: str) -> Shaped[Array, "N"]:
+        """A column with one entry a session, of all sessions."""
+        return np.concatenate([self._map(number, column) for number in range(len(self.names))])
+
     def _column(self, number: int, column: str, steps: slice) -> Shaped[Array, "s"]:
         found = self._map(number, column)[steps]
         if column != CODES or self.recoding is None:
@@ -304,8 +311,9 @@ class Partitions:
         """One file, mapped into memory."""
         path = Path(self.folder, f"{self.names[number]}.{column}")
         sizes = {CODES: self.code_bytes, LENGTHS: self.length_bytes[number]}
-        dtype = _UNSIGNED[sizes[column]] if column in sizes else np.float64
-        size = int(np.diff(self.sessions if column == LENGTHS else self.steps)[number])
+        dtype = _UNSIGNED[sizes[column]] if column in sizes else OF_SESSIONS.get(column, np.float64)
+        whole = column == LENGTHS or column in OF_SESSIONS
+        size = int(np.diff(self.sessions if whole else self.steps)[number])
         try:
             return np.asarray(np.memmap(path, dtype, "r", shape=(size,)))
         except (OSError, ValueError):
@@ -354,7 +362,6 @@ class Packed:
     cutting: Cutting | None = field(default=None, repr=False)
     manifest: Manifest = field(init=False, repr=False)
     travels = True  # a pickle of it is small, and finds the files wherever they are seen
-    features = persons = ended = endings = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -379,6 +386,33 @@ class Packed:
     @property
     def n_arms(self) -> int:
         return self.manifest.n_arms
+
+    @cached_property
+    def features(self) -> Features | None:
+        """What is known of each session before its first step."""
+        known = self.manifest.features
+        if known is None:
+            return None
+        rows = self.partitions.of_sessions("features").astype(np.int32)
+        return Features.from_rows(known["columns"], known["rows"], rows, untyped=known["untyped"])
+
+    @cached_property
+    def persons(self) -> Integer[Array, "N"] | None:
+        """Whose session it was: integers themselves, a hash of names, and STRANGER where nobody knows."""
+        return self.partitions.of_sessions("persons") if self._has("persons") else None
+
+    @cached_property
+    def endings(self) -> Integer[Array, "N"] | None:
+        """The code of how each session ended."""
+        return self.partitions.of_sessions("endings") if self._has("endings") else None
+
+    @property
+    def ended(self) -> Shaped[Array, "N"] | None:
+        """How each session ended: "left", "went on" or "unknown"; None: the log does not say."""
+        return None if self.endings is None else np.array(ENDED)[self.endings]
+
+    def _has(self, column: str) -> bool:
+        return column in self.manifest.partitions[0].files
 
     @property
     def arm_labels(self) -> tuple[str | int, ...] | None:
@@ -464,17 +498,18 @@ class Packed:
 
     def _picked(self, rows: Integer[Array, "n"]) -> Sessions:
         wanted, back = np.unique(rows, return_inverse=True)
-        log = self._sessions(*self.partitions.pick(wanted, *self._columns))
+        log = self._sessions(wanted, *self.partitions.pick(wanted, *self._columns))
         return log if np.array_equal(back, np.arange(len(wanted))) else log[back]
 
     def _between(self, low: int, high: int) -> Sessions:
-        return self._sessions(*self.partitions.part(low, high, *self._columns))
+        return self._sessions(slice(low, high), *self.partitions.part(low, high, *self._columns))
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        return tuple(name for name in self.manifest.partitions[0].files if name != "lengths")
+        files = self.manifest.partitions[0].files
+        return tuple(name for name in files if name != LENGTHS and name not in OF_SESSIONS)
 
-    def _sessions(self, offsets: Integer[Array, "n1"], *columns: Array) -> Sessions:
+    def _sessions(self, rows: Any, offsets: Integer[Array, "n1"], *columns: Array) -> Sessions:
         found = dict(zip(self._columns, columns, strict=True))
         codes, values = found[CODES], self.values
         if values is None:
@@ -482,7 +517,12 @@ class Packed:
         else:
             arms, places = np.divmod(codes, np.array(len(values)).astype(np.int64 if codes.itemsize > 2 else np.int32))
             rewards = values[places]
-        return Sessions(arms, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels)
+        known = (
+            None if self.features is None else self.features.take(rows),
+            None if self.persons is None else self.persons[rows],
+            None if self.endings is None else self.endings[rows],
+        )
+        return Sessions(arms, rewards, offsets, self.n_arms, found.get(PROPENSITIES), self.arm_labels, *known)
 
     @property
     def some_rewards(self) -> Float[Array, "S"]:

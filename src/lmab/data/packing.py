@@ -16,11 +16,12 @@ import numpy as np
 
 from ..errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 from . import log_files, sealing
-from .columns import Columns, Labels, arm_numbers, by_place
+from .columns import FEATURE, Columns, Labels, arm_numbers, by_place
+from .features import Features, person_ids, require_endings
 from .ingest import Options, known_labels, missing_words, notes_of, ties_words
 from .log_files import Paths
 from .packed import CELLS, MANIFEST, Entry, Manifest, Packed, read_manifest, tallied
-from .rows import Change, Rows, read_rows
+from .rows import Change, Rows, of_sessions, read_rows
 from .sealing import (
     WORK,
     Gatherer,
@@ -35,7 +36,7 @@ from .sealing import (
     seal,
     writing,
 )
-from .sessions import Sessions
+from .sessions import Sessions, columns_of_sessions
 
 _TEXT_ROW = 16  # bytes of a row of text, about
 _STEPS = 1 << 20  # of `Sessions`, handled together
@@ -84,6 +85,12 @@ class Files:
         """The table of labels that is known, and the least number of arms."""
         return known_labels(self.notes, self.options)
 
+    @property
+    def feature_columns(self) -> list[str]:
+        """The names of the features."""
+        roles = of_sessions(self.notes, self.columns)
+        return [role.removeprefix(FEATURE) for role in roles if role.startswith(FEATURE)]
+
 
 class InMemory:
     """A log in memory, or one that is made bit by bit; the sessions keep their order."""
@@ -110,7 +117,7 @@ class InMemory:
                 arms = state.known.arm_places(log.arms[steps], None, small=state.way.small_arms)
                 places = state.known.value_places(log.rewards[steps]) if state.way.listed else log.rewards[steps]
                 own = None if log.propensities is None else log.propensities[steps]
-                yield Rows(row, ids, None, arms, places, own)
+                yield Rows(row, ids, None, arms, places, own, _known(log, slice(low, high), state))
                 session, row = session + high - low, row + len(arms)
 
     def _require_alike(self, log: Sessions) -> None:
@@ -118,8 +125,11 @@ class InMemory:
         assert first is not None
         if (log.n_arms, log.arm_labels) != (first.n_arms, first.arm_labels):
             raise InvalidArgument("the logs must have the same arms and labels, got logs that differ")
-        if (log.propensities is None) != (first.propensities is None):
-            raise InvalidArgument("all logs must have propensities, or none; got some with and some without")
+        for name in ("propensities", "features", "persons", "endings"):
+            if (getattr(log, name) is None) != (getattr(first, name) is None):
+                raise InvalidArgument(f"all logs must have {name}, or none; got some with and some without")
+        if log.features is not None and first.features is not None and log.features.columns != first.features.columns:
+            raise InvalidArgument("all logs must have the same features, got logs that differ")
 
     def labels(self) -> tuple[Labels | None, int]:
         assert self._first is not None
@@ -136,6 +146,27 @@ class InMemory:
 
     def named(self, labels: Labels | None) -> Labels | None:
         return None if self._first is None else self._first.arm_labels
+
+    @property
+    def feature_columns(self) -> list[str]:
+        """The names of the features."""
+        return [] if self._first is None or self._first.features is None else list(self._first.features.columns)
+
+
+def _known(log: Sessions, sessions: slice, state: State) -> dict[str, Any]:
+    """What is known of some sessions, for each of their steps."""
+    found: dict[str, Any] = {}
+    if log.features is not None:
+        rows = log.features.table_rows
+        seen = np.unique(log.features.rows[sessions])
+        places = np.zeros(len(rows), np.uint32)
+        places[seen] = [state.known.feature_place(tuple(rows[row])) for row in seen.tolist()]
+        found["features"] = places[log.features.rows[sessions]]
+    if log.persons is not None:
+        found["persons"] = person_ids(log.persons[sessions])
+    if log.endings is not None:
+        found["endings"] = log.endings[sessions]
+    return {name: np.repeat(column, log.lengths[sessions]) for name, column in found.items()}
 
 
 def log_spans(log: Sessions) -> Iterator[tuple[int, int]]:
@@ -184,13 +215,16 @@ def pack(
         reward: column of the reward.
         step: column that orders the steps of a session: numbers, times, or text of at most 48 bytes.
         propensity: column of the probability with which the arm was chosen.
-        person: column of the person, where sessions are made of events; with `time`, and without `session`.
+        person: column of the person; with `time` sessions are made of events, and `session` is not needed.
         time: column of the time of an event.
         gap: the pause that ends a session of a person, as for `Sessions.from_events`.
         arm_labels: the table of labels, where it is known.
         missing: what to do with a step whose reward is missing: "error", "drop" or "zero".
         at_most: how many steps of a session are kept, from its first; None: all.
         encoding: of text files.
+        features: columns of what is known before a session, as for `Sessions.read`; at most 1,048,576 distinct rows.
+        ended: column of how a session ended, as for `Sessions.read`.
+        limit: how many steps the log keeps of a session at most, as for `Sessions.read`.
 
     Examples:
         >>> import os, tempfile, pyarrow, pyarrow.parquet, lmab
@@ -204,11 +238,12 @@ def pack(
     """
     if person is None and time is not None:
         raise InvalidArgument("time must be given with person: sessions are made of both")
-    if features or ended is not None or limit is not None or (person is not None and time is None):
-        raise InvalidArgument("features, persons and ends of sessions are not packed: read the log by Sessions.read")
-    columns: dict[str, str | None] = {"arm": arm, "reward": reward, "propensity": propensity}
-    columns |= {"session": session, "step": step} if person is None else {"person": person, "time": time}
-    options = Options(arm_labels, missing, at_most, None if person is None else gap, encoding)
+    by_events = time is not None
+    if by_events and (ended is not None or limit is not None):
+        raise InvalidArgument("ended and limit must be None where sessions are made of events: a pause ends them")
+    columns = columns_of_sessions(features, person, ended) | {"arm": arm, "reward": reward, "propensity": propensity}
+    columns |= {"time": time} if by_events else {"session": session, "step": step}
+    options = Options(arm_labels, missing, at_most, gap if by_events else None, encoding, limit)
     source: Source
     if isinstance(paths, str | os.PathLike) or (isinstance(paths, list | tuple) and not isinstance(paths[0], Sessions)):
         source = Files(log_files.listed(paths), columns, options)
@@ -261,13 +296,17 @@ def _tables(source: Source, state: State, options: Options, columns: Columns) ->
     arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["arm"]), untyped=source.untyped)
     arms = by_place(seen, arms) if state.way.small_arms else arms
     labels = source.named(labels)
+    known = None
+    if source.feature_columns:
+        rows = np.zeros(0, np.int32)
+        known = Features.from_rows(source.feature_columns, state.known.features, rows, untyped=source.untyped)
     if not state.way.listed:
-        return Tables(arms, n_arms, None, np.empty(0, np.int64)), labels
+        return Tables(arms, n_arms, None, np.empty(0, np.int64), known), labels
     if options.missing == "zero" and 0.0 not in state.known.values:
         state.known.value_places(np.zeros(1))
     values = np.setdiff1d(state.known.values, state.unused)
     places = np.minimum(np.searchsorted(values, state.known.values), max(len(values) - 1, 0))
-    return Tables(arms, n_arms, values, places), labels
+    return Tables(arms, n_arms, values, places, known), labels
 
 
 def _sealed(source: Source, work: Work, state: State, options: Options, columns: Columns) -> Manifest:
@@ -292,11 +331,14 @@ def _sealed(source: Source, work: Work, state: State, options: Options, columns:
         state.sealed = []
         work.save(state)
     _tell(state, options, columns)
+    ends = np.array([pair for one in written for pair in one["ends"]], np.int64).reshape(-1, 2)
+    if len(ends):
+        require_endings(ends[:, 0], ends[:, 1])
     cells.tofile(work.target / CELLS)
-    return _manifest(state, tables, labels, cells)
+    return _manifest(source, state, tables, labels, cells)
 
 
-def _manifest(state: State, tables: Tables, labels: Labels | None, cells: Any) -> Manifest:
+def _manifest(source: Source, state: State, tables: Tables, labels: Labels | None, cells: Any) -> Manifest:
     written = [one for one in state.sealed if one["entry"] is not None]
     entries = tuple(Entry(**one["entry"]) for one in written)
     return Manifest(
@@ -310,6 +352,13 @@ def _manifest(state: State, tables: Tables, labels: Labels | None, cells: Any) -
         checksum=f"{sum(int(one['checksum'], 16) for one in written) % 2**64:016x}",
         cells=(cells.nbytes, zlib.crc32(cells.data)),
         source=state.signature,
+        features=None
+        if tables.features is None
+        else {
+            "columns": source.feature_columns,
+            "rows": state.known.features,
+            "untyped": source.untyped,
+        },
         partitions=entries,
     )
 

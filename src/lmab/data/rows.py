@@ -16,7 +16,8 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..errors import InvalidData, LmabError
 from . import ingest, log_files
-from .columns import Column, Columns, arm_numbers, by_place, of_session
+from .columns import FEATURE, Column, Columns, arm_numbers, by_place, of_session
+from .features import coded_values, ending_codes, person_ids
 from .ingest import Log, Options
 from .log_files import Paths
 
@@ -33,6 +34,7 @@ MISSING = 0xFFFF  # the place of a reward that is missing
 MAX_VALUES = 4096  # distinct rewards that are still listed; more are kept as numbers
 _SMALL = 1 << 16  # arms that are integers below this are their own places
 _FEW = 6  # values that are compared one by one
+_MAX_FEATURE_ROWS = 1 << 20  # distinct rows of features of a packed log
 _STEP_BYTES = 48  # of text that orders the rows of a session
 
 
@@ -66,6 +68,7 @@ class Rows:
     arms: Integer[Array, "n"]  # places in `Dictionaries.arms`
     rewards: Shaped[Array, "n"]  # places in `Dictionaries.values`; numbers where these are not listed
     propensities: Float[Array, "n"] | None
+    known: dict[str, Array] = field(default_factory=dict)  # of the session of each row: places of features, and so on
     file: int = 0  # of a log of our own, whose sessions are numbered by file
 
 
@@ -76,11 +79,13 @@ class Dictionaries:
     arms: list[str | int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     text_ids: bool | None = None  # whether sessions are named by text; None: not known yet
+    features: list[list[Any]] = field(default_factory=list)  # distinct rows of features
     seconds: float | None = None  # per unit of a column of times
     latest: float = 0.0  # the largest number in a column of times
 
     def __post_init__(self) -> None:
         self._places = {label: place for place, label in enumerate(self.arms)}
+        self._feature_places = {tuple(row): place for place, row in enumerate(self.features)}
         self._seen = np.zeros(_SMALL, bool)
         self._seen[[label for label in self.arms if isinstance(label, int) and 0 <= label < _SMALL]] = True
         self._full = 0  # all small integers below it were seen
@@ -104,6 +109,18 @@ class Dictionaries:
         self._require_kind(int)
         labels, back = np.unique(numbers, return_inverse=True)
         return np.array([self._place(label) for label in labels.tolist()], np.int32)[back]
+
+    def feature_place(self, row: tuple[Any, ...]) -> int:
+        """The place of a row of features among the distinct ones."""
+        place = self._feature_places.setdefault(row, len(self.features))
+        if place == len(self.features):
+            if place >= _MAX_FEATURE_ROWS:
+                raise InvalidData(
+                    f"features must have at most {_MAX_FEATURE_ROWS:,} distinct rows to be packed, got more: cut "
+                    f"numbers into a few values, or leave a column out"
+                )
+            self.features.append(list(row))
+        return place
 
     def _place(self, label: str | int) -> int:
         place = self._places.setdefault(label, len(self.arms))
@@ -191,9 +208,11 @@ def read_rows(
         roles.update(note.columns)
     untyped = any(log_files.is_text(path) for path in files)
     may_miss = options.missing != "error"
+    whole = {role: name for role, name in roles.items() if of_session(role) and not (role == "person" and options.gap)}
     found = {
         role: Column(name, role, places, untyped=untyped, missing=may_miss and role == "reward")
         for role, name in roles.items()
+        if role not in whole
     }
     ends = np.cumsum([log_files.rows_of(path) for path in files]) if notes else np.empty(0)
     row = skipped = 0
@@ -211,7 +230,32 @@ def read_rows(
             for column in found.values():
                 column.add(batch.column(column.name), start)
             file = int(np.searchsorted(ends, start, side="right")) if notes else 0
-            yield _rows(found, start, file, way, known, untyped)
+            of_batch = {role: batch.column(name) for role, name in whole.items()}
+            rows = _rows(found, start, file, way, known, untyped)
+            yield replace(rows, known=_known(of_batch, known) | rows.known)
+
+
+def _known(of_batch: dict[str, Any], known: Dictionaries) -> dict[str, Array]:
+    """What the rows of a batch say of their sessions: places of features, ids of persons, and how sessions ended."""
+    result: dict[str, Array] = {}
+    features = [
+        coded_values(role.removeprefix(FEATURE), of_batch[role]) for role in of_batch if role.startswith(FEATURE)
+    ]
+    if features:
+        codes = np.stack([codes for codes, _ in features], axis=1)
+        distinct, back = np.unique(codes, axis=0, return_inverse=True)
+        rows = [
+            tuple(values[code] for code, (_, values) in zip(row, features, strict=True)) for row in distinct.tolist()
+        ]
+        result["features"] = np.array([known.feature_place(row) for row in rows], np.uint32)[back.ravel()]
+    if "person" in of_batch:
+        codes, values = coded_values("person", of_batch["person"])
+        ids = [int(one) if isinstance(one, float) else one for one in values]
+        result["persons"] = person_ids(np.array(ids, object))[codes]
+    if "ended" in of_batch:
+        codes, values = coded_values("ended", of_batch["ended"])
+        result["endings"] = ending_codes(np.array(values, object), len(values))[codes]
+    return result
 
 
 def _rows(found: dict[str, Column], first: int, file: int, way: Way, known: Dictionaries, untyped: bool) -> Rows:
@@ -229,7 +273,15 @@ def _rows(found: dict[str, Column], first: int, file: int, way: Way, known: Dict
     propensities = taken["propensity"][0] if "propensity" in taken else None
     arms = known.arm_places(*taken["arm"], small=way.small_arms)
     places = known.value_places(rewards) if way.listed else rewards
-    return Rows(first, ids, steps, arms, places, propensities, file)
+    persons = {"persons": _person_ids(*taken[name])} if by_events else {}
+    return Rows(first, ids, steps, arms, places, propensities, persons, file)
+
+
+def _person_ids(numbers: Shaped[Array, "n"], texts: Any) -> Integer[Array, "n"]:
+    """Integers themselves, and 64 bits of a hash of texts."""
+    if texts is None:
+        return numbers.astype(np.int64)
+    return person_ids(np.array(texts.to_pylist(), object))[numbers]
 
 
 def _wide(numbers: Shaped[Array, "n"]) -> Shaped[Array, "n"]:

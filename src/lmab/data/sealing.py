@@ -20,10 +20,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
-from ..errors import InvalidFile, first_line
-from .fingerprint import word_sums
+from ..errors import InvalidData, InvalidFile, first_line
+from .features import WENT_ON, Features, limit_codes
+from .fingerprint import known_words, word_sums
 from .ingest import Options, breaks, dropped, step_numbers, unit_of
-from .packed import CODES, LENGTHS, PROPENSITIES, REWARDS, Entry
+from .packed import CODES, LENGTHS, OF_SESSIONS, PROPENSITIES, REWARDS, Entry
 from .rows import MISSING, Dictionaries, Rows, Way, beginnings
 
 WORK = ".packing"
@@ -159,6 +160,9 @@ class Stream:
         self._write(unit, name, "rewards", self._column("rewards", end), narrow=self.state.way.listed)
         if self._rows[0].propensities is not None:
             self._write(unit, name, "propensities", self._column("propensities", end))
+        for column in self._rows[0].known:
+            values = np.concatenate([rows.known[column] for rows in self._rows])[:end]
+            self._write(unit, name, column, of_sessions(column, values, starts))
         self.state.units.append(unit)
         self.state.row = self._rows[0].first + end
         tied = np.concatenate(self._tied)
@@ -178,7 +182,9 @@ class Stream:
         first = self._rows[0]
         own = None if first.propensities is None else self._column("propensities")[end:].copy()
         arms, rewards = (self._column(name)[end:].copy() for name in ("arms", "rewards"))
-        return replace(self._rows[-1], first=first.first + end, arms=arms, rewards=rewards, propensities=own)
+        known = {name: np.concatenate([rows.known[name] for rows in self._rows])[end:].copy() for name in first.known}
+        start = first.first + end
+        return replace(self._rows[-1], first=start, arms=arms, rewards=rewards, propensities=own, known=known)
 
     def _write(
         self, unit: dict[str, str], name: str, column: str, array: Shaped[Array, "n"], *, narrow: bool = False
@@ -236,6 +242,19 @@ class Split:
         self.work.save(self.state)
 
 
+def of_sessions(column: str, values: Shaped[Array, "n"], starts: Integer[Array, "k1"]) -> Shaped[Array, "k"]:
+    """The value of each session, whose rows must agree; how a session ended stands in its last row."""
+    if column == "endings":
+        return values[starts[1:] - 1]
+    first = values[starts[:-1]]
+    if not np.array_equal(np.repeat(first, np.diff(starts)), values):
+        raise InvalidData(
+            f"the {column} of a session must stay the same in all of its rows, got others in some: Sessions.read says "
+            f"in which session"
+        )
+    return first
+
+
 def bucket(folder: Path, number: int) -> Path:
     """The file of a bucket."""
     return folder / f"{number:05d}.bucket"
@@ -253,6 +272,7 @@ def _records(rows: Rows) -> Shaped[Array, "n"]:
         columns["step"] = rows.steps
     if rows.propensities is not None:
         columns["propensity"] = rows.propensities
+    columns |= rows.known
     records = np.empty(len(rows.arms), [(name, column.dtype) for name, column in columns.items()])
     for name, column in columns.items():
         records[name] = column
@@ -267,6 +287,7 @@ class Tables:
     n_arms: int
     values: Float[Array, "Z"] | None  # rising; None: rewards stay numbers
     places: Integer[Array, "v"]  # the number of the value at each place of the dictionary
+    features: Features | None = None  # the distinct rows
 
     @property
     def n_codes(self) -> int:
@@ -294,12 +315,14 @@ class Unit:
     rewards: Shaped[Array, "s"]
     propensities: Float[Array, "s"] | None
     ties: int = 0  # rows with the same step as the row before
+    known: dict[str, Shaped[Array, "n"]] = field(default_factory=dict)  # columns with one entry a session
 
     def keep(self, kept: Bool[Array, "s"]) -> None:
         """Some of the steps; sessions that keep none are gone."""
         starts = np.cumsum(self.lengths) - self.lengths
         lengths = np.add.reduceat(kept.astype(np.int64), starts)
         self.lengths = lengths[lengths > 0]
+        self.known = {name: column[lengths > 0] for name, column in self.known.items()}
         self.arms, self.rewards = self.arms[kept], self.rewards[kept]
         self.propensities = None if self.propensities is None else self.propensities[kept]
 
@@ -309,9 +332,9 @@ def read_unit(folder: Path, state: State, number: int, options: Options) -> Unit
     unit = state.units[number]
     if not state.way.split:
         columns = {name: np.fromfile(folder / f"{number:05d}.{name}", np.dtype(kind)) for name, kind in unit.items()}
-        return Unit(
-            columns["lengths"].astype(np.int64), columns["arms"], columns["rewards"], columns.get("propensities")
-        )
+        lengths, own = columns["lengths"].astype(np.int64), columns.get("propensities")
+        known = {name: column for name, column in columns.items() if name in OF_SESSIONS}
+        return Unit(lengths, columns["arms"], columns["rewards"], own, known=known)
     if not unit["bytes"]:
         return Unit(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), None)
     rows = np.fromfile(bucket(folder, number), np.dtype([tuple(entry) for entry in unit["record"]]))
@@ -330,7 +353,9 @@ def read_unit(folder: Path, state: State, number: int, options: Options) -> Unit
             fresh = breaks(np.cumsum(fresh), steps, options.pause, _seconds(state, options))
     lengths = np.diff(np.append(np.flatnonzero(fresh), len(rows)))
     propensities = rows["propensity"][order] if "propensity" in names else None
-    return Unit(lengths, rows["arm"][order], rows["reward"][order], propensities, ties)
+    starts = np.append(np.flatnonzero(fresh), len(rows))
+    known = {name: of_sessions(name, rows[name][order], starts) for name in names if name in OF_SESSIONS}
+    return Unit(lengths, rows["arm"][order], rows["reward"][order], propensities, ties, known)
 
 
 def _seconds(state: State, options: Options) -> float:
@@ -351,6 +376,11 @@ def remove_unit(folder: Path, state: State, number: int) -> None:
 
 def seal(target: Path, name: str, unit: Unit, tables: Tables, options: Options) -> dict[str, Any]:
     """Write the partition, and say what it holds."""
+    if options.limit is not None and len(unit.lengths):
+        unit.known["endings"] = limit_codes(unit.lengths, options.limit)
+    if options.at_most is not None and "endings" in unit.known:
+        cut = unit.lengths > options.at_most
+        unit.known["endings"] = np.where(cut, WENT_ON, unit.known["endings"]).astype(np.uint8)
     if options.at_most is not None and len(unit.lengths):
         offsets = np.concatenate([[0], np.cumsum(unit.lengths)])
         unit.keep(step_numbers(offsets) < options.at_most)
@@ -384,6 +414,7 @@ def _write(target: Path, name: str, unit: Unit, tables: Tables) -> dict[str, Any
         columns[REWARDS] = unit.rewards.astype(np.float64)
     if unit.propensities is not None:
         columns[PROPENSITIES] = unit.propensities
+    columns |= {name: unit.known[name].astype(dtype) for name, dtype in OF_SESSIONS.items() if name in unit.known}
     files = {column: _write_file(target / f"{name}.{column}", array) for column, array in columns.items()}
     entry = Entry(name, len(lengths), len(codes), lengths.itemsize, files)
     found, counts = np.unique(lengths, return_counts=True)
@@ -392,7 +423,16 @@ def _write(target: Path, name: str, unit: Unit, tables: Tables) -> dict[str, Any
         "lengths": list(zip(found.tolist(), counts.tolist(), strict=True)),
         "checksum": f"{_checksum(unit, codes, tables):016x}",
         "cells": _tallied(target / WORK / f"{name}.cells", codes, tables.n_codes),
+        "ends": _ends(unit),
     }
+
+
+def _ends(unit: Unit) -> list[list[int]]:
+    """(length, how it ended) of the sessions, each pair once."""
+    if "endings" not in unit.known:
+        return []
+    pairs = np.stack([unit.lengths, unit.known["endings"]], axis=1)
+    return np.unique(pairs, axis=0).tolist()
 
 
 def _codes(unit: Unit, tables: Tables) -> Shaped[Array, "s"]:
@@ -419,7 +459,11 @@ def _tallied(path: Path, codes: Shaped[Array, "s"], n_codes: int) -> str:
 def _checksum(unit: Unit, codes: Shaped[Array, "s"], tables: Tables) -> int:
     """The sum over sessions that `Fingerprint` makes of the same log in memory."""
     rewards = unit.rewards if tables.values is None else None
-    return word_sums(codes, unit.lengths, tables.values, rewards)
+    features = None
+    if "features" in unit.known and tables.features is not None:
+        features = replace(tables.features, rows=unit.known["features"].astype(np.int32))
+    more = known_words(features, unit.known.get("persons"), unit.known.get("endings"))
+    return word_sums(codes, unit.lengths, tables.values, rewards, more)
 
 
 def _write_file(path: Path, array: Shaped[Array, "..."]) -> tuple[int, int]:

@@ -164,7 +164,7 @@ class Sessions:
             (('milk', 'tea'), array([1, 0, 1], dtype=int32))
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
-        columns |= _columns_of_sessions(features, person, ended)
+        columns |= columns_of_sessions(features, person, ended)
         options = Options(arm_labels, missing, at_most, limit=limit)
         return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, options))
 
@@ -210,7 +210,7 @@ class Sessions:
             >>> lmab.Sessions.from_events(log, person="who", time="when", arm="item", reward="click").lengths
             array([2, 1, 1])
         """
-        columns = _columns_of_sessions(features, None, None)
+        columns = columns_of_sessions(features, None, None)
         columns |= {"person": person, "time": time, "arm": arm, "reward": reward, "propensity": propensity}
         options = Options(arm_labels, missing, at_most, gap, encoding)
         if isinstance(events, str | os.PathLike | list | tuple):
@@ -258,7 +258,7 @@ class Sessions:
             encoding: of text files.
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
-        columns |= _columns_of_sessions(features, person, ended)
+        columns |= columns_of_sessions(features, person, ended)
         options = Options(arm_labels, missing, at_most, None, encoding, limit)
         return _joined([cls(*log) for log in rows.read_logs(path, columns, options)])
 
@@ -447,7 +447,7 @@ class Sessions:
         return f"Sessions({len(self)} sessions, {self.n_steps} steps, {self.n_arms} arms)"
 
 
-def _columns_of_sessions(features: Sequence[str], person: str | None, ended: str | None) -> dict[str, str | None]:
+def columns_of_sessions(features: Sequence[str], person: str | None, ended: str | None) -> dict[str, str | None]:
     """The columns that say something of whole sessions, by role."""
     if isinstance(features, str):
         raise InvalidArgument(f"features must be several names, such as [{features!r}], got {features!r}")

@@ -364,10 +364,6 @@ class CategoricalSurface(Surface):
     def unit(self) -> float:
         return 1.0
 
-    @property
-    def played(self) -> Bool[Array, "A"]:
-        return self.log.played
-
     def scale(self) -> float:
         return 1.0
 

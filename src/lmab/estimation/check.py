@@ -88,7 +88,7 @@ class Check:
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=5000, horizon=5, rng=rng)
         >>> diagnostics.check(log, n_types=2, rng=rng).verdict[:25]
-        'There are types: held-out'
+        'There are types: a held-o'
     """
 
     n_types: int

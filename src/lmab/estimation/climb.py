@@ -12,10 +12,10 @@ from .._shapes import Array, Bool, Float, Integer
 from .log import Log, Prior
 from .passes import Passes
 
-_FIRST_REACH = 16.0  # longest jump at first, in units of the plain map's; it grows while jumps succeed
-_CYCLE = 3  # most maps of a cycle of SQUAREM
-_CALM = 3  # cycles in a row that must promise little
-_ROUNDING = 1e-13  # of the objective: gains below this are noise
+_FIRST_REACH = 16.0  # Longest jump at first, in units of the plain map's; it grows while jumps succeed.
+_CYCLE = 3  # Most maps of a cycle of SQUAREM.
+_CALM = 3  # Cycles in a row that must promise little.
+_ROUNDING = 1e-13  # Gains below this part of the objective are noise.
 
 
 @dataclass(frozen=True, eq=False)

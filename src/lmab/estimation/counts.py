@@ -524,10 +524,6 @@ class CountsSurface(Surface):
     def unit(self) -> float:
         return 1.0
 
-    @property
-    def played(self) -> Bool[Array, "A"]:
-        return self.log.played
-
     def scale(self) -> float:
         return 1.0
 

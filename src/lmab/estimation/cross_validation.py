@@ -37,6 +37,7 @@ _SMALL, _REPEATS = 300, 2  # sessions of a log that is split several times, and 
 _METHOD = EM(restarts=3, tolerance=1e-4, prior="learned", sweeps=12)
 _ONE_TYPE = EM(restarts=1, tolerance=1e-3, prior="learned", sweeps=8)  # it has one maximum
 _GENEROSITY = Traits(n_factors=1, n_points=12, equal_loadings=True)
+_GENEROUS = 2  # folds that it is fitted to, which takes as long as types do
 _TRAITS = Traits(n_points=128)  # that types are compared with
 _BINS = 10
 _CELLS = 1 << 22  # pairs of session and arm that are replayed at once
@@ -84,7 +85,9 @@ def check(
     several = folds[0].bandit.n_types > 1
     generosity = None
     if several and gains["one_type"].sure and gains["apart"].likely:
-        generosity = _gain(everyone, [fold.over_fit(_GENEROSITY, rng) for fold in folds])
+        some = folds[:_GENEROUS]
+        rows = np.concatenate([fold.rows for fold in some])
+        generosity = _gain(rows, [fold.over_fit(_GENEROSITY, rng) for fold in some])
     compared = several and traits and not method.own_number
     replayed = np.concatenate([fold.replayed() for fold in folds]) if several else np.empty(0)
     return Check(

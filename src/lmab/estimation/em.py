@@ -22,17 +22,17 @@ from .prior import learn, unlearnable
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 from .starts import draw_starts
 
-_PILOT = 10_000  # sessions on which the starts of a larger log compete
-_PILOT_PER_PARAMETER = 20  # ... or more, for large models
-_LEVEL = 16  # one of so many parts of a large log is climbed first
-_LEVEL_SIZE = 2  # pilots that such a part must be worth
-_ROUNDS = (20, 40, 80)  # maps after which half of the starts drop out
-_LEAST_PRIOR = 0.01  # pseudo-counts of a polish that is given none
-_CHEAP = 10_000  # distinct sessions below which convergence is judged more strictly
-_FINISHERS = 4  # starts that always climb to the end
-_LARGE_FINISHERS = 2  # ... where the log is large
-_SAME_SOLUTION = 0.01  # difference of log-likelihood below which two solutions are the same
-_SAME_ORDER = 1e-9  # of the total difference: orders that differ by less are the same
+_PILOT = 10_000  # Sessions on which the starts of a larger log compete.
+_PILOT_PER_PARAMETER = 20  # Sessions per parameter that a pilot has at least.
+_LEVEL = 16  # One of so many parts of a large log is climbed first.
+_LEVEL_SIZE = 2  # Pilots that such a part must be worth.
+_ROUNDS = (20, 40, 80)  # Maps after which half of the starts drop out.
+_LEAST_PRIOR = 0.01  # Pseudo-counts of a polish that is given none.
+_CHEAP = 10_000  # Distinct sessions below which convergence is judged more strictly.
+_FINISHERS = 4  # Starts that always climb to the end.
+_LARGE_FINISHERS = 2  # Starts that climb to the end where the log is large.
+_SAME_SOLUTION = 0.01  # Difference of log-likelihood below which two solutions are the same.
+_SAME_ORDER = 1e-9  # Part of the total difference by which two orders must differ to be told apart.
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .gaussian import GaussianLog
 from .log import Log
 
 FAMILIES = ("categorical", "gaussian", "binned", "counts")
-_SESSIONS = 1 << 16  # whose rewards are looked at together
+_SESSIONS = 1 << 16  # Sessions whose rewards are looked at together.
 
 
 def observe(

@@ -29,13 +29,13 @@ from .result import Curve, Estimate, Estimator, Observer, StopOnce
 _DEFAULT = EM()
 _OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
 MAX_TYPES = 64
-_SESSIONS = 100_000  # of a larger log are looked at
-_ENOUGH = 10_000  # sessions that make one fold enough; of fewer, more folds are held out in turn
+_SESSIONS = 100_000  # Sessions of a larger log that are looked at.
+_ENOUGH = 10_000  # Sessions that make one fold enough; of fewer, more folds are held out in turn.
 _FOLDS = 5
 _TRAITS_FOLDS = 2  # fits of traits take long
-_PATIENCE = 2  # numbers tried beyond the last that was worth it; twice as many where even more may be chosen
-_WORTH = 0.01  # of what all types so far gain over one: a model that does not fit gains a little for ever
-_CLEAR = 2.0  # standard errors that leave no doubt
+_PATIENCE = 2  # Numbers tried beyond the last that was worth it; twice as many where even more may be chosen.
+_WORTH = 0.01  # Part of the gain of all types so far that one more must add: a wrong model gains a little for ever.
+_CLEAR = 2.0  # Standard errors that leave no doubt.
 _MORE, _ONE_MORE = 3, 1  # types that may be added to what is enough: in doubt, and where the gain of it was clear
 _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 

@@ -529,10 +529,6 @@ class GaussianSurface(Surface):
     def unit(self) -> float:
         return max(self.log.spread, self.log.least_scale)
 
-    @property
-    def played(self) -> Bool[Array, "A"]:
-        return self.log.played
-
     def scale(self) -> float:
         return self.log.first_scale
 

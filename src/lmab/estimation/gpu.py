@@ -28,11 +28,11 @@ from ..errors import TooLarge
 from .passes import Arrays, CodedLog, Passes, Threads
 
 _NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
-_WORTH_THE_WAY = 1 << 20  # steps times models of a pass below which the CPU is as fast
-_SHARE = 0.8  # of the free memory may hold codes, less room for two parts that come and go
+_WORTH_THE_WAY = 1 << 20  # Steps times models of a pass below which the CPU is as fast.
+_SHARE = 0.8  # Part of the free memory that may hold codes, less room for two parts that come and go.
 _NONE = np.empty(0)
-_WORTH_COMPILING = 1 << 22  # sessions for which it pays to compile kernels for short ones
-_MOST_WORDS = 4  # of short sessions
+_WORTH_COMPILING = 1 << 22  # Sessions for which it pays to compile kernels for short ones.
+_MOST_WORDS = 4  # Most words of short sessions.
 
 
 class Gpu(Passes):

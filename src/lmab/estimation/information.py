@@ -25,8 +25,8 @@ from .._shapes import Array, Bool, Float, Integer
 from ..errors import TooLarge
 from .passes import Passes, spans
 
-MAX_PARAMETERS = 6000  # whose information matrix is still decomposed in minutes
-_STEPS = 1 << 18  # steps whose scores are held at once
+MAX_PARAMETERS = 6000  # Parameters whose information matrix is still decomposed in minutes.
+_STEPS = 1 << 18  # Steps whose scores are held at once.
 Part = Callable[[int, int], Float[Array, "Q Q"]]  # what distinct sessions low to high - 1 tell
 AT_ZERO = 1e-7  # probabilities below this are at the boundary
 _IMPOSSIBLE = 1e-12  # probabilities below this are taken for this: logits are finite

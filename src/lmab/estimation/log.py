@@ -548,10 +548,10 @@ class ValuesLog(Log):
             return cells
         size = self.n_own + self.n_beside
         if len(self.counts):
-            cells = np.bincount(self.codes, np.repeat(self.counts, np.diff(self.offsets)), minlength=size)
+            plays = np.bincount(self.codes, np.repeat(self.counts, np.diff(self.offsets)), minlength=size)
         else:
-            cells = tally(self.codes, size)
-        return cells[: self.n_own].reshape(self.n_arms, len(self.listed))
+            plays = tally(self.codes, size)
+        return plays[: self.n_own].reshape(self.n_arms, len(self.listed))
 
     @cached_property
     def played(self) -> Bool[Array, "A"]:

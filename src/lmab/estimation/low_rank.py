@@ -14,9 +14,9 @@ import numpy as np
 
 from .._shapes import Array, Bool, Float
 
-_FLOOR = 1e-4  # projected probabilities stay above this part of the base's
-_HALVINGS = 12  # of a Newton step that would lower the likelihood
-_RIDGE = 1e-9  # of the mean diagonal, so that every system can be solved
+_FLOOR = 1e-4  # Projected probabilities stay above this part of the base's.
+_HALVINGS = 12  # Halvings of a Newton step that would lower the likelihood.
+_RIDGE = 1e-9  # Part of the mean diagonal that is added, so that every system can be solved.
 
 
 @dataclass(frozen=True, eq=False)

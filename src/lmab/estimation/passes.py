@@ -28,18 +28,18 @@ from ..data.sessions import Sessions
 from ..errors import ClusterLost, InvalidArgument, InvalidFile, first_line
 
 Arrays = tuple[Array, ...]
-_WORTH = 50_000  # steps of a pass below which waking other threads does not pay
-_PIECES = 4  # per thread, since parts may differ in length
-_PART = 1 << 15  # steps that make a part worth its own statistics
+_WORTH = 50_000  # Steps of a pass below which waking other threads does not pay.
+_PIECES = 4  # Pieces per thread or worker, since parts may differ in length.
+_PART = 1 << 15  # Steps that make a part worth its own statistics.
 _MAX_PARTS = 64
-PARTITION = 1 << 30  # steps that a device is given at once
+PARTITION = 1 << 30  # Steps that a device is given at once.
 DEVICES = ("gpu",)
-_FAR = 200_000  # steps of a pass below which sending it away does not pay
-_LARGE = 1 << 17  # bytes of arguments that are sent to the scheduler once, and not with every piece
-_DEATHS = 100  # of workers that a piece survives
-_PATIENCE = 60.0  # seconds without any worker
-_LOOK = 2.0  # seconds after which a wait looks around
-_CONNECT = 20.0  # seconds until a scheduler must answer
+_FAR = 200_000  # Steps of a pass below which sending it away does not pay.
+_LARGE = 1 << 17  # Bytes of arguments that are sent to the scheduler once, and not with every piece.
+_DEATHS = 100  # Deaths of workers that a piece survives.
+_PATIENCE = 60.0  # Seconds without any worker after which the cluster is lost.
+_LOOK = 2.0  # Seconds after which a wait looks around.
+_CONNECT = 20.0  # Seconds until a scheduler must answer.
 
 
 class CodedLog(Protocol):

@@ -84,7 +84,7 @@ class Estimator(ABC):
 
     @property
     def forgiving(self) -> bool:
-        """Whether a type too many costs next to nothing, so that the choice of their number may err high."""
+        """Whether superfluous types are harmless, so that `n_types="auto"` may choose too many rather than too few."""
         return False
 
     @property

@@ -18,9 +18,9 @@ from ..moments.second import Moments, second_moments
 from .passes import SERIAL, Passes, session_edges, spans
 from .result import Estimate, Estimator, Progress, Request, Starts, finish
 
-_STEPS = 1 << 16  # steps whose features are held at once
-_STILL = 1e-9  # change of a unit vector below which the power iteration has converged
-_CLOSE = 1e-3  # ... and below which what is left to go does not matter
+_STEPS = 1 << 16  # Steps whose features are held at once.
+_STILL = 1e-9  # Change of a unit vector below which the power iteration has converged.
+_CLOSE = 1e-3  # Change of a unit vector below which what is left to go does not matter.
 _LEAST_WEIGHT = 1e-3
 
 

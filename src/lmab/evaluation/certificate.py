@@ -90,7 +90,7 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """The certificate in words for somebody who has to decide; what it rests on is in `table`."""
-        said = [self._earns, self._best, *(found.sentence for found in self._fired), self.verdict.sentence]
+        said = [self._earns, self._best, *(found.sentence for found in self._fired), self.verdict.short]
         return " ".join(part for part in said if part)
 
     @property
@@ -275,6 +275,13 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict for somebody who has to decide, with what the held-out check said."""
+        return (
+            f"{self._about_gain} {self.check.verdict}" if self.check is not None and self.check.agrees else self.short
+        )
+
+    @property
+    def short(self) -> str:
+        """The verdict where what the check said of confirmed types stands elsewhere."""
         if self.check is not None and not self.check.agrees:
             return f"Do not count on a gain over the best fixed choice. {self.check.verdict}"
         return self._about_gain if self.check is not None else f"{self._about_gain} {_NOT_CHECKED}"

@@ -80,13 +80,27 @@ class Comparison:
 def compare(
     policies: Sequence[Policy | Plan],
     where: LatentBandit | Estimate | Sessions,
-    **options: Any,
+    *,
+    horizon: int | None = None,
+    versions: Any = None,
+    labels: tuple[Any, Any] | None = None,
+    nights: Any = None,
+    model: LatentBandit | None = None,
+    confidence: float = 0.95,
+    rng: Rng | None = None,
 ) -> Comparison: ...
 @overload
 def compare(
     policies: Mapping[str, Policy | Plan],
     where: LatentBandit | Estimate | Sessions,
-    **options: Any,
+    *,
+    horizon: int | None = None,
+    versions: Any = None,
+    labels: tuple[Any, Any] | None = None,
+    nights: Any = None,
+    model: LatentBandit | None = None,
+    confidence: float = 0.95,
+    rng: Rng | None = None,
 ) -> dict[str, Comparison]: ...
 def compare(
     policies: Sequence[Policy | Plan] | Mapping[str, Policy | Plan],
@@ -170,8 +184,10 @@ def _against_each(
         raise InvalidArgument("versions must be None where policies have names: a live test is between two policies")
     seed = None if rng is None else int(check_rng(rng, "sessions are simulated").integers(1 << 31))
     (_, first), *others = policies.items()
-    options = {"horizon": horizon, "model": model, "confidence": confidence, "rng": seed}
-    return {name: compare([first, other], where, **options) for name, other in others}
+    return {
+        name: compare([first, other], where, horizon=horizon, model=model, confidence=confidence, rng=seed)
+        for name, other in others
+    }
 
 
 def _on_model(

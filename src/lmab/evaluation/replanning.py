@@ -24,6 +24,7 @@ from ..estimation.traits.coordinates import TraitCoordinates, hidden_size
 from ..estimation.traits.surface import Factors
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
+from ..model.rewards import index_among
 from ..planning.problem import Plan
 from ..policies.policy import Policy
 from ..policies.small import Greedy
@@ -266,7 +267,7 @@ class Crowd:
             if step < horizon - 1:
                 rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
-                if stays is not None:
+                if stays is not None and model.rewards.values is not None:
                     shares = shares * stays[index_among(model.rewards.values, rewards)]
         means = np.bincount(self.types, sums) / np.bincount(self.types)
         return Earned(paid, plays, float(np.sqrt(((sums - means[self.types]) ** 2).sum())))

@@ -9,6 +9,7 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import Rng, check_count, check_rng
+from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation.result import Estimate
@@ -103,7 +104,6 @@ def evaluate(
             f"policy must come before what it is evaluated on, evaluate(policy, bandit, horizon=...), "
             f"got a {type(policy).__name__}"
         )
-    policy = policy_of(policy)
     source = source.bandit if isinstance(source, Estimate) else source
     if isinstance(source, Sessions):
         if n_sessions is not None:
@@ -113,6 +113,7 @@ def evaluate(
             confidence=confidence, n_bootstrap=n_bootstrap, rng=rng,
         )  # fmt: skip
         return _from_log(evidence, method or evidence.default)
+    policy = policy_of(policy)
     if not isinstance(source, LatentBandit):
         raise InvalidArgument(
             f"source must be a LatentBandit or Sessions (an estimate has its .bandit), got a {type(source).__name__}"
@@ -123,7 +124,7 @@ def evaluate(
 
 
 def weigh(
-    policy: Policy,
+    policy: Policy | Plan,
     sessions: Sessions,
     *,
     horizon: int,
@@ -134,9 +135,11 @@ def weigh(
     rng: Rng | None = None,
 ) -> off_policy.LogEvidence:
     """Every estimate of the value of `policy` that a log allows, with effective samples and warnings."""
-    notes: tuple[str, ...] = ()
+    notes = _seen_before(policy, sessions)
+    policy = policy_of(policy)
     if fit_propensities:
-        sessions, notes = off_policy.fit_propensities(sessions)
+        sessions, more = off_policy.fit_propensities(sessions)
+        notes += more
     evidence = off_policy.weigh(
         policy,
         sessions,
@@ -148,6 +151,17 @@ def weigh(
         rng=rng,
     )
     return replace(evidence, notes=evidence.notes + notes)
+
+
+def _seen_before(policy: Policy | Plan, sessions: Sessions) -> tuple[str, ...]:
+    """That the plan was made from this very log, as far as fingerprints tell."""
+    estimate = policy.estimate if isinstance(policy, Plan) else None
+    if estimate is None or Fingerprint.of(sessions) != estimate.log:
+        return ()
+    return (
+        "these are the sessions that the model was fitted to, on which every policy looks better than it is: evaluate "
+        "on other sessions, or certify the plan, which allows for this",
+    )
 
 
 def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:

@@ -6,6 +6,7 @@ from .methods import Learning as Learning
 from .methods import Measurement as Measurement
 from .methods import Setting as Setting
 from .methods import Trial as Trial
+from .methods import typed as typed
 from .page import Table as Table
 from .page import page as page
 from .page import tables as tables

@@ -12,14 +12,14 @@ import platform
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..errors import InvalidFile, LmabError
 from .methods import SEED, Measurement, Trial
 
 DONE = "done"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -89,21 +90,19 @@ def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) 
     )
 
 
-class Store:
-    """The rows of a folder, in `rows.jsonl`: one JSON object per line, in the order in which trials finished.
+class Lines:
+    """Records in a file, one JSON object per line, in the order in which they were made.
 
-    A `rows.csv.gz` of an earlier run in the same folder counts too, so that a study can be extended from a table. A row
-    is written by a single append and flushed to the disk. A line cut short by a crash is ignored, and the next row
-    starts on a line of its own. Of two rows with the same id the later one counts.
+    A record is written by a single append and flushed to the disk. A line cut short by a crash is ignored, and the next
+    record starts on a line of its own. The studies of the paper and the benchmarks keep their rows so.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        self.path = self.folder / "rows.jsonl"
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
 
-    def append(self, row: Row) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(asdict(row), allow_nan=False) + "\n"
+    def append(self, record: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(record, allow_nan=False, default=float) + "\n"
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             if _cut_short(descriptor):
@@ -113,21 +112,12 @@ class Store:
         finally:
             os.close(descriptor)
 
-    def rows(self) -> list[Row]:
-        """All rows, the latest of each id."""
-        table = self.folder / "rows.csv.gz"
-        found = {row.id: row for row in read_table(table)} if table.exists() else {}
+    def records(self) -> list[dict[str, Any]]:
+        """All whole records."""
         if not self.path.exists():
-            return list(found.values())
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            row = _parse(line)
-            if row is not None:
-                found[row.id] = row
-        return list(found.values())
-
-    def finished(self) -> set[str]:
-        """Ids that need not be run again. A method that changed has a higher revision, and so other ids."""
-        return {row.id for row in self.rows() if row.done}
+            return []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [record for record in map(_parsed, lines) if record is not None]
 
 
 def _cut_short(descriptor: int) -> bool:
@@ -136,11 +126,41 @@ def _cut_short(descriptor: int) -> bool:
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
-def _parse(line: str) -> Row | None:
+def _parsed(line: str) -> dict[str, Any] | None:
     try:
-        return Row(**json.loads(line))
-    except (ValueError, TypeError):
+        record = json.loads(line)
+    except ValueError:
         return None
+    return record if isinstance(record, dict) else None
+
+
+class Store:
+    """The rows of a folder, in `rows.jsonl` (see `Lines`).
+
+    A `rows.csv.gz` of an earlier run in the same folder counts too, so that a study can be extended from a table. Of
+    two rows with the same id the later one counts.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / "rows.jsonl"
+
+    def append(self, row: Row) -> None:
+        Lines(self.path).append(asdict(row))
+
+    def rows(self) -> list[Row]:
+        """All rows, the latest of each id."""
+        table = self.folder / "rows.csv.gz"
+        found = {row.id: row for row in read_table(table)} if table.exists() else {}
+        columns = {field.name for field in fields(Row)}
+        for record in Lines(self.path).records():
+            if record.keys() == columns:
+                found[record["id"]] = Row(**record)
+        return list(found.values())
+
+    def finished(self) -> set[str]:
+        """Ids that need not be run again. A method that changed has a higher revision, and so other ids."""
+        return {row.id for row in self.rows() if row.done}
 
 
 def write_table(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
@@ -224,7 +244,8 @@ def run_all(
         progress: called with each row after it was stored.
     """
     rows = []
-    for row in _performed(pending(trials, store), check_count("jobs", jobs), executor):
+    left = [(trial,) for trial in pending(trials, store)]
+    for row in performed(perform, left, jobs=check_count("jobs", jobs), executor=executor):
         store.append(row)
         rows.append(row)
         if progress is not None:
@@ -232,18 +253,24 @@ def run_all(
     return rows
 
 
-def _performed(trials: Sequence[Trial], jobs: int, executor: Executor | None) -> Iterator[Row]:
+def performed(
+    run: Callable[..., Result], calls: Sequence[tuple[Any, ...]], *, jobs: int | None, executor: Executor | None = None
+) -> Iterator[Result]:
+    """What `run` gives for each tuple of arguments, as they finish; with `jobs` None here, one after the other."""
+    if jobs is None:
+        yield from (run(*call) for call in calls)
+        return
     if executor is not None:
         try:
-            yield from _in_order_of_completion(executor, trials, 2 * jobs)
+            yield from _in_order_of_completion(executor, run, calls, 2 * jobs)
         except CancelledError:
             raise WorkerDied("the cluster was lost; run the same command again to go on from here") from None
         return
-    type_ = multiprocessing.get_context("spawn")
+    processes = multiprocessing.get_context("spawn")
     with _one_thread_per_process():
-        pool = ProcessPoolExecutor(jobs, mp_context=type_, initializer=_prepare_worker)
+        pool = ProcessPoolExecutor(jobs, mp_context=processes, initializer=_prepare_worker)
         try:
-            yield from _in_order_of_completion(pool, trials, 2 * jobs)
+            yield from _in_order_of_completion(pool, run, calls, 2 * jobs)
         except BrokenProcessPool:
             raise WorkerDied("a worker process was killed; run the same command again to go on from here") from None
         except BaseException:  # Ctrl-C among them: what is in flight is lost in any case, so do not wait for it
@@ -254,13 +281,15 @@ def _performed(trials: Sequence[Trial], jobs: int, executor: Executor | None) ->
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _in_order_of_completion(pool: Executor, trials: Sequence[Trial], ahead: int) -> Iterator[Row]:
-    """Rows as they finish, with at most `ahead` trials handed out: a stop need not wait for a long queue."""
-    left = iter(trials)
-    active: set[Future[Row]] = set()
+def _in_order_of_completion(
+    pool: Executor, run: Callable[..., Result], calls: Sequence[tuple[Any, ...]], ahead: int
+) -> Iterator[Result]:
+    """Results as they finish, with at most `ahead` calls handed out: a stop need not wait for a long queue."""
+    left = iter(calls)
+    active: set[Future[Result]] = set()
     while True:
-        for trial in left:
-            active.add(pool.submit(perform, trial))
+        for call in left:
+            active.add(pool.submit(run, *call))
             if len(active) >= ahead:
                 break
         if not active:

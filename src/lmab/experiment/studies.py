@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..errors import InvalidArgument
 from .methods import (
     BEST_FIXED_ARM,
     DIRECT_MLE,
@@ -79,6 +80,29 @@ class Study:
         instances = range(self.first, self.first + N_INSTANCES[size])
         trials = [trial for cell in self.cells[size] for trial in cell.trials(instances)]
         return list({trial.id: trial for trial in trials}.values())
+
+    def with_methods(self, *methods: Contender) -> Study:
+        """The same study with methods of yours: they are run on every setting, beside those that are there.
+
+        Examples:
+            >>> from lmab.experiment import STUDIES, Contender, Learning
+            >>> from lmab.experiment.methods import typed
+            >>> import lmab
+            >>> mine = Contender("patient", "DirectMLE, 4 rounds", Learning(typed(lmab.DirectMLE, thompson_rounds=4)))
+            >>> study = next(study for study in STUDIES if study.name == "arms")
+            >>> study.with_methods(mine).methods()[-1].label
+            'DirectMLE, 4 rounds'
+        """
+        taken = {method.name for method in self.methods()}
+        for method in methods:
+            if method.name in taken:
+                raise InvalidArgument(f"name of a method must be new in the study {self.name!r}, got {method.name!r}")
+            taken.add(method.name)
+        more = {
+            size: tuple(Cell(cell.settings, (*cell.methods, *methods)) for cell in cells)
+            for size, cells in self.cells.items()
+        }
+        return replace(self, cells=more)
 
     def methods(self) -> list[Contender]:
         """All methods, in the order of first mention."""

@@ -173,7 +173,7 @@ class LatentBandit:
         mine, theirs = self._shown(), other._shown()
         return transport(self.weights, other.weights, mine.distances(theirs))  # type: ignore[arg-type]
 
-    def _shown(self) -> Categorical | Gaussian:
+    def _shown(self) -> Categorical | Gaussian | Counts:
         """The rewards; where people leave, with a second set of values for sessions that ended."""
         if not isinstance(self.rewards, Categorical) or self.leaving is None:
             return self.rewards
@@ -332,7 +332,7 @@ class LatentBandit:
         return f"LatentBandit({self.n_types} type{plural}, {self.n_arms} arms, {self.rewards}{left}; weights {weights})"
 
 
-def _checked_leaving(given: Any, rewards: Categorical | Gaussian) -> Float[Array, "M A Z"]:
+def _checked_leaving(given: Any, rewards: Categorical | Gaussian | Counts) -> Float[Array, "M A Z"]:
     """The leave probabilities as an array of their own."""
     if not isinstance(rewards, Categorical):
         raise InvalidArgument(

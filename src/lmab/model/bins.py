@@ -16,10 +16,10 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 
 Log = TypeVar("Log", bound=Sessions | Packed)
-BINS = 8  # beside the one for 0
+BINS = 8  # Bins beside the one for 0.
 _TINY = float(np.finfo(np.float64).tiny)  # the edge above 0: every amount is at least this
 _REFINED = (8, 64)  # the fewest and the most bins of long logs
-_SESSIONS = 1 << 16  # whose rewards are looked at together
+_SESSIONS = 1 << 16  # Sessions whose rewards are looked at together.
 Pieces = Callable[[], Iterable[Float[Array, "_"]]]  # all rewards, whenever it is called, in the same pieces
 _DIGIT = 13  # bits that one pass tells about a quantile
 _SIGN = np.uint64(1 << 63)

@@ -21,7 +21,7 @@ from .core_set import Design
 
 _MAX_ENTRIES = 200_000
 _CHUNK = 1 << 18  # sessions looked at together
-_LEAST_EPISODES = 5.0  # for a mean product of rewards: fewer sessions do not give a standard error
+_LEAST_SESSIONS = 5.0  # for a mean product of rewards: fewer sessions do not give a standard error
 
 Pairs = list[tuple[int, Any]]
 
@@ -133,6 +133,6 @@ def _ratios(indices: Integer[Array, "R l"], sums: Float[Array, "R 5"], *, bounde
     if bounded:  # an entry that was seen never or always still has an error
         variance = np.maximum(variance, 0.5 / effective**2)
     else:
-        enough = effective >= _LEAST_EPISODES
+        enough = effective >= _LEAST_SESSIONS
         variance = np.maximum(variance, np.finfo(float).tiny)
     return CoreMoments(indices[enough], ratio[enough], y[enough], np.sqrt(variance[enough]))

@@ -22,7 +22,7 @@ _DENSE = 1000  # with more features, only the leading eigenvalues are computed
 _LEADING = 40  # eigenvalues computed beyond that, where the rank is not given
 _CHUNK = 1 << 18  # sessions processed at once
 _SAFETY = 2.0  # the error is measured once, and another draw of the same law is rarely more than twice as large
-_LEAST_EPISODES = 4  # with fewer, two halves of the log cannot measure its error
+_LEAST_SESSIONS = 4  # with fewer, two halves of the log cannot measure its error
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def subspace(
     size = len(moments.second)
     if rank is not None and check_count("rank", rank) > size:
         raise InvalidArgument(f"rank must be at most the number of rows ({size}), got {rank}")
-    if rank is None and len(sessions) < _LEAST_EPISODES:
+    if rank is None and len(sessions) < _LEAST_SESSIONS:
         raise InvalidArgument(f"rank must be given for a log of fewer than 4 sessions, got None for {len(sessions)}")
     difference = _half_difference(sessions, pairs, moments.values)
     noise = None if difference is None else float(np.abs(_leading(difference, 0, absolute=True)[0]).max())
@@ -190,7 +190,7 @@ def _half_difference(
     sessions: Sessions | Packed, pairs: str, values: Float[Array, "Z"] | None
 ) -> Float[Array, "D D"] | None:
     """Half the difference between the moments of two halves of the log: it has the law of the moments' own error."""
-    if len(sessions) < _LEAST_EPISODES:
+    if len(sessions) < _LEAST_SESSIONS:
         return None
     family = "gaussian" if values is None else "categorical"
     how: dict[str, Any] = {"pairs": pairs, "rewards": family, "values": values}

@@ -65,6 +65,8 @@ class Certified:
         except KeyboardInterrupt:
             reason = Status.INTERRUPTED
         clock.record(search.lower_bound, search.upper_bound)
+        if problem.people is not None:
+            search.prove_for(problem.people, self._tolerance(problem, search.lower_bound), clock)
         return self._plan(search, clock, reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:

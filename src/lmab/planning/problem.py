@@ -25,6 +25,7 @@ from ..policies.policy import Policy, restore_policy
 
 _ORDERED = 8  # types, the most frequent ones, for which orders of arms are kept
 _WIDTH = 256  # sets of arms that the search for an order for all types together keeps
+_CHUNK, _NEAR = 1024, 16  # priors at which bounds are computed at once, and known ones that each is compared with
 BINS = 12  # into which the rewards of an arm are cut while planning, where they are continuous
 
 
@@ -115,6 +116,7 @@ class Problem:
     priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
     shares: Float[Array, "K"] | None = None  # of the sessions that start at each prior
     type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
+    people: Float[Array, "n M"] | None = None  # all priors, where `priors` are those of groups of people
 
     @classmethod
     def of(
@@ -126,6 +128,7 @@ class Problem:
         priors: Float[Array, "K N"] | None = None,
         shares: Float[Array, "K"] | None = None,
         type_prior: TypePrior | None = None,
+        people: Float[Array, "n N"] | None = None,
     ) -> Problem:
         """The problem of `bandit`; continuous rewards are put into `bins` bins per arm.
 
@@ -139,7 +142,8 @@ class Problem:
         table, _, edges = bandit.outcomes(bins)
         means = np.ascontiguousarray(bandit.means.T[:, types])
         table = np.ascontiguousarray(table[:, types])
-        return cls(bandit, horizon, types, weights, table, means, edges, own, shares, type_prior)
+        all_ = None if people is None else np.ascontiguousarray(people[:, types])
+        return cls(bandit, horizon, types, weights, table, means, edges, own, shares, type_prior, all_)
 
     def each(self) -> Iterator[tuple[float, Problem]]:
         """The problem of the sessions that start at each prior, and their share."""
@@ -312,15 +316,21 @@ class PriorBounds:
         if self.rate[0] > 0:
             logs = np.log(np.maximum(priors, TINY)) - np.log(np.maximum(self.reference, TINY))
             upper = np.minimum(upper, (priors * (self.planes + self.rate[0] * logs)).sum(axis=1))
-        plane, spread = priors @ self.known, self.known - self.worst
-        for point, bound in zip(self.priors, self.upper.tolist(), strict=True):
-            drop = bound - float(point @ self.known)
-            ratios = np.column_stack([np.zeros(len(priors)), priors / np.maximum(point, TINY)])
-            # Any factor gives a bound; the lowest lies where it touches a type.
-            ratios = np.where(ratios * point.max() < 1e6, ratios, 0.0)
-            over = np.maximum(ratios[:, :, None] * point - priors[:, None, :], 0.0) @ spread
-            upper = np.minimum(upper, plane + (ratios * drop + over).min(axis=1))
+        for start in range(0, len(priors), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            upper[part] = np.minimum(upper[part], self._between(priors[part]))
         return lower, np.maximum(upper, lower)
+
+    def _between(self, priors: Float[Array, "n M"]) -> Float[Array, "n"]:
+        """The soft sawtooth through the nearest priors that were planned for; any of them give a bound."""
+        far = np.abs(priors[:, None] - self.priors).sum(axis=2)
+        near = np.argpartition(far, min(_NEAR, far.shape[1]) - 1, axis=1)[:, :_NEAR]
+        points, drops = self.priors[near], (self.upper - self.priors @ self.known)[near]
+        ratios = priors[:, None] / np.maximum(points, TINY)  # the lowest bound lies where a factor touches a type
+        ratios = np.where(ratios < 1e6, ratios, 0.0)
+        over = np.maximum(ratios[..., None] * points[:, :, None] - priors[:, None, None], 0.0)
+        lowest = (ratios * drops[..., None] + over @ (self.known - self.worst)).min(axis=(1, 2))
+        return priors @ self.known + np.minimum(lowest, 0.0)
 
 
 @dataclass(frozen=True, eq=False)

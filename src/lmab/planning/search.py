@@ -203,6 +203,7 @@ class Search:
         self.shares = np.ones(1) if problem.shares is None else problem.shares
         self.roots = [self._root(start) for start in self.starts]  # a tree of nodes for every prior
         self._now = 0  # the root that is worked on
+        self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of people
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
             self.add_vectors(remaining, vectors)
 
@@ -358,11 +359,29 @@ class Search:
             for nodes in self.roots
         ]
 
+    def prove_for(self, people: Float[Array, "n M"], tolerance: float, clock: Clock) -> None:
+        """Some trials from the prior of every person, beside those of the groups, as long as there is time."""
+        for prior in people:
+            if clock.expired or self.full:
+                return
+            nodes = self._root(prior)
+            nodes.upper[0] = min(nodes.upper[0], price_bound(self.price, prior, self.problem.horizon))
+            self.roots.append(nodes)
+            self._now = len(self.roots) - 1
+            self._trials(0.5 * tolerance, _LEAST_WORK >> 3)
+            self._proved.append((prior, float(self.nodes.upper[0])))
+            self.roots.pop()
+            self._now = 0
+
     def by_prior(self) -> PriorBounds | None:
         """What is proved at any prior; None where all sessions begin at one."""
         if self.problem.priors is None:
             return None
         problem, width = self.problem, self.problem.bandit.n_types
+        starts = np.concatenate(
+            [self.starts, np.array([prior for prior, _ in self._proved]).reshape(-1, len(self.starts.T))]
+        )
+        bounds = np.append(self.upper_bounds, [bound for _, bound in self._proved])
 
         def wide(rows: Array) -> Array:
             return problem.spread(np.atleast_2d(rows))
@@ -372,8 +391,8 @@ class Search:
         best[problem.types], worst[problem.types] = problem.known.best[-1], problem.known.worst[-1]
         return PriorBounds(
             vectors=wide(self.lower.vectors[-1, :, : self.lower.counts[-1]].T),
-            priors=wide(self.starts),
-            upper=self.upper_bounds,
+            priors=wide(starts),
+            upper=bounds,
             known=best,
             worst=worst,
             planes=wide(self.price.planes[-1])[0],

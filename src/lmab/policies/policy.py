@@ -508,7 +508,7 @@ class Policy(ABC):
         return self._remember(state, arms, rewards)
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
-        raise InvalidArgument(f"policy must keep a belief over types, got {type(self).__name__}, which does not")
+        raise InvalidArgument(f"policy must be a BeliefPolicy to have a belief over types, got a {type(self).__name__}")
 
     def _chances(self, state: State, allowed: Bool[Array, "n A"] | None, n_arms: int) -> Float[Array, "n A"]:
         """The probability of each arm, one row per session."""

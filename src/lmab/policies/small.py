@@ -381,7 +381,7 @@ class MUCB(BeliefPolicy):
         return memory
 
     def _belief(self, state: State) -> Float[Array, "n M"]:
-        raise InvalidArgument("policy must keep a belief over types, got MUCB, which keeps what types promised")
+        raise InvalidArgument("policy must be a BeliefPolicy; MUCB tracks reward sums per type, not a belief")
 
     def record(self) -> files.Record:
         base = super().record()

@@ -73,7 +73,11 @@ class Contents:
     @property
     def verdict(self) -> Verdict:
         """Whether the gain may be counted on; only then is it shown in green."""
-        return Verdict(None if self.certificate is None else self.certificate.gain, self.check)
+        return (
+            Verdict(None, self.check)
+            if self.certificate is None
+            else replace(self.certificate.verdict, check=self.check)
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -332,8 +332,12 @@ def certificate(contents: Contents) -> Markup:
         "section",
         element("h2", "How sure this is"),
         element("p", found.sentence, class_="lead"),
-        element("p", found.note, class_="soft"),
+        element("table", element("tbody", *(_row(*row) for row in found.table.items())), class_="settings"),
     )
+
+
+def _row(name: str, text: str) -> Markup:
+    return element("tr", element("th", name), element("td", text))
 
 
 def held_out(contents: Contents) -> Markup:

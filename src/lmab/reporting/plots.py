@@ -29,7 +29,7 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
         The axes.
 
     Examples:
-        >>> import lmab, lmab.reporting
+        >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> lmab.reporting.plot_means(bandit).get_xlabel()
         'arm'
@@ -45,20 +45,16 @@ def plot_means(bandit: LatentBandit, *, ax: Any = None, most_arms: int = 60) -> 
     return ax
 
 
-def plot_worth(bandit: LatentBandit | Plan, plan: Plan | LatentBandit, *, ax: Any = None) -> Any:
+def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
     """Bars of what a session earns: best fixed arm, the plan's policy with its bounds, type known.
 
-    The model comes first, as everywhere in `lmab.report`; before 0.2 the plan came first, which still works.
-
     Examples:
-        >>> import lmab, lmab.reporting
+        >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> ax = lmab.reporting.plot_worth(bandit, lmab.plan(bandit, horizon=5))
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['best fixed arm', 'policy', 'type known']
     """
-    if isinstance(bandit, Plan):
-        bandit, plan = plan, bandit
     if not isinstance(bandit, LatentBandit) or not isinstance(plan, Plan):
         raise InvalidArgument(
             f"plot_worth must get a LatentBandit and a Plan, got a {type(bandit).__name__} and a {type(plan).__name__}"
@@ -78,7 +74,7 @@ def plot_bounds(plan: Plan, *, ax: Any = None) -> Any:
     """Lower and upper bound on the optimum against the seconds of planning.
 
     Examples:
-        >>> import lmab, lmab.reporting
+        >>> import lmab
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> lmab.reporting.plot_bounds(lmab.plan(bandit, horizon=5)).get_xlabel()
         'seconds'
@@ -97,7 +93,7 @@ def plot_calibration(calibration: Calibration, *, ax: Any = None) -> Any:
     """Reward predicted from the session so far against the reward paid; calibrated points lie on the dashed line.
 
     Examples:
-        >>> import numpy as np, lmab, lmab.reporting
+        >>> import numpy as np, lmab
         >>> from lmab.evaluation import diagnostics
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=5, rng=np.random.default_rng(0))
@@ -117,7 +113,7 @@ def plot_curve(curve: Curve, *, ax: Any = None) -> Any:
     """Held-out log-likelihood against the number of types; a ring marks the chosen number.
 
     Examples:
-        >>> import numpy as np, lmab, lmab.reporting
+        >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
         >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
         >>> log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=5, rng=rng)

@@ -15,12 +15,12 @@ from ..model.bandit import LatentBandit, arm_label
 from ..policies.histories import BRANCHES, Tree, grow
 from ..policies.policy import Policy
 
-_MOST_LEAVES, _MOST_STEPS = 16, 4  # of a tree that fits on a page
+_MOST_LEAVES, _MOST_STEPS = 16, 4  # A tree of this size fits on a page.
 _WIDTH, _LINE, _BAR, _PITCH = 148, 15, 8, 244
-_LETTERS = 15  # of a line of an arm's name
-_LINES = 2  # of a name, at most
-_LEGEND, _ITEM = 20, 66  # height of a line of the legend, width of a type in it
-COLOURS = 16  # types beyond these take colours that others have
+_LETTERS = 15  # A line holds this many letters of an arm's name.
+_LINES = 2  # A name takes at most this many lines.
+_LEGEND, _ITEM = 20, 66  # A line of the legend is 20 high, and a type takes 66 of its width.
+COLOURS = 16  # Types beyond the 16th take the colours of earlier ones.
 _LIGHT = (
     "#2b66d9", "#d9822b", "#17905f", "#b5499c", "#8a6fd1", "#b8432f", "#2a9db0", "#8b7d2f",
     "#5b8def", "#7a4a12", "#6fbf73", "#e07bc3", "#4b3a8f", "#f08a75", "#13606c", "#c9b400",

@@ -450,10 +450,10 @@ def certified(
         found = certify(fitted, made, sessions, n_draws=_DRAWS, rng=rng)
     except LmabError as error:
         return None, f"No certificate: {error}"
-    value: Any = found.value
-    if value is None:
-        return None, "The certificate makes no claim."
-    return found, f"Certified: in truth {value[0]:.4f} to {value[1]:.4f} a session, regret below {found.regret[1]:.4f}."
+    if found.value is None or found.regret is None:
+        return None, f"The certificate makes no claim: {found.sentence}"
+    low, high = found.value
+    return found, f"Certified: in truth {low:.4f} to {high:.4f} a session, regret below {found.regret[1]:.4f}."
 
 
 def earned(rows: Sequence[LogRow], version: str, horizon: int) -> float | None:
@@ -474,6 +474,7 @@ def surely_worse(found: Comparison | None, certificate: Certificate | None, earn
     """
     if found is not None and found.interval is not None and found.interval[1] < 0:
         return "on the log it surely earns less than the version in force"
-    if certificate is not None and earned_now is not None and certificate.value[1] < earned_now:
+    highest = None if certificate is None or certificate.value is None else certificate.value[1]
+    if highest is not None and earned_now is not None and highest < earned_now:
         return f"its certificate lies below the {earned_now:.4f} that sessions earn now"
     return ""

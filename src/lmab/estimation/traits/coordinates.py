@@ -21,8 +21,8 @@ from ..passes import Passes, spans
 from .rounds import Task
 from .surface import Arms, Factors, Points, Surface
 
-_STEPS = 4096  # whose gradients are held at once
-_SESSIONS = 2000  # of a larger log tell what is missing, in proportion
+_STEPS = 4096  # Steps whose gradients are held at once.
+_SESSIONS = 2000  # Sessions of a larger log that tell what is missing, in proportion.
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,17 +16,17 @@ from ..log import Log
 from ..passes import Passes
 from .surface import Arms, Points, Surface
 
-FIRST_VARIANCES = (4.0, 0.5)  # of intercepts and loadings, in squared units, before the arms have told theirs
-NO_PRECISION = 1e-6  # of the prior where none is wanted, so that what the log says nothing about has an answer
+FIRST_VARIANCES = (4.0, 0.5)  # Squared units of intercepts and loadings, before the arms have told theirs.
+NO_PRECISION = 1e-6  # Precision of the prior where none is wanted, so that what the log is silent about has an answer.
 _LEAST_VARIANCE = 1e-4
-_LONGEST = 2.0  # step of a parameter in one iteration of Newton's
-_STEPS, _PLAIN_STEPS = 2, 4  # of Newton's in a round
+_LONGEST = 2.0  # Longest step of a parameter in one iteration of Newton's.
+_STEPS, _PLAIN_STEPS = 2, 4  # Newton's steps in a round, with a law of arms and without.
 _TINY = 1e-6
-_SHRINK = 5.0  # pairs of plays without covariance that are added to each pair of arms
-_FILLINGS = 5  # of the diagonal, which holds the noise of single plays, from the leading directions
-_DENSE = 400  # arms up to which all eigenvectors are computed
-_MOST = 2000  # arms that start with loadings, the most played ones
-_LEAST = 1e-4  # of an eigenvalue, so that no factor starts at 0, where it would stay
+_SHRINK = 5.0  # Pairs of plays without covariance that are added to each pair of arms.
+_FILLINGS = 5  # Times that the diagonal, which holds noise, is filled in from the leading directions.
+_DENSE = 400  # Arms up to which all eigenvectors are computed.
+_MOST = 2000  # Arms that start with loadings, the most played ones.
+_LEAST = 1e-4  # Least eigenvalue, so that no factor starts at 0, where it would stay.
 
 
 @dataclass(frozen=True, eq=False)

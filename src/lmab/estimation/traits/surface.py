@@ -17,11 +17,11 @@ from ...checks import check_same_length
 from ...model.bandit import LatentBandit
 
 ALIVE = 0.15  # root mean square of a factor's loadings (in units of a logit, or of the noise) that counts as alive
-_MOST_NODES = 64  # of one factor: more change nothing
-_PRODUCT = 2  # factors up to which a product of one-dimensional rules is the better one
-_EDGE = 1e-6  # of the unit cube is cut off before normal scores are taken
-_SEED = 0  # of the scrambling, so that the same points come every time
-CELLS = 1 << 21  # numbers that are held at once
+_MOST_NODES = 64  # Most nodes of one factor: more change nothing.
+_PRODUCT = 2  # Factors up to which a product of one-dimensional rules is the better one.
+_EDGE = 1e-6  # Part of the unit cube that is cut off before normal scores are taken.
+_SEED = 0  # Seed of the scrambling, so that the same points come every time.
+CELLS = 1 << 21  # Numbers that are held at once.
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +145,8 @@ class Arms:
 class Surface(ABC):
     """The arms of one log on a surface over the factors."""
 
+    log: Any  # of the family
+
     @property
     @abstractmethod
     def n_intercepts(self) -> int:
@@ -161,9 +163,9 @@ class Surface(ABC):
         """A natural size of parameters."""
 
     @property
-    @abstractmethod
     def played(self) -> Bool[Array, "A"]:
         """Arms that the log says anything about."""
+        return self.log.played
 
     @abstractmethod
     def intercepts(self) -> Float[Array, "A q"]:

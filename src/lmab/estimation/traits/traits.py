@@ -24,9 +24,9 @@ _WARM = 3  # rounds before the law of arms is first learned
 _PILOT = 25_000  # sessions of a larger log that the rounds on few points are made with
 _CLOSER, _CHEAP = 3e-4, 10_000  # without a prior climbs are accelerated, and judged more strictly on small logs
 _SAMPLE = 2000  # sessions on which the points are doubled
-SURE = 2.0  # standard errors by which the fit's own list must be ahead
-_KNOWN = 0.5  # of what the log says about the average arm, from which on an arm counts as known
-_ROUNDING = 1e-9  # of a sum of rewards
+SURE = 2.0  # Standard errors by which the fit's own list must be ahead.
+_KNOWN = 0.5  # Part of what the log says about the average arm, from which on an arm counts as known.
+_ROUNDING = 1e-9  # Part of a sum of rewards that is rounding.
 
 
 @dataclass(frozen=True)
