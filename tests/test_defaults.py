@@ -1,0 +1,180 @@
+"""Defaults by what they do: to leave an option out is to give its documented value, and another value shows.
+
+Nothing is read back from a signature. A row has a call, an option, the value that the documentation promises, and a
+value with which the call must answer otherwise.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lmab
+from lmab import learning
+from lmab.errors import LmabWarning
+from lmab.estimation import EM, Traits
+from lmab.planning import Lookahead, Planner, PointBased
+from lmab.policies import MUCB, Exploring
+
+BANDIT = lmab.LatentBandit.bernoulli([0.4, 0.6], [[0.9, 0.2, 0.7, 0.1], [0.1, 0.8, 0.3, 0.6]])
+HARD = lmab.random_bandit(4, 20, kind="hard", rng=0)
+LOG = lmab.simulate(BANDIT, lmab.Uniform(4), n_sessions=300, horizon=5, rng=1)
+FITTED = lmab.fit(LOG, n_types=2, method=EM(restarts=2), check=False, rng=0)
+PLAN = lmab.plan(FITTED, horizon=3)
+FAST = EM(restarts=2, prior=1.0)
+HISTORIES = [[(arm, float(reward)) for arm, reward in zip(s.arms, s.rewards, strict=True)][:3] for s in LOG[:60]]
+
+
+class Asked(Planner):
+    """A planner that keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[Any, ...] = ()
+
+    def solve(self, problem, clock):
+        self.seen = ("with repeats", clock.time_limit, problem.table.shape)
+        return lmab.QMDP().solve(problem, clock)
+
+    def solve_without_repeats(self, problem, clock):
+        self.seen = ("once", clock.time_limit, problem.table.shape)
+        return lmab.QMDP().solve_without_repeats(problem, clock)
+
+
+def asked(bandit=BANDIT, **options):
+    planner = Asked()
+    lmab.plan(bandit, horizon=3, method=planner, **options)
+    return planner.seen
+
+
+def checked(**options):
+    return lmab.fit(LOG, n_types=2, method=EM(restarts=1), rng=0, **options).check is None
+
+
+def climbed(**options):
+    found = lmab.fit(LOG, n_types=3, method=EM(**({"restarts": 2, "prior": 1.0} | options)), rng=0)
+    return found.trace.tolist(), found.message
+
+
+def certified(**options):
+    found = lmab.certify(FITTED, PLAN, LOG, rng=0, **({"n_draws": 20} | options))
+    return found.value, found.draws.shape
+
+
+def off_policy(**options):
+    found = lmab.evaluate(lmab.Uniform(4), LOG, horizon=3, rng=0, **options)
+    return found.interval, found.mean
+
+
+def bounds(method):
+    found = lmab.plan(HARD, horizon=5, method=method)
+    return found.lower, found.upper
+
+
+def decisions(policy):
+    return [policy.act_on(history) for history in HISTORIES]
+
+
+def explored(**options):
+    policy = Exploring(lmab.Greedy(BANDIT), **options)
+    return policy.probabilities(policy.start()).tolist()
+
+
+def rounds(make: Callable[..., learning.Learner], **options):
+    """How many sessions a learner asks for at a time, and its phases."""
+    run = learning.Run(make(**options), n_arms=4, horizon=5, n_sessions=120, rng=0)
+    asked = []
+    while not run.finished and len(asked) < 12:
+        plan = run.ask()
+        asked.append((plan.phase, plan.n_sessions))
+        run.tell(plan.on(lmab.Simulator(BANDIT, horizon=5, rng=len(asked))))
+    return asked
+
+
+def core(**options):
+    grid = np.vander(np.linspace(-1, 1, 41), 4, increasing=True)
+    return lmab.moments.design(grid, **options).rho.tolist()
+
+
+def events(**options):
+    table = {"who": [1, 1, 1], "when": [0, 29 * 60, 60 * 60], "arm": [0, 1, 0], "reward": [0.0, 1.0, 1.0]}
+    import pandas as pd
+
+    return len(lmab.Sessions.from_events(pd.DataFrame(table), person="who", time="when", arm="arm", reward="reward",
+                                         **options))  # fmt: skip
+
+
+GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
+
+DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
+    ("plan", asked, "time_limit", 60.0, 61.0),
+    ("plan", asked, "repeats", True, False),
+    ("plan", lambda **o: asked(GAUSSIAN, **o), "bins", 12, 13),
+    ("Certified", lambda **o: bounds(lmab.Certified(**o)), "gap", 0.01, 0.02),
+    ("Lookahead", lambda **o: bounds(Lookahead(**o)), "depth", 1, 0),
+    ("PointBased", lambda **o: bounds(PointBased(**o)), "n_beliefs", 300, 30),
+    ("fit", checked, "check", True, False),
+    ("EM", lambda **o: lmab.fit(LOG, n_types=3, method=EM(prior=1.0, **o), rng=0).starts.drawn, "restarts", 20, 19),
+    ("EM", climbed, "tolerance", 1e-8, 1e-3),
+    ("EM", climbed, "accelerate", True, False),
+    ("certify", certified, "confidence", 0.9, 0.95),
+    ("certify", lambda **o: lmab.certify(FITTED, PLAN, LOG, rng=0, **o).draws.shape, "n_draws", 100, 50),
+    ("evaluate", off_policy, "confidence", 0.95, 0.9),
+    ("random_bandit", lambda **o: lmab.random_bandit(8, 30, rng=0, **o).means.tolist(), "rank", 4, 5),
+    ("random_bandit", lambda **o: lmab.random_bandit(3, 8, rng=0, **o).means.tolist(), "kind", "spherical", "hard"),
+    ("Exploring", explored, "floor", 0.05, 0.06),
+    ("MUCB", lambda **o: decisions(MUCB(BANDIT, **o)), "width", 0.25, 1.0),
+    ("design", core, "tolerance", 1.0, 0.01),
+    ("from_events", events, "gap", "30m", "20m"),
+    ("gaussian", lambda **o: lmab.LatentBandit.gaussian([1.0], [[0.5]], **o).rewards.scale, "scale", 1.0, 0.5),
+    ("LUCRL", lambda **o: rounds(lambda **p: learning.LUCRL(2, **p), **o), "start", 0.3, 0.4),
+    ("LUCRL", lambda **o: rounds(lambda **p: learning.LUCRL(2, **p), **o), "growth", 0.05, 0.2),
+    ("UCB", lambda **o: rounds(learning.UCB, **o), "growth", 0.05, 0.2),
+    ("DirectMLE", lambda **o: rounds(lambda **p: lmab.DirectMLE(2, method=FAST, **p), **o), "thompson_rounds", 2, 1),
+    ("EDMLE", lambda **o: rounds(lambda **p: learning.EDMLE(2, **p), **o), "split", 0.8, 0.5),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "call", "option", "value", "other"), DEFAULTS, ids=[f"{r[0]}-{r[2]}" for r in DEFAULTS]
+)
+def test_an_option_left_out_is_its_documented_value_and_another_shows(owner, call, option, value, other):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # short logs and loose tolerances warn, as they should
+        left_out, given, changed = call(), call(**{option: value}), call(**{option: other})
+    assert left_out == given, f"{owner}: {option} is not {value!r} by default"
+    assert changed != given, f"{owner}: {option} changes nothing"
+
+
+def test_a_fit_without_options_chooses_types_learns_its_prior_and_is_checked():
+    found = lmab.fit(LOG, rng=0)
+    assert found.curve is not None
+    assert found.n_types == found.curve.chosen
+    assert found.prior == "learned"
+    assert found.starts.drawn == (20 if found.n_types > 1 else 1)
+    assert found.check is not None
+
+
+def test_a_plan_is_certified_to_one_percent_and_no_further():
+    plan = lmab.plan(HARD, horizon=5)
+    assert 0.001 < plan.gap <= 0.01
+    assert plan.status == "certified"
+
+
+def test_traits_have_512_points():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # one round is not enough to converge
+        assert lmab.fit(LOG, method=Traits(max_iterations=1), rng=0).n_types == 512
+
+
+def test_columns_go_by_their_names_and_gaps_are_errors(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("session,arm,reward\n0,a,1\n0,b,0\n1,b,1\n")
+    log = lmab.Sessions.read(path)
+    assert (len(log), log.n_steps, set(log.arm_labels or ())) == (2, 3, {"a", "b"})
+    path.write_text("session,arm,reward\n0,a,\n")
+    with pytest.raises(lmab.errors.InvalidData, match="column 'reward' has a missing value"):
+        lmab.Sessions.read(path)
