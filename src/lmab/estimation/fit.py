@@ -36,7 +36,7 @@ _TRAITS_FOLDS = 2  # fits of traits take long
 _PATIENCE = 2  # Numbers tried beyond the last that was worth it; twice as many where even more may be chosen.
 _WORTH = 0.01  # Part of the gain of all types so far that one more must add: a wrong model gains a little for ever.
 _CLEAR = 2.0  # Standard errors that leave no doubt.
-_MORE, _ONE_MORE = 3, 1  # types that may be added to what is enough: in doubt, and where the gain of it was clear
+_MORE, _ONE_MORE = 3, 1  # Types that may be added to what is enough: in doubt, and where its gain was clear.
 _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
 
 
@@ -216,10 +216,10 @@ def choose(log: Log, *, forgiving: bool = True, rng: np.random.Generator, progre
     """Held-out log-likelihood for 1, 2, ... types, until it falls or rises by next to nothing.
 
     Whole sessions are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
-    standard error. Where it predicts clearly better than one type less, and for fits that are not `forgiving`, the
-    next one is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
-    clearly behind the best, and never more than the best: such fits lose next to nothing by a type too many, and by one
-    too few they lose what planning needs.
+    standard error. Where it predicts clearly better than one type less, and for fits that are not `forgiving`, the next
+    number is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
+    clearly behind the best: superfluous types are harmless to such fits, and one type too few loses what planning
+    needs. No number beyond the best is chosen, because the log supports none.
     """
     sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
