@@ -288,3 +288,51 @@ def test_the_optimum_of_a_traits_model_is_no_less_than_its_best_fixed_choice(rep
     optimum, value, _, fixed, *_ = replanner._simulated._one(estimate.bandit)
     assert value == 0.1
     assert optimum == fixed == estimate.bandit.best_fixed(4, repeats=False) > 0.1
+
+
+def small_case():
+    truth = lmab.LatentBandit.bernoulli([0.6, 0.4], [[0.9, 0.5, 0.2], [0.1, 0.4, 0.8]])
+    log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=600, horizon=4, rng=generator(1))
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=2, check=False)
+    return log, estimate, lmab.plan(estimate, horizon=4)
+
+
+def test_a_simulated_plan_is_worth_what_the_one_written_out_is_within_its_error():
+    _, estimate, plan = small_case()
+    played, bandit = np.ones(3, bool), estimate.bandit
+    exact, simulated = Replanner(bandit, plan, played), replanning.CrowdReplanner(bandit, plan, played, generator(3))
+    assert exact.stderr == 0
+    assert 0 < simulated.stderr < 0.1
+    crowds = [replanning.CrowdReplanner(bandit, plan, played, generator(seed)).own for seed in range(20)]
+    assert np.mean(crowds) == pytest.approx(exact.own, abs=3 * simulated.stderr / np.sqrt(20))
+    np.testing.assert_allclose(simulated.plays, exact.plays, atol=0.1)
+    stays = np.array([0.5, 0.9])
+    assert simulated.started(stays) == pytest.approx(exact.started(stays), abs=0.1)
+    assert exact.started(np.ones(2)) == pytest.approx(exact.own)
+    models = [lmab.random_bandit(2, 3, rng=generator(seed)) for seed in range(5)]
+    weights, families = np.stack([one.weights for one in models]), [one.rewards for one in models]
+    both = [one.replan(weights, families) for one in (exact, simulated)]
+    np.testing.assert_allclose(both[1].value, both[0].value, atol=0.1)
+    np.testing.assert_allclose(both[1].fixed, both[0].fixed)
+    assert (both[1].optimum <= both[0].optimum + 0.1).all()  # greedy at best
+
+
+def test_a_plan_with_too_many_histories_is_certified_by_simulation(monkeypatch):
+    log, estimate, plan = small_case()
+    exact = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(4))
+    monkeypatch.setattr(replanning, "WRITTEN_OUT", 3)
+    simulated = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(4))
+    for name in ("value", "gain"):
+        np.testing.assert_allclose(getattr(simulated, name), getattr(exact, name), atol=0.25)
+    assert simulated.value[1] - simulated.value[0] > 0.9 * (exact.value[1] - exact.value[0])
+
+
+def test_the_error_of_a_simulated_value_is_that_of_its_crowd():
+    """Over many crowds, values spread no more than the error says; luck reversed in pairs makes them spread less."""
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.8, 0.3], [0.2, 0.6]])
+    found = [
+        replanning.Crowd.of(2, 3, generator(seed)).play(lmab.Greedy(bandit, horizon=3), bandit, repeats=True)
+        for seed in range(60)
+    ]
+    spread, said = np.std([one.value for one in found]), np.mean([one.stderr for one in found])
+    assert 0.2 * said < spread < 1.2 * said
