@@ -133,6 +133,18 @@ def test_reproduce_runs_resumes_and_draws(tmp_path):
     assert share["Q-MDP"] < 0.9 < share["certified"] <= 1
 
 
+def test_reproduce_draws_the_figures_of_the_paper(tmp_path):
+    """A figure is its two studies, drawn together and not one by one; Figure 1 needs no trials."""
+    rows = ROOT / "docs" / "reproduction" / "rows.csv.gz"
+    (tmp_path / "rows.csv.gz").write_bytes(rows.read_bytes())
+    command = ["reproduce", "figure3", "regimes", "--full", "--plot-only", "--out", str(tmp_path), "--json"]
+    answers = json.loads(RUNNER.invoke(app, command).output)
+    assert [answer["study"] for answer in answers] == ["fig3a", "fig3b", "figure3", "regimes"]
+    assert answers[0]["figures"] == answers[1]["figures"] == []
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"figure3.png", "figure3.svg", "regimes.png", "regimes.svg"}
+
+
 def test_reproduce_lists_and_refuses():
     listed = json.loads(RUNNER.invoke(app, ["reproduce", "--list", "--json"]).output)
     assert "planning" in [study["name"] for study in listed]

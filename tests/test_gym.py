@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_bad_arms_and_types_are_named():
     with pytest.raises(InvalidArgument, match=r"type must be in 0\.\.1, got 2"):
         environment.reset(options={"type": 2})
     environment.reset(seed=0)
-    with pytest.raises(InvalidArgument, match=r"arm must be an arm in 0\.\.1, got 5"):
+    with pytest.raises(InvalidArgument, match=r"action must be an arm in 0\.\.1, got 5"):
         environment.step(5)
 
 
@@ -136,3 +137,17 @@ def test_the_observation_before_any_reward_is_in_the_space_where_all_rewards_are
         assert environment.observation_space.contains(seen)
         seen, *_ = environment.step(1)
         assert environment.observation_space.contains(seen)
+
+
+def test_a_session_is_terminated_when_the_person_leaves_and_truncated_at_the_horizon():
+    leaving = np.zeros((2, 2, 3))
+    leaving[:, 1] = 1.0  # whoever is shown arm 1 goes
+    environment = gymnasium.make(NAME, bandit=replace(BANDIT, leaving=leaving), horizon=2).unwrapped
+    environment.reset(seed=0)
+    assert environment.step(1)[2:4] == (True, False)
+    environment.reset(seed=0)
+    assert environment.step(0)[2:4] == (False, False)
+    assert environment.step(0)[2:4] == (False, True)
+    environment.reset(seed=0)
+    environment.step(0)
+    assert environment.step(1)[2:4] == (True, False)

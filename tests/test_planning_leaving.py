@@ -7,11 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 from leaving_cases import bandit_people_leave, earned, optimum
+from planning_cases import optimal_at
 
 import lmab
 from lmab import LatentBandit
 from lmab.planning.lookahead import Lookahead
 from lmab.planning.point_based import PointBased
+from lmab.planning.problem import Problem
+from lmab.planning.search import Search, undominated_arms
 
 METHODS = {
     "certified": lmab.Certified(gap=1e-5, absolute=1e-6),
@@ -140,6 +143,30 @@ def test_whoever_is_asked_for_the_next_arm_has_stayed():
     np.testing.assert_allclose(policy.belief(policy.tell(waiting, 0, 1.0)), [1 / 3, 2 / 3])
 
 
+def test_an_arm_that_tells_nothing_may_not_wait():
+    """Nobody leaves it and everybody leaves the others, so it comes first, and one of them at the last step."""
+    leaving = np.ones((2, 3, 2))
+    leaving[:, 0] = 0.0
+    shown = np.array([[0.5, 0.5], [0.1, 0.9], [0.9, 0.1]])[None].repeat(2, axis=0)
+    shown[1, 1:] = shown[0, 1:][::-1]
+    bandit = LatentBandit.categorical([0.5, 0.5], shown, [0.0, 2.0], leaving=leaving)
+    best = optimum(bandit, 4, repeats=True)
+    plan = lmab.plan(bandit, horizon=4, method=lmab.Certified(gap=1e-9))
+    search = Search(Problem.of(bandit, 4), seed=0)
+    assert not search.arms.flat.any()
+    assert plan.lower == pytest.approx(best)
+    assert plan.upper == pytest.approx(best)
+
+
+def test_q_mdp_may_earn_less_than_a_fixed_arm_and_does_not_claim_it():
+    """It keeps people for what it would earn if it knew their type, which it does not find out."""
+    bandit, horizon = bandit_people_leave(361)
+    plan = lmab.plan(bandit, horizon=horizon, method=lmab.QMDP())
+    value = earned(plan.policy, bandit, horizon)
+    assert value < bandit.best_fixed(horizon) - 0.02
+    assert plan.lower <= value + 1e-12
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_late_rewards_tell_what_prompt_ones_tell(seed):
     bandit, _ = bandit_people_leave(5 * seed + 4)
@@ -155,3 +182,21 @@ def test_late_rewards_tell_what_prompt_ones_tell(seed):
         late = policy.tell(policy.observe(policy.start(), 1, None), 1, values[0])
         np.testing.assert_allclose(policy.belief(prompt), policy.belief(late), rtol=1e-9)
         assert policy.act(prompt) == policy.act(late)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_arms_that_are_dropped_are_not_missed(seed):
+    """Where people leave a mixture must keep those whom the arm keeps; with negative means, no more than those."""
+    rng = np.random.default_rng([seed, 7])
+    n_types, shown = 2, np.empty((4, 2, 2))
+    shown[:3] = rng.dirichlet(np.ones(2), (3, n_types)).transpose(0, 2, 1) * (1 - rng.beta(0.5, 2, (3, 2, n_types)))
+    shown[3] = shown[:2].mean(axis=0) * (0.9 if seed % 2 else 1.0)  # half of two arms, or what remains of it
+    means = rng.random((4, n_types)) - (0.3 if seed % 3 == 0 else 0.0)
+    means[3] = means[:2].mean(axis=0) - 0.01
+    kept = undominated_arms(shown.reshape(8, n_types), means, people_leave=True)
+    if seed % 2 == 0 or (means >= 0).all():
+        assert 3 not in kept
+    for belief in rng.dirichlet(np.ones(n_types), 5):
+        whole = optimal_at(shown.reshape(8, n_types), means, belief[None], 3)[0]
+        fewer = optimal_at(shown[kept].reshape(-1, n_types), means[kept], belief[None], 3)[0]
+        assert fewer == pytest.approx(whole, abs=1e-12)

@@ -113,6 +113,14 @@ def test_the_asked_gap_is_proved_on_average_and_bounds_hold_at_new_priors():
     assert nobody.lower <= lmab.plan(bandit, horizon=4, method=lmab.Exact()).lower + 1e-9
 
 
+def test_what_knowing_the_type_earns_is_that_of_each_prior():
+    bandit, _, weights, counts = case(4)
+    problem = Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum())
+    each = [replace(bandit, weights=row).known_type(4) for row in weights]
+    assert [one.full_information for _, one in problem.each()] == pytest.approx(each)
+    assert problem.full_information == pytest.approx(float(counts @ each) / counts.sum())
+
+
 def test_one_prior_is_the_plan_without_features():
     bandit, _, _, _ = case(2)
     alone = lmab.TypePrior.constant(bandit.weights, keep=0.6)

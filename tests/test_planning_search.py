@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import golden_plans
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from lmab._kernel.compiled import planning_search as compiled_search
 from lmab._kernel.reference import planning as reference_exact
 from lmab._kernel.reference import planning as reference_lookahead
 from lmab._kernel.reference import planning_search as reference_search
+from lmab.model.categorical import Categorical
 from lmab.planning import search as search_module
 from lmab.planning.exact import binomials, n_states
 from lmab.planning.policies import vector_policy
@@ -25,8 +28,11 @@ from lmab.testing.oracle import small_bandit
 GOLDEN = golden_plans.load()
 
 
-def problem(seed: int, horizon: int = 5) -> Problem:
+def problem(seed: int, horizon: int = 5, leaving: bool = False) -> Problem:
     bandit, _ = small_bandit(seed)
+    if leaving and isinstance(bandit.rewards, Categorical):
+        often = generator(seed).beta(0.5, 1.5, bandit.rewards.probabilities.shape)
+        bandit = replace(bandit, leaving=often)
     return Problem.of(bandit, horizon, 4)
 
 
@@ -60,10 +66,11 @@ def test_one_step_values(seed):
     np.testing.assert_allclose(answers[1], answers[0], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
 @pytest.mark.parametrize("priced", [False, True], ids=["without price", "priced"])
 @pytest.mark.parametrize("seed", range(8))
-def test_both_searches_close_the_gap_around_the_optimum(seed, priced):
-    it = problem(seed)
+def test_both_searches_close_the_gap_around_the_optimum(seed, priced, leaving):
+    it = problem(seed, leaving=leaving)
     best = lmab.plan(it.bandit, horizon=it.horizon, method=lmab.Exact()).lower
     tolerance = 1e-4 * it.scale
     for module in (reference_search, compiled_search):
@@ -104,9 +111,10 @@ def test_the_soft_sawtooth_is_the_best_factor_of_every_point(seed):
     assert compiled_search._knapsack(scratch, n, -drop) == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.parametrize("leaving", [False, True], ids=["all stay", "some leave"])
 @pytest.mark.parametrize("seed", range(10))
-def test_prices_and_points_of_a_search_hold_at_any_belief(seed):
-    it, rng = problem(seed, horizon=4), np.random.default_rng(seed)
+def test_prices_and_points_of_a_search_hold_at_any_belief(seed, leaving):
+    it, rng = problem(seed, horizon=4, leaving=leaving), np.random.default_rng(seed)
     search = Search(it, seed=0)
     search.charge_for_information(Clock(60.0))
     search.advance(1e-3 * it.scale)
@@ -115,7 +123,7 @@ def test_prices_and_points_of_a_search_hold_at_any_belief(seed):
         for x in rng.dirichlet(np.full(len(it.weights), 0.3), 20) * 0.7:
             best = optimal_at(it.table, it.means, x[None], steps)[0]
             soft = compiled_search._drop(search.arms, search.upper, steps, x[None], 0, scratch)
-            assert steps * (it.corner @ x) + soft >= best - 1e-12 * it.scale
+            assert reference_search.plane(search.arms, x, steps) + soft >= best - 1e-12 * it.scale
             assert soft >= reference_search.sawtooth(search.arms, search.upper, x, steps) - 1e-12 * it.scale
             assert reference_search.price_bound(search.price, x, steps) >= best - 1e-12 * it.scale
 
@@ -140,7 +148,7 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
     drop = exact if steps == 1 else compiled_search._drop(arms, upper, steps, x[None], 0, scratch)
     shares = []
     for row in it.table:
-        soft = reference_search.knapsack(x, drop, steps * arms.spread, x * row)
+        soft = reference_search.knapsack(x, drop, steps * arms.spread[steps], x * row)
         shares.append(steps * (it.corner @ (x * row)) + soft)
         if priced:
             shares[-1] = min(shares[-1], reference_search.price_bound(search.price, x * row, steps))
@@ -155,12 +163,11 @@ def test_a_node_is_opened_with_the_lower_of_its_price_and_what_its_own_belief_te
 def test_the_screen_shows_what_every_point_gains_at_two_factors(n_types):
     rng = np.random.default_rng(n_types)
     points = rng.dirichlet(np.full(n_types, 0.5), (3, 40)).transpose(0, 2, 1).astype(np.float32)
-    drops, spread = -rng.random((3, 40)), rng.random(n_types)
+    drops, spread = -rng.random((3, 40)), rng.random((3, n_types))
     x, gains = 1e-9 * rng.dirichlet(np.ones(n_types)), np.zeros((2, compiled_search.BLOCK), np.float32)
-    scale = np.array([0.0, 1.0, 2.0])
-    compiled_search._screen(scale, np.tile(spread, (3, 1)), points, drops, 2, 10, 30, x[None], 0, gains)
+    compiled_search._screen(np.arange(3.0), spread, points, drops, 2, 10, 30, x[None], 0, gains)
     for row, factor in ((0, 1.0), (1, 0.5)):
-        beyond = np.maximum(0, factor * points[2, :, 10:30].T - x / x.sum()) @ spread
+        beyond = np.maximum(0, factor * points[2, :, 10:30].T - x / x.sum()) @ spread[2]
         np.testing.assert_allclose(
             gains[row, :20], (-factor * drops[2, 10:30] - 2 * beyond) / factor, rtol=1e-4, atol=1e-5
         )

@@ -181,3 +181,11 @@ def test_a_printed_tree_has_the_chance_of_every_reward_after_what_came_before():
     assert lines[0] == "arm 0 (belief 0.50 0.50)"
     assert lines[1] == "  reward 0 (0.50): arm 1 (belief 0.10 0.90)"
     assert lines[3].startswith("    reward 1 (0.59): arm 1 (belief 0.08 0.92)")  # 0.1 * 0.5 + 0.9 * 0.6
+
+
+def test_the_text_of_a_tree_has_types_in_the_order_of_their_size():
+    bandit = lmab.LatentBandit.bernoulli([0.2, 0.8], [[0.9, 0.5], [0.1, 0.6]])
+    lines = str(lmab.plan(bandit, horizon=3).policy.tree(2)).splitlines()
+    assert lines[0].endswith("(belief 0.80 0.20)")
+    other = lmab.LatentBandit.bernoulli([0.8, 0.2], [[0.1, 0.6], [0.9, 0.5]])
+    assert str(lmab.plan(other, horizon=3).policy.tree(2)).splitlines() == lines

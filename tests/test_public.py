@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_the_api_page_names_nothing_that_is_not_there():
     page = (ROOT / "docs" / "api.md").read_text()
     assert [name for name in PUBLIC if f"::: lmab.{name}\n" not in page] == []
     for name in re.findall(r"^::: lmab\.(\S+)$", page, re.M):
-        value = lmab
+        value: Any = lmab
         for part in name.split("."):
             value = getattr(value, part)
         assert value.__doc__ or (not inspect.isclass(value) and not inspect.isfunction(value)), name

@@ -148,6 +148,8 @@ class Certificate:
             arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
             share = f"{self.unplayed_share:.0%} of the best there is"
             rows["unplayed"] = f"{arms} never played; {share} rests on guessing what they pay"
+        if self.check is not None and self.check.agrees:
+            rows["held-out check"] = self.check.verdict
         return rows | {"rests on": self.note}
 
     @property

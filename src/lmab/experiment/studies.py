@@ -162,7 +162,7 @@ FIG2B = Study(
     axis_label="horizon H",
     panels=_FIGURE,
     cells={
-        "quick": _horizons(7, 50, 10_000, (3, 7), LOW_RANK),
+        "quick": _horizons(7, 50, 5_000, (3, 7), LOW_RANK),
         "standard": _horizons(7, 50, 100_000, (2, 4, 7, 12, 20), LOW_RANK),
         "full": _horizons(7, 50, 100_000, (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20), LOW_RANK),
     },
@@ -177,7 +177,7 @@ FIG3A = Study(
     cells={
         size: (Cell(tuple(Setting("spherical", m, 50, 7, n) for m in types), LOW_RANK),)
         for size, n, types in (
-            ("quick", 10_000, (4, 8)),
+            ("quick", 5_000, (4, 8)),
             ("standard", 50_000, (3, 4, 7, 10)),
             ("full", 50_000, (3, 4, 5, 6, 7, 8, 9, 10)),
         )
@@ -192,7 +192,7 @@ FIG3B = Study(
     log=True,
     panels=_FIGURE,
     cells={
-        "quick": (Cell(_budgets((2_000, 10_000)), FORMS),),
+        "quick": (Cell(_budgets((1_000, 5_000)), FORMS),),
         "standard": (Cell(_budgets((2_000, 10_000, 50_000, 200_000)), FORMS),),
         "full": (Cell(_budgets((2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)), FORMS),),
     },

@@ -192,14 +192,16 @@ class Tree:
         return str(picture.tree_svg(self))
 
     def __str__(self) -> str:
-        return "\n".join(self._lines(0, f"arm {self.label}"))
+        """The tree as text; types are in the order of their size, as in the picture and in reports."""
+        order = np.argsort(-self.belief, kind="stable").tolist()
+        return "\n".join(self._lines(0, f"arm {self.label}", order))
 
-    def _lines(self, indent: int, text: str) -> Iterator[str]:
-        yield "  " * indent + f"{text} (belief {' '.join(f'{share:.2f}' for share in self.belief)})"
+    def _lines(self, indent: int, text: str, order: list[int]) -> Iterator[str]:
+        yield "  " * indent + f"{text} (belief {' '.join(f'{self.belief[m]:.2f}' for m in order)})"
         for branch in self.branches:
             share = branch.tree.probability / self.probability
             text = f"reward {branch.reward:g} ({share:.2f}): arm {branch.tree.label}"
-            yield from branch.tree._lines(indent + 1, text)
+            yield from branch.tree._lines(indent + 1, text, order)
 
 
 @dataclass(frozen=True, eq=False)
