@@ -72,7 +72,9 @@ def _family(name: str) -> list[str]:
 
 @cache
 def _imported(name: str) -> frozenset[str]:
-    return frozenset(source for source, _ in house.imports_of(name))
+    """The modules that a module imports, with the packages they are in, which are imported with them."""
+    sources = {source for source, _ in house.imports_of(name)}
+    return frozenset(sources | {source.rpartition(".")[0] for source in sources} - {""})
 
 
 @cache

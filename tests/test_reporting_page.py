@@ -138,7 +138,7 @@ def test_names_from_the_log_are_text_not_markup():
     [
         lmab.LatentBandit.bernoulli([1.0], [[0.4]]),
         lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]]),
-        lmab.LatentBandit.categorical([0.5, 0.5], [[[0.5, 0.5], [0.9, 0.1]], [[0.2, 0.8], [0.5, 0.5]]], [-3.0, -1.0]),
+        lmab.LatentBandit.categorical([0.5, 0.5], [[[0.5, 0.5], [0.9, 0.1]], [[0.2, 0.8], [0.1, 0.9]]], [-3.0, -1.0]),
         lmab.LatentBandit.gaussian([0.5, 0.5], [[100.0, 0.0], [0.0, 100.0]], scale=20.0),
         lmab.random_bandit(17, 120, rng=generator(0)),
     ],

@@ -7,6 +7,7 @@ import contextlib
 import sqlite3
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -392,9 +393,10 @@ class Gate:
             raise OSError("the disk is gone")
 
     def __init__(self, fails: bool = False) -> None:
-        self.open, self.fails, self.written = asyncio.Event(), fails, 0
+        self.open, self.fails, self.written, self.begun = asyncio.Event(), fails, 0, False
 
     async def write(self, jobs) -> None:
+        self.begun = True
         await self.open.wait()
         if self.fails:
             raise OSError("the disk is gone")
@@ -404,10 +406,19 @@ class Gate:
 async def waiting(commits: Commits, n: int) -> list[asyncio.Task]:
     """One commit under way, and `n` requests that wait for the next one."""
     tasks = [asyncio.create_task(commits.commit(Job()))]
-    await asyncio.sleep(0.01)
+    await until(lambda: commits.store.begun)
     tasks += [asyncio.create_task(commits.commit(Job())) for _ in range(n)]
-    await asyncio.sleep(0.01)
+    await until(lambda: commits.depth == n)
     return tasks
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for what the loop is about to do, however busy the machine is."""
+    for _ in range(10_000):
+        if happened():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not happen within ten seconds")
 
 
 def test_as_many_wait_as_the_limit_says_and_not_one_more():

@@ -44,7 +44,8 @@ class UsedPlans:
 
     def conflicts(self, played: Bool[Array, "n A"]) -> Bool[Array, "n K"]:
         """Which plans may not be used after which arms were played."""
-        return (played.astype(np.float32) @ self.used.T.astype(np.float32)) > 0
+        with np.errstate(all="ignore"):  # OpenBLAS raises false flags on small products of single precision
+            return (played.astype(np.float32) @ self.used.T.astype(np.float32)) > 0
 
 
 @dataclass(frozen=True, eq=False)
