@@ -71,7 +71,10 @@ OPTIONS: list[tuple[str, dict[str, str]]] = [  # all that name columns, each bes
     ("reward", {"reward": "paid"}),
     ("step", {"step": "number"}),
     ("propensity", {"propensity": "chance"}),
+    ("features", {"features": "land"}),
     ("person", {"person": "visit", "time": "at"}),
+    ("ended", {"ended": "end"}),
+    ("limit", {"limit": "4"}),
     ("time", {"person": "visit", "time": "at"}),
     ("gap", {"person": "visit", "time": "at", "gap": "90s"}),
     ("at_most", {"at_most": "1"}),
@@ -99,13 +102,15 @@ def test_every_option_of_columns_packs_as_it_reads(tmp_path, rng, name, given):
         "number": np.tile([3, 2, 1, 0], n // 4),
         "chance": rng.uniform(0.1, 1.0, n).round(3),
         "at": np.cumsum(rng.integers(1, 200, n)),
+        "land": np.repeat(np.array(["de", "fr"])[np.arange(n // 4) % 2], 4),
+        "end": np.repeat(np.array(["left", "went on"])[np.arange(n // 4) % 2], 4),
     }
     path = tmp_path / "log.csv"
     lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
     path.write_bytes("\n".join(lines).replace("nan", "").encode(given.get("encoding", "utf-8")))
     options = [text for key, value in given.items() for text in (f"--{key.replace('_', '-')}", value)]
     run("pack", path, "-o", tmp_path / "packed", *options)
-    typed = given | ({"at_most": 1} if name == "at_most" else {})
+    typed = given | ({name: int(given[name])} if name in ("at_most", "limit") else {})
     if name == "missing":
         typed["missing"] = Missing("drop")
     found, wanted = lmab.Packed(tmp_path / "packed").load(), Columns(**typed).read(path)
@@ -116,7 +121,16 @@ def test_every_option_of_columns_packs_as_it_reads(tmp_path, rng, name, given):
 def _other(name):
     """What the option could be instead."""
     others = {"session": "session", "arm": "arm", "reward": "reward", "step": None, "propensity": None}
-    others |= {"person": "session", "time": "number", "gap": "30m", "at_most": None, "missing": Missing("zero")}
+    others |= {
+        "features": None,
+        "ended": None,
+        "limit": None,
+        "person": "session",
+        "time": "number",
+        "gap": "30m",
+        "at_most": None,
+        "missing": Missing("zero"),
+    }
     return others.get(name, "cp1250")
 
 
@@ -125,7 +139,10 @@ def _sessions(log):
     chances = np.zeros(log.n_steps) if log.propensities is None else log.propensities
     columns = (log.arms.tolist(), log.rewards.tolist(), chances.tolist())
     steps = list(zip(*columns, strict=True))
-    return log.arm_labels, sorted(steps[start:end] for start, end in pairwise(log.offsets.tolist()))
+    lands = [None] * len(log) if log.features is None else log.features["land"].tolist()
+    ends = [None] * len(log) if log.ended is None or log.persons is not None else log.ended.tolist()
+    sessions = (steps[start:end] for start, end in pairwise(log.offsets.tolist()))
+    return log.arm_labels, sorted(map(repr, zip(sessions, lands, ends, strict=True)))
 
 
 def test_a_packed_log_at_other_commands(log, tmp_path):

@@ -116,7 +116,7 @@ def test_a_partition_of_another_log_is_named(packed, tmp_path, log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "has version 2, and this lmab reads version 1"),
+        ({"version": 3}, "has version 3, and this lmab reads version 2"),
         ({"format": "zip"}, "not the manifest of a packed log"),
         ({"n_steps": 5}, "damaged: its partitions hold 200 sessions and 600 steps"),
         ({"partitions": None}, "damaged"),

@@ -130,7 +130,7 @@ def _read_array(archive: zipfile.ZipFile, member: str) -> Array:
 
 
 Value = TypeVar("Value")
-Makers = Mapping[str, Callable[..., Any]]  # by kind of record: a dataclass, or a function that takes the record
+Makers = Mapping[str, Callable[..., Any]]  # What makes a value of each kind of record.
 
 _SPECIAL = "float"  # the key under which a number that JSON does not know is written: {"float": "inf"}
 

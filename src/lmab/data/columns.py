@@ -90,7 +90,7 @@ class Column:
         self._where = where
         self._may_miss = missing  # missing values become NaN
         self._numbers: list[Array] = []
-        self._codes: list[Array] = []  # of text, in the dictionary of the same place
+        self._codes: list[Array] = []  # Codes of texts, each in the dictionary at the same place.
         self._texts: list[Any] = []  # dictionaries
         self._pending = 0  # texts since the last merge
 

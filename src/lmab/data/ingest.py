@@ -61,7 +61,7 @@ class Options:
     missing: str = "error"  # what a missing reward means: error, drop, zero
     at_most: int | None = None  # steps of a session that are kept, from its first
     gap: str | float | None = None  # the pause between two sessions of a person; None: sessions are given
-    encoding: str = "utf-8"  # of text files
+    encoding: str = "utf-8"  # The encoding of text files.
     limit: int | None = None  # steps at which the log stops: shorter sessions left, and of the others nobody knows
 
     def __post_init__(self) -> None:
@@ -187,7 +187,7 @@ def finished(log: Log, columns: Columns, options: Options) -> Log:
 class _Found(NamedTuple):
     """The sessions of a log: which rows they are, and when they took place where the log has times."""
 
-    order: Integer[Array, "S"] | None  # of the rows; None: as they are
+    order: Integer[Array, "S"] | None  # The order of the rows; None: as they are.
     offsets: Integer[Array, "N1"]
     starts: Shaped[Array, "N"] | None = None  # time of the first and the last step
     ends: Shaped[Array, "N"] | None = None

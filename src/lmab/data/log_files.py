@@ -142,7 +142,7 @@ _KINDS = {
     ".ndjson": "JSON lines",
 }  # fmt: skip
 _ENDINGS = "must end in .parquet, .pq, .csv, .tsv, .jsonl or .ndjson (text also in .gz or .bz2)"
-_FIRST_LINE = {"CSV": 2, "JSON lines": 1}  # of the first row, in an editor
+_FIRST_LINE = {"CSV": 2, "JSON lines": 1}  # The line of the first row in an editor.
 
 
 class Note(NamedTuple):

@@ -39,10 +39,10 @@ _READERS = 4  # checksums release the interpreter's lock
 class Entry:
     """One partition: its sizes, and size and checksum of each of its files."""
 
-    name: str  # of its files, before the dot
+    name: str  # What its files are called, before the dot.
     n_sessions: int
     n_steps: int
-    length_bytes: int  # of each length
+    length_bytes: int  # Bytes of each length.
     files: dict[str, tuple[int, int]]  # column -> (bytes, CRC-32)
 
 
@@ -57,7 +57,7 @@ class Manifest:
     values: tuple[float, ...] | None  # distinct rewards, rising; None: the column `rewards` holds them
     code_bytes: int
     lengths: tuple[tuple[int, int], ...]  # (length, how many sessions have it), rising
-    checksum: str  # of the log, as `Fingerprint` makes it
+    checksum: str  # The checksum of the log, as `Fingerprint` makes it.
     cells: tuple[int, int]  # bytes and CRC-32 of the counts of the codes
     source: str  # which files, read how, were packed
     features: dict[str, Any] | None  # "columns", their distinct "rows", and whether texts are "untyped"

@@ -39,7 +39,7 @@ from .sealing import (
 from .sessions import Sessions, columns_of_sessions
 
 _TEXT_ROW = 16  # bytes of a row of text, about
-_STEPS = 1 << 20  # of `Sessions`, handled together
+_STEPS = 1 << 20  # Steps of sessions in memory that are handled together.
 
 
 class Files:

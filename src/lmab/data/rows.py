@@ -35,7 +35,7 @@ MAX_VALUES = 4096  # distinct rewards that are still listed; more are kept as nu
 _SMALL = 1 << 16  # arms that are integers below this are their own places
 _FEW = 6  # values that are compared one by one
 _MAX_FEATURE_ROWS = 1 << 20  # distinct rows of features of a packed log
-_STEP_BYTES = 48  # of text that orders the rows of a session
+_STEP_BYTES = 48  # Bytes of a text that orders the rows of a session, at most.
 
 
 class Change(LmabError):
@@ -68,8 +68,8 @@ class Rows:
     arms: Integer[Array, "n"]  # places in `Dictionaries.arms`
     rewards: Shaped[Array, "n"]  # places in `Dictionaries.values`; numbers where these are not listed
     propensities: Float[Array, "n"] | None
-    known: dict[str, Array] = field(default_factory=dict)  # of the session of each row: places of features, and so on
-    file: int = 0  # of a log of our own, whose sessions are numbered by file
+    known: dict[str, Array] = field(default_factory=dict)  # What each row says of its session.
+    file: int = 0  # The number of the file, where each file numbers its sessions.
 
 
 @dataclass

@@ -39,7 +39,7 @@ class State:
     way: Way = field(default_factory=Way)
     row: int = 0  # rows that are taken care of
     gathered: bool = False  # all rows are
-    units: list[dict[str, Any]] = field(default_factory=list)  # of rows: sorted sessions, or buckets to be sorted
+    units: list[dict[str, Any]] = field(default_factory=list)  # Units of rows: sorted sessions, or buckets to sort.
     sealed: list[dict[str, Any]] = field(default_factory=list)  # partitions that are written
     unused: list[float] = field(default_factory=list)  # values that no step is left with
     last: list[Any] = field(default_factory=list)  # id, step and file of the last row
@@ -201,7 +201,7 @@ class Split:
 
     work: Work
     state: State
-    bits: int  # of the hash that choose the bucket
+    bits: int  # Bits of the hash that choose the bucket.
     _rows: list[Rows] = field(default_factory=list)
     _size: int = 0
 
@@ -266,7 +266,9 @@ def _top_bits(words: Shaped[Array, "n"], bits: int) -> Integer[Array, "n"]:
 
 def _records(rows: Rows) -> Shaped[Array, "n"]:
     """One record a row, without gaps between fields."""
-    rewards = rows.rewards if rows.rewards.dtype.kind == "f" else rows.rewards.astype(np.uint16)  # in all batches
+    rewards = (
+        rows.rewards if rows.rewards.dtype.kind == "f" else rows.rewards.astype(np.uint16)
+    )  # The same type in all batches.
     columns = {"high": rows.ids[:, 0], "low": rows.ids[:, 1], "arm": rows.arms, "reward": rewards}
     if rows.steps is not None:
         columns["step"] = rows.steps
@@ -442,7 +444,7 @@ def _codes(unit: Unit, tables: Tables) -> Shaped[Array, "s"]:
     if not all(np.array_equal(table, np.arange(len(table))) for table in (tables.arms, tables.places)):
         return tables.codes[unit.arms, unit.rewards]
     codes = unit.arms.astype(tables.code_type)
-    codes *= tables.code_type.type(len(tables.values) % 2 ** (8 * codes.itemsize))  # of one arm, whose number is 0
+    codes *= tables.code_type.type(len(tables.values) % 2 ** (8 * codes.itemsize))  # The product of the only arm is 0.
     codes += unit.rewards.astype(tables.code_type)
     return codes
 

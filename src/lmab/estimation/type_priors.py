@@ -30,25 +30,25 @@ from .log import Beside, Log, Prior, Steps, merge, padded
 from .passes import Passes
 from .starts import draw_starts
 
-_CELLS = 20_000_000  # sessions times coefficients that are held in memory; of larger logs a sample is looked at
-_MANY, _DENSE = 64, 0.2  # coefficients from which on rows are sparse, where at most this part of them is not 0
-_LEVELS = 1000  # most levels of a column with a coefficient; the others are the average person
-_LEAST = 5  # sessions that a level must have
-_CUTS = 16  # values of a column of numbers above which it is cut at as many quantiles
-_FIRST_ROUNDS, _ROUNDS = 12, 4  # climbs between which the ridge is learned: with given types, and with types
-_ROUND_MAPS = 40  # of such a climb
-_RIDGE = (1e-3, 1e6)  # least and most
-_FIRST_RIDGE = 5.0  # before one is learned
-_PILOT = 10_000  # sessions on which starts compete and the ridge is learned
-_STARTS, _FINISHERS, _START_MAPS = 8, 2, 60
-_FOLDS, _ENOUGH, _HELD = 5, 10_000, 50_000  # folds of small logs; sessions that make one enough, and that are looked at
-_ROUGH = 1e-5  # log-likelihood per session that may remain to be gained where a fit is only compared
-_CLEAR = 1.0  # standard errors by which held-out sessions must be predicted better
-_UNSEEN = 1e-4  # probability that a held-out reward is of any kind
-_SUSPECT = 0.95  # correlation with the rewards above which a column is suspected to be made of them
-_FIRST_STEPS = 10  # whose rewards are compared with the columns
-_STAY = 0.5  # where `keep` starts
-_STEEPEST = 12.0  # logit of `keep` at most
+_CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
+_MANY, _DENSE = 64, 0.2  # Rows of so many coefficients are sparse, where at most this part of them is not 0.
+_LEVELS = 1000  # Levels of a column that have a coefficient, at most; the others are the average person.
+_LEAST = 5  # Sessions that a level must have.
+_CUTS = 16  # A column of more numbers is cut at as many quantiles.
+_FIRST_ROUNDS, _ROUNDS = 12, 4  # Climbs between which the ridge is learned: with given types, and with types.
+_ROUND_MAPS = 40  # Maps of such a climb.
+_RIDGE = (1e-3, 1e6)  # The least and the largest ridge.
+_FIRST_RIDGE = 5.0  # The ridge before one is learned.
+_PILOT = 10_000  # Sessions on which starts compete and the ridge is learned.
+_STARTS, _FINISHERS, _START_MAPS = 8, 2, 60  # Starts that are drawn, those that climb on, and maps before that.
+_FOLDS, _ENOUGH, _HELD = 5, 10_000, 50_000  # Folds of small logs, sessions that make one fold enough, and at most.
+_ROUGH = 1e-5  # Log-likelihood per session that may remain to be gained where fits are only compared.
+_CLEAR = 1.0  # Standard errors by which held-out sessions must be predicted better.
+_UNSEEN = 1e-4  # The probability that a held-out reward is of any kind.
+_SUSPECT = 0.95  # A column that explains more of the rewards is suspected to be made of them.
+_FIRST_STEPS = 10  # Steps whose rewards are compared with the columns.
+_STAY = 0.5  # The value of `keep` from which it is learned.
+_STEEPEST = 12.0  # The largest logit of `keep`.
 
 
 def terms_of(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
@@ -126,7 +126,7 @@ class Design:
     terms: tuple[Term, ...]
     x: Float[Array, "G D"]
     groups: Integer[Array, "N"]
-    ridge: Float[Array, "D"]  # of the constant: 0
+    ridge: Float[Array, "D"]  # 0 for the constant.
 
     @classmethod
     def of(cls, terms: tuple[Term, ...], features: Features | None, n_sessions: int, *, ridge: float) -> Design:
@@ -349,7 +349,7 @@ class Returning:
     types: Types
     coded: Coded  # the sessions of a person one after the other
     design: Design
-    edges: Integer[Array, "P1"]  # of persons
+    edges: Integer[Array, "P1"]  # The first session of each person, and the end.
     n_types: int
 
     def map(self, models: Float[Array, "R K P"]) -> tuple[Float[Array, "R"], Float[Array, "R K P"]]:
@@ -716,7 +716,7 @@ class _Settings:
     """How candidates are fitted, and compared with what they must beat."""
 
     encoded: Log
-    order: Integer[Array, "N"]  # of the sessions of the task in the log
+    order: Integer[Array, "N"]  # The place of each session of the task in the log.
     ridge: bool
     tolerance: float
     rng: np.random.Generator

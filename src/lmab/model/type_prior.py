@@ -29,7 +29,7 @@ class Category:
 
     name: str
     levels: tuple[str, ...]
-    shares: tuple[float, ...]  # of the sessions with a known level; the average person has these parts of the levels
+    shares: tuple[float, ...]  # The share of each level among known ones: the average person.
 
     @property
     def n_terms(self) -> int:
@@ -65,7 +65,7 @@ class Numeric:
     """A column of numbers: one coefficient, and one for missing numbers where the log had some."""
 
     name: str
-    mean: float  # of the sessions with a number; whoever has none is there
+    mean: float  # The mean of the log; whoever has no number is there.
     scale: float
     edges: tuple[float, ...] = ()  # between cut numbers; an edge belongs to what lies above it
     values: tuple[float, ...] = ()  # what stands for the numbers between two edges; empty: numbers are not cut

@@ -23,7 +23,7 @@ from ..simulation import Simulator, check_fits, simulate
 from .policies import check_policy, same_record
 from .report import Broken, Law, Report, expect, keep
 
-_SEED = 2  # of the learner
+_SEED = 2  # The seed of the learner.
 _PLAYED = 1  # seed of the environment
 _SAVES = 6  # how often a run is saved and loaded during its course
 
@@ -61,7 +61,7 @@ def check_learner(
         bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5, 0.1], [0.1, 0.3, 0.6, 0.8]])
     case = _Course(learner, bandit, horizon, n_sessions)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LmabWarning)  # with small budgets learners warn
+        warnings.simplefilter("ignore", LmabWarning)  # Learners warn of small budgets.
         return keep(type(learner).__name__, LAWS, case)
 
 

@@ -26,7 +26,7 @@ from .report import Broken, Law, Report, expect, keep
 
 _EXACT = 1e-9  # rounding, in proportion to the largest sum of rewards
 _INTEGRAL = 1e-3  # error of the integrals over normal rewards
-_STATUSES = (Status.OPTIMAL, Status.CERTIFIED, Status.TIME_LIMIT, Status.INTERRUPTED, Status.HEURISTIC)  # of plans
+_STATUSES = (Status.OPTIMAL, Status.CERTIFIED, Status.TIME_LIMIT, Status.INTERRUPTED, Status.HEURISTIC)
 _BINS = 3  # few, so that a bound which holds only for rewards in bins is far from the truth
 
 

@@ -19,7 +19,7 @@ from ..policies.policy import Policy, State
 from .report import Law, Report, expect, expect_refusal, keep, refusal
 
 N_SESSIONS = 12
-_MAX_STEPS = 6  # of the sessions; the law of the horizon goes to the end
+_MAX_STEPS = 6  # Steps of the sessions; the law of the horizon goes to the end.
 _SEED = 20221012
 
 

@@ -64,7 +64,7 @@ def keep(name: str, laws: Mapping[str, Law[Subject]], subject: Subject) -> Repor
             reason = holds(subject)
         except Broken as broken:
             raise BrokenLaw(f"{name} breaks the law '{law}': {broken}") from None
-        except BrokenLaw as broken:  # of a part, such as the policy of a plan
+        except BrokenLaw as broken:  # A part broke a law, such as the policy of a plan.
             raise BrokenLaw(f"{name} breaks the law '{law}': {broken}") from None
         except Exception as error:
             seen = f"{type(error).__name__}: {first_line(error)}"
