@@ -40,7 +40,7 @@ def compare(
 ) -> None:
     """Compare two policies, and say how many live sessions would tell them apart.
 
-    Example: lmab compare new.lmab old.lmab --logs policies/log --step step --version policy --night day
+    Example: lmab compare new.lmab old.lmab --logs heldout.parquet --propensity p
     """
     if (logs is None) == (model is None) and logs is None:
         raise InvalidArgument("give --logs (sessions with propensities, or of both policies) or --model (a model)")
