@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .rewards import Channel, Rewards, permutation, take
 FAMILIES: dict[str, type[Rewards]] = {
     one.family: one for one in (Categorical, Gaussian, Counts)
 }  # by the names in files
+_MANY = 1 << 16  # rows of evidence that are remembered
 _APART = 2.0**40  # values of sessions that ended, for the distance, lie this far from the others
 
 
@@ -138,11 +140,30 @@ class LatentBandit:
         return channel._replace(table=np.ascontiguousarray(shown.reshape(self.n_types, -1).T))
 
     def evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
-        """The likelihood of rewards in sessions that went on, up to one factor per row: what updates a belief."""
+        """The likelihood of rewards in sessions that went on, up to one factor per row: what updates a belief.
+
+        That of one session is remembered, because a server asks for the same ones again and again.
+        """
+        if len(arms) != 1 or not self.rewards.discrete:
+            return self._evidence(arms, rewards)
+        key = int(arms[0]), float(rewards[0])
+        row = self._rows.get(key)
+        if row is None:
+            row = self._evidence(arms, rewards)
+            if len(self._rows) < _MANY:
+                self._rows[key] = row
+        return row
+
+    def _evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         found = self.rewards.evidence(arms, rewards)
         if self.leaving is None or not isinstance(self.rewards, Categorical):
             return found
         return found * (1 - self.leaving[:, np.asarray(arms), self.rewards.encode(rewards)].T)
+
+    @cached_property
+    def _rows(self) -> dict[tuple[int, float], Float[Array, "1 M"]]:
+        """The evidence of single rewards, as far as it was asked for."""
+        return {}
 
     def label(self, arm: int) -> str:
         """What an arm is called: its name in the log, or `arm 3`.
