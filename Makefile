@@ -83,7 +83,7 @@ docs: $(VENV)/.installed-docs      ## the documentation site, in site/
 	$(BIN)/zensical build --strict --clean
 
 manual: $(VENV)/.installed-dev     ## docs/cli.md, from the commands themselves
-	$(BIN)/python -m lmab.cli.manual > docs/cli.md
+	$(BIN)/python tests/manual.py > docs/cli.md
 
 pictures: $(VENV)/.installed       ## the pictures of README and of the home page; needs Chromium (Debian: chromium)
 	$(BIN)/python docs/pictures/make.py

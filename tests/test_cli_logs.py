@@ -21,7 +21,7 @@ from lmab.cli import app as application
 from lmab.cli import columns as columns_of
 from lmab.cli import fit
 from lmab.cli.app import app
-from lmab.cli.columns import Columns
+from lmab.cli.options import Columns
 from lmab.cli.sample import shop_log, write_shop
 from lmab.errors import InvalidArgument
 

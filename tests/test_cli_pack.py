@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import lmab
 from lmab.cli import fit as command
 from lmab.cli.app import app
-from lmab.cli.columns import Columns, Missing
+from lmab.cli.options import Columns, Missing
 from lmab.data import sealing
 from lmab.errors import ClusterLost, InvalidArgument, InvalidData
 from lmab.estimation import passes

@@ -12,7 +12,7 @@ import lmab
 from lmab import Sessions
 from lmab.cli import budget, evaluate, fit, inputs
 from lmab.cli import plan as planning
-from lmab.cli.columns import Columns
+from lmab.cli.options import Columns
 from lmab.errors import InvalidArgument, InvalidData
 from lmab.evaluation.diagnostics import Identifiability
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.cli.inputs import check_of, check_summary, tell_check
+from lmab.cli.options import check_of, check_summary, tell_check
 from lmab.estimation.check import Calibration, Check, Gain
 
 SOLID = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)

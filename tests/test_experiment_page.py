@@ -12,7 +12,7 @@ import pytest
 import lmab
 from lmab.experiment import studies
 from lmab.experiment.analysis import Evidence, wanted
-from lmab.experiment.checks_theory import _changes, _moved, three_points, width
+from lmab.experiment.checks import _changes, _moved, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, OURS, PAPER, READING
 from lmab.experiment.methods import Line, Measurement, Setting, generator
 from lmab.experiment.page import _rows_of, counted, page

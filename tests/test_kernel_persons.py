@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from lmab._kernel.compiled import persons as compiled
-from lmab._kernel.reference import persons as reference
+from lmab._kernel.compiled import em as compiled
+from lmab._kernel.reference import em as reference
 
 KERNELS = [reference, compiled]
 

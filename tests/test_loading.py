@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli.app import app
-from lmab.cli.inputs import load_model, load_planned, load_policy
+from lmab.cli.options import load_model, load_planned, load_policy
 from lmab.policies.policy import _HOMES, restore_policy
 
 LOG = ["--step", "step"]

@@ -16,7 +16,7 @@ from ..model.instances import random_bandit
 from ..planning.certified import Certified
 from ..planning.plan import plan
 from ..policies.small import Uniform
-from .inputs import Json
+from .options import Json
 from .output import console, progress, show_json, show_table
 
 _SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)

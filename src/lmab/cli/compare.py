@@ -14,8 +14,7 @@ from ..errors import InvalidArgument
 from ..evaluation.compare import Comparison
 from ..evaluation.compare import compare as compare_policies
 from ..planning.problem import policy_of
-from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json, Seed, load_model, load_planned
+from .options import COLUMNS, Columns, Json, Seed, load_model, load_planned, with_columns
 from .output import say, show_json
 
 

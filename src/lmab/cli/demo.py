@@ -19,7 +19,7 @@ from ..evaluation.value import evaluate
 from ..planning.plan import plan
 from ..planning.problem import Plan
 from ..reporting.page import report
-from .inputs import Json, Seed
+from .options import Json, Seed
 from .output import say, show_json, show_table, working
 from .sample import STEPS, shop, shop_log, write_shop
 

@@ -18,8 +18,18 @@ from ..evaluation.value import value_of, weigh
 from ..model.bandit import LatentBandit
 from ..planning.problem import policy_of
 from ..policies.policy import Policy
-from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json, Seed, check_summary, estimate_behind, load_model, load_planned, tell_check
+from .options import (
+    COLUMNS,
+    Columns,
+    Json,
+    Seed,
+    check_summary,
+    estimate_behind,
+    load_model,
+    load_planned,
+    tell_check,
+    with_columns,
+)
 from .output import note, say, show_json, show_table, working
 
 

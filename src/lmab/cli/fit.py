@@ -32,8 +32,7 @@ from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.rewards import MAX_VALUES
 from ..planning.plan import plan
-from .columns import COLUMNS, Columns, with_columns
-from .inputs import INTERRUPTED, PLACE, ClusterAddress, Json, Seed, n_types
+from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json, Seed, n_types, with_columns
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
 _FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.

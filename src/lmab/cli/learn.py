@@ -17,7 +17,7 @@ from ..evaluation.value import Evaluation, value_of
 from ..learning.learner import Learned, Learner
 from ..model.bandit import LatentBandit
 from ..simulation import Simulator
-from .inputs import Json, Seed, load_model, n_types
+from .options import Json, Seed, load_model, n_types
 from .output import console, progress, show_json, show_table
 
 _LEARNERS: dict[str, Callable[[int | str], Learner]] = {

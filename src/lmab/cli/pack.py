@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from .._html import count
-from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json
+from .options import COLUMNS, Columns, Json, with_columns
 from .output import collected_warnings, remark, say, show_json
 
 

@@ -12,7 +12,7 @@ from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan as make_plan
 from ..planning.problem import Plan
-from .inputs import Json, bandit_of, check_summary, load_fitted, tell_check
+from .options import Json, bandit_of, check_summary, load_fitted, tell_check
 from .output import progress, say, show_json
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .inputs import Json, Seed, n_types
+from .options import Json, Seed, n_types
 from .output import collected_warnings, note, say, show_json
 from .serve import service_package
 

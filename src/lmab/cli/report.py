@@ -17,8 +17,17 @@ from ..model.bandit import LatentBandit
 from ..planning.problem import Plan, policy_of
 from ..policies.policy import Policy
 from ..policies.small import BeliefPolicy
-from .columns import COLUMNS, Columns, with_columns
-from .inputs import Json, bandit_of, estimate_behind, load_certificate, load_fitted, load_planned
+from .options import (
+    COLUMNS,
+    Columns,
+    Json,
+    bandit_of,
+    estimate_behind,
+    load_certificate,
+    load_fitted,
+    load_planned,
+    with_columns,
+)
 from .output import say, show_json, working
 
 _SEED = 0  # A certificate draws its models with this seed.

@@ -18,7 +18,7 @@ from ..experiment.page import page, tables
 from ..experiment.plots import draw, draw_figure, draw_regimes
 from ..experiment.store import Row, Store, pending, run_all, write_table
 from ..experiment.studies import FIGURES, STUDIES, Study
-from .inputs import ClusterAddress, Json
+from .options import ClusterAddress, Json
 from .output import console, progress, show_json, show_table
 
 _FIGURES = {figure.name: figure for figure in FIGURES}

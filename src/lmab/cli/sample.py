@@ -14,7 +14,7 @@ from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
 from ..policies.small import Uniform
 from ..simulation import simulate
-from .inputs import Json, Seed
+from .options import Json, Seed
 from .output import say, show_json
 
 STEPS = 6  # A visitor of the sample is shown this many items.

@@ -20,7 +20,7 @@ from ..model.instances import random_bandit
 from ..policies.policy import Policy
 from ..policies.small import Greedy, Thompson, Uniform
 from ..simulation import simulate as play
-from .inputs import Json, Seed, load_model, load_policy
+from .options import Json, Seed, load_model, load_policy
 from .output import say, show_json
 
 _POLICIES: dict[str, Callable[[LatentBandit], Policy]] = {

@@ -262,7 +262,7 @@ class Coded:
     def likelihoods(self, rows: Float[Array, "C M"]) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:
         """The likelihood of each session by type, scaled, and the logs of the scales; row c is that of code c."""
         like, scales = np.empty((len(self), rows.shape[1])), np.empty(len(self))
-        kernel("persons").likelihoods(self.codes, self.offsets, np.ascontiguousarray(rows), like, scales)
+        kernel("em").likelihoods(self.codes, self.offsets, np.ascontiguousarray(rows), like, scales)
         return like, scales
 
     def after(self, groups: Integer[Array, "N"], n_groups: int) -> Steps:
@@ -364,7 +364,7 @@ class Returning:
         statistics = np.zeros((1, 1 + len(rows), model.shape[1]))
         statistics[0, 0, :m] = posterior.sum(axis=0)
         sums = np.empty(rows.shape)
-        kernel("persons").sums(self.coded.codes, self.coded.offsets, posterior, sums)
+        kernel("em").sums(self.coded.codes, self.coded.offsets, posterior, sums)
         statistics[0, 1:, :m] = sums
         table = np.concatenate([statistics[:, :1] / len(like), model[None, d + 1 :]], axis=1)
         ahead = np.zeros_like(model)
@@ -403,7 +403,7 @@ def _walked(
     coefficients, keep = model[:-1], _share(float(model[-1, 0]))
     weights = np.ascontiguousarray(design.weights(coefficients))
     posterior, fresh, kept, logs = np.empty_like(like), np.empty_like(weights), np.empty(2), np.empty(len(like))
-    kernel("persons").returning(like, edges, weights, design.groups, keep, posterior, fresh, kept, logs)
+    kernel("em").returning(like, edges, weights, design.groups, keep, posterior, fresh, kept, logs)
     logit = _logit(kept[0] / kept[1] if kept[1] else keep)
     return float(logs.sum()), design.improved(coefficients, weights, fresh), logit, posterior
 
@@ -518,7 +518,7 @@ class Task:
         edges = self.edges if fitted.keep is not None else np.arange(len(self) + 1)
         logs, posterior, fresh = np.empty(len(self)), np.empty_like(like), np.empty_like(weights)
         keep = fitted.keep or 0.0
-        kernel("persons").returning(like, edges, weights, design.groups, keep, posterior, fresh, np.empty(2), logs)
+        kernel("em").returning(like, edges, weights, design.groups, keep, posterior, fresh, np.empty(2), logs)
         return logs + scales, posterior, weights
 
 
@@ -811,7 +811,7 @@ def _log_likelihood(bandit: LatentBandit, prior: TypePrior, log: Sessions) -> fl
     weights = np.tile(prior.weights(), (len(log), 1)) if features is None else prior.weights(features)
     task = Task(bandit.n_types, persons[order], like=like[order])
     logs, fresh, groups = np.empty(len(log)), np.empty_like(weights), np.arange(len(log), dtype=np.int32)
-    kernel("persons").returning(
+    kernel("em").returning(
         task.like, task.edges, weights[order], groups, prior.keep or 0.0, np.empty_like(like), fresh, np.empty(2), logs
     )
     return float(logs.sum() + scales.sum())

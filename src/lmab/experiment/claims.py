@@ -14,23 +14,21 @@ from .checks import (
     falls_with_types,
     fewer_sessions,
     greedy_does_not_probe,
+    histories_cost_more,
     iterations_are_needed,
     lucrl_is_near,
     nearer_to_the_truth,
     outperforms,
+    parameters_need_the_horizon,
     passes_explain,
     reads,
     rises_with_horizon,
+    separation_gives_the_fast_rate,
     starts_well,
     tensor_falls_behind,
+    values_do_not,
     who_scales,
     works_well,
-)
-from .checks_theory import (
-    histories_cost_more,
-    parameters_need_the_horizon,
-    separation_gives_the_fast_rate,
-    values_do_not,
 )
 from .methods import (
     DIRECT_MLE,

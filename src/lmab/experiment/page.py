@@ -17,7 +17,7 @@ from .analysis import (
     title_of,
     wanted,
 )
-from .checks_theory import promise
+from .checks import promise
 from .claims import CLAIMS, OURS, PAPER, Claim
 from .claims import FIGURES as BOTH_FIGURES
 from .methods import DIRECT_MLE_FIT, ED_MLE_FIT

@@ -13,7 +13,7 @@ import numpy as np
 from .._shapes import Array, Float
 from ..theory import Regime
 from .analysis import MEASURES, Evidence, Mean, Point, heading_of, in_order, points, title_of, wanted
-from .checks_theory import Cell, promise, rates, scale
+from .checks import Cell, promise, rates, scale
 from .methods import GENIE, Contender
 from .store import Row
 from .studies import FORMS, PAPER, Figure, Panel, Study

@@ -1,4 +1,4 @@
-"""The page on the command line, made from the commands themselves: `python -m lmab.cli.manual > docs/cli.md`."""
+"""The page on the command line, made from the commands themselves: `python tests/manual.py > docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from .app import MENU, command
+from lmab.cli.app import MENU, command
 
 _INTRODUCTION = """# Command line
 
-<!-- Made by `python -m lmab.cli.manual > docs/cli.md`; a test compares. -->
+<!-- Made by `python tests/manual.py > docs/cli.md`; a test compares. -->
 
 `lmab COMMAND --help` says the same on a terminal. With `--json` a command prints one JSON document for machines. A
 problem with the input is one line on standard error and exit code 1; wrong usage is exit code 2; Ctrl-C is 130.
