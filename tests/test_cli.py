@@ -135,7 +135,7 @@ def test_reproduce_runs_resumes_and_draws(tmp_path):
 
 def test_reproduce_draws_the_figures_of_the_paper(tmp_path):
     """A figure is its two studies, drawn together and not one by one; Figure 1 needs no trials."""
-    rows = ROOT / "docs" / "reproduction" / "rows.csv.gz"
+    rows = Path(__file__).parent.parent / "docs" / "reproduction" / "rows.csv.gz"
     (tmp_path / "rows.csv.gz").write_bytes(rows.read_bytes())
     command = ["reproduce", "figure3", "regimes", "--full", "--plot-only", "--out", str(tmp_path), "--json"]
     answers = json.loads(RUNNER.invoke(app, command).output)
