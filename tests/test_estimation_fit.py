@@ -426,3 +426,14 @@ def test_one_session_is_one_type():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lmab.errors.LmabWarning)  # one session says next to nothing
         assert lmab.fit(log, n_types="auto", rng=0).bandit.n_types == 1
+
+
+def test_the_reason_of_a_choice_is_true_to_its_list():
+    best = generator(0).normal(size=400)
+    assert _curve([behind(best, 0.8), best]).reason == "2 types, because held-out sessions are predicted best so"
+    few = _curve([behind(best, 0.8), *[behind(best, 2.2)] * 3, best])
+    assert few.reason == "1 type, because 5 predict held-out sessions hardly better"
+    assert (few.best, few.best_of_several) == (5, 5)
+    one = _curve([best, behind(best, 2.2), behind(best, 0.8)])
+    assert (one.chosen, one.best, one.best_of_several) == (1, 1, 3)
+    assert _curve([best]).best_of_several == 1

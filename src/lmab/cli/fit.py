@@ -335,11 +335,7 @@ def _binned(bins: Bins) -> str:
 
 def _chosen(curve: Curve) -> str:
     """Why this many types."""
-    tried = ", ".join(f"{n}: {score:.4f}" for n, score in zip(curve.n_types, curve.log_likelihood, strict=True))
-    return (
-        f"{count(curve.chosen, 'type')}, because held-out sessions are predicted best so, in doubt with one type more "
-        f"(log-likelihood per session by number of types: {tried})."
-    )
+    return f"{curve}."
 
 
 def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
