@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from lmab.cli.app import app, main
 
+ROOT = Path(__file__).parent.parent
+
 RUNNER = CliRunner()
 COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 

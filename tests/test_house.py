@@ -12,6 +12,10 @@ import pytest
 TESTS = Path(__file__).parent
 
 
+def test_imports_between_packages_name_the_module_that_defines():
+    assert [line for name in house.modules() if name for line in house.through_a_door(name)] == []
+
+
 @pytest.mark.parametrize(
     ("line", "home"),
     [
