@@ -593,3 +593,9 @@ def test_too_many_rows_of_features_are_not_packed(tmp_path, known, monkeypatch):
     monkeypatch.setattr("lmab.data.rows._MAX_FEATURE_ROWS", 5)
     with pytest.raises(InvalidData, match="at most 5 distinct rows to be packed"):
         lmab.pack(known, tmp_path / "packed")
+
+
+def test_the_last_row_of_a_session_says_how_it_ended(tmp_path):
+    (tmp_path / "log.csv").write_text("session,arm,reward,end\n1,0,1,went on\n1,1,0,left\n2,0,1,went on\n")
+    packed = lmab.pack(tmp_path / "log.csv", tmp_path / "packed", ended="end")
+    assert packed.ended.tolist() == ["left", "went on"]
