@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli import app as application
-from lmab.cli import columns as columns_of
 from lmab.cli import fit
+from lmab.cli import options as columns_of
 from lmab.cli.app import app
 from lmab.cli.options import Columns
 from lmab.cli.sample import shop_log, write_shop
