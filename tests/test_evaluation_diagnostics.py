@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from seeds import generator
 
 import lmab
@@ -10,10 +11,12 @@ from lmab import LatentBandit, Sessions
 from lmab.evaluation import diagnostics
 
 
+@pytest.fixture(scope="module")
 def bandit():
     return lmab.random_bandit(3, 6, rng=generator(3))
 
 
+@pytest.fixture(scope="module")
 def log(bandit):
     return lmab.simulate(bandit, lmab.Uniform(6), n_sessions=6000, horizon=6, rng=generator(4))
 
