@@ -369,21 +369,21 @@ def test_bandits_and_policies_alone_do_as_well(folder, tmp_path):
 
 
 def test_the_log_is_read_and_encoded_once(folder, tmp_path, monkeypatch):
-    from lmab.estimation import categorical
+    from lmab.estimation.log import ValuesLog
 
     reads, encoded = [], []
-    read, encode = lmab.Sessions.read.__func__, categorical.CategoricalObservations.encode.__func__
+    read, encode = lmab.Sessions.read.__func__, ValuesLog.encode.__func__
 
     def reading(cls, path, **columns):
         reads.append(path)
         return read(cls, path, **columns)
 
-    def encoding(cls, sessions, values, edges=None):
+    def encoding(cls, sessions, *given, **named):
         encoded.append(len(sessions))
-        return encode(cls, sessions, values, edges)
+        return encode(cls, sessions, *given, **named)
 
     monkeypatch.setattr(lmab.Sessions, "read", classmethod(reading))
-    monkeypatch.setattr(categorical.CategoricalObservations, "encode", classmethod(encoding))
+    monkeypatch.setattr(ValuesLog, "encode", classmethod(encoding))
     log = (folder / "train.parquet", *COLUMNS)
     run("fit", *log, "--types", 2, "--regret", 0.5, "-o", tmp_path / "model.lmab")
     assert (len(reads), encoded.count(3000)) == (1, 1)

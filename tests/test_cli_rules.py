@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -123,3 +124,14 @@ def test_arms_that_are_known_too_little_are_named_with_the_threshold():
         "1 arm was played fewer than 30 times in the rarest type (2.0% of the sessions, so below 1,500 plays in all): "
         "arm 0."
     )
+
+
+def test_a_fixed_choice_is_read_with_the_arms_of_its_model():
+    """The policy of a fixed choice knows no names: its plan's model does."""
+    log = Sessions.from_arrays([[0, 1], [1, 0]] * 20, [[1.0, 0.0], [1.0, 1.0]] * 20)
+    estimate = lmab.fit(replace(log, arm_labels=("tea", "cake")), n_types=1, rng=0, check=False)
+    made = lmab.plan(estimate, horizon=2)
+    fixed = replace(made, policy=lmab.policies.Stationary(0, horizon=2))
+    assert options.arms_behind(fixed).arm_labels == ("tea", "cake")
+    assert options.arms_behind(replace(fixed, estimate=None)) is fixed.policy
+    assert options.arms_behind(fixed.policy) is fixed.policy

@@ -13,8 +13,7 @@ from ..checks import check_writable
 from ..errors import InvalidArgument
 from ..evaluation.compare import Comparison
 from ..evaluation.compare import compare as compare_policies
-from ..planning.problem import policy_of
-from .options import COLUMNS, Columns, Json, Seed, load_model, load_planned, with_columns
+from .options import COLUMNS, Columns, Json, Seed, arms_behind, load_model, load_planned, with_columns
 from .output import say, show_json
 
 
@@ -51,7 +50,7 @@ def compare(
     if logs is not None:
         known = [columns.features, version, night]
         columns = replace(columns, features=",".join(name for name in known if name) or None)
-        where = columns.read(logs, arms_of=policy_of(policies[0]))
+        where = columns.read(logs, arms_of=arms_behind(policies[0]))
     names = None if version is None else _labels(labels, new, old)
     found = compare_policies(
         policies, where, horizon=horizon, versions=version, labels=names, nights=night, model=bandit,

@@ -23,6 +23,7 @@ from .options import (
     Columns,
     Json,
     Seed,
+    arms_behind,
     check_summary,
     estimate_behind,
     load_model,
@@ -62,14 +63,14 @@ def evaluate(
     if bandit is not None:
         summary["model"] = _on_model(chosen, bandit, steps, rng, quiet=as_json)
     if logs is not None:
-        log = columns.read(logs, arms_of=chosen)
+        log = columns.read(logs, arms_of=arms_behind(planned))
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
         evidence = weigh(
             planned, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
         )
         summary["logs"] = _from_log(evidence, log, confidence, quiet=as_json)
     if certified is not None:
-        log = columns.read(certified, arms_of=chosen)
+        log = columns.read(certified, arms_of=arms_behind(planned))
         with working("certifying"):
             certificate = certify(*estimate_behind(policy, planned), log, rng=rng)
         summary["certificate"] = _certificate(certificate, save_certificate, quiet=as_json)

@@ -260,6 +260,13 @@ def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]
     return planned.estimate, planned
 
 
+def arms_behind(planned: Policy | Plan) -> LatentBandit | Policy:
+    """What knows the arms of a plan: its model, because the policy of a fixed choice knows no names of arms."""
+    if isinstance(planned, Plan):
+        return planned.policy if planned.estimate is None else planned.estimate.bandit
+    return planned
+
+
 def load_certificate(path: Path) -> Certificate:
     """A certificate that was saved."""
     value = load(path)

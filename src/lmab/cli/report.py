@@ -14,13 +14,14 @@ from ..estimation.result import Estimate
 from ..evaluation.certificate import Certificate
 from ..evaluation.certify import certify
 from ..model.bandit import LatentBandit
-from ..planning.problem import Plan, policy_of
+from ..planning.problem import Plan
 from ..policies.policy import Policy
 from ..policies.small import BeliefPolicy
 from .options import (
     COLUMNS,
     Columns,
     Json,
+    arms_behind,
     bandit_of,
     estimate_behind,
     load_certificate,
@@ -88,7 +89,7 @@ def _certificate(
     if path is None or planned is None:
         raise InvalidArgument(f"{option} needs the policy to certify, as the second argument")
     if certified is not None:
-        log = columns.read(certified, arms_of=policy_of(planned))
+        log = columns.read(certified, arms_of=arms_behind(planned))
         with working("certifying"):
             return certify(*estimate_behind(path, planned), log, rng=_SEED)
     assert saved is not None
