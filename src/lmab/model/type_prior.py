@@ -145,7 +145,7 @@ class TypePrior:
         """The prior of one column of text, whose values have the given weights of types.
 
         Examples:
-            >>> TypePrior.by_value("device", {"phone": [0.9, 0.1], "desk": [0.5, 0.5]}).weights({"device": "phone"})
+            >>> lmab.TypePrior.by_value("device", {"phone": [0.9, 0.1], "desk": [0.5, 0.5]}).weights({"device": "phone"})
             array([[0.9, 0.1]])
         """
         rows = np.array([check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
