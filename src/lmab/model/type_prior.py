@@ -145,7 +145,9 @@ class TypePrior:
         """The prior of one column of text, whose values have the given weights of types.
 
         Examples:
-            >>> lmab.TypePrior.by_value("device", {"phone": [0.9, 0.1], "desk": [0.5, 0.5]}).weights({"device": "phone"})
+            >>> import lmab
+            >>> prior = lmab.TypePrior.by_value("device", {"phone": [0.9, 0.1], "desk": [0.5, 0.5]})
+            >>> prior.weights({"device": "phone"})
             array([[0.9, 0.1]])
         """
         rows = np.array([check_distribution(f"weights of {value!r}", check_array("weights", row, ndim=1))
