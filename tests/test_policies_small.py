@@ -5,6 +5,7 @@ import pytest
 
 import lmab
 from lmab import LatentBandit
+from lmab.errors import InvalidArgument
 from lmab.model import belief
 from lmab.policies.policy import best_allowed
 
@@ -134,3 +135,23 @@ def test_greedy_and_thompson_with_masks_act_on_the_belief(rng):
     chosen = policy.act(state, allowed=mask, rng=rng)
     assert np.mean(chosen == 1) == pytest.approx(0.9, abs=0.025)
     assert set(chosen.tolist()) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda names: lmab.policies.Stationary(1, horizon=2, arm_labels=names),
+        lambda names: lmab.policies.FixedSequence([1, 0], arm_labels=names),
+    ],
+)
+def test_fixed_choices_know_the_names_of_their_arms(made, tmp_path):
+    policy = made(["tea", "milk", "water"])
+    policy.save(tmp_path / "policy.lmab")
+    for one in (policy, lmab.load(tmp_path / "policy.lmab")):
+        assert one.label(one.act_on([])) == "milk"
+        assert one.top(one.start(), 2).tolist() == [1, 0]
+        assert one.n_arms == 3
+    with pytest.raises(InvalidArgument, match="arm_labels must be distinct names of at least 2 arms, got 1"):
+        made(["tea"])
+    with pytest.raises(InvalidArgument, match="arm_labels must be distinct names"):
+        made(["tea", "tea"])

@@ -16,6 +16,7 @@ from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.type_prior import TypePrior, softmax
+from ..policies.policy import Policy
 from ..policies.small import FixedSequence, Stationary
 from .certified import Certified
 from .exact import Exact
@@ -147,7 +148,10 @@ def plan(
 def _fixed_choice(model: LatentBandit, horizon: int, repeats: bool, estimate: Estimate | None, verdict: str) -> Plan:
     """The plan that ignores what it sees; with one type, which is all that the log supports, it is optimal."""
     arms, value = model.best_fixed_arms(horizon, repeats), model.best_fixed(horizon, repeats)
-    policy = Stationary(arms[0], horizon=horizon) if repeats else FixedSequence(arms)
+    names = range(model.n_arms) if model.arm_labels is None else model.arm_labels
+    policy: Policy = FixedSequence(arms, arm_labels=names)
+    if repeats:
+        policy = Stationary(arms[0], horizon=horizon, arm_labels=names)
     message = "the best fixed choice, because held-out sessions support no types; anyway=True plans with them"
     return Plan(
         policy, horizon, value, value, Status.OPTIMAL, message, repeats=repeats, estimate=estimate, fixed=True,
