@@ -40,9 +40,9 @@ def table(body: bytes | None) -> ArmTable:
     return ArmTable(version, ARMS)
 
 
-def steps(name, played, policy="old", began=0.0, restricted=0) -> list[LogRow]:
+def steps(name, played, policy="old", began=0.0, restricted=0, told=None, known=0) -> list[LogRow]:
     return [
-        LogRow(name, step, arm, reward, 0.5, policy, began, 0, 0, began, restricted)
+        LogRow(name, step, arm, reward, 0.5, policy, began + step, 0, 0, began, restricted, told, known)
         for step, (arm, reward) in enumerate(played)
     ]
 
@@ -87,15 +87,30 @@ def test_plans_differ_from_the_step_on_at_which_they_would_play_other_arms():
                 break
         assert first_difference(steps("s", played), one, other) == wanted
         assert first_difference(steps("s", played), one, table(None)) == 0
-        assert first_difference(steps("s", played, restricted=1), one, same) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [({}, False), ({"restricted": 1}, True), ({"known": 1}, True), ({"told": 1.0}, False), ({"told": 1.5}, True)],
+)
+def test_a_session_counts_as_a_whole_where_the_versions_knew_what_a_replay_does_not(more, whole):
+    """The arms that were allowed, a person's past, and a reward that came after the next decision."""
+    rows = steps("a", [(0, 1.0), (1, 0.0)], **more)
+    found = count_sessions(rows, table(policy_bytes()), table(policy_bytes(floor=0.2)))
+    assert found == ([Counted("old", 0.0, 1.0)] if whole else [], 1, 1.0, 0)
+
+
+def test_one_plan_stays_one_where_sessions_count_as_a_whole():
+    rows = [one for i in range(200) for one in steps(f"s{i}", [(0, float(i % 2))] * 3, known=1)]
+    assert expected(rows, table(policy_bytes(floor=0.1)), table(policy_bytes()), "v", 5.0) is None
+    assert expected(rows, table(policy_bytes()), table(None), "v", 5.0) is not None
 
 
 def test_a_session_counts_from_the_difference_on_and_once_for_all():
     rows = steps("a", [(0, 1.0), (1, 0.0)]) + steps("b", [(0, 1.0), (1, None), (2, 1.0)], "new", 7.0)
-    counted, n, total = count_sessions(rows, table(policy_bytes()), table(None))
-    assert (counted, n, total) == ([Counted("old", 0.0, 1.0), Counted("new", 7.0, 2.0)], 2, 3.0)
-    counted, n, total = count_sessions(rows, table(policy_bytes()), table(policy_bytes(floor=0.2)))
-    assert (counted, n, total) == ([], 2, 3.0)
+    found = count_sessions(rows, table(policy_bytes()), table(None))
+    assert found == ([Counted("old", 0.0, 1.0), Counted("new", 7.0, 2.0)], 2, 3.0, 2)
+    assert count_sessions(rows, table(policy_bytes()), table(policy_bytes(floor=0.2))) == ([], 2, 3.0, 0)
 
 
 def test_nights_are_strata():

@@ -65,8 +65,13 @@ def test_rows_are_those_of_a_span_of_time(event_store):
                 ((100.5, 300.5), ["middle", "new", "new"]),
             ):
                 assert [row.session for row in await store.rows(*span)] == wanted
-            assert (await store.rows(300.0, 301.0))[1] == LogRow("new", 1, 0, 0.0, 0.5, "v", 301.0, 0, 0, 300.0, 0)
-            assert await store.latest(2) == ["new", "middle"]
+            row = LogRow("new", 1, 0, 0.0, 0.5, "v", 301.0, 0, 0, 300.0, 0, told=301.0, known=1)
+            assert (await store.rows(300.0, 301.0))[1] == row
+            await store.write([Job(decision=decided("alone", 0, 0, 400.0))])
+            row = LogRow("alone", 0, 0, None, 0.5, "v", 400.0, 0, 0, 400.0, 0, told=None, known=0)
+            assert await store.rows(400.0, 401.0) == [row]
+            assert await store.erase("nobody", 0.0) == []
+            assert await store.latest(2) == ["alone", "new"]
             assert await store.days() == [DayState(0, 5, 301.0)]
 
     go(scenario())

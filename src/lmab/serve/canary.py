@@ -1,7 +1,8 @@
 """The canary: a new version gets a share of new sessions, and what these earn decides, looked at every night.
 
 Both versions explore with the same floors, so their sessions have one law until the plans disagree. Only sessions that
-reach such a step count, from it on; they are compared within the spans between two refits, in which the share stays.
+reach such a step count, from it on, and whole sessions where that step cannot be known. They are compared within the
+spans between two refits, in which the share stays.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,28 +144,36 @@ def evidence(counted: Iterable[Counted], new: str, old: str, edges: Sequence[flo
     return seen
 
 
-def count_sessions(rows: Iterable[LogRow], one: ArmTable, other: ArmTable) -> tuple[list[Counted], int, float]:
-    """The sessions in which two plans differ, the number of all sessions, and what all earned together."""
-    counted, n, total = [], 0, 0.0
+class Compared(NamedTuple):
+    """Sessions as two plans see them."""
+
+    counted: list[Counted]  # those in which the plans may differ
+    n: int  # all sessions
+    total: float  # what all earned together
+    n_differ: int  # sessions in which the plans, replayed, play different arms
+
+
+def count_sessions(rows: Iterable[LogRow], one: ArmTable, other: ArmTable) -> Compared:
+    """The sessions in which two plans may differ, from that step on, and what all sessions sum up to."""
+    counted, n, total, n_differ = list[Counted](), 0, 0.0, 0
     for _, group in groupby(rows, key=lambda row: row.session):
         steps = list(group)
         n += 1
         total += sum(row.reward or 0.0 for row in steps)
         first = first_difference(steps, one, other)
+        n_differ += first is not None
+        first = 0 if beyond_replay(steps) else first
         if first is not None:
             rest = sum(row.reward or 0.0 for row in steps[first:])
             counted.append(Counted(steps[0].policy, steps[0].began, rest))
-    return counted, n, total
+    return Compared(counted, n, total, n_differ)
 
 
 def first_difference(steps: Sequence[LogRow], one: ArmTable, other: ArmTable) -> int | None:
     """The first of these steps at which two versions, asked by the same session, would play different arms.
 
-    Both are replayed by the code that serves sessions. Where a request named the arms that were allowed, the two may
-    have differed from the start on.
+    Both are replayed by the code that serves sessions.
     """
-    if any(row.restricted for row in steps):
-        return 0
     lives = [LiveSession("", table, None, [], False) for table in (one, other)]
     for index, row in enumerate(steps):
         if lives[0].best(None)[0] != lives[1].best(None)[0]:
@@ -176,13 +185,23 @@ def first_difference(steps: Sequence[LogRow], one: ArmTable, other: ArmTable) ->
     return None
 
 
+def beyond_replay(steps: Sequence[LogRow]) -> bool:
+    """Whether the versions knew other things than a replay does, so that they may have differed from the start on.
+
+    A replay knows neither which arms a request allowed, nor earlier sessions of a person, nor that a reward came only
+    after the next decision.
+    """
+    late = any(row.told is not None and row.told > after.at for row, after in pairwise(steps))
+    return late or any(row.restricted or row.known for row in steps)
+
+
 def expected(rows: Sequence[LogRow], new: ArmTable, old: ArmTable, version: str, at: float) -> Canary | None:
     """A test that begins now, with what the latest sessions say beforehand; None where both are one plan."""
     names = list(dict.fromkeys(row.session for row in rows))[-_RECENT:]
     latest = set(names)
-    counted, n, total = count_sessions([row for row in rows if row.session in latest], new, old)
-    if not n or len(counted) < max(SAME * n, FEWEST):
+    found = count_sessions([row for row in rows if row.session in latest], new, old)
+    if found.n_differ < max(SAME * found.n, FEWEST):
         return None
-    rewards: Float[Array, "n"] = np.array([one.reward for one in counted])
+    rewards: Float[Array, "n"] = np.array([one.reward for one in found.counted])
     variance = float(rewards.var()) or 1e-6
-    return Canary(version, at, len(counted) / n, float(rewards.mean()), variance, total / n)
+    return Canary(version, at, len(rewards) / found.n, float(rewards.mean()), variance, found.total / found.n)

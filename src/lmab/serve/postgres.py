@@ -69,6 +69,7 @@ _LOCK = 7_261_943  # any number of our own: replicas that start together make th
 _REFIT_LOCK = _LOCK + 1
 _LOCK_WAIT = 250  # milliseconds for which a statement waits for a row that another transaction has locked
 _KNOWN = 50_000  # sessions whose lengths are remembered
+_LEAST_WAIT = 0.25  # seconds that an answer may take, however long its turn took to come
 _TRIES = 5  # of a commit that other replicas overtake
 _CHUNK = 200  # sessions that are deleted in one transaction
 _RECENT = 500  # sessions of a person that are looked at
@@ -96,11 +97,11 @@ class _Link:
         self.lock = asyncio.Lock()
         self._db: Any = None
 
-    async def run(self, work: Callable[[Any], Awaitable[Value]]) -> Value:
-        """The result of `work` on the connection; the caller holds the lock."""
+    async def run(self, work: Callable[[Any], Awaitable[Value]], seconds: float | None = None) -> Value:
+        """The result of `work` on the connection within some seconds; the caller holds the lock."""
         task = asyncio.ensure_future(self._work(work))
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.deadline)
+            done, _ = await asyncio.wait({task}, timeout=self.deadline if seconds is None else seconds)
         except asyncio.CancelledError:
             self._abandon(task)
             raise
@@ -159,12 +160,14 @@ class _Links:
         self._free = asyncio.Semaphore(n)
 
     async def run(self, work: Callable[[Any], Awaitable[Value]]) -> Value:
-        async with asyncio.timeout(self.deadline):
+        clock = asyncio.get_running_loop().time
+        until = clock() + self.deadline  # for the turn and the answer together
+        async with asyncio.timeout_at(until):
             await self._free.acquire()
         try:
             link = next(one for one in self.links if not one.lock.locked())
             async with link.lock:
-                return await link.run(work)
+                return await link.run(work, max(until - clock(), _LEAST_WAIT))
         finally:
             self._free.release()
 
@@ -426,9 +429,10 @@ class PostgresStore(Store):
 
     async def rows(self, since: float, until: float) -> list[LogRow]:
         query = (
-            "WITH s AS (SELECT session, at AS began FROM decisions WHERE step=0 AND at>=$1 AND at<$2) "
+            "WITH s AS (SELECT session, at AS began, (person IS NOT NULL)::int AS known FROM decisions "
+            "WHERE step=0 AND at>=$1 AND at<$2) "
             "SELECT d.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-            "d.explored, d.fallback, s.began, (d.allowed IS NOT NULL)::int "
+            "d.explored, d.fallback, s.began, (d.allowed IS NOT NULL)::int, r.at, s.known "
             "FROM s JOIN decisions d USING(session) LEFT JOIN rewards r "
             "ON r.session=d.session AND r.step=d.step ORDER BY s.began, d.session, d.step"
         )

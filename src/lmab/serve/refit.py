@@ -148,11 +148,11 @@ class _Night:
         if replaced:
             return await self._decide(rollout, "withdrawn", f"Canary {name}: {replaced}.")
         tested = [row for row in self.rows if canary.began <= row.began < self.at - self.options.window]
-        counted, n, _ = count_sessions(tested, new, old)
+        seen = count_sessions(tested, new, old)
         changes = [one.at for one in rollouts if one.at > canary.began]
-        canary, verdict = canary.look(counted, rollout.active, self.at, rollout.share, changes)
+        canary, verdict = canary.look(seen.counted, rollout.active, self.at, rollout.share, changes)
         await self.store.set_setting(CANARY, json.dumps(canary.to_json()))
-        line = _sentence(canary, rollout, n, verdict)
+        line = _sentence(canary, rollout, seen.n, verdict)
         if verdict == WAIT:
             share = float(next_share(rollout.share, len(canary.nights), canary.nights[-1].gain))
             if share > rollout.share:

@@ -187,9 +187,9 @@ class Service:
             table, broken = await self.register.table_of(name)
             known = await self._known(question.person, now)
             return self._live.get(question.session) or LiveSession(name, table, question.person, known, broken)
-        if self.trouble:
+        rows = None if self.trouble else await self._stored(question.session)
+        if rows is None:
             return await self._unknown_past(question)
-        rows = await self.register.asked(self.store.session(question.session))
         if not rows and not self.settings.without_store:
             name = question.session
             raise Problem("unknown-session", f"session {name!r} has no step 0 here: ask for it first")
@@ -198,6 +198,15 @@ class Service:
                 return await self._unknown_past(question, rows)
             raise Problem("out-of-order", f"step {question.step} is out of order: the next step is {len(rows)}")
         return self._live.get(question.session) or await self._restored(rows)
+
+    async def _stored(self, session: str) -> list[StoredStep] | None:
+        """The steps of a session; None where the store does not answer and nobody needs to wait for it."""
+        try:
+            return await self.register.asked(self.store.session(session))
+        except Problem:
+            if self.settings.without_store:
+                return None
+            raise
 
     async def _unknown_past(self, question: Question, rows: Sequence[StoredStep] = ()) -> LiveSession:
         """A session whose last steps nobody knows any more: it goes on without its policy, and is not recorded."""
@@ -383,10 +392,15 @@ class Service:
             raise Problem("too-late", f"the reward of step {step} came after its window of {window}: ask without it")
 
     async def _known(self, person: str | None, before: float) -> list[PlayedArm]:
-        """What earlier sessions of the person showed."""
+        """What earlier sessions of the person showed; nothing where the store is away and nobody waits for it."""
         if person is None or self.trouble:
             return []
-        return await self.register.asked(self.store.person(person, before, _HISTORY))
+        try:
+            return await self.register.asked(self.store.person(person, before, _HISTORY))
+        except Problem:
+            if self.settings.without_store:
+                return []
+            raise
 
 
 def _other_reward(row: RewardRow) -> Problem:

@@ -288,6 +288,7 @@ class SqliteStore(Store):
             try:
                 value = function(self._db)
                 self._db.execute("COMMIT")
+                self._check_file()
             except BaseException:
                 self._jobs.forget()
                 if self._db.in_transaction:  # a full disk may have ended it already
@@ -310,13 +311,16 @@ class SqliteStore(Store):
     async def write(self, jobs: Sequence[Job]) -> None:
         await self._change(lambda db: self._jobs.write(jobs))
 
-    async def probe(self) -> None:
+    def _check_file(self) -> None:
+        """Raise where another program deleted or replaced the file: what was written since then would be lost."""
         try:
             found = os.stat(self.path)
         except OSError as error:
             raise InvalidFile(f"{self.path}: the file was deleted: {error}") from None
         if (found.st_dev, found.st_ino) != self._inode:
             raise InvalidFile(f"{self.path}: the file was replaced while it was open: start the service again")
+
+    async def probe(self) -> None:
         await self._change(lambda db: db.execute("INSERT OR REPLACE INTO settings VALUES('probe', random())"))
 
     async def session(self, session: str) -> list[StoredStep]:
@@ -462,7 +466,7 @@ class SqliteStore(Store):
         query = (
             "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=? AND at<?) "
             "SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-            "d.explored, d.fallback, s.began, d.allowed IS NOT NULL "
+            "d.explored, d.fallback, s.began, d.allowed IS NOT NULL, r.at, n.person IS NOT NULL "
             "FROM s JOIN sessions n USING(number) JOIN steps d USING(number) "
             "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step ORDER BY s.began, n.session, d.step"
         )

@@ -11,11 +11,13 @@ import asyncio
 import hashlib
 import logging
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -25,6 +27,7 @@ from .messages import Label, Problem
 SCHEMA_VERSION = 3  # of the tables; a store with tables of another version is refused
 DEADLINE = 1.0  # seconds after which a request that waits for the store is refused
 PASSWORD = "LMAB_STORE_PASSWORD"  # the environment variable that holds the password of the database
+PASSWORD_FILE = "LMAB_STORE_PASSWORD_FILE"  # the one that names a file which holds it
 _BUSY = 8  # requests of one commit from which on the next one waits a little
 _LINGER = 0.005  # seconds; with a fast disk, less meant many small commits and a third more processor time
 _TICK = 0.1  # seconds between two looks at requests that wait too long
@@ -90,6 +93,8 @@ class LogRow(NamedTuple):
     fallback: int
     began: float  # time of the session's first step
     restricted: int  # 1: the request named the arms that were allowed
+    told: float | None = None  # time of the reward
+    known: int = 0  # 1: the session began with a person, whose earlier sessions may have informed it
 
 
 class ArmRow(NamedTuple):
@@ -365,13 +370,22 @@ def open_store(where: str) -> Store:
 
 
 def _with_password(address: str) -> str:
-    """The address with the password of the environment, where the address has none."""
-    password = os.environ.get(PASSWORD, "")
+    """The address with the password of the environment or of a file, where the address has none."""
     parts = urlsplit(address)
-    if not password or parts.password is not None or "@" not in parts.netloc:
+    if parts.password is not None or "@" not in parts.netloc:
+        return address
+    password = os.environ.get(PASSWORD, "") or _password_of_file(os.environ.get(PASSWORD_FILE, ""))
+    if not password:
         return address
     user, _, host = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{host}"))
+
+
+def _password_of_file(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8").strip() if path else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"{PASSWORD_FILE} must name a file with a password, got {path}: {error}") from None
 
 
 def without_secrets(where: str) -> str:
@@ -380,15 +394,18 @@ def without_secrets(where: str) -> str:
     Examples:
         >>> without_secrets("postgresql://lmab:hunter2@db:5432/shop?sslpassword=x")
         'postgresql://lmab@db:5432/shop'
+        >>> without_secrets("postgresql://lmab:hun/ter?2@db/shop")
+        'postgresql://lmab@db/shop'
         >>> without_secrets("events.db")
         'events.db'
     """
-    if "://" not in where:
+    scheme, found, rest = where.partition("://")
+    if not found:
         return where
-    parts = urlsplit(where)
-    user, _, host = parts.netloc.rpartition("@")
-    netloc = f"{user.split(':')[0]}@{host}" if user else host
-    return urlunsplit((parts.scheme, netloc, parts.path, "", ""))
+    before_query = re.split("[?#]", rest)[0]  # a password may hold any letter, also where it should have been quoted
+    user, _, place = (before_query if "@" in before_query else rest).rpartition("@")
+    name = re.split("[:/?#]", user)[0]
+    return f"{scheme}://{name + '@' if name else ''}{re.split('[?#]', place)[0]}"
 
 
 def check_schema(found: int, where: str) -> None:
