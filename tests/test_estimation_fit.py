@@ -329,6 +329,35 @@ def test_in_doubt_up_to_three_more_but_never_beyond_the_best():
         assert _curve(scores).chosen == chosen
 
 
+def test_a_learner_keeps_types_to_spare_beyond_the_best():
+    best = generator(0).normal(size=400)
+    about, clearly = behind(best, 0.8), behind(best, 2.2)
+    for scores, chosen in (
+        ([best, clearly, about], 3),
+        ([best, about, about, about, about], 4),  # three more than what is enough
+        ([about, best, clearly], 2),
+    ):
+        assert _curve(scores, spare=True).chosen == chosen
+    spare = _curve([best, clearly, about], spare=True)
+    assert spare.reason.startswith("3 types, some of them to spare: 1 predict held-out sessions best, but one type too")
+
+
+def test_the_fit_of_a_learner_has_its_curve_and_no_check(monkeypatch):
+    asked = []
+
+    def choose(log, **options):
+        asked.append(options)
+        return _curve([np.zeros(4), np.zeros(4), np.zeros(4)], spare=options["spare"])
+
+    monkeypatch.setattr(fit_module, "choose", choose)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=0)
+    method = lmab.EM(restarts=1, tolerance=1e-3, prior="learned", sweeps=2)
+    found = fit_module.fit_with_spare(log, method=method, rng=generator(0), values=[0.0, 1.0])
+    assert (found.n_types, found.curve.chosen, found.check) == (3, 3, None)
+    assert found.message.endswith(str(found.curve))
+    assert (asked[0]["forgiving"], asked[0]["spare"]) == (True, True)
+
+
 def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
     best = generator(0).normal(size=400)
     about, clearly = behind(best, 0.8), behind(best, 2.2)

@@ -99,8 +99,7 @@ def fit(
     curve = None
     if n_types == "auto" and not own_number and len(sessions) > 1:
         _warn(_doubts(sessions))
-        forgiving = method.forgiving and unlearnable(log) is None
-        curve = choose(log, forgiving=forgiving, rng=rng, progress=watch)
+        curve = choose(log, forgiving=_forgives(method, log), rng=rng, progress=watch)
         number = curve.chosen
     else:
         number = 0 if own_number else 1 if n_types == "auto" else _number(n_types, len(sessions))
@@ -125,6 +124,22 @@ def fit(
         result = replace(result, tested=tested(result.bandit, result.sessions))
         return _checked(result, rng) if check else result
     return result
+
+
+def _forgives(method: Estimator, log: Log) -> bool:
+    """Whether superfluous types are harmless, so that `n_types="auto"` may choose too many rather than too few."""
+    return method.forgiving and unlearnable(log) is None
+
+
+def fit_with_spare(sessions: Sessions, *, method: Estimator, rng: np.random.Generator, **said: Any) -> Estimate:
+    """`fit` for a learner that was told no number of types: it keeps some to spare, and needs no check.
+
+    A learner cannot wait until types are proved, since what it plays next decides whether they are ever seen.
+    """
+    log = observe(sessions, **said)
+    curve = choose(log, forgiving=_forgives(method, log), spare=True, rng=rng)
+    found = fit(sessions, n_types=curve.chosen, method=method, rng=rng, check=False, **said)
+    return replace(found, curve=curve, message=f"{found.message}; {curve}")
 
 
 def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
@@ -212,14 +227,17 @@ def _warn(messages: list[str]) -> None:
         warnings.warn(message, LmabWarning, stacklevel=3)
 
 
-def choose(log: Log, *, forgiving: bool = True, rng: np.random.Generator, progress: StopOnce | None = None) -> Curve:
+def choose(
+    log: Log, *, forgiving: bool = True, spare: bool = False, rng: np.random.Generator, progress: StopOnce | None = None
+) -> Curve:
     """Held-out log-likelihood for 1, 2, ... types, until it falls or rises by next to nothing.
 
     Whole sessions are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
     standard error. Where it predicts clearly better than one type less, and for fits that are not `forgiving`, the next
     number is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
     clearly behind the best: superfluous types are harmless to such fits, and one type too few loses what planning
-    needs. No number beyond the best is chosen, because the log supports none.
+    needs. No number beyond the best is chosen, because the log supports none; but a learner, whose next sessions tell
+    types apart that this log does not, asks for `spare` types: it loses more by one too few.
     """
     sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
@@ -231,7 +249,7 @@ def choose(log: Log, *, forgiving: bool = True, rng: np.random.Generator, progre
         useless = _useless([float(score.mean()) for score in scores])
         if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_types > _reach(scores, forgiving)[0]):
             break
-    return _curve(scores, forgiving)
+    return _curve(scores, forgiving, spare)
 
 
 def _useless(means: list[float]) -> int:
@@ -260,12 +278,13 @@ def _score(
     return np.concatenate(found)
 
 
-def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True) -> Curve:
+def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True, spare: bool = False) -> Curve:
     means = np.array([score.mean() for score in scores])
     steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
     gain, stderr = np.array([(0.0, 0.0), *steps]).T
     last, allowed = _reach(scores, forgiving)
-    last = min(last, int(np.argmax(means)))  # more than what predicts best nobody supports
+    if not spare:
+        last = min(last, int(np.argmax(means)))  # more than what predicts best nobody supports
     chosen = max(i for i in _as_good(scores, allowed) if i <= last)
     return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, chosen + 1)
 

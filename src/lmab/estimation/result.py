@@ -173,6 +173,11 @@ class Curve:
         """Why this many types."""
         if self.chosen == self.best:
             return f"{count(self.chosen, 'type')}, because held-out sessions are predicted best so"
+        if self.chosen > self.best:
+            return (
+                f"{count(self.chosen, 'type')}, some of them to spare: {self.best} predict held-out sessions best, but "
+                f"one type too few costs a learner more than one too many"
+            )
         return f"{count(self.chosen, 'type')}, because {self.best} predict held-out sessions hardly better"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from .._shapes import Array, Float
 from ..checks import COUNT, Count, Nothing, OneOf, Or, check_fields, optional
 from ..data.sessions import Sessions
 from ..estimation.em import EM
-from ..estimation.fit import fit
+from ..estimation.fit import fit, fit_with_spare
 from ..estimation.prior import Schedule, draw_models
 from ..estimation.result import Estimate
 from ..estimation.traits.traits import Traits
@@ -109,14 +110,11 @@ class DirectMLE(Learner):
         course: Course,
         name: str,
     ) -> Estimate:
-        fitted = fit(
-            sessions,
-            n_types=number,
-            method=self.method,
-            rewards=task.rewards,
-            values=declared_values(task, sessions),
-            rng=rng,
-        )
+        said: dict[str, Any] = {"rewards": task.rewards, "values": declared_values(task, sessions)}
+        if number == "auto" and len(sessions) > 1:
+            fitted = fit_with_spare(sessions, method=self.method, rng=rng, **said)
+        else:
+            fitted = fit(sessions, n_types=number, method=self.method, rng=rng, check=False, **said)
         note_estimate(course, name, fitted)
         return fitted
 
