@@ -28,7 +28,7 @@ from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce, fi
 
 BINS = optional(Or(Count(2), OneOf(("auto",))))
 _SAME = 1.01  # costs within this factor are the same solution
-_NOTHING = 1e-3  # A cost that is lower by less than this is no better fit.
+_NOISE = 1.9  # Half the 95% quantile of a chi-square: moments do not tell costs apart that differ by less.
 _FALSE_ALARMS = 0.01  # share of logs of a true model that may be called unmatched
 _SESSIONS = 1 << 16  # looked at together
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
@@ -53,7 +53,7 @@ class MomentMatching(Estimator):
         rank: dimension of the subspace of the types; None: the number of types.
         restarts: starts of the least-squares fit.
         w_min: least weight of a type; None searches 1/M, 1/(2M), 1/(4M), ... down to 1/1000, as in appendix A, and
-            takes what fits best.
+            takes what fits best: by the moments, and among those they do not tell apart by the likelihood of the log.
         epsilon: the accuracy for which the theory's delta_tsr is computed, which the message compares the largest
             residual with. Reconstructed probabilities may leave [0, 1] by what the measured error of the subspace
             and the type's weight allow; only where that error is unknown, `epsilon` sets it (delta_sub).
@@ -95,9 +95,9 @@ class MomentMatching(Estimator):
         core = self._core(log, n_types)
         tensors = core_moments(sessions, core, min(sessions.horizon, 2 * n_types - 1))
         task = Matching(tensors, core, n_types, self._slack(core, n_types, sessions.horizon))
-        fits = self._search(task, request.rng, request.progress)
+        levels = self._search(task, request.rng, request.progress)
+        fits, bandit = _best_level(levels, core, log)
         best = min(fits, key=lambda one: one.cost)
-        bandit = reconstruct(best.weights, best.core, core, sessions)
         return finish(
             log,
             bandit,
@@ -135,11 +135,8 @@ class MomentMatching(Estimator):
         delta = theory.delta_sub(n_types, n_values, horizon, self.epsilon, self.w_min or 1 / n_types)
         return float(2 * np.sqrt(n_types) * delta)
 
-    def _search(self, task: Matching, rng: np.random.Generator, progress: StopOnce) -> list[Fit]:
-        """All starts at a least weight; where that is unknown, at halved ones down to `_LEAST_WEIGHT`.
-
-        The fit decides: the level of the lowest cost is taken, and of equal ones the largest least weight.
-        """
+    def _search(self, task: Matching, rng: np.random.Generator, progress: StopOnce) -> list[list[Fit]]:
+        """All starts at a least weight; where that is unknown, at halved ones down to `_LEAST_WEIGHT`."""
         limit = self.w_min or 1 / task.n_types
         if limit * task.n_types > 1:
             raise InvalidArgument(f"w_min must be at most 1/{task.n_types}, got {self.w_min!r}")
@@ -150,12 +147,11 @@ class MomentMatching(Estimator):
             for number, start in enumerate(starts):
                 levels[-1].append(task.solve(start, limit))
                 if progress(Progress("matching", number + 1, len(starts), -_least(levels[-1]))):
-                    return levels[-1]
+                    return levels[-1:]
             if self.w_min is not None or task.n_types == 1:
                 break
             starts, limit = [task.restart(one) for one in sorted(levels[-1], key=lambda one: one.cost)[:3]], limit / 2
-        lowest = min(_least(level) for level in levels)
-        return next(level for level in levels if _least(level) <= lowest + _NOTHING)
+        return levels
 
     def _message(self, best: Fit, tensors: tuple[CoreMoments, ...], core: Design, n_types: int, horizon: int) -> str:
         n_values = 2 if core.values is None else len(core.values)
@@ -178,6 +174,25 @@ class MomentMatching(Estimator):
 
 def _least(fits: list[Fit]) -> float:
     return min(one.cost for one in fits)
+
+
+def _best_level(levels: list[list[Fit]], core: Design, log: Log) -> tuple[list[Fit], LatentBandit]:
+    """The least weight that fits best, and its bandit.
+
+    Among the levels whose costs the moments do not tell apart, the likelihood of the log decides: the lowest cost alone
+    may belong to probabilities beyond their bounds, and clipping them moves every mean. Of equal levels the largest
+    least weight is taken.
+    """
+    lowest = min(_least(level) for level in levels)
+    found: list[tuple[float, list[Fit], LatentBandit]] = []
+    for level in levels:
+        if _least(level) > lowest + _NOISE:
+            continue
+        best = min(level, key=lambda one: one.cost)
+        bandit = reconstruct(best.weights, best.core, core, log.sessions)
+        found.append((float(log.heldout(bandit).sum()) if len(levels) > 1 else 0.0, level, bandit))
+    _, fits, bandit = max(found, key=lambda one: one[0])
+    return fits, bandit
 
 
 def _status(best: Fit, tensors: tuple[CoreMoments, ...]) -> Status:
