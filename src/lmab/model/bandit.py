@@ -126,10 +126,19 @@ class LatentBandit:
         shown = self.rewards.probabilities
         return shown if self.leaving is None else shown * (1 - self.leaving)
 
+    @cached_property
+    def people_leave(self) -> bool:
+        """Whether a session may end before the horizon."""
+        if self.leaving is None or not isinstance(self.rewards, Categorical):
+            return False
+        return bool((self.leaving * self.rewards.probabilities > 0).any())
+
     @property
     def stays(self) -> Float[Array, "M A"]:
         """The probability that a session goes on after an arm, in every type."""
-        return np.ones(self.means.shape) if self.leaving is None else self.channel().sum(axis=2)
+        if self.leaving is None or not isinstance(self.rewards, Categorical):
+            return np.ones(self.means.shape)
+        return np.maximum(1.0 - (self.rewards.probabilities * self.leaving).sum(axis=2), 0.0)  # 1.0 where nobody leaves
 
     def outcomes(self, bins: int) -> Channel:
         """What a session that goes on can see of an arm; continuous rewards are cut into `bins` outcomes."""
@@ -215,14 +224,14 @@ class LatentBandit:
             (1.1, 0.95)
         """
         arms = self.best_fixed_arms(horizon, repeats)
-        if self.leaving is not None:
+        if self.people_leave:
             return _earned(self, arms if len(arms) == horizon else arms * horizon)
         return horizon / len(arms) * float((self.weights @ self.means)[list(arms)].sum())
 
     def best_fixed_arms(self, horizon: int, repeats: bool = True) -> tuple[int, ...]:
         """The arms of the best fixed choice: one arm, or without repeats `horizon` different arms, the best first."""
         n_arms = self._n_distinct(horizon, repeats)
-        if self.leaving is None:
+        if not self.people_leave:
             return tuple(np.argsort(-(self.weights @ self.means), kind="stable")[:n_arms].tolist())
         if repeats:
             always = one_arm(self.means.T, self.stays.T, horizon)[-1]
@@ -239,7 +248,7 @@ class LatentBandit:
             (1.6, 0.95)
         """
         n_arms = self._n_distinct(horizon, repeats)
-        if self.leaving is not None:
+        if self.people_leave:
             means, stays = self.means.T, self.stays.T
             if repeats:
                 return float(self.weights @ known(means, stays, horizon).best[-1])

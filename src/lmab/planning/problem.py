@@ -202,8 +202,7 @@ class Problem:
     @cached_property
     def people_leave(self) -> bool:
         """Whether a session may end before the horizon: then the columns of an arm's part of `table` sum to `stays`."""
-        leaving, rewards = self.bandit.leaving, self.bandit.rewards
-        return leaving is not None and bool((leaving * rewards.probabilities > 0).any())  # type: ignore[union-attr]
+        return self.bandit.people_leave
 
     @cached_property
     def stays(self) -> Float[Array, "A M"]:
