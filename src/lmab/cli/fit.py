@@ -179,7 +179,10 @@ def _backend(device: Device, cluster: str | None) -> str | None:
         return None
     if cluster is not None:
         raise InvalidArgument(f"--device must be cpu with --cluster, got {device.value}")
-    require_backend(device.value)
+    try:
+        require_backend(device.value)
+    except InvalidArgument as refused:
+        raise InvalidArgument(str(refused).replace("backend must be None", "--device must be cpu", 1)) from None
     return device.value
 
 

@@ -117,7 +117,10 @@ def check_files(folder: Path, manifest: Manifest, *, contents: bool) -> None:
         try:
             found = os.path.getsize(path)
         except OSError:
-            raise InvalidFile(f"{path}: this part of the packed log is missing: pack the log again") from None
+            raise InvalidFile(
+                f"{path}: this part of the packed log is missing, or {platform.node()} cannot see this part: pack the "
+                f"log again, or put the folder under the same name wherever passes run"
+            ) from None
         if found != size:
             raise InvalidFile(
                 f"{path}: this part of the packed log was changed: it has {found:,} bytes instead of {size:,}; pack "

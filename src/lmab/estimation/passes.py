@@ -313,8 +313,8 @@ def _same(payload: bytes) -> bytes:
 
 def _run(payload: bytes, first: int, last: int) -> Arrays:
     """A range of the parts, on a worker."""
-    function, arguments = pickle.loads(payload)
     try:
+        function, arguments = pickle.loads(payload)  # this opens the files of a packed log
         return function(*arguments, first, last)
     except InvalidFile as error:
         from distributed import get_worker
