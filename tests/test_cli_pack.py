@@ -218,7 +218,6 @@ def far(monkeypatch):
     monkeypatch.setattr(passes, "_FAR", 0)
     monkeypatch.setattr("lmab.estimation.passes._PART", 200)
     monkeypatch.setattr("lmab.estimation.log.MOST", 1)  # no sessions are merged
-    monkeypatch.setattr("lmab.estimation.log.MOST", 1)
 
 
 def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
@@ -237,10 +236,10 @@ def test_a_fit_and_a_study_on_a_cluster(far, log, tmp_path, monkeypatch):
             os.kill(processes.scheduler.pid, signal.SIGKILL)
             processes.scheduler.wait()
 
-        original = command.estimation.fit
+        original = command.find_types
         monkeypatch.setattr(
-            command.estimation,
-            "estimate",
+            command,
+            "find_types",
             lambda *a, progress, **k: original(*a, progress=lambda news: killing(news), **k),
         )
         with pytest.raises(ClusterLost, match=r"the best model so far is written to .*best\.lmab, without the checks"):

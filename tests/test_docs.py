@@ -25,6 +25,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name != MADE)
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 RUNNER = CliRunner()
 LONG = {
+    "compare",
     "reproduce",
     "demo",
     "serve",

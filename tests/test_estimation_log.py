@@ -159,7 +159,12 @@ def only_parts(monkeypatch):
 
     for name in ("passes", "log"):  # also where statistics are as large as a small log
         monkeypatch.setattr(f"lmab.estimation.{name}.count_parts", lambda *sizes: 4)
-    for name, size in (("gaussian._STEPS", 1000), ("traits.traits._PILOT", 200), ("traits.traits._SAMPLE", 200)):
+    for name, size in (
+        ("gaussian._STEPS", 1000),
+        ("traits.traits._PILOT", 200),
+        ("traits.traits._SAMPLE", 200),
+        ("assumptions._LOOKED_AT", 200),
+    ):
         monkeypatch.setattr(f"lmab.estimation.{name}", size)
     monkeypatch.setattr(lmab.Packed, "load", never)
     monkeypatch.setattr(Partitions, "part", watched)

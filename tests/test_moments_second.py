@@ -131,7 +131,7 @@ def test_large_matrices_take_the_leading_eigenvectors_only(rng, monkeypatch):
         ({"pairs": "some"}, "pairs must be 'all' or 'first-two', got 'some'"),
         ({"rank": 0}, "rank must be an integer of at least 1"),
         ({"rank": 9}, r"rank must be at most the number of rows \(8\), got 9"),
-        ({"rewards": "poisson"}, "rewards must be 'categorical' or 'gaussian' or None"),
+        ({"rewards": "poisson"}, "rewards must be 'categorical', 'gaussian' or 'counts' or None, got 'poisson'"),
     ],
 )
 def test_bad_input(arguments, message, rng):

@@ -382,7 +382,11 @@ def test_notebooks_show_the_numbers_that_matter():
         (plan, [plan.status, f"{plan.lower:.6g} over 4 steps", f"{plan.upper:.6g} (gap"]),
         (
             certificate,
-            [f"{certificate.value[0]:.4g} to", f"{certificate.regret[1]:.4g} per session", "each holds with90%"],
+            [
+                f"{certificate.value[0]:.4g} to",
+                f"{certificate.regret[1]:.4g} per session",
+                "Each interval holds with 90%",
+            ],
         ),
         (estimate, [f"{estimate.log_likelihood:.4f} of 300 sessions", f"{estimate.bic:.2f}", estimate.message]),
     ]
@@ -531,7 +535,7 @@ def test_log_likelihoods_are_said_in_words():
     assert "nats" not in page
     assert re.search(r"a session is [\d.]+ times as likely as without memory", page)
     assert "context" not in page.split("</style>")[1]
-    assert "sessions" not in page.split("</style>")[1]
+    assert "episode" not in page.split("</style>")[1]
 
 
 def worth(fixed: float, mean: float, upper: float) -> Worth:

@@ -59,7 +59,7 @@ def check(
     one type and unrelated arms predict worse than the model, since without that there is nothing to explain.
 
     Args:
-        sessions: the log; or an estimate or its `observations`, whose log is encoded already.
+        sessions: the log; or an estimate or a `Log`, whose sessions are encoded already.
         n_types: of the model that is checked; None: as the estimate has, or where it chose its number itself, the
             number that predicts best.
         method: how it is fitted; None: by `EM`, or by `Traits` where the estimate was.
