@@ -61,6 +61,48 @@ def test_value_and_optimum_reach_further_down_where_the_log_reacts_and_nothing_e
     assert others == [regret, gain]
 
 
+def test_upper_ends_reach_further_from_the_median_where_types_are_hardly_told_apart():
+    sets = [drawn(generator(0), 0.0), drawn(generator(1), 0.0)]
+    plain = certifying._intervals(Bounds(), 3.0, sets, 0.1)
+    wider = certifying._intervals(Bounds(), 3.0, sets, 0.1, 1.0, 0.0, 1.5)
+    gains = [one.value - fixed for one in sets for fixed in (one.fixed, one.fixed_played)]
+    samples = [one.value for one in sets], [one.optimum for one in sets], gains
+    for narrow, wide, each in zip((plain[0], plain[1], plain[3]), (wider[0], wider[1], wider[3]), samples, strict=True):
+        middle = max(np.median(one) for one in each)
+        assert wide == pytest.approx((narrow[0], middle + 1.5 * (narrow[1] - middle)))
+    assert wider[2] == pytest.approx((0.0, 1.5 * plain[2][1]))
+
+
+@pytest.mark.parametrize(("n_sessions", "hardly"), [(60, True), (2000, False)])
+def test_what_a_log_tells_about_types_decides_how_far_up_a_certificate_reaches(n_sessions, hardly, monkeypatch):
+    truth = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.2, 0.5], [0.2, 0.9, 0.5]])
+    log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=n_sessions, horizon=3, rng=0)
+    method = lmab.EM(restarts=2, tolerance=1e-4, prior="learned")
+    estimate = lmab.fit(log, n_types=2, method=method, rng=0, check=False)
+    posterior = estimate.posterior()
+    expected = (posterior * np.log(posterior / estimate.bandit.weights)).sum() / 7  # parameters
+    assert certifying._told(estimate, 7) == pytest.approx(expected)
+    monkeypatch.setattr(certifying, "_LOOKED_AT", 10)
+    assert certifying._told(estimate, 7) == pytest.approx(expected, rel=0.5)
+    plan = lmab.plan(estimate, horizon=3)
+    found = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    assert found.hardly_told is hardly
+    assert ("hardly told apart" in found.table) is hardly
+    monkeypatch.setattr(certifying, "_FURTHER", 1.0)
+    plain = lmab.certify(estimate, plan, log, n_draws=20, rng=0)
+    assert (found.value[1] > plain.value[1]) is hardly
+    assert found.value[0] == plain.value[0]
+
+
+def test_one_type_has_nothing_to_be_told():
+    log = lmab.simulate(
+        lmab.LatentBandit.bernoulli([1.0], [[0.2, 0.4]]), lmab.Uniform(2), n_sessions=40, horizon=2, rng=0
+    )
+    estimate = lmab.fit(log, n_types=1, method=lmab.EM(restarts=1, prior="learned"), rng=0)
+    assert certifying._told(estimate, 2) is None
+    assert not lmab.certify(estimate, lmab.plan(estimate, horizon=2), log, n_draws=20, rng=0).hardly_told
+
+
 def test_models_that_may_miss_more_claim_less():
     sure, wide = drawn(generator(0), 0.0), replace(drawn(generator(1), 0.0), misses=2.0)
     value, _, _, gain, _ = certifying._intervals(Bounds(), 2.0, [sure, wide], 0.1)

@@ -17,6 +17,7 @@ from ..planning.problem import Plan
 
 Interval = tuple[float, float]
 THIN = 25  # plays of an arm per type below which it is hardly known
+_HARDLY = 3.0  # what a log tells about types, per parameter, below which these are hardly told apart: see `told`
 _NOTHING = 1e-4  # nats per session that are no gain
 _NOT_CHECKED = "No held-out sessions were asked about the types: `lmab.fit` does so, unless it is told not to."
 _DECIMALS = 4  # at most
@@ -86,6 +87,7 @@ class Certificate:
     tested: Assumptions | None = None  # what the log says about what the claims take for granted; see `assumptions`
     ends: Ends | None = None  # how sessions end; None: all have the same length
     reaction: float = 0.0  # how strongly the log's next arm depends on the reward, in standard deviations
+    told: float | None = None  # what all sessions tell about their types, in nats per parameter; None: there are none
 
     @property
     def sentence(self) -> str:
@@ -142,6 +144,10 @@ class Certificate:
             rows["thin"] = self._thinness
         if self.too_few and self._types_found:
             rows["types"] = f"one more than {self.n_types} predicts held-out sessions better; the claims allow for it"
+        if self.hardly_told:
+            rows["hardly told apart"] = (
+                "the sessions say little about who is of which type: upper ends reach further up"
+            )
         if self.reacts:
             rows["arms"] = "the next one depends on the reward before it: lower ends reach further down"
         if self.n_unplayed:
@@ -176,6 +182,11 @@ class Certificate:
     def reacts(self) -> bool:
         """The log's arms depend on rewards before them: the intervals reach further down, since claims lie high."""
         return reacts(self.reaction)
+
+    @property
+    def hardly_told(self) -> bool:
+        """The sessions say little about who is of which type: the intervals reach further up, since claims lie low."""
+        return hardly_told(self.told)
 
     @property
     def thin(self) -> bool:
@@ -251,6 +262,11 @@ def too_few(one_more: tuple[float, float]) -> bool:
     """Whether one more type gains on held-out sessions, by more than a standard error: in doubt, yes."""
     gain, error = one_more
     return gain > max(error, _NOTHING)
+
+
+def hardly_told(told: float | None) -> bool:
+    """Whether a log tells so little about the types that models drawn from it lie low."""
+    return told is not None and told < _HARDLY
 
 
 @dataclass(frozen=True, eq=False)

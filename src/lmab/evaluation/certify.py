@@ -21,13 +21,14 @@ from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..simulation import check_fits
-from .certificate import THIN, Certificate, Ends, Interval, too_few
+from .certificate import THIN, Certificate, Ends, Interval, hardly_told, too_few
 from .replanning import FLOOR, LEARNED_FLOOR, CrowdReplanner, Replanned, Replanner, TraitsReplanner, laplace
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
 _ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
+_FURTHER = 1.3  # times as far as their quantiles upper ends reach from the median, where types are hardly told apart
 _ROUNDING = 1e-9
 _REACH = 2.0  # standard errors of a simulated value that an interval adds
 _FEW_VALUES = 8  # rewards after each of which leaving is counted
@@ -95,8 +96,10 @@ def certify(
         found = _of_types(estimate, plan, plays, n_draws, rng, backend)
     deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) else 1.0
+    told = _told(estimate, found.n_parameters)
+    further = _FURTHER if hardly_told(told) else 1.0
     value, optimum, regret, gain, undone = _intervals(
-        plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr
+        plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
     )  # fmt: skip
     average = plan.horizon * _mean_reward(sessions)
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
@@ -125,6 +128,7 @@ def certify(
         unplayed_share=float(found.sets[0].unplayed.mean()),
         one_more=found.one_more,
         reaction=deviations,
+        told=told,
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),
         bounds=(plan.lower, plan.upper),
         check=estimate.check,
@@ -208,6 +212,20 @@ def _of_traits(
     )  # fmt: skip
 
 
+def _told(estimate: Estimate, n_parameters: int) -> float | None:
+    """How much all sessions tell about their types (mean log of posterior over prior), per parameter; None: no types.
+
+    Sessions of a larger log are looked at in part, and count for all.
+    """
+    if estimate.n_types == 1 or estimate.factors is not None:
+        return None
+    sessions = estimate.sessions
+    posterior = estimate.posterior(sessions[:: max(1, len(sessions) // _LOOKED_AT)])
+    tiny = np.finfo(float).tiny
+    ratio = np.log(np.maximum(posterior, tiny)) - np.log(np.maximum(estimate.bandit.weights, tiny))
+    return float((posterior * ratio).sum(axis=1).mean() * len(sessions) / n_parameters)
+
+
 def _mean_reward(sessions: Sessions | Packed) -> float:
     """The mean reward of a step of the log."""
     total = sum(float(part.rewards.sum()) for part in sessions.chunks(_AT_ONCE))
@@ -250,36 +268,39 @@ def _with_one_more(
 
 
 def _intervals(
-    plan: Plan, own: float, sets: Sequence[Replanned], miss: float, below: float = 1.0, stderr: float = 0.0
-) -> tuple[Interval, Interval, Interval, Interval, float]:
+    plan: Plan, own: float, sets: Sequence[Replanned], miss: float, below: float = 1.0, stderr: float = 0.0,
+    further: float = 1.0,
+) -> tuple[Interval, Interval, Interval, Interval, float]:  # fmt: skip
     """Value, optimum, regret and gain, each the union over the sets; and what planning left undone.
 
     Drawn models lie low where arms that pay little tell types apart: the law of arms draws types together, and
     one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down. They lie
     high where the log reacts to rewards, since it knows arms from sessions that they suit: then value and optimum reach
-    further down (`below`). Simulated values have an error of their own (`stderr`), which the intervals add.
+    further down (`below`). Where the log hardly tells types apart, drawn models lie low as a whole, and every upper end
+    reaches `further` from the median. Simulated values have an error of their own (`stderr`), which the intervals add.
     """
     best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
     undone = max(plan.upper - best, 0.0)
-    value = _union([(drawn, drawn.value) for drawn in sets], miss, below)
+    value = _union([(drawn, drawn.value) for drawn in sets], miss, below, 1.0, further)
     # Arms never played may be worse than those that somebody chose to play: the best there is without them counts too.
     guessed = [(drawn, drawn.value) for drawn in sets if drawn.unplayed.any()]
-    low, high = _union([*((drawn, drawn.optimum) for drawn in sets), *guessed], miss, below, _ABOVE)
+    low, high = _union([*((drawn, drawn.optimum) for drawn in sets), *guessed], miss, below, _ABOVE, further)
     gains = [(drawn, drawn.value - choice) for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
-    gain = _union(gains, miss, 1.0, _ABOVE)
+    gain = _union(gains, miss, 1.0, _ABOVE, further)
     losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, best - drawn.transferred)]
-    regret = undone + max(float(np.quantile(loss, 1 - miss / 2)) for loss in losses)
+    regret = undone + further * max(float(np.quantile(loss, 1 - miss / 2)) for loss in losses)
     error = _REACH * stderr
     wider = [(low - error, high + error) for low, high in (value, (low, high + undone), gain)]
     return wider[0], wider[1], (0.0, regret + error), wider[2], undone
 
 
 def _union(
-    samples: Sequence[tuple[Replanned, Float[Array, "B"]]], miss: float, below: float, above: float = 1.0
+    samples: Sequence[tuple[Replanned, Float[Array, "B"]]], miss: float, below: float, above: float, further: float
 ) -> Interval:
     misses = [(sample, drawn.misses * miss / 2) for drawn, sample in samples]
-    ends = np.array([np.quantile(sample, [below * own, 1 - above * own]) for sample, own in misses])
-    return float(ends[:, 0].min()), float(ends[:, 1].max())
+    ends = np.array([np.quantile(sample, [below * own, 0.5, 1 - above * own]) for sample, own in misses])
+    low, middle, high = float(ends[:, 0].min()), float(ends[:, 1].max()), float(ends[:, 2].max())
+    return low, high if further == 1.0 else middle + further * (high - middle)
 
 
 def _columns(drawn: Replanned) -> Float[Array, "B 4"]:
