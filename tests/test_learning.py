@@ -718,8 +718,8 @@ def published(n_sessions=60, **options):
     played = []
     while not run.finished:
         plan = run.ask()
-        assert plan.n_sessions == 1
-        run.tell(plan.on(live))
+        assert plan.n_sessions == n_sessions // 2 - len(played)
+        run.tell(plan.on(live))  # A live system plays one session and asks again.
         played.append((plan.policy.bandit, live.rounds[-1]))
     return played, run
 
@@ -735,6 +735,56 @@ def test_as_published_a_posterior_is_taken_once_under_the_model_that_played_the_
         for arm, reward in zip(session.arms, session.rewards, strict=True):
             chances = chances * np.where(reward == 1, model.means[:, arm], 1 - model.means[:, arm])
         np.testing.assert_allclose(added, chances / chances.sum(), atol=1e-9)
+
+
+@pytest.mark.parametrize("implementation", ["compiled", "reference"])
+@pytest.mark.parametrize("chance", [0.0, 0.02], ids=["two values", "a rare third value"])
+def test_a_simulator_plays_as_a_live_system_would(implementation, chance, monkeypatch):
+    """Told one by one what the simulator played at once, a run asks for the same arms and learns the same model."""
+    from lmab._kernel.compiled import em as compiled
+    from lmab._kernel.reference import em as reference
+
+    monkeypatch.setattr(
+        lmab.learning.l_ucrl, "kernel", lambda name: {"compiled": compiled, "reference": reference}[implementation]
+    )
+    bandit = BANDIT if chance == 0 else rare(chance)
+    learner, live = learning.LUCRL(2, refit=False, start=0.2), lmab.Simulator(bandit, horizon=HORIZON, rng=generator(8))
+    at_once, one_by_one = (new_run(learner, n_sessions=100, rng=0) for _ in range(2))
+    explored = at_once.ask().on(live)
+    if chance:  # The rare value comes while optimism plays.
+        explored = replace(explored, rewards=np.where(explored.rewards == 1.0, 0.5, explored.rewards))
+    at_once.tell(explored)
+    one_by_one.tell(explored)
+    played = at_once.ask().on(live)
+    assert len(played) == 80
+    assert live.sessions_used == 100
+    at_once.tell(played)
+    values = set()
+    for session in range(80):
+        policy, own = one_by_one.ask().policy, played[session : session + 1]
+        history = list(zip(own.arms.tolist(), own.rewards.tolist(), strict=True))
+        assert [policy.act_on(history[:step]) for step in range(HORIZON)] == own.arms.tolist()
+        one_by_one.tell(own)
+        values |= set(own.rewards.tolist())
+    assert one_by_one.finished
+    assert at_once.finished
+    assert (1.0 in values and 0.5 in values) or chance == 0
+    assert at_once.learned["optimistic"].n_rounds == 1
+    assert one_by_one.learned["optimistic"].n_rounds == 80
+    first, second = at_once.learned.bandit, one_by_one.learned.bandit
+    np.testing.assert_allclose(first.weights, second.weights, rtol=1e-9)
+    np.testing.assert_allclose(first.rewards.probabilities, second.rewards.probabilities, rtol=1e-9)
+
+
+def test_optimism_is_simulated_on_normal_rewards_and_where_people_leave():
+    normal = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 4.0], [4.0, 0.0]])
+    leaving = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.2, 0.9], [0.9, 0.2]], leaving=np.full((2, 2, 2), 0.5))
+    for bandit, rewards in ((normal, "gaussian"), (leaving, None)):
+        live = lmab.Simulator(bandit, horizon=3, rng=generator(1))
+        learner = learning.LUCRL(2, refit=False)
+        learned = lmab.learn(live, learner, n_sessions=60, rng=2, rewards=rewards, planner=lmab.QMDP())
+        assert learned["optimistic"].n_sessions == 42
+        assert live.sessions_used == 60
 
 
 def test_soft_counts_are_sums_over_steps(rng):

@@ -202,6 +202,12 @@ def check_fits(policy: Policy, bandit: LatentBandit, horizon: int) -> None:
         raise InvalidArgument(f"horizon must be at most the policy's {policy.horizon}, got {horizon}")
 
 
+class Rule(Protocol):
+    """Plays sessions one after another, each with a policy that depends on all sessions before it."""
+
+    def play(self, bandit: LatentBandit, n_sessions: int, horizon: int, rng: np.random.Generator) -> Sessions: ...
+
+
 class Environment(Protocol):
     """Something that can be played: a simulator, or a live system with the same attributes and methods."""
 
@@ -253,6 +259,10 @@ class Simulator:
     def run(self, policy: Policy, n_sessions: int) -> Sessions:
         """Let `policy` play n sessions of `horizon` steps."""
         return self._spend(simulate(self._bandit, policy, n_sessions=n_sessions, horizon=self.horizon, rng=self._rng))
+
+    def follow(self, rule: Rule, n_sessions: int) -> Sessions:
+        """Let `rule` play n sessions of `horizon` steps, one after another."""
+        return self._spend(rule.play(self._bandit, n_sessions, self.horizon, self._rng))
 
     def _spend(self, sessions: Sessions) -> Sessions:
         self.sessions_used += len(sessions)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import files
+from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import COUNT, FRACTION, POSITIVE, Count, check_array, check_fields, optional
 from ..data.sessions import Sessions
@@ -21,6 +22,7 @@ from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..policies.policy import State, best_allowed
 from ..policies.small import BeliefPolicy, Uniform
+from ..simulation import draw_types, simulate
 from .learner import (
     FLOOR,
     Campaign,
@@ -106,7 +108,7 @@ class LUCRL(Learner):
         >>> learned["optimistic"].reward / 1400 > learned["explore"].reward / 600
         True
         >>> published = lmab.learn(environment, lmab.learning.LUCRL(2, refit=False), n_sessions=500, rng=rng)
-        >>> published["optimistic"].n_rounds  # one for every session
+        >>> published["optimistic"].n_sessions
         350
     """
 
@@ -152,16 +154,15 @@ class LUCRL(Learner):
 
     def _published(self, task: Task, sessions: Sessions, bandit: LatentBandit, course: Course) -> Play:
         """One policy for every session; the session's posterior under the model that played it is taken once."""
-        counts = SoftCounts.of(floored(bandit, united_values(task, sessions)), sessions)
-        played = [sessions]
-        for _ in range(task.n_sessions - len(sessions)):
-            bandit = counts.bandit(self.prior)
-            bonus = self._bonus(bandit, counts.plays, task.n_sessions)
-            policy = OptimisticPolicy(lenient(bandit), bonus, horizon=task.horizon)
-            played.append((yield from course.explore(Exploration.of_policy("optimistic", policy, 1))))
-            counts.add(self._knowing(task, bandit, played[-1]), played[-1])
-        course.note("soft counts", least=float(counts.plays.min()))
-        bandit = counts.bandit(self.prior)
+        rule = OptimisticRule(self, task, SoftCounts.of(floored(bandit, united_values(task, sessions)), sessions))
+        played, left = [sessions], task.n_sessions - len(sessions)
+        while left:
+            exploration = Exploration.of_rule("optimistic", rule, rule.policy(), left)
+            played.append((yield from course.explore(exploration)))
+            rule.add(played[-1])
+            left -= len(played[-1])
+        course.note("soft counts", least=float(rule.counts.plays.min()))
+        bandit = rule.counts.bandit(self.prior)
         return self._sweep(task, joined(played), bandit, self.sweeps, course)[0] if self.sweeps else bandit
 
     def _sweep(
@@ -185,8 +186,90 @@ class LUCRL(Learner):
 
     def _bonus(self, bandit: LatentBandit, counts: Float[Array, "M A"], n_sessions: int) -> Float[Array, "M A"]:
         rewards = bandit.rewards
-        width = self.bonus * np.sqrt(np.log(counts.size * n_sessions) / (2 * np.maximum(counts, 1)))
+        width = self._width(counts.size, n_sessions) / np.sqrt(np.maximum(counts, 1))
         return np.minimum(width * rewards.spread, rewards.support[1] - rewards.means)
+
+    def _width(self, n_cells: int, n_sessions: int) -> float:
+        """The bonus of an arm that a type saw once, as a part of the spread of rewards."""
+        return self.bonus * float(np.sqrt(np.log(n_cells * n_sessions) / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class OptimisticRule:
+    """The published rule: every session is played by optimism on the soft counts of all sessions before it."""
+
+    learner: LUCRL
+    task: Task
+    counts: SoftCounts
+
+    def policy(self) -> OptimisticPolicy:
+        """The policy of the next session."""
+        bandit = self.counts.bandit(self.learner.prior)
+        bonus = self.learner._bonus(bandit, self.counts.plays, self.task.n_sessions)
+        return OptimisticPolicy(lenient(bandit), bonus, horizon=self.task.horizon)
+
+    def add(self, sessions: Sessions) -> None:
+        """Add sessions one after another, each with its posterior under the counts before it."""
+        begin, prior = 0, self.learner.prior
+        while begin < len(sessions):
+            rewards, first = self.counts.start.rewards, begin
+            if isinstance(rewards, Categorical):
+                new = np.flatnonzero(~np.isin(sessions.rewards[sessions.offsets[begin] :], rewards.values))
+                first = len(sessions)
+                if len(new):  # The session with the first value that is not known yet.
+                    step = sessions.offsets[begin] + new[0]
+                    first = int(np.searchsorted(sessions.offsets, step, side="right")) - 1
+                if first > begin:
+                    self._add_known(sessions[begin:first], rewards)
+            if first < len(sessions):
+                one, bandit = sessions[first : first + 1], self.counts.bandit(prior)
+                self.counts.add(self.learner._knowing(self.task, bandit, one), one)
+            begin = first + 1
+
+    def _add_known(self, sessions: Sessions, rewards: Categorical) -> None:
+        """Add sessions whose values are all known."""
+        outcomes = rewards.encode(sessions.rewards).astype(np.int64)
+        steps = sessions.arms.astype(np.int64), outcomes, sessions.offsets.astype(np.int64)
+        counts = self.counts.sessions, self.counts.plays, self.counts.paid
+        kernel("em").soft_counts(*steps, *counts, self.learner.prior, FLOOR)
+
+    def play(self, bandit: LatentBandit, n_sessions: int, horizon: int, rng: np.random.Generator) -> Sessions:
+        """Play sessions of a bandit that is simulated; the counts of this rule stay as they are."""
+        own = replace(self, counts=self.counts.copy())
+        if bandit.leaving is None and isinstance(bandit.rewards, Categorical):
+            return own._play_values(bandit, bandit.rewards, n_sessions, horizon, rng)
+        played = []
+        for _ in range(n_sessions):
+            played.append(simulate(bandit, own.policy(), n_sessions=1, horizon=horizon, rng=rng))
+            own.add(played[-1])
+        return joined(played)
+
+    def _play_values(
+        self, bandit: LatentBandit, truth: Categorical, n_sessions: int, horizon: int, rng: np.random.Generator
+    ) -> Sessions:
+        """The same in compiled code, which hands back every session that paid a value for the first time."""
+        types, uniforms = draw_types(bandit, n_sessions, rng), rng.random((n_sessions, horizon))
+        arms, outcomes = (np.zeros((n_sessions, horizon), np.int64) for _ in range(2))
+        values, done = truth.values, 0
+
+        def played(begin: int, end: int) -> Sessions:
+            paid, offsets = values[outcomes[begin:end]], np.arange(0, (end - begin) * horizon + 1, horizon)
+            return Sessions(arms[begin:end].ravel(), paid.ravel(), offsets, bandit.n_arms, arm_labels=bandit.arm_labels)
+
+        while done < n_sessions:
+            counts, rewards = self.counts, lenient(self.counts.start).rewards
+            assert isinstance(rewards, Categorical)
+            known = np.isin(values, rewards.values)
+            nearest = rewards.encode(values) if len(rewards.values) > 1 else np.zeros(len(values), np.int64)
+            width = self.learner._width(counts.plays.size, self.task.n_sessions) * rewards.spread
+            done += kernel("em").optimistic_plays(
+                types[done:], uniforms[done:], truth.cumulative, nearest, known, rewards.values,
+                counts.sessions, counts.plays, counts.paid, self.learner.prior, FLOOR, width,
+                arms[done:], outcomes[done:],
+            )  # fmt: skip
+            if not known[outcomes[done - 1]].all():
+                self.add(played(done - 1, done))
+        return played(0, n_sessions)
 
 
 @dataclass(eq=False)
@@ -206,6 +289,10 @@ class SoftCounts:
         empty = cls(bandit, np.zeros(n_types), np.zeros((n_types, n_arms)), np.zeros((n_types, n_arms, n_values)))
         empty.add(bandit, sessions)
         return empty
+
+    def copy(self) -> SoftCounts:
+        """The same counts, to be added to apart."""
+        return SoftCounts(self.start, self.sessions.copy(), self.plays.copy(), self.paid.copy())
 
     def add(self, bandit: LatentBandit, sessions: Sessions) -> None:
         """Add sessions with their posteriors under `bandit`, which knows all values that they paid."""

@@ -21,12 +21,15 @@ from ..planning.certified import Certified
 from ..planning.plan import Planner, plan
 from ..planning.problem import Plan
 from ..policies.policy import Policy
-from ..simulation import Environment
+from ..simulation import Environment, Rule, Simulator
 
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
     """Sessions to play: either each row of `arms` is one, or `policy` decides. One of the two is None.
+
+    With a `rule`, `policy` is meant for the next session alone: the learner takes whatever it is told at once, and asks
+    again. A `Simulator` plays all of its sessions by the rule, any other environment one.
 
     Examples:
         >>> import numpy as np, lmab
@@ -44,11 +47,17 @@ class Exploration:
     n_sessions: int
     policy: Policy | None = None
     arms: Integer[Array, "n H"] | None = None
+    rule: Rule | None = None
 
     @classmethod
     def of_policy(cls, phase: str, policy: Policy, n_sessions: int) -> Exploration:
         """Let `policy` play n sessions."""
         return cls(phase, n_sessions, policy=policy)
+
+    @classmethod
+    def of_rule(cls, phase: str, rule: Rule, policy: Policy, n_sessions: int) -> Exploration:
+        """Play n sessions one after another: the first by `policy`, the others by what was learned until then."""
+        return cls(phase, n_sessions, policy=policy, rule=rule)
 
     @classmethod
     def of_arms(cls, phase: str, arms: Integer[Array, "n H"]) -> Exploration:
@@ -60,7 +69,11 @@ class Exploration:
         if self.arms is not None:
             return environment.play(self.arms)
         assert self.policy is not None
-        return environment.run(self.policy, self.n_sessions)
+        if self.rule is None:
+            return environment.run(self.policy, self.n_sessions)
+        if isinstance(environment, Simulator):
+            return environment.follow(self.rule, self.n_sessions)
+        return environment.run(self.policy, 1)
 
     def after(self, n_played: int) -> Exploration:
         """What is left after the first `n_played` sessions were played."""

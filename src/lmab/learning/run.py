@@ -129,7 +129,7 @@ class Run:
             raise InvalidArgument(f"sessions must be at most the {plan.n_sessions} asked for, got {len(sessions)}")
         sessions = replace(sessions, propensities=None)  # no learner needs them, and only some rounds have them
         told = sessions if self._told is None else self._told + sessions
-        if len(told) < self._plan.n_sessions:
+        if len(told) < self._plan.n_sessions and self._plan.rule is None:
             self._told = told
             return
         self._rounds.append(told)

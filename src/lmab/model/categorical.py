@@ -117,7 +117,7 @@ class Categorical:
         return "rewards in {" + shown + "}"
 
     @cached_property
-    def _cumulative(self) -> Float[Array, "cells Y"]:
+    def cumulative(self) -> Float[Array, "cells Y"]:
         """Cumulative probabilities without the last column, one row per (type, arm)."""
         return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
 
@@ -135,7 +135,7 @@ class Categorical:
     def sample(
         self, types: Integer[Array, "n"], arms: Integer[Array, "n"], *, rng: np.random.Generator
     ) -> Float[Array, "n"]:
-        rows = self._cumulative[types * self.n_arms + arms]
+        rows = self.cumulative[types * self.n_arms + arms]
         index = (rng.random(len(rows))[:, None] >= rows).sum(axis=1)
         return self.values[index]
 

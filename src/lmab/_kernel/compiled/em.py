@@ -259,3 +259,94 @@ def sums(codes, offsets, posterior, into):
             row = into[codes[t]]
             for j in range(len(share)):
                 row[j] += share[j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def soft_counts(arms, outcomes, offsets, sessions, plays, paid, prior, floor):
+    share = np.empty(len(sessions))
+    for session in range(len(offsets) - 1):
+        begin, end = offsets[session], offsets[session + 1]
+        _copy_normalised(sessions, share)
+        for t in range(begin, end):
+            _observe(share, plays, paid, arms[t], outcomes[t], prior, floor)
+        _add_session(share, arms[begin:end], outcomes[begin:end], sessions, plays, paid)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def optimistic_plays(
+    types, uniforms, cumulative, nearest, known, values, sessions, plays, paid, prior, floor, width, arms, outcomes
+):
+    n_types, n_arms = plays.shape
+    horizon, top = uniforms.shape[1], values.max()
+    share, index, seen = np.empty(n_types), np.empty((n_arms, n_types)), np.empty(horizon, np.int64)
+    for arm in range(n_arms):
+        _bound(index[arm], plays, paid, values, arm, prior, floor, width, top)
+    for session in range(len(types)):
+        _copy_normalised(sessions, share)
+        new = False
+        for step in range(horizon):
+            arm, best = 0, -np.inf
+            for a in range(n_arms):
+                promise = 0.0
+                for m in range(n_types):
+                    promise += share[m] * index[a, m]
+                if promise > best:
+                    arm, best = a, promise
+            row, outcome = cumulative[types[session] * n_arms + arm], 0
+            for y in range(len(row)):
+                outcome += uniforms[session, step] >= row[y]
+            arms[session, step], outcomes[session, step] = arm, outcome
+            seen[step] = nearest[outcome]
+            new = new or not known[outcome]
+            _observe(share, plays, paid, arm, seen[step], prior, floor)
+        if new:
+            return session + 1
+        _add_session(share, arms[session], seen, sessions, plays, paid)
+        for step in range(horizon):
+            arm = arms[session, step]
+            _bound(index[arm], plays, paid, values, arm, prior, floor, width, top)
+    return len(types)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def _copy_normalised(source, target):
+    total = source.sum()
+    for m in range(len(source)):
+        target[m] = source[m] / total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe(share, plays, paid, arm, outcome, prior, floor):
+    n_values, mass = paid.shape[2], 0.0
+    for m in range(len(share)):
+        total, chance = 0.0, 0.0
+        for z in range(n_values):
+            each = max((paid[m, arm, z] + prior / n_values) / (plays[m, arm] + prior), floor)
+            total += each
+            if z == outcome:
+                chance = each
+        share[m] *= chance / total
+        mass += share[m]
+    for m in range(len(share)):
+        share[m] /= mass
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_session(share, arms, outcomes, sessions, plays, paid):
+    for m in range(len(share)):
+        sessions[m] += share[m]
+        for t in range(len(arms)):
+            plays[m, arms[t]] += share[m]
+            paid[m, arms[t], outcomes[t]] += share[m]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _bound(row, plays, paid, values, arm, prior, floor, width, top):
+    for m in range(len(row)):
+        total, mean = 0.0, 0.0
+        for z in range(len(values)):
+            each = max((paid[m, arm, z] + prior / len(values)) / (plays[m, arm] + prior), floor)
+            total += each
+            mean += each * values[z]
+        mean /= total
+        row[m] = mean + min(width / np.sqrt(max(plays[m, arm], 1.0)), top - mean)

@@ -168,3 +168,71 @@ def sums(
     """How often each code is expected in each type."""
     into[:] = 0.0
     np.add.at(into, codes.astype(np.int64), np.repeat(posterior, np.diff(offsets), axis=0))
+
+
+def soft_counts(
+    arms: Shaped[Array, "S"],
+    outcomes: Shaped[Array, "S"],
+    offsets: Shaped[Array, "N1"],
+    sessions: Float[Array, "M"],
+    plays: Float[Array, "M A"],
+    paid: Float[Array, "M A Z"],
+    prior: float,
+    floor: float,
+) -> None:
+    """Add sessions one after another to soft counts, each with its posterior under the counts before it.
+
+    Value z of an arm has the probability (paid + prior / Z) / (plays + prior), at least `floor`, then normalised.
+    """
+    for begin, end in pairwise(offsets.tolist()):
+        share = sessions / sessions.sum()
+        for arm, outcome in zip(arms[begin:end].tolist(), outcomes[begin:end].tolist(), strict=True):
+            chances = np.maximum((paid[:, arm] + prior / paid.shape[2]) / (plays[:, arm, None] + prior), floor)
+            share = share * chances[:, outcome] / chances.sum(axis=1)
+            share = share / share.sum()
+        sessions += share
+        for arm, outcome in zip(arms[begin:end].tolist(), outcomes[begin:end].tolist(), strict=True):
+            plays[:, arm] += share
+            paid[:, arm, outcome] += share
+
+
+def optimistic_plays(
+    types: Integer[Array, "n"],
+    uniforms: Float[Array, "n H"],
+    cumulative: Float[Array, "cells Y"],
+    nearest: Integer[Array, "X"],
+    known: Shaped[Array, "X"],
+    values: Float[Array, "Z"],
+    sessions: Float[Array, "M"],
+    plays: Float[Array, "M A"],
+    paid: Float[Array, "M A Z"],
+    prior: float,
+    floor: float,
+    width: float,
+    arms: Integer[Array, "n H"],
+    outcomes: Integer[Array, "n H"],
+) -> int:
+    """Play sessions on a bandit, each by optimism on the soft counts of all before it; answer how many were played.
+
+    Row type * A + arm of `cumulative` holds the true bandit's cumulative chances of its X values but the last. Value x
+    is taken for `nearest[x]` of `values`. The kernel stops after a session that paid a value that is not `known`, and
+    leaves that session to the caller. The bonus is width / sqrt(max(plays, 1)), as far as the largest value allows.
+    """
+    n_values, n_arms = len(values), plays.shape[1]
+    for session, own in enumerate(types.tolist()):
+        chances = np.maximum((paid + prior / n_values) / (plays[:, :, None] + prior), floor)
+        chances /= chances.sum(axis=2, keepdims=True)
+        means = chances @ values
+        index = means + np.minimum(width / np.sqrt(np.maximum(plays, 1.0)), values.max() - means)
+        share = sessions / sessions.sum()
+        for step in range(uniforms.shape[1]):
+            arm = int((share @ index).argmax())
+            outcome = int((uniforms[session, step] >= cumulative[own * n_arms + arm]).sum())
+            arms[session, step], outcomes[session, step] = arm, outcome
+            share = share * chances[:, arm, nearest[outcome]]
+            share = share / share.sum()
+        if not known[outcomes[session]].all():
+            return session + 1
+        steps = np.array([0, uniforms.shape[1]])
+        soft_counts(arms[session], nearest[outcomes[session]], steps, sessions, plays, paid, prior, floor)
+    return len(types)
