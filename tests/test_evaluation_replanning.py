@@ -285,7 +285,7 @@ def test_a_factor_of_the_size_of_the_noise_may_be_anything_between_all_of_it_and
 def test_the_optimum_of_a_traits_model_is_no_less_than_its_best_fixed_choice(replanner, estimate, monkeypatch):
     poor = SimpleNamespace(value=0.1, by_arm=np.full(8, 0.1 / 8))
     monkeypatch.setattr(replanning.Crowd, "play", lambda *_, **__: poor)
-    optimum, value, _, fixed, *_ = replanner._simulated._one(estimate.bandit)
+    optimum, value, _, fixed, *_ = replanner._simulated._one(estimate.bandit.weights, estimate.bandit.rewards)
     assert value == 0.1
     assert optimum == fixed == estimate.bandit.best_fixed(4, repeats=False) > 0.1
 

@@ -9,8 +9,8 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument
+from lmab.model.type_prior import clustered, nearest
 from lmab.planning import Lookahead, PointBased
-from lmab.planning.plan import _grouped, _People
 from lmab.planning.problem import Problem
 from lmab.planning.search import Search
 from lmab.policies.histories import walk
@@ -153,11 +153,13 @@ def test_many_people_are_grouped_and_the_bounds_are_for_all_of_them():
 def test_groups_keep_the_mean_and_the_shares():
     rng = np.random.default_rng(0)
     priors, shares = rng.dirichlet(np.ones(4), 200), rng.dirichlet(np.ones(200))
-    prior = lmab.TypePrior.constant(np.full(4, 0.25))
-    centres, sizes = _grouped(_People(prior, priors, shares), 10)
+    centres, sizes, group = clustered(priors, shares, 10)
     assert len(centres) == 10
     np.testing.assert_allclose(sizes @ centres, shares @ priors)
-    same, alike = _grouped(_People(prior, priors[:3], shares[:3] / shares[:3].sum()), 10)
+    np.testing.assert_allclose(sizes, np.bincount(group, shares))
+    np.testing.assert_array_equal(group, nearest(priors, centres))
+    same, alike, each = clustered(priors[:3], shares[:3] / shares[:3].sum(), 10)
+    assert each.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(same, priors[:3])
     np.testing.assert_array_equal(alike, shares[:3] / shares[:3].sum())
 

@@ -15,6 +15,7 @@ from .errors import InvalidArgument
 from .model.bandit import LatentBandit
 from .model.categorical import Categorical
 from .model.type_prior import ASSUMED_KEEP, TypePrior
+from .policies.histories import known_start
 from .policies.policy import Policy, State
 
 _CHUNK = 8192  # sessions simulated at once: their state stays in cache
@@ -97,11 +98,11 @@ def _before(
 ) -> _Before:
     if prior.n_types != bandit.n_types:
         raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {prior.n_types}")
-    if features is None and prior.columns:
-        features = {term.name: term.draw(n, rng) for term in prior.terms}
+    if features is None:
+        features = prior.draw(n, rng)
     known = None if not features else Features.of(features, n)
     weights = prior.weights(known) if known is not None else np.tile(prior.weights(), (n, 1))
-    types = _drawn(weights, rng)
+    types = draw_each(weights, rng)
     if persons is None:
         return _Before(types, known, None)
     ids = person_values(persons, n)
@@ -115,7 +116,7 @@ def _before(
     return _Before(types, known, ids)
 
 
-def _drawn(weights: Float[Array, "n M"], rng: np.random.Generator) -> Integer[Array, "n"]:
+def draw_each(weights: Float[Array, "n M"], rng: np.random.Generator) -> Integer[Array, "n"]:
     """One type per row of probabilities."""
     cumulative = np.cumsum(weights, axis=1)
     return (cumulative[:, :-1] <= rng.random(len(weights))[:, None] * cumulative[:, -1:]).sum(axis=1)
@@ -137,7 +138,7 @@ def interact(
         return _until_they_leave(bandit, policy, types, horizon, rng, features)
     arms = np.empty((len(types), horizon), np.int32)
     rewards = np.empty((len(types), horizon))
-    state = _start(policy, len(types), features)
+    state = known_start(policy, len(types), features)
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         arms[:, step] = chosen
@@ -145,11 +146,6 @@ def interact(
         if step + 1 < horizon:
             state = policy.observe(state, chosen, rewards[:, step])
     return arms, rewards
-
-
-def _start(policy: Policy, n: int, features: Features | None) -> State:
-    told = features is not None and getattr(policy, "type_prior", None) is not None
-    return policy.start(n, features=features) if told else policy.start(n)
 
 
 def _until_they_leave(
@@ -162,7 +158,7 @@ def _until_they_leave(
 ) -> tuple[Integer[Array, "n H"], Float[Array, "n H"]]:
     """The same where sessions end by themselves: those that go on are followed."""
     arms, rewards = np.full((len(types), horizon), -1, np.int32), np.zeros((len(types), horizon))
-    state, live = _start(policy, len(types), features), np.arange(len(types))
+    state, live = known_start(policy, len(types), features), np.arange(len(types))
     for step in range(horizon):
         chosen: Any = policy.act(state, rng=rng)
         paid = bandit.rewards.sample(types[live], chosen, rng=rng)

@@ -290,6 +290,16 @@ class CategoricalChain(Chain):
         counts = self._statistics[self._own].reshape(log.n_arms, len(log.values), -1)
         self._table[self._own] = self._arms.draw(counts, rng).reshape(-1, counts.shape[2])
 
+    @property
+    def group_sums(self) -> Float[Array, "G M"]:
+        """Of the last sweep: how many sessions of each group of features had each type."""
+        return self._statistics[1 + self._log.n_own :]
+
+    def weigh_groups(self, common: Float[Array, "M"], each: Float[Array, "G M"]) -> None:
+        """Give the sessions of each group their own weights from the next sweep on."""
+        self._table[0] = np.maximum(common, _NO_WEIGHT)
+        self._table[1 + self._log.n_own :] = each / self._table[0]
+
 
 @dataclass(frozen=True, eq=False)
 class CategoricalCoordinates(Coordinates):

@@ -673,6 +673,15 @@ class Chain(ABC):
     def prior(centre: Float[Array, "A *Z"], strength: Float[Array, "A"]) -> Prior:
         """The prior of centres and strengths that were averaged over draws."""
 
+    @property
+    def group_sums(self) -> Float[Array, "G M"]:
+        """Of the last sweep: how many sessions of each group of features had each type."""
+        raise NotImplementedError(f"{type(self).__name__} knows no groups of people")
+
+    def weigh_groups(self, common: Float[Array, "M"], each: Float[Array, "G M"]) -> None:
+        """Give the sessions of each group their own weights from the next sweep on."""
+        raise NotImplementedError(f"{type(self).__name__} knows no groups of people")
+
 
 def _tasks(
     log: Log, parts: Integer[Array, "B 2"], tables: Float[Array, "R K P"], first: int, last: int

@@ -2,6 +2,9 @@
 
 A sweep draws the type of every session, the weights, what arms are like (`arm_law`) and the rewards. Chains start from
 a fitted model and are short on purpose: types keep their places, so that draws of one run can be averaged.
+
+Where people are known by their features, each group of them has weights of its own, w_g ~ Dirichlet(alpha w), with
+alpha and w drawn too.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Integer
 from ..model.bandit import LatentBandit
 from .log import Log, Prior
 from .passes import Threads
@@ -23,6 +26,11 @@ _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 _NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
+_ALPHAS = np.exp(np.linspace(np.log(0.3), np.log(1000.0), 50))  # how much alike groups may be
+_FIRST_ALPHA = 10.0
+_LEAST_SHARE = 1e-9  # of a type in a group
+_SWEEPS = 4  # of types and weights of groups, where the rewards of a model are given
+_LOOKED_AT = 20_000  # sessions that tell the weights of groups, where the rewards of a model are given
 
 
 def unlearnable(log: Log) -> str | None:
@@ -68,6 +76,7 @@ class Draws:
     weights: Float[Array, "B M"]
     rewards: tuple[Any, ...]  # of each model, of the log's family
     prior: Prior
+    groups: Float[Array, "B G M"] | None = None  # weights of each group of people
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -80,22 +89,25 @@ def run(
     rng: np.random.Generator,
     schedule: Schedule,
     threads: int | None = None,
+    n_groups: int = 0,
 ) -> Draws:
     """Short chains from `bandit`, and the prior of every arm that is nearest to what they drew.
+
+    With `n_groups`, the log has the group of each session as a code beside those of its steps.
 
     Every chain has a generator of its own, so that the draws are the same to the bit for any number of threads.
     """
     stop = Event()
     with Threads(threads) as passes:
         try:
-            one = partial(_draws, log, bandit, schedule, stop)
+            one = partial(_draws, log, bandit, schedule, stop, n_groups)
             priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
-    weights, rewards, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
+    weights, rewards, groups, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
     drawn = np.stack(weights)
     prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), log.sessions.plays * _alone(drawn)))
-    return Draws(drawn, rewards, prior)
+    return Draws(drawn, rewards, prior, np.stack(groups) if n_groups else None)
 
 
 def _alone(weights: Float[Array, "B M"]) -> float:
@@ -120,17 +132,69 @@ def _averaged(
 
 
 def _draws(
-    log: Log, bandit: LatentBandit, schedule: Schedule, stop: Event, rng: np.random.Generator
+    log: Log, bandit: LatentBandit, schedule: Schedule, stop: Event, n_groups: int, rng: np.random.Generator
 ) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
-    """Weights, rewards, centres and inverse strengths of the arms, of each draw that one chain keeps."""
+    """Weights, rewards, those of groups, centres and inverse strengths of the arms, of each draw that is kept."""
     kept, chain = [], log.chain(bandit)
+    groups = GroupWeights(bandit.weights, n_groups) if n_groups else None
     for sweep in range(schedule.burn + schedule.keep * schedule.thin):
         if stop.is_set():
             break
         chain.sweep(rng)
+        if groups is not None:
+            groups.draw(chain.group_sums, rng)
+            chain.weigh_groups(groups.common, groups.each)
         if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
-            kept.append((chain.weights, chain.rewards, *chain.likely(rng)))
+            each = None if groups is None else groups.each.copy()
+            kept.append((chain.weights, chain.rewards, each, *chain.likely(rng)))
     return chain.prior, kept
+
+
+class GroupWeights:
+    """The weights of each group of people: Dirichlet around common ones, as much alike as the log says."""
+
+    def __init__(self, weights: Float[Array, "M"], n_groups: int) -> None:
+        self.common = np.maximum(weights, _LEAST_SHARE) / np.maximum(weights, _LEAST_SHARE).sum()
+        self.each = np.tile(self.common, (n_groups, 1))
+        self.alpha = _FIRST_ALPHA
+
+    def draw(self, counts: Float[Array, "G M"], rng: np.random.Generator) -> None:
+        """Draw alpha, the common weights and those of each group, given how many sessions had each type."""
+        from scipy.special import digamma, gammaln
+
+        base, sizes = self.common, counts.sum(axis=1)
+        shapes = _ALPHAS[:, None, None] * base
+        logs = (gammaln(counts + shapes) - gammaln(shapes)).sum(axis=(1, 2))
+        logs += (gammaln(_ALPHAS)[:, None] - gammaln(_ALPHAS[:, None] + sizes)).sum(axis=1)
+        chances = np.exp(logs - logs.max())
+        self.alpha = float(rng.choice(_ALPHAS, p=chances / chances.sum()))
+        own = self.alpha * base
+        # How often a type was drawn anew from the common weights: once where it occurs, and then ever less often.
+        anew = (counts > 0) + rng.poisson(
+            np.maximum(own * (digamma(own + counts) - digamma(own)) - 1, 0) * (counts > 1)
+        )
+        drawn = np.maximum(rng.dirichlet(anew.sum(axis=0) + 1.0), _LEAST_SHARE)
+        self.common = drawn / drawn.sum()
+        each = np.maximum(rng.standard_gamma(np.maximum(counts + self.alpha * self.common, 1e-3)), _LEAST_SHARE)
+        self.each = each / each.sum(axis=1, keepdims=True)
+
+
+def weigh_groups(
+    likelihoods: Float[Array, "n M"], groups: Integer[Array, "n"], start: Float[Array, "G M"],
+    counts_for: float, rng: np.random.Generator,
+) -> Float[Array, "G M"]:  # fmt: skip
+    """The weights of groups, drawn for a model whose rewards are given, from the likelihoods of sessions by type.
+
+    Each session counts for `counts_for` ones, where the sessions are some of a larger log.
+    """
+    found = GroupWeights(start.mean(axis=0), len(start))
+    found.each = start
+    for _ in range(_SWEEPS):
+        shares = np.cumsum(likelihoods * found.each[groups], axis=1)
+        types = (shares[:, :-1] <= rng.random(len(shares))[:, None] * shares[:, -1:]).sum(axis=1)
+        cells = np.bincount(groups * start.shape[1] + types, minlength=start.size).reshape(start.shape)
+        found.draw(counts_for * cells, rng)
+    return found.each
 
 
 def draw_models(

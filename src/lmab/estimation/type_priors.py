@@ -24,7 +24,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
-from ..model.type_prior import Category, Numeric, Term, TypePrior, softmax
+from ..model.type_prior import Category, Numeric, People, Term, TypePrior, softmax
 from .climb import Climb, climb
 from .log import Beside, Log, Prior, Steps, merge, padded
 from .passes import Passes
@@ -274,6 +274,16 @@ class Coded:
         first[offsets[:-1]] = True
         codes[first], codes[~first] = self.n_codes + groups, self.codes
         return Steps.of(*merge(codes, offsets, total))
+
+
+def grouped(log: Log, groups: Integer[Array, "N"], n_groups: int) -> Log | None:
+    """The log with the group of each session as a code in front of it; None: its family has no such codes."""
+    if log.family != Categorical.family or log.values is None:
+        return None
+    if log.travels:
+        return replace(log, beside=Beside(n_groups, groups), _cuts={})
+    steps = Coded.of(log.sessions.load(), log.values).after(groups, n_groups)
+    return replace(log, memory=steps, beside=Beside(n_groups), _cuts={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -705,10 +715,15 @@ def learn(
     if done is None:
         return Learned(bandit, None, np.nan, 0, (), True, tuple(sentences), ())
     result = _learned(task, encoded, bandit, fitted, done)
-    assert result.type_prior is not None
+    prior = result.type_prior
+    assert prior is not None
     types = result.bandit if fitted.rows is not None else bandit
-    total = _log_likelihood(types, result.type_prior, sessions.load())
-    return replace(result, log_likelihood=total, sentences=tuple(sentences), doubts=_suspects(log, terms))
+    if prior.columns and log.features is not None:
+        prior = prior.among(People.of(log.features.only(prior.columns)))
+    total = _log_likelihood(types, prior, sessions.load())
+    return replace(
+        result, type_prior=prior, log_likelihood=total, sentences=tuple(sentences), doubts=_suspects(log, terms)
+    )
 
 
 @dataclass(frozen=True, eq=False)

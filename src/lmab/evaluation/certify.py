@@ -16,13 +16,15 @@ from ..errors import InvalidArgument, TooLarge
 from ..estimation.assumptions import DRIFT, LEAVING, SHOWN, left_after, reaction, reacts, tested
 from ..estimation.em import EM
 from ..estimation.log import Log
-from ..estimation.prior import Schedule, draw_models
+from ..estimation.prior import Schedule, draw_models, run, weigh_groups
 from ..estimation.result import Estimate
+from ..estimation.type_priors import grouped
+from ..model import belief
 from ..model.bandit import LatentBandit
 from ..planning.problem import Plan
 from ..simulation import check_fits
 from .certificate import THIN, Certificate, Ends, Interval, hardly_told, too_few
-from .replanning import FLOOR, LEARNED_FLOOR, CrowdReplanner, Replanned, Replanner, TraitsReplanner, laplace
+from .replanning import FLOOR, LEARNED_FLOOR, CrowdReplanner, Groups, Replanned, Replanner, TraitsReplanner, laplace
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
@@ -36,6 +38,7 @@ _REFUSES = {SHOWN: ("value", "optimum", "regret", "gain"), LEAVING: ("value", "r
 _AT_ONCE = 1 << 16  # sessions of a packed log read together
 _ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
 _LOOKED_AT = 20_000  # of a larger log are looked at
+_NEVER, _RARE = -700.0, 1e-12  # logs of likelihoods below this count as this; a type is never rarer in a group
 _FOLDS = 2
 _STEPS = 60_000  # of a log above which one fold is enough
 
@@ -89,11 +92,11 @@ def certify(
     sessions = estimate.sessions
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
-    plays = sessions.plays
+    plays, groups = sessions.plays, Groups.of(estimate, plan)
     if estimate.factors is not None:
-        found = _of_traits(estimate, plan, plays, n_draws, rng, backend)
+        found = _of_traits(estimate, plan, plays, groups, n_draws, rng, backend)
     else:
-        found = _of_types(estimate, plan, plays, n_draws, rng, backend)
+        found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend)
     deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) else 1.0
     told = _told(estimate, found.n_parameters)
@@ -152,30 +155,32 @@ class _Found:
 
 
 def _of_types(
-    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator, backend: Any
-) -> _Found:
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], groups: Groups, n_draws: int,
+    rng: np.random.Generator, backend: Any,
+) -> _Found:  # fmt: skip
     try:
-        return _drawn(estimate, plan, plays, Replanner(estimate.bandit, plan, plays > 0), n_draws, rng, backend)
+        replanner = Replanner(estimate.bandit, plan, plays > 0, groups)
+        return _drawn(estimate, plan, plays, replanner, groups, n_draws, rng, backend)
     except TooLarge:
-        simulated = CrowdReplanner(estimate.bandit, plan, plays > 0, rng)
-        return _drawn(estimate, plan, plays, simulated, n_draws, rng, backend)
+        simulated = CrowdReplanner(estimate.bandit, plan, plays > 0, rng, groups)
+        return _drawn(estimate, plan, plays, simulated, groups, n_draws, rng, backend)
 
 
 def _drawn(
-    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], replanner: Replanner | CrowdReplanner, n_draws: int,
-    rng: np.random.Generator, backend: Any,
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], replanner: Replanner | CrowdReplanner, groups: Groups,
+    n_draws: int, rng: np.random.Generator, backend: Any,
 ) -> _Found:  # fmt: skip
     """Models drawn in two ways, and those with one more type where these predict better."""
     if replanner.exact:
         _check_bounds(plan, replanner.own)
-    sets, floored = [_sampled(estimate, replanner, n_draws, rng)], 0
+    sets, floored = [_sampled(estimate, replanner, groups, n_draws, rng)], 0
     n_parameters = _n_parameters(estimate)
     if n_parameters <= PARAMETER_LIMIT:
-        around, floored = _around(estimate, replanner, n_draws, rng, backend)
+        around, floored = _around(estimate, replanner, groups, n_draws, rng, backend)
         sets.append(around)
     more = one_more(estimate.require_log(), estimate.n_types, rng)
     if too_few(more):
-        sets.append(_with_one_more(estimate, replanner, n_draws, rng))
+        sets.append(_with_one_more(estimate, replanner, groups, n_draws, rng))
     ends = _ends(estimate.sessions, plan.horizon, replanner)
     least = THIN * estimate.n_types
     return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, least, more, replanner.stderr, ends)
@@ -198,10 +203,11 @@ def _ends(
 
 
 def _of_traits(
-    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], n_draws: int, rng: np.random.Generator, backend: Any
-) -> _Found:
+    estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], groups: Groups, n_draws: int,
+    rng: np.random.Generator, backend: Any,
+) -> _Found:  # fmt: skip
     """Only models around the estimate: they have hundreds of parameters instead of tens of thousands."""
-    replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng), estimate.factors
+    replanner, factors = TraitsReplanner(estimate, plan, plays > 0, rng, groups), estimate.factors
     assert factors is not None
     sets, floored = replanner.replan(n_draws, rng, backend)
     per_arm = factors.intercepts.shape[1] + factors.n_alive
@@ -237,34 +243,69 @@ def _n_parameters(estimate: Estimate) -> int:
 
 
 def _sampled(
-    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, groups: Groups, n_draws: int, rng: np.random.Generator
 ) -> Replanned:
     """Models from short Gibbs runs."""
-    data = estimate.require_log()
-    schedule = Schedule.of(data, n_draws)
-    return replanner.replan(*draw_models(data, estimate.bandit, rng=rng, schedule=schedule))
+    return replanner.replan(*_gibbs(estimate.require_log(), estimate.bandit, groups, n_draws, rng))
+
+
+def _gibbs(
+    data: Log, bandit: LatentBandit, groups: Groups, n_draws: int, rng: np.random.Generator
+) -> tuple[Float[Array, "B *G M"], Sequence[Any]]:
+    """Weights and rewards of models from chains that start at a bandit; each group of people has its own weights."""
+    schedule, numbers = Schedule.of(data, n_draws), groups.of_sessions
+    if numbers is None:
+        return draw_models(data, bandit, rng=rng, schedule=schedule)
+    known = grouped(data, numbers, len(groups))
+    if known is None:
+        weights, families = draw_models(data, bandit, rng=rng, schedule=schedule)
+        return _group_weights(data, weights, families, groups, rng), families
+    draws = run(known, bandit, rng=rng, schedule=schedule, n_groups=len(groups))
+    assert draws.groups is not None
+    return draws.groups, draws.rewards
+
+
+def _group_weights(
+    data: Log, weights: Float[Array, "B M"], families: Sequence[Any], groups: Groups, rng: np.random.Generator
+) -> Float[Array, "B *G M"]:
+    """The weights of each group of people under models whose rewards are given; without groups those of the models."""
+    if groups.of_sessions is None:
+        return weights
+    rows = sample_rows(len(data.sessions), _LOOKED_AT, rng)
+    some, counts_for = data.subset(rows).sessions.load(), len(data.sessions) / len(rows)
+    found = []
+    for own, family in zip(weights, families, strict=True):
+        logs = belief.log_joint(LatentBandit(np.full(len(own), 1 / len(own)), family), some)
+        likelihoods = np.exp(np.maximum(logs - logs.max(axis=1, keepdims=True), _NEVER))
+        tilt = groups.priors / groups.priors.mean(axis=0) if groups.priors.shape[1] == len(own) else 1.0
+        start = np.maximum(own * tilt, _RARE) * np.ones((len(groups), 1))
+        start /= start.sum(axis=1, keepdims=True)
+        found.append(weigh_groups(likelihoods, groups.of_sessions[rows], start, counts_for, rng))
+    return np.stack(found)
 
 
 def _around(
-    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator, backend: Any
-) -> tuple[Replanned, int]:
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, groups: Groups, n_draws: int,
+    rng: np.random.Generator, backend: Any,
+) -> tuple[Replanned, int]:  # fmt: skip
     """Models around the estimate, and how many directions the log says next to nothing about."""
     floor = FLOOR if estimate.learned is None else LEARNED_FLOOR
     posterior = laplace(estimate.information(backend=backend), floor)
-    weights, families = posterior.draw(n_draws, rng)
-    drawn = replanner.replan(weights, estimate.bandit.rewards.recentred(families))
+    weights, moved = posterior.draw(n_draws, rng)
+    families = estimate.bandit.rewards.recentred(moved)
+    drawn = replanner.replan(_group_weights(estimate.require_log(), weights, families, groups, rng), families)
     values = estimate.bandit.rewards.values
     wide = values is not None and len(values) > 2
     return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored
 
 
 def _with_one_more(
-    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, groups: Groups, n_draws: int, rng: np.random.Generator
 ) -> Replanned:
     """Models with one more type, from Gibbs runs."""
     data = estimate.require_log()
     start = _START.fit(data, n_types=estimate.n_types + 1, rng=rng).bandit
-    return replanner.replan(*draw_models(data, start, rng=rng, schedule=Schedule.of(data, n_draws)))
+    return replanner.replan(*_gibbs(data, start, groups, n_draws, rng))
 
 
 def _intervals(

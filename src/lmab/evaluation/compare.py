@@ -19,8 +19,10 @@ from ..data.sessions import Sessions
 from ..errors import InvalidArgument
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
+from ..model.type_prior import TypePrior
 from ..planning.problem import Plan, policy_of
-from ..policies.policy import Policy
+from ..policies.histories import log_starts
+from ..policies.policy import Policy, State
 from ..simulation import simulate
 from .importance import WEIGHT, Interval, Range, Sums, Tails, estimates, jackknife, student_reach, without_each
 from .off_policy import LEAST, METHODS, check_log
@@ -164,8 +166,8 @@ def compare(
         return _live(policy, other, where, horizon, _labelled(where, versions, nights, labels), confidence)
     if isinstance(where, Sessions):
         return _from_log(policy, other, where, horizon, model, confidence, rng)
-    bandit = where.bandit if isinstance(where, Estimate) else where
-    return _on_model(policy, other, bandit, horizon, confidence, rng)
+    bandit, type_prior = (where.bandit, where.type_prior) if isinstance(where, Estimate) else (where, None)
+    return _on_model(policy, other, bandit, type_prior, horizon, confidence, rng)
 
 
 def _against_each(
@@ -191,13 +193,19 @@ def _against_each(
 
 
 def _on_model(
-    policy: Policy, other: Policy, bandit: LatentBandit, horizon: int, confidence: float, rng: Rng | None
+    policy: Policy,
+    other: Policy,
+    bandit: LatentBandit,
+    type_prior: TypePrior | None,
+    horizon: int,
+    confidence: float,
+    rng: Rng | None,
 ) -> Comparison:
     """Exact where both values are; else both play the same people."""
     seed = int(check_rng(rng, "sessions of both policies are simulated").integers(1 << 31))
-    played = [simulate(bandit, one, n_sessions=_SIMULATED, horizon=horizon, rng=seed) for one in (policy, other)]
-    totals = [_totals(log) for log in played]
-    found = [value_of(one, bandit, horizon=horizon, n_sessions=_SIMULATED, rng=seed) for one in (policy, other)]
+    alike: dict[str, Any] = {"n_sessions": _SIMULATED, "horizon": horizon, "type_prior": type_prior, "rng": seed}
+    totals = [_totals(simulate(bandit, one, **alike)) for one in (policy, other)]
+    found = [value_of(one, bandit, **alike) for one in (policy, other)]
     variance = float(totals[1].var())
     if found[0].exact and found[1].exact:
         difference = found[0].mean - found[1].mean
@@ -286,6 +294,9 @@ def _first_difference(policy: Policy, other: Policy, log: Sessions, horizon: int
     if not (policy.deterministic and other.deterministic):
         return first
     both, memory = (policy.compact(), other.compact()), dict[tuple[Any, ...], bool]()
+    starts = [log_starts(one, log) for one in (policy, other)]
+    if any(one is not None for one in starts):
+        return _first_difference_known((policy, other), starts, log, horizon)
     for number in range(len(log)):
         one = log[number]
         steps = list(zip(one.arms.tolist(), one.rewards.tolist(), strict=True))[:horizon]
@@ -298,6 +309,32 @@ def _first_difference(policy: Policy, other: Policy, log: Sessions, horizon: int
                 first[number] = step
                 break
             states = [each.observe(state, arm, reward) for each, state in zip(both, states, strict=True)]
+    return first
+
+
+def _first_difference_known(
+    both: tuple[Policy, Policy], starts: Sequence[Float[Array, "N K"] | None], log: Sessions, horizon: int
+) -> Integer[Array, "N"]:
+    """The same where sessions start from what is known before them."""
+    first, live = log.lengths.copy(), np.arange(len(log))
+    states = [
+        policy.start(len(log)) if memory is None else State(0, memory, single=False)
+        for policy, memory in zip(both, starts, strict=True)
+    ]
+    for step in range(min(horizon, log.horizon)):
+        there = log.lengths[live] > step
+        alike = np.asarray(both[0].act(states[0])) == np.asarray(both[1].act(states[1]))
+        first[live[there & ~alike]] = step
+        going = np.flatnonzero(there & alike)
+        live = live[going]
+        if step + 1 == min(horizon, log.horizon) or len(live) == 0:
+            break
+        places = log.offsets[live] + step
+        seen = log.arms[places], log.rewards[places]
+        states = [
+            policy.observe(State(step, state.memory[going], single=False), *seen)
+            for policy, state in zip(both, states, strict=True)
+        ]
     return first
 
 

@@ -22,7 +22,7 @@ from ..model.rewards import Rewards
 from ..planning.once.backups import UsedPlans, at_children
 from ..planning.once.lookahead import OnceLookaheadPolicy
 from ..planning.problem import Problem
-from ..policies.histories import NONE, Decisions, walk
+from ..policies.histories import NONE, Decisions, Roots, walk
 from ..policies.policy import State, best_allowed
 
 NODE_LIMIT = 200_000  # decisions of one step
@@ -70,10 +70,13 @@ class Tree:
         return found[::-1]
 
     def value(
-        self, weights: Float[Array, "M"], rewards: Categorical, means: Float[Array, "M A"] | None = None
+        self, weights: Float[Array, "*G M"], rewards: Categorical, means: Float[Array, "M A"] | None = None
     ) -> float:
-        """What the policy earns in a session, each reward counted as `means` where these are given."""
-        return float(weights @ self.branches(rewards, means)[0][0])
+        """What the policy earns in a session, each reward counted as `means` where these are given.
+
+        Where sessions have several roots, `weights` are those of each, times its share.
+        """
+        return weighed(weights, self.branches(rewards, means)[0])
 
     def renamed(self, arms: Integer[Array, "A"]) -> Tree:
         """The same decisions, where arm number i is `arms[i]`."""
@@ -85,9 +88,17 @@ class Tree:
         return np.sum(levels, axis=0)
 
 
-def unroll(policy: Decisions, bandit: LatentBandit, horizon: int, *, limit: int | None = None) -> Tree:
+def weighed(weights: Float[Array, "*G M"], earned: Float[Array, "G M"]) -> float:
+    """What is earned on average, from what is earned at each root in each type."""
+    return float(weights.ravel() @ earned.ravel())
+
+
+def unroll(
+    policy: Decisions, bandit: LatentBandit, horizon: int, *, limit: int | None = None, roots: Roots | None = None
+) -> Tree:
     """The tree of a policy: all histories that can happen under `bandit`, whose rewards take finitely many values."""
-    levels = walk(policy, bandit, horizon, limit=limit or NODE_LIMIT, remedy="plan for a shorter horizon")
+    remedy = "plan for a shorter horizon"
+    levels = walk(policy, bandit, horizon, limit=limit or NODE_LIMIT, remedy=remedy, roots=roots)
     return Tree(tuple(Level(level.arms, level.children, level.mass.sum(axis=1)) for level in levels))
 
 

@@ -25,6 +25,7 @@ from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.rewards import MAX_VALUES
+from ..policies.histories import log_starts
 from ..policies.policy import Policy, State
 
 REWARD, WEIGHT, ROBUST, REACHED = range(4)  # what is summed for each step
@@ -70,18 +71,21 @@ class Sums:
 def contributions(
     policy: Policy, sessions: Sessions, horizon: int, model: LatentBandit | None, outlook: Float[Array, "H M"] | None
 ) -> Iterator[tuple[Integer[Array, "n"], Float[Array, "n 4 H"]]]:
-    """For each chunk: the rows of its sessions, and what each session adds to the sums."""
+    """For each chunk: the rows of its sessions, and what each adds to the sums; all start from what is known."""
+    memory = log_starts(policy, sessions)
     for start in range(0, len(sessions), CHUNK):
         rows = np.arange(start, min(start + CHUNK, len(sessions)))
         part = np.zeros((len(rows), 4, horizon))
         part[:, REACHED] = np.arange(horizon) < sessions.lengths[rows, None]
-        _follow(policy, sessions, rows, part, model, outlook)
+        state = policy.start(len(rows)) if memory is None else State(0, memory[rows], single=False)
+        _follow(policy, state, sessions, rows, part, model, outlook)
         part[:, ROBUST] = (part[:, ROBUST] + part[:, REWARD]) * part[:, REACHED]
         yield rows, part
 
 
 def _follow(
     policy: Policy,
+    state: State,
     sessions: Sessions,
     rows: Integer[Array, "n"],
     part: Float[Array, "n 4 H"],
@@ -90,7 +94,7 @@ def _follow(
 ) -> None:
     """Fill in weights, weighted rewards and control variates; a session ends where the policy plays another arm."""
     assert sessions.propensities is not None
-    state, live, weights = policy.start(len(rows)), np.arange(len(rows)), np.ones(len(rows))
+    live, weights = np.arange(len(rows)), np.ones(len(rows))
     beliefs = np.empty((len(rows), 0)) if model is None else belief.prior(model, len(rows))
     for step in range(part.shape[2]):
         state, live, weights, beliefs = _keep(part[live, REACHED, step] > 0, state, live, weights, beliefs)

@@ -25,6 +25,7 @@ from ..checks import FRACTION, OneOf, Rng, check, check_count, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData
 from ..model.bandit import LatentBandit
+from ..policies.histories import log_starts
 from ..policies.policy import Policy, State
 from .importance import (
     REACHED,
@@ -288,10 +289,10 @@ def with_propensities(sessions: Sessions, policy: Policy) -> Sessions:
         >>> with_propensities(log, lmab.Uniform(2)).propensities
         array([0.5, 0.5, 0.5, 0.5])
     """
-    chances = np.empty(sessions.n_steps)
+    chances, memory = np.empty(sessions.n_steps), log_starts(policy, sessions)
     for start in range(0, len(sessions), _CHUNK):
         rows = np.arange(start, min(start + _CHUNK, len(sessions)))
-        state = policy.start(len(rows))
+        state = policy.start(len(rows)) if memory is None else State(0, memory[rows], single=False)
         for step in range(int(sessions.lengths[rows].max())):
             live = sessions.lengths[rows] > step
             rows, state = rows[live], State(state.step, state.memory[live], single=False)

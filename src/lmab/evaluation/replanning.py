@@ -25,15 +25,18 @@ from ..estimation.traits.surface import Factors
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
+from ..model.type_prior import clustered, nearest
 from ..planning.problem import Plan
-from ..policies.policy import Policy
+from ..policies.histories import Roots, known_start
+from ..policies.policy import Policy, State
 from ..policies.small import Greedy
-from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll
+from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll, weighed
 
 _POOL = 24  # of many arms: the best of every type and on average, and as many that tell most, are planned with
 _MANY = 200  # arms
 WRITTEN_OUT = 20_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
+MOST_GROUPS = 24  # of people, whose features give them different priors
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
 
@@ -51,23 +54,82 @@ class Replanned:
     misses: float = 1.0  # that an interval over these models may have more than over others
 
 
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The people of a plan: groups of them, and where the policy starts with each. Without features all are one."""
+
+    start: Float[Array, "G K"]  # the policy's memory before a session
+    shares: Float[Array, "G"]  # of the sessions
+    priors: Float[Array, "G M"]  # weights of the types, on the estimate
+    exact: bool = True  # whether people of different priors are in different groups
+    of_sessions: Integer[Array, "N"] | None = None  # of the log; None: there is one group
+
+    @classmethod
+    def of(cls, estimate: Estimate, plan: Plan) -> Groups:
+        """The people of an estimate as the policy of a plan for it knows them."""
+        prior, policy = estimate.type_prior, plan.policy
+        people = None if prior is None or policy.type_prior is None else prior.people_of()
+        log = estimate.sessions.features if people is not None else None
+        if prior is None or people is None or log is None:
+            return cls.alone(estimate.bandit, policy)
+        known = prior.weights(people.features)
+        centres, shares, own = clustered(known, people.shares, MOST_GROUPS)
+        near = ((known - centres[own]) ** 2).sum(axis=1)
+        middle = [int(np.where(own == g, near, np.inf).argmin()) for g in range(len(centres))]
+        start = known_start(policy, len(centres), people.features.take(middle)).memory
+        rows = log.only(prior.columns)
+        each = nearest(prior.weights(replace(rows, rows=np.arange(rows.n_rows, dtype=np.int32))), centres)
+        return cls(start, shares, centres, len(centres) == len(known), each[rows.rows])
+
+    @classmethod
+    def alone(cls, bandit: LatentBandit, policy: Policy) -> Groups:
+        """Everybody as one group."""
+        return cls(policy.start(1).memory, np.ones(1), bandit.weights[None])
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    @property
+    def state(self) -> State:
+        return State(0, self.start, single=False)
+
+    @property
+    def mass(self) -> Float[Array, "G M"]:
+        """The weights on the estimate, times the shares."""
+        return self.masses(self.priors)
+
+    def masses(self, weights: Float[Array, "*G M"]) -> Float[Array, "G M"]:
+        """Weights of the groups, or of everybody, times the shares."""
+        return self.shares[:, None] * np.broadcast_to(weights, (len(self), weights.shape[-1]))
+
+    def roots(self, memory: Float[Array, "G K"], weights: Float[Array, "*G M"]) -> Roots:
+        """Where sessions start that a policy made for these weights plays."""
+        begin = memory.copy()
+        begin[:, : weights.shape[-1]] = weights
+        return Roots(State(0, begin, single=False), self.masses(weights))
+
+
 class Replanner:
     """A plan for an estimate, written out once."""
 
-    def __init__(self, bandit: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> None:
+    def __init__(
+        self, bandit: LatentBandit, plan: Plan, played: Bool[Array, "A"], groups: Groups | None = None
+    ) -> None:
         self._cut = Cut.of(bandit, plan.horizon)
         self.rewards = discrete(bandit.rewards, self._cut)
         self._bandit = LatentBandit(bandit.weights, self.rewards)
         self._plan, self._played = plan, played
-        self.tree = unroll(plan.policy, self._bandit, plan.horizon, limit=WRITTEN_OUT)
-        self.own = self.tree.value(bandit.weights, self.rewards)  # value of the policy on the estimate
+        self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
+        roots = Roots(self._groups.state, self._groups.mass)
+        self.tree = unroll(plan.policy, self._bandit, plan.horizon, limit=WRITTEN_OUT, roots=roots)
+        self.own = self.tree.value(self._groups.mass, self.rewards)  # value of the policy on the estimate
         self.values = bandit.rewards.values
         self._branches = Branches.of(self.tree)
 
     @property
     def exact(self) -> bool:
-        """Whether nothing was cut."""
-        return self._cut is None
+        """Whether nothing was cut, and nobody was put into a group with others."""
+        return self._cut is None and self._groups.exact
 
     @property
     def stderr(self) -> float:
@@ -83,9 +145,9 @@ class Replanner:
         """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
         if self._cut is not None:
             return None
-        return float(self._bandit.weights @ self.tree.branches(self.rewards, stays=stays)[0][0])
+        return weighed(self._groups.mass, self.tree.branches(self.rewards, stays=stays)[0])
 
-    def replan(self, weights: Float[Array, "B M"], families: Sequence[Any]) -> Replanned:
+    def replan(self, weights: Float[Array, "B *G M"], families: Sequence[Any]) -> Replanned:
         """For each drawn model, one step of policy iteration from the plan."""
         rows = [
             self._one(own_weights, discrete(family, self._cut))
@@ -93,22 +155,25 @@ class Replanner:
         ]
         return Replanned(*np.array(rows).reshape(-1, 6).T)
 
-    def _one(self, weights: Float[Array, "M"], family: Categorical) -> tuple[float, ...]:
-        model, values = LatentBandit(weights, family), self.tree.branches(family)
+    def _one(self, weights: Float[Array, "*G M"], family: Categorical) -> tuple[float, ...]:
+        mass = self._groups.masses(weights)
+        model, values = LatentBandit(_total(mass), family), self.tree.branches(family)
         replanned = self._improved(weights, family, values)
-        value, own = float(weights @ values[0][0]), replanned.value(weights, family)
-        unplayed = self._unplayed(replanned if own > value else self.tree, model, family)
-        transferred = replanned.value(self._bandit.weights, self.rewards)
+        value, own = weighed(mass, values[0]), replanned.value(mass, family)
+        unplayed = self._unplayed(replanned if own > value else self.tree, mass, family)
+        transferred = replanned.value(self._groups.mass, self.rewards)
         fixed, among_played = fixed_choices(model, self._plan, self._played)
         return max(own, value, fixed), value, transferred, fixed, among_played, unplayed
 
-    def _improved(self, weights: Float[Array, "M"], family: Categorical, values: list[Float[Array, "_ M"]]) -> Tree:
+    def _improved(self, weights: Float[Array, "*G M"], family: Categorical, values: list[Float[Array, "_ M"]]) -> Tree:
         """The tree of the improved plan; many arms are left out that could hardly be in it."""
-        arms = self._useful(weights, family.means)
+        average = _total(self._groups.masses(weights))
+        arms = self._useful(average, family.means)
         branches = replace(self._branches, arms=np.searchsorted(arms, self._branches.arms))
-        model = LatentBandit(weights, only(family, arms))
+        model = LatentBandit(average, only(family, arms))
         policy = improved(model, branches, values, self._plan.horizon, repeats=self._plan.repeats)
-        return unroll(policy, model, self._plan.horizon).renamed(arms)
+        roots = self._groups.roots(policy.start(len(self._groups)).memory, weights)
+        return unroll(policy, model, self._plan.horizon, roots=roots).renamed(arms)
 
     def _useful(self, weights: Float[Array, "M"], means: Float[Array, "M A"]) -> Integer[Array, "K"]:
         if means.shape[1] <= _MANY:
@@ -118,13 +183,21 @@ class Replanner:
         best = np.argpartition(-scores, _POOL + self._plan.horizon, axis=1)[:, : _POOL + self._plan.horizon]
         return np.union1d(best.ravel(), self._branches.arms)
 
-    def _unplayed(self, tree: Tree, model: LatentBandit, family: Categorical) -> float:
+    def _unplayed(self, tree: Tree, mass: Float[Array, "G M"], family: Categorical) -> float:
         """The share of what the tree earns on the model that comes from arms the log never plays."""
         if self._played.all():
             return 0.0
-        total = tree.value(model.weights, family)
-        rest = tree.value(model.weights, family, means=np.where(self._played, 0.0, family.means))
+        total = tree.value(mass, family)
+        rest = tree.value(mass, family, means=np.where(self._played, 0.0, family.means))
         return rest / total if total > 0 else 0.0
+
+
+def _total(mass: Float[Array, "G M"]) -> Float[Array, "M"]:
+    """The weights of everybody."""
+    if len(mass) == 1:
+        return mass[0]
+    found = mass.sum(axis=0)
+    return found / found.sum()
 
 
 def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> tuple[float, float]:
@@ -144,31 +217,55 @@ class CrowdReplanner:
 
     exact = False
 
-    def __init__(self, bandit: LatentBandit, plan: Plan, played: Bool[Array, "A"], rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        bandit: LatentBandit,
+        plan: Plan,
+        played: Bool[Array, "A"],
+        rng: np.random.Generator,
+        groups: Groups | None = None,
+    ) -> None:
         self._bandit, self._plan, self._played, self._rng = bandit, plan, played, rng
+        self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
         self.values = bandit.rewards.values
-        self._crowds = {bandit.n_types: Crowd.of(bandit.n_types, plan.horizon, rng)}
-        found = self._play(plan.policy, bandit)
+        self._crowds: dict[int, Crowd] = {}
+        found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
         self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
 
-    def replan(self, weights: Float[Array, "B M"], families: Sequence[Any]) -> Replanned:
+    def replan(self, weights: Float[Array, "B *G M"], families: Sequence[Any]) -> Replanned:
         """For each drawn model, what the plan, its greedy policy and the best fixed choice earn."""
-        rows = [self._one(LatentBandit(own, family)) for own, family in zip(weights, families, strict=True)]
+        rows = [self._one(own, family) for own, family in zip(weights, families, strict=True)]
         return Replanned(*np.array(rows).reshape(-1, 6).T)
 
     def started(self, stays: Float[Array, "Z"]) -> float | None:
         """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
-        return self._play(self._plan.policy, self._bandit, stays).value if self._bandit.rewards.discrete else None
+        if not self._bandit.rewards.discrete:
+            return None
+        return self._play(self._plan.policy, self._bandit, self._groups.priors, self._groups.start, stays).value
 
-    def _play(self, policy: Policy, model: LatentBandit, stays: Float[Array, "Z"] | None = None) -> Earned:
+    def _play(
+        self,
+        policy: Policy,
+        model: LatentBandit,
+        weights: Float[Array, "*G M"],
+        start: Float[Array, "G K"],
+        stays: Float[Array, "Z"] | None = None,
+    ) -> Earned:
         if model.n_types not in self._crowds:
-            self._crowds[model.n_types] = Crowd.of(model.n_types, self._plan.horizon, self._rng)
-        return self._crowds[model.n_types].play(policy, model, repeats=self._plan.repeats, stays=stays)
+            made = Crowd.of(model.n_types, self._plan.horizon, self._rng, len(self._groups))
+            self._crowds[model.n_types] = made
+        mass = self._groups.masses(weights)
+        return self._crowds[model.n_types].play(
+            policy, model, repeats=self._plan.repeats, stays=stays, start=start, mass=mass
+        )
 
-    def _one(self, model: LatentBandit) -> tuple[float, ...]:
-        value, greedy = self._play(self._plan.policy, model), Greedy(model, horizon=self._plan.horizon)
-        own = self._play(greedy, model)
-        transferred = self._play(greedy, self._bandit).value
+    def _one(self, weights: Float[Array, "*G M"], family: Any) -> tuple[float, ...]:
+        groups, plan = self._groups, self._plan
+        model = LatentBandit(_total(groups.masses(weights)), family)
+        value, greedy = self._play(plan.policy, model, weights, groups.start), Greedy(model, horizon=plan.horizon)
+        begin = groups.roots(greedy.start(len(groups)).memory, weights).state.memory
+        own = self._play(greedy, model, weights, begin)
+        transferred = self._play(greedy, self._bandit, groups.priors, begin).value
         fixed, among_played = fixed_choices(model, self._plan, self._played)
         best = own if own.value > value.value else value
         unplayed = float(best.by_arm[~self._played].sum() / best.value) if best.value > 0 else 0.0
@@ -178,9 +275,17 @@ class CrowdReplanner:
 class TraitsReplanner:
     """A plan for a traits estimate, with the crowd that plays it."""
 
-    def __init__(self, estimate: Estimate, plan: Plan, played: Bool[Array, "A"], rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        estimate: Estimate,
+        plan: Plan,
+        played: Bool[Array, "A"],
+        rng: np.random.Generator,
+        groups: Groups | None = None,
+    ) -> None:
         self._estimate, self._played = estimate, played
-        self._simulated = CrowdReplanner(estimate.bandit, plan, played, rng)
+        self._simulated = CrowdReplanner(estimate.bandit, plan, played, rng, groups)
+        self._weights = estimate.bandit.weights if groups is None else groups.priors
         self.own, self.plays, self.stderr = self._simulated.own, self._simulated.plays, self._simulated.stderr
         self.started, self.values = self._simulated.started, self._simulated.values
 
@@ -192,7 +297,7 @@ class TraitsReplanner:
         hidden = hidden_size(data, coordinates.arms.scale)
         moves = posterior.moves(n_draws, rng)
         sets = [moves, coordinates.shrunk(moves, self._shares(hidden, n_draws, rng))]
-        weights = np.tile(self._estimate.bandit.weights, (n_draws, 1))
+        weights = np.stack([self._weights] * n_draws)
         drawn = [self._widened(coordinates, each, hidden, rng) for each in sets]
         return [self._simulated.replan(weights, families) for families in drawn], posterior.n_floored
 
@@ -235,27 +340,41 @@ class Crowd:
     """n sessions of H steps."""
 
     types: Integer[Array, "n"]
+    groups: Integer[Array, "n"]  # of people
     luck: Float[Array, "n H"]
 
     @classmethod
-    def of(cls, n_types: int, horizon: int, rng: np.random.Generator) -> Crowd:
-        """As many sessions of each type as make about `_CROWD` in all, every second with the luck reversed."""
-        each = max(round(_CROWD / n_types), 1)
-        luck = rng.random((each, n_types, horizon))
+    def of(cls, n_types: int, horizon: int, rng: np.random.Generator, n_groups: int = 1) -> Crowd:
+        """As many sessions of each type and group as make about `_CROWD` in all, every second with luck reversed."""
+        n_kinds = n_types * n_groups
+        each = max(round(_CROWD / n_kinds), 1)
+        luck = rng.random((each, n_kinds, horizon))
         luck[1::2] = 1 - luck[: 2 * (each // 2) : 2]
-        return cls(np.tile(np.arange(n_types), each), luck.reshape(-1, horizon))
+        kinds = np.tile(np.arange(n_kinds), each)
+        return cls(kinds % n_types, kinds // n_types, luck.reshape(-1, horizon))
 
     def play(
-        self, policy: Policy, model: LatentBandit, *, repeats: bool, stays: Float[Array, "Z"] | None = None
+        self,
+        policy: Policy,
+        model: LatentBandit,
+        *,
+        repeats: bool,
+        stays: Float[Array, "Z"] | None = None,
+        start: Float[Array, "G K"] | None = None,
+        mass: Float[Array, "G M"] | None = None,
     ) -> Earned:
         """What a session earns under the policy where the model is true.
 
         After each value a session goes on with chance `stays`, where this is given: it then counts that much less.
+        Groups of people have the policy's memory `start` before the first step, and the weights `mass`, which sum to 1
+        in all.
         """
         n, horizon = self.luck.shape
-        state, everyone, n_arms = policy.start(n), np.arange(n), model.n_arms
+        everyone, n_arms = np.arange(n), model.n_arms
+        state = policy.start(n) if start is None else State(0, start[self.groups], single=False)
+        mass = model.weights[None] if mass is None else mass
         left: Bool[Array, "n A"] = np.ones((n, n_arms), bool)
-        shares = model.weights[self.types] * (model.n_types / n)
+        shares = mass[self.groups, self.types] * (mass.size / n)
         paid, plays, sums = np.zeros(n_arms), np.zeros(n_arms), np.zeros(n)
         for step in range(horizon):
             arms = np.asarray(policy.act(state) if repeats else policy.act(state, allowed=left))
@@ -269,8 +388,9 @@ class Crowd:
                 state = policy.observe(state, arms, rewards)
                 if stays is not None and model.rewards.values is not None:
                     shares = shares * stays[index_among(model.rewards.values, rewards)]
-        means = np.bincount(self.types, sums) / np.bincount(self.types)
-        return Earned(paid, plays, float(np.sqrt(((sums - means[self.types]) ** 2).sum())))
+        kinds = self.groups * model.n_types + self.types
+        means = np.bincount(kinds, sums) / np.bincount(kinds)
+        return Earned(paid, plays, float(np.sqrt(((sums - means[kinds]) ** 2).sum())))
 
 
 @dataclass(frozen=True, eq=False)

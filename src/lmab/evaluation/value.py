@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Integer
 from ..checks import Rng, check_count, check_rng
 from ..data.fingerprint import Fingerprint
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
+from ..model.type_prior import TypePrior
 from ..planning.problem import Plan, policy_of
-from ..policies.histories import walk
+from ..policies.histories import Roots, roots_of, walk
 from ..policies.policy import Policy
-from ..simulation import check_fits, draw_types, interact
+from ..simulation import check_fits, draw_each, draw_types, interact
 from . import off_policy
 
 SESSIONS = 100_000  # simulated where no exact value exists and the caller gives no number
@@ -59,6 +62,8 @@ def evaluate(
     fit_propensities: bool = False,
     confidence: float = 0.95,
     n_bootstrap: int = 1000,
+    type_prior: TypePrior | None = None,
+    features: Mapping[str, Any] | None = None,
     rng: Rng | None = None,
 ) -> Evaluation:
     """Expected total reward of `policy` over `horizon` steps: the paper's V(pi), on a bandit or from a log.
@@ -72,6 +77,9 @@ def evaluate(
     logged propensities. Where too few sessions agree with the policy (an effective sample below 30), no interval is
     given, and `notes` and a warning say what the log would need.
 
+    A policy with a type prior starts every session from what is known: on an estimate with such a prior, or with
+    `type_prior`, the value is the mean over people; of a log, the features and the earlier sessions of a person count.
+
     Args:
         policy: what to evaluate: a policy, or a plan, whose policy is evaluated.
         source: a bandit, which need not be the model that the policy was made from; an estimate, whose bandit is used;
@@ -84,6 +92,8 @@ def evaluate(
         fit_propensities: for a log, assume that the logging policy chose by the number of the step alone, and fit this.
         confidence: for a log, the confidence of the interval.
         n_bootstrap: for a log, the number of resamples from which the interval is made.
+        type_prior: for a bandit, how types depend on what is known before a session; None: that of the estimate.
+        features: with a type prior, those of the people, n values by column; None: those of the prior's own log.
         rng: the generator, for simulation and for the bootstrap (a log without it gets a normal interval).
 
     Examples:
@@ -104,8 +114,12 @@ def evaluate(
             f"policy must come before what it is evaluated on, evaluate(policy, bandit, horizon=...), "
             f"got a {type(policy).__name__}"
         )
-    source = source.bandit if isinstance(source, Estimate) else source
+    if isinstance(source, Estimate):
+        type_prior = source.type_prior if type_prior is None else type_prior
+        source = source.bandit
     if isinstance(source, Sessions):
+        if type_prior is not None or features is not None:
+            raise InvalidArgument("type_prior and features are for a bandit: a log has features of its own")
         if n_sessions is not None:
             raise InvalidArgument(f"n_sessions must be None for a log, got {n_sessions!r}")
         evidence = weigh(
@@ -120,7 +134,40 @@ def evaluate(
         )
     if method is not None or model is not None or fit_propensities:
         raise InvalidArgument("method, model and fit_propensities are for a log, got a bandit")
-    return _on_bandit(policy, source, horizon, n_sessions, rng)
+    return _on_bandit(policy, source, horizon, n_sessions, People(type_prior, features).fitting(source), rng)
+
+
+class People(NamedTuple):
+    """Who comes: how types depend on features, and the features; without a type prior all have the same weights."""
+
+    type_prior: TypePrior | None = None
+    features: Mapping[str, Any] | None = None
+
+    def fitting(self, bandit: LatentBandit) -> People:
+        """Raise where these are no people of the bandit."""
+        if self.type_prior is None:
+            if self.features is not None:
+                raise InvalidArgument("features must be given with a type_prior, or an estimate that has one")
+        elif self.type_prior.n_types != bandit.n_types:
+            given = self.type_prior.n_types
+            raise InvalidArgument(f"type_prior must have the bandit's {bandit.n_types} types, got {given}")
+        return self
+
+    def roots(self, policy: Policy, bandit: LatentBandit) -> Roots:
+        """Where they start under a policy."""
+        return roots_of(policy, bandit, self.type_prior, self.features)
+
+    def draw(self, bandit: LatentBandit, n: int, rng: np.random.Generator) -> tuple[Integer[Array, "n"], Any]:
+        """The types of n sessions, and their features."""
+        if self.type_prior is None:
+            return draw_types(bandit, n, rng), None
+        people = self.type_prior.people_of(self.features)
+        known = None if people is None else people.draw(n, rng)
+        weights = self.type_prior.weights(known)
+        return draw_each(np.broadcast_to(weights, (n, bandit.n_types)), rng), known
+
+
+NOBODY_KNOWN = People()
 
 
 def weigh(
@@ -180,7 +227,14 @@ def _from_log(evidence: off_policy.LogEvidence, method: str) -> Evaluation:
 
 
 def value_of(
-    policy: Policy | Plan, bandit: LatentBandit, *, horizon: int, n_sessions: int = SESSIONS, rng: Rng
+    policy: Policy | Plan,
+    bandit: LatentBandit,
+    *,
+    horizon: int,
+    n_sessions: int = SESSIONS,
+    type_prior: TypePrior | None = None,
+    features: Mapping[str, Any] | None = None,
+    rng: Rng,
 ) -> Evaluation:
     """The exact value of a policy on a bandit where there is one, else that of `n_sessions` simulated sessions.
 
@@ -195,8 +249,13 @@ def value_of(
         >>> value_of(lmab.Thompson(bandit), bandit, horizon=5, rng=0).n_sessions
         100000
     """
-    found = exact_if_possible(policy_of(policy), bandit, horizon)
-    return evaluate(policy, bandit, horizon=horizon, n_sessions=n_sessions, rng=rng) if found is None else _sum(*found)
+    people = People(type_prior, features).fitting(bandit)
+    found = exact_if_possible(policy_of(policy), bandit, horizon, people)
+    if found is not None:
+        return _sum(*found)
+    return evaluate(
+        policy, bandit, horizon=horizon, n_sessions=n_sessions, type_prior=type_prior, features=features, rng=rng
+    )
 
 
 def outlook(
@@ -216,17 +275,17 @@ def outlook(
 
 
 def _on_bandit(
-    policy: Policy, bandit: LatentBandit, horizon: int, n_sessions: int | None, rng: Rng | None
+    policy: Policy, bandit: LatentBandit, horizon: int, n_sessions: int | None, people: People, rng: Rng | None
 ) -> Evaluation:
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     if n_sessions is not None:
         n_sessions = check_count("n_sessions", n_sessions, minimum=2)
-        return _simulated(policy, bandit, horizon, n_sessions, check_rng(rng, "the evaluation is simulated"))
+        return _simulated(policy, bandit, horizon, n_sessions, people, check_rng(rng, "the evaluation is simulated"))
     obstacle = _obstacle(policy, bandit)
     if obstacle is not None:
         raise InvalidArgument(f"n_sessions and rng are needed: {obstacle}, got None")
-    return _sum(*_exact(policy, bandit, horizon))
+    return _sum(*_exact(policy, bandit, horizon, people))
 
 
 def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
@@ -238,24 +297,27 @@ def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
     return None
 
 
-def _exact(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int]:
+def _exact(policy: Policy, bandit: LatentBandit, horizon: int, people: People) -> tuple[Float[Array, "H M"], int]:
     """Weight times expected reward of every step and type, and the number of histories that were walked."""
     joint, nodes = np.zeros((horizon, bandit.n_types)), 0
     remedy = "give n_sessions and rng to simulate instead"
-    for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy)):
+    roots = people.roots(policy, bandit)
+    for step, level in enumerate(walk(policy, bandit, horizon, limit=NODE_LIMIT, remedy=remedy, roots=roots)):
         joint[step] = np.einsum("nm,mn->m", level.mass, bandit.means[:, level.arms])
         nodes += len(level.arms)
     return joint, nodes
 
 
-def exact_if_possible(policy: Policy, bandit: LatentBandit, horizon: int) -> tuple[Float[Array, "H M"], int] | None:
+def exact_if_possible(
+    policy: Policy, bandit: LatentBandit, horizon: int, people: People = NOBODY_KNOWN
+) -> tuple[Float[Array, "H M"], int] | None:
     """The exact value where it can be computed, else None: then the caller simulates."""
     horizon = check_count("horizon", horizon)
     check_fits(policy, bandit, horizon)
     if _obstacle(policy, bandit) is not None:
         return None
     try:
-        return _exact(policy, bandit, horizon)
+        return _exact(policy, bandit, horizon, people)
     except TooLarge:
         return None
 
@@ -266,12 +328,12 @@ def _sum(joint: Float[Array, "H M"], nodes: int) -> Evaluation:
 
 
 def _simulated(
-    policy: Policy, bandit: LatentBandit, horizon: int, n_sessions: int, rng: np.random.Generator
+    policy: Policy, bandit: LatentBandit, horizon: int, n_sessions: int, people: People, rng: np.random.Generator
 ) -> Evaluation:
     total, squares, per_step = 0.0, 0.0, np.zeros(horizon)
     for start in range(0, n_sessions, _CHUNK):
-        types = draw_types(bandit, min(_CHUNK, n_sessions - start), rng)
-        arms, _ = interact(bandit, policy, types, horizon, rng)
+        types, features = people.draw(bandit, min(_CHUNK, n_sessions - start), rng)
+        arms, _ = interact(bandit, policy, types, horizon, rng, features)
         expected = np.where(arms >= 0, bandit.means[types[:, None], arms], 0.0)  # -1: the person has left
         per_step += expected.sum(axis=0)
         sums = expected.sum(axis=1)

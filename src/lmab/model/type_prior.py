@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from .._shapes import Array, Float, Shaped
+from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_distribution
 from ..data.features import Features, column_values
 from ..errors import InvalidArgument, InvalidFile
 
 ASSUMED_KEEP = 0.9  # where no log told how often people keep their type: of all single guesses this one costs least
+MOST_PEOPLE = 2_000  # different rows of features that a prior remembers
+_LLOYD = 20  # rounds of k-means
 _TINY = 1e-300
 
 
@@ -101,6 +103,48 @@ class Numeric:
 Term = Category | Numeric
 
 
+@dataclass(frozen=True, eq=False)
+class People:
+    """Who comes: distinct rows of features, and the share of the sessions that has each."""
+
+    features: Features  # one entry per distinct row
+    shares: Float[Array, "n"]
+
+    @classmethod
+    def of(cls, features: Features, rng: np.random.Generator | None = None) -> People:
+        """The people of a log; of more than 2,000 different ones, 2,000 sessions drawn at random stand for all."""
+        rows = features.rows
+        if features.n_rows > MOST_PEOPLE and len(rows) > MOST_PEOPLE:
+            rng = np.random.default_rng(0) if rng is None else rng
+            rows = rows[np.sort(rng.choice(len(rows), MOST_PEOPLE, replace=False))]
+        found, counts = np.unique(rows, return_counts=True)
+        table = tuple(column[found] for column in features.table)
+        return cls(Features(features.columns, table, np.arange(len(found), dtype=np.int32)), counts / counts.sum())
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    def draw(self, n: int, rng: np.random.Generator) -> Features:
+        """The features of n sessions, as often as the log had them."""
+        return self.features.take(rng.choice(len(self), n, p=self.shares).astype(np.int32))
+
+    def record(self) -> files.Record:
+        """The values and shares of the rows."""
+        listed = [[str(name), [None if one != one else one for one in column.tolist()], column.dtype.kind]
+                  for name, column in zip(self.features.columns, self.features.table, strict=True)]  # fmt: skip
+        return files.Record("people", {"columns": listed}, {"shares": self.shares})
+
+    @classmethod
+    def from_record(cls, record: files.Record) -> People:
+        names, table = [], []
+        for name, values, kind in record.fields["columns"]:
+            names.append(str(name))
+            found = np.array(values, object)
+            table.append(np.array([np.nan if one is None else one for one in values]) if kind == "f" else found)
+        rows = np.arange(len(record.arrays["shares"]), dtype=np.int32)
+        return cls(Features(tuple(names), tuple(table), rows), record.arrays["shares"])
+
+
 @dataclass(frozen=True, eq=False, init=False)
 class TypePrior:
     """The prior over types of a session, given its features and the person's earlier sessions.
@@ -122,8 +166,15 @@ class TypePrior:
     terms: tuple[Term, ...]  # the columns, and how each becomes numbers
     coefficients: Float[Array, "D M"]  # row 0: of everybody; then those of the terms, in their order
     keep: float | None  # probability that a person who comes back has kept the type; None: not known
+    people: People | None  # who was in the log; None: nobody says
 
-    def __init__(self, columns: Sequence[str | Term], coefficients: Any, keep: float | None = None) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str | Term],
+        coefficients: Any,
+        keep: float | None = None,
+        people: People | None = None,
+    ) -> None:
         """A column that is given by its name alone is a number that is taken as it is."""
         terms = tuple(Numeric(one, 0.0, 1.0) if isinstance(one, str) else one for one in columns)
         found = check_array("coefficients", coefficients, ndim=2)
@@ -137,7 +188,7 @@ class TypePrior:
         names = [term.name for term in terms]
         if len(set(names)) != len(names):
             raise InvalidArgument(f"columns must have different names, got {names}")
-        for name, value in (("terms", terms), ("coefficients", found), ("keep", keep)):
+        for name, value in (("terms", terms), ("coefficients", found), ("keep", keep), ("people", people)):
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -204,7 +255,34 @@ class TypePrior:
 
     def relabel(self, types: Sequence[int]) -> TypePrior:
         """The same prior with type i renamed from `types[i]`."""
-        return TypePrior(self.terms, self.coefficients[:, list(types)], self.keep)
+        return TypePrior(self.terms, self.coefficients[:, list(types)], self.keep, self.people)
+
+    def among(self, people: People) -> TypePrior:
+        """The same prior, which remembers who was in the log."""
+        return TypePrior(self.terms, self.coefficients, self.keep, people)
+
+    def draw(self, n: int, rng: np.random.Generator) -> Features | None:
+        """Features of n sessions like those of the log; None where there are no columns."""
+        if not self.terms:
+            return None
+        if self.people is not None:
+            return self.people.draw(n, rng)
+        return Features.of({term.name: term.draw(n, rng) for term in self.terms}, n)
+
+    def people_of(self, features: Mapping[str, Any] | None = None) -> People | None:
+        """The people with these features, or those of the log, or some that are drawn; None: there are no columns."""
+        if not self.terms:
+            if features is not None:
+                self._require_known(features)
+            return None
+        if features is None and self.people is not None:
+            return self.people
+        found = self.draw(MOST_PEOPLE, np.random.default_rng(0)) if features is None else features
+        if not isinstance(found, Features):
+            columns = self._columns(found or {})
+            found = Features.of(columns, _length(columns))
+        self._require_known(found)
+        return People.of(found)
 
     def design(self, features: Features) -> Float[Array, "R D"]:
         """The numbers of each distinct row of features."""
@@ -238,7 +316,9 @@ class TypePrior:
 
     def record(self) -> files.Record:
         terms = [{"kind": type(term).__name__, **asdict(term)} for term in self.terms]
-        return files.Record("type_prior", {"terms": terms, "keep": self.keep}, {"coefficients": self.coefficients})
+        nested = {} if self.people is None else {"people": self.people.record()}
+        fields = {"terms": terms, "keep": self.keep}
+        return files.Record("type_prior", fields, {"coefficients": self.coefficients}, nested)
 
     @classmethod
     def from_record(cls, record: files.Record) -> TypePrior:
@@ -249,7 +329,9 @@ class TypePrior:
         for one in record.fields["terms"]:
             fields = {name: tuple(part) if isinstance(part, list) else part for name, part in one.items()}
             terms.append(kinds[str(fields.pop("kind"))](**fields))
-        return cls(tuple(terms), record.arrays["coefficients"], record.fields["keep"])
+        found = record.records.get("people")
+        people = None if found is None else People.from_record(found)
+        return cls(tuple(terms), record.arrays["coefficients"], record.fields["keep"], people)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TypePrior):
@@ -269,6 +351,38 @@ def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:
     """Rows that are positive and sum to 1."""
     found = np.exp(logits - logits.max(axis=1, keepdims=True))
     return found / found.sum(axis=1, keepdims=True)
+
+
+def clustered(
+    priors: Float[Array, "n M"], shares: Float[Array, "n"], most: int
+) -> tuple[Float[Array, "K M"], Float[Array, "K"], Integer[Array, "n"]]:
+    """Representatives of people, their shares, and the one of each: all priors, or the means of `most` groups.
+
+    Groups are those of k-means, from a start that is always the same.
+    """
+    if len(priors) <= most:
+        return priors, shares, np.arange(len(priors))
+    rng = np.random.default_rng(0)
+    centres, far = priors[[int(shares.argmax())]], np.full(len(priors), np.inf)
+    while len(centres) < most:  # k-means++
+        far = np.minimum(far, ((priors - centres[-1]) ** 2).sum(axis=1))
+        if (far * shares).sum() <= 0:
+            break
+        centres = np.concatenate([centres, priors[[rng.choice(len(priors), p=far * shares / (far * shares).sum())]]])
+    for _ in range(_LLOYD):
+        group = nearest(priors, centres)
+        sizes = np.bincount(group, shares, minlength=len(centres))
+        sums = np.stack([np.bincount(group, shares * column, minlength=len(centres)) for column in priors.T], axis=1)
+        centres = (sums / np.maximum(sizes, _TINY)[:, None])[sizes > 0]
+    group = nearest(priors, centres)
+    used, group = np.unique(group, return_inverse=True)
+    sizes = np.bincount(group, shares)
+    return centres[used], sizes / sizes.sum(), group
+
+
+def nearest(priors: Float[Array, "n M"], centres: Float[Array, "K M"]) -> Integer[Array, "n"]:
+    """The centre that is nearest to each prior."""
+    return np.asarray(((priors[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1))
 
 
 def _length(columns: Mapping[str, Shaped[Array, "n"]]) -> int:

@@ -11,11 +11,10 @@ import numpy as np
 
 from .._shapes import Array, Float
 from ..checks import check_count
-from ..data.features import Features
 from ..errors import InvalidArgument, Status
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
-from ..model.type_prior import TypePrior, softmax
+from ..model.type_prior import TypePrior, clustered
 from ..policies.policy import Policy
 from ..policies.small import FixedSequence, Stationary
 from .certified import Certified
@@ -27,9 +26,7 @@ from .problem import BINS, Bounds, Clock, Plan, Problem
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 MAX_HORIZON = 10_000
 REPRESENTATIVES = 64  # priors that a plan for people with features is made for; it earns 99.8% at others
-_DRAWN = 2_000  # people who are drawn where nobody says which there are
 _PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one
-_LLOYD = 20  # rounds of k-means
 LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
@@ -98,8 +95,8 @@ def plan(
             `fixed` set and the reason in `verdict`: on held-out people plans of unsupported types lost to it.
         type_prior: how the types depend on what is known when a session begins; None: that of the estimate, if it has
             one. The policy then starts from features, and the bounds are means over people.
-        features: those of the people to plan for, n values by column, such as `sessions.features`. None: people are
-            drawn as the type prior describes them.
+        features: those of the people to plan for, n values by column, such as `sessions.features`. None: those of the
+            log that the type prior was learned from, or people drawn as the prior describes them.
         representatives: where people have more different priors than this, they are grouped into so many while
             planning. The bounds are for the people themselves.
         bins: values into which continuous rewards are cut, per arm, while planning.
@@ -177,15 +174,9 @@ def _people(given: Any, model: LatentBandit, type_prior: TypePrior | None, featu
         raise InvalidArgument(f"type_prior must have the bandit's {model.n_types} types, got {prior.n_types}")
     if not prior.columns:
         return _People(prior, model.weights[None], np.ones(1))
-    if features is None:
-        rng = np.random.default_rng(0)
-        features = {term.name: term.draw(_DRAWN, rng) for term in prior.terms}
-    if isinstance(features, Features):
-        each = softmax(prior.design(features) @ prior.coefficients)
-        counts = np.bincount(features.rows, minlength=features.n_rows).astype(np.float64)
-    else:
-        each = prior.weights(features)
-        counts = np.ones(len(each))
+    who = prior.people_of(features)
+    assert who is not None
+    each, counts = prior.weights(who.features), who.shares
     rows, group = np.unique(each.round(12), axis=0, return_inverse=True)
     sizes = np.bincount(group.ravel(), counts, minlength=len(rows))
     rows, sizes = rows[sizes > 0], sizes[sizes > 0]
@@ -198,7 +189,7 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
     check_count("representatives", most)
     if not people.type_prior.columns:
         return Problem.of(model, horizon, bins, type_prior=people.type_prior)
-    priors, shares = _grouped(people, most)
+    priors, shares, _ = clustered(people.priors, people.shares, most)
     likeliest = people.priors[np.argsort(-people.shares, kind="stable")[:_PEOPLE]]
     return Problem.of(
         model,
@@ -209,28 +200,6 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
         type_prior=people.type_prior,
         people=None if len(priors) == len(people.priors) else likeliest,
     )
-
-
-def _grouped(people: _People, most: int) -> tuple[Float[Array, "K M"], Float[Array, "K"]]:
-    """Representatives of the people: all different priors, or the means of `most` groups (k-means)."""
-    priors, shares = people.priors, people.shares
-    if len(priors) <= most:
-        return priors, shares
-    rng = np.random.default_rng(0)
-    centres, far = priors[[int(shares.argmax())]], np.full(len(priors), np.inf)
-    while len(centres) < most:  # k-means++
-        far = np.minimum(far, ((priors - centres[-1]) ** 2).sum(axis=1))
-        if (far * shares).sum() <= 0:
-            break
-        centres = np.concatenate([centres, priors[[rng.choice(len(priors), p=far * shares / (far * shares).sum())]]])
-    for _ in range(_LLOYD):
-        group = ((priors[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
-        sizes = np.bincount(group, shares, minlength=len(centres))
-        sums = np.stack([np.bincount(group, shares * column, minlength=len(centres)) for column in priors.T], axis=1)
-        centres = (sums / np.maximum(sizes, 1e-300)[:, None])[sizes > 0]
-    group = ((priors[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
-    sizes = np.bincount(group, shares, minlength=len(centres))
-    return centres[sizes > 0], sizes[sizes > 0] / sizes.sum()
 
 
 def _for_people(plan: Plan, people: _People | None, n_groups: int) -> Plan:

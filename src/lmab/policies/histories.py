@@ -1,9 +1,11 @@
-"""The walk over all histories that can happen in a session under a policy, step by step.
+"""Where sessions start, and the walk over all histories that can happen in a session under a policy, step by step.
 
 Histories that the policy cannot tell apart are merged. Where the order of what was seen does not matter, histories with
 equal counts are one, so there are C(D + t - 1, t) of them instead of D^t. A policy that ignores rewards has one history
 for each step.
 Exact values, the trees of certificates, policy graphs and printed trees are all made from this walk.
+
+A session starts from what is known before it: its features, and the earlier sessions of its person.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
+from ..data.features import Features, person_numbers
+from ..data.sessions import Sessions
 from ..errors import InvalidArgument, TooLarge
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.rewards import Channel
+from ..model.type_prior import TypePrior
 from .policy import Policy, State
 
 NONE = -1  # no history follows, because the outcome is impossible or the session is over
@@ -49,6 +54,89 @@ class Level:
     children: Integer[Array, "n Z"]  # row of the next level after each outcome of the arm, or NONE
 
 
+class Roots(NamedTuple):
+    """Sessions that start differently under a policy, as the walk begins with them."""
+
+    state: State  # of the policy, one row per root
+    mass: Float[Array, "k M"]  # share of the sessions that start there, for every type
+
+
+def known_start(policy: Policy, n: int, features: Features | None) -> State:
+    """The state of n sessions before their first step; columns that the policy does not ask for are passed over."""
+    prior = policy.type_prior
+    known = None if features is None or prior is None else features.only(prior.columns)
+    return policy.start(n, features=known) if known else policy.start(n)
+
+
+def roots_of(policy: Policy, bandit: LatentBandit, type_prior: TypePrior | None, features: Any = None) -> Roots:
+    """Where the people start under a policy, whose types are drawn by `type_prior`; None: by the bandit's weights.
+
+    People whom the policy cannot tell apart are one root.
+    """
+    people = None if type_prior is None else type_prior.people_of(features)
+    if type_prior is None or people is None:
+        return Roots(policy.start(1), bandit.weights[None] if type_prior is None else type_prior.weights())
+    each = people.shares[:, None] * type_prior.weights(people.features)
+    memory = known_start(policy, len(people), people.features).memory
+    _, first, group = np.unique(memory, axis=0, return_index=True, return_inverse=True)
+    mass = np.zeros((len(first), bandit.n_types))
+    np.add.at(mass, group.ravel(), each)
+    return Roots(State(0, memory[first], single=False), mass)
+
+
+def log_starts(policy: Policy, sessions: Sessions) -> Float[Array, "N K"] | None:
+    """The policy's memory before the first step of each session of a log; None: it is the same for all.
+
+    A person's later sessions start from the earlier ones of the log, where the policy knows how often types are kept.
+    """
+    prior = policy.type_prior
+    if prior is None:
+        return None
+    returning = sessions.persons is not None and prior.keep is not None
+    if not returning and (sessions.features is None or not prior.columns):
+        return None
+    memory = known_start(policy, len(sessions), sessions.features).memory.copy()
+    if not returning:
+        return memory
+    assert sessions.persons is not None
+    before = _sessions_before(person_numbers(sessions.persons))
+    for later in _rounds(before):
+        earlier = before[later]
+        state = State(0, memory[earlier], single=False)
+        for step in range(int(sessions.lengths[earlier].max())):
+            live = np.flatnonzero(sessions.lengths[earlier] > step)
+            places = sessions.offsets[earlier[live]] + step
+            told = policy.tell(_rows_of(state, live), sessions.arms[places], sessions.rewards[places])
+            after = state.memory.copy()
+            after[live] = told.memory
+            state = State(0, after, single=False)
+        known = None if sessions.features is None else sessions.features.only(prior.columns).take(later)
+        memory[later] = policy._next_memory(state, known or None)
+    return memory
+
+
+def _rows_of(state: State, rows: Integer[Array, "n"]) -> State:
+    return State(state.step, state.memory[rows], single=False)
+
+
+def _sessions_before(persons: Integer[Array, "N"]) -> Integer[Array, "N"]:
+    """The session that each one follows, of the same person and in the order of the log; NONE: it is the first."""
+    order = np.argsort(persons, kind="stable")
+    again = np.append(False, persons[order][1:] == persons[order][:-1])
+    before = np.full(len(persons), NONE)
+    before[order[again]] = order[np.flatnonzero(again) - 1]
+    return before
+
+
+def _rounds(before: Integer[Array, "N"]) -> Iterator[Integer[Array, "n"]]:
+    """Second sessions of persons, then third ones, and so on."""
+    done = before == NONE
+    while not done.all():
+        ready = np.flatnonzero(~done & done[before])
+        yield ready
+        done[ready] = True
+
+
 def walk(
     policy: Decisions,
     bandit: LatentBandit,
@@ -58,6 +146,7 @@ def walk(
     remedy: str,
     merge: bool = True,
     bins: int = 2,
+    roots: Roots | None = None,
 ) -> Iterator[Level]:
     """The levels of `policy` on `bandit`, from the first step to step `horizon`; impossible histories are left out.
 
@@ -71,6 +160,7 @@ def walk(
         remedy: what the error tells the caller to do.
         merge: merge histories that the policy cannot tell apart; False keeps every sequence.
         bins: the number of outcomes into which continuous rewards are cut.
+        roots: where the sessions start; None: all as `policy.start` says, with the bandit's weights.
 
     Examples:
         >>> import lmab
@@ -80,8 +170,8 @@ def walk(
         [1, 2, 3, 5]
     """
     channel = bandit.outcomes(bins)
-    state, mass = policy.start(1), bandit.weights[None]
-    seen: Integer[Array, "n t"] = np.empty((1, 0), np.int64)
+    state, mass = roots or Roots(policy.start(1), bandit.weights[None])
+    seen: Integer[Array, "n t"] = np.arange(len(mass))[:, None]  # the root, then codes of what was seen
     for step in range(horizon):
         arms = _decide(policy, state, bandit.n_arms)
         if step + 1 == horizon:
@@ -107,13 +197,14 @@ class _Branches(NamedTuple):
     parents: Integer[Array, "k"]  # a history that each one continues; any of them where several were merged
     outcomes: Integer[Array, "k"]  # by this outcome of the parent's arm
     mass: Float[Array, "k M"]
-    seen: Integer[Array, "k t1"]  # codes of what was seen, in the order of the session or, where merged, sorted
+    seen: Integer[Array, "k t1"]  # the root, and codes of what was seen, in their order or, where merged, sorted
 
 
-def _unseen(channel: Channel, mass: Float[Array, "1 M"]) -> _Branches:
-    """One history for a policy that ignores rewards: what was seen makes no difference."""
-    children = np.zeros((1, channel.rewards.shape[1]), np.int64)
-    return _Branches(children, np.zeros(1, np.int64), np.zeros(1, np.int64), mass, np.empty((1, 0), np.int64))
+def _unseen(channel: Channel, mass: Float[Array, "n M"]) -> _Branches:
+    """One history per root for a policy that ignores rewards: what was seen makes no difference."""
+    rows = np.arange(len(mass))
+    children = np.repeat(rows[:, None], channel.rewards.shape[1], axis=1)
+    return _Branches(children, rows, np.zeros(len(rows), np.int64), mass, rows[:, None])
 
 
 def _grown(
@@ -133,8 +224,9 @@ def _grown(
     if not merge:
         children[parents, outcomes] = np.arange(len(longer))
         return _Branches(children, parents, outcomes, after, longer)
-    longer.sort(axis=1)
-    _, first, group = np.unique(_keys(longer, len(channel.table)), return_index=True, return_inverse=True)
+    longer[:, 1:].sort(axis=1)
+    n_codes = max(len(channel.table), int(longer[:, 0].max(initial=0)) + 1)
+    _, first, group = np.unique(_keys(longer, n_codes), return_index=True, return_inverse=True)
     children[parents, outcomes] = group
     merged = np.zeros((len(first), mass.shape[1]))
     np.add.at(merged, group, after)
