@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lmab
-from lmab.estimation import starts
-from lmab.estimation.climb import Likelihood, climb
+from lmab.estimation import climb as climb_module
+from lmab.estimation.climb import Likelihood, climb, cluster, draw_starts, spectral_features
 from lmab.estimation.em import EM
 from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.result import StopOnce
-from lmab.estimation.starts import cluster, draw_starts, spectral_features
 
 
 class Dice:
@@ -37,7 +36,7 @@ def data(rng):
 
 def test_centres_are_drawn_by_squared_distance(monkeypatch):
     """From 0, the chances of 1 and 3 are 1 : 9; the number .15 of the second draw belongs to 3."""
-    monkeypatch.setattr("lmab.estimation.starts._LLOYD", 1)
+    monkeypatch.setattr("lmab.estimation.climb._LLOYD", 1)
     labels = cluster(np.array([[0.0], [1.0], [3.0]]), np.ones(3), 2, Dice(0.0, 0.15))
     assert labels.tolist() == [0, 0, 1]
     labels = cluster(np.array([[0.0], [1.0], [3.0]]), np.ones(3), 2, Dice(0.0, 0.09))
@@ -45,7 +44,7 @@ def test_centres_are_drawn_by_squared_distance(monkeypatch):
 
 
 def test_centres_are_drawn_by_multiplicity(monkeypatch):
-    monkeypatch.setattr("lmab.estimation.starts._LLOYD", 1)
+    monkeypatch.setattr("lmab.estimation.climb._LLOYD", 1)
     labels = cluster(np.array([[0.0], [1.0], [3.0]]), np.array([1.0, 90.0, 1.0]), 2, Dice(0.0, 0.15))
     assert labels.tolist() == [0, 1, 1]
 
@@ -182,7 +181,7 @@ def test_spectral_features_tell_separated_types_apart(rng, monkeypatch):
     assert data.n_distinct == 400  # nothing was merged, so rows are sessions
     feature = spectral_features(data, 1)[:, 0]
     assert abs(np.corrcoef(feature, types)[0, 1]) > 0.9
-    monkeypatch.setattr(starts, "_DENSE", 2)
+    monkeypatch.setattr(climb_module, "_DENSE", 2)
     lean = spectral_features(data, 1)[:, 0]
     assert abs(np.corrcoef(lean, feature)[0, 1]) > 0.999
 
@@ -193,13 +192,13 @@ def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch)
     calls: list[str] = []
 
     def spy(name: str):
-        original = getattr(starts, name)
+        original = getattr(climb_module, name)
 
         def noted(*arguments):
             calls.append(name)
             return original(*arguments)
 
-        monkeypatch.setattr(starts, name, noted)
+        monkeypatch.setattr(climb_module, name, noted)
 
     spy("cluster")
     spy("_tensor_start")
@@ -215,7 +214,7 @@ def test_starts_are_a_decomposition_clusters_and_random_models(rng, monkeypatch)
 
 def test_every_centre_is_a_new_point(monkeypatch):
     """A point at a centre has no chance left: three points give three centres, whatever is drawn."""
-    monkeypatch.setattr("lmab.estimation.starts._LLOYD", 1)
+    monkeypatch.setattr("lmab.estimation.climb._LLOYD", 1)
     features = np.array([[0.0], [10.0], [11.0]])
     for seed in range(200):
         labels = cluster(features, np.ones(3), 3, np.random.default_rng(seed))

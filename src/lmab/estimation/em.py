@@ -14,13 +14,12 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, sample_rows
 from ..errors import ClusterLost, InvalidArgument, Status
 from ..model.bandit import LatentBandit
-from .climb import Climb, Confined, Likelihood, climb
+from .climb import Climb, Confined, Likelihood, climb, draw_starts
 from .families import observe
 from .log import LEARNED, START, Log, Prior
 from .passes import DEVICES, Threads, opened
 from .prior import learn, unlearnable
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
-from .starts import draw_starts
 
 _PILOT = 10_000  # Sessions on which the starts of a larger log compete.
 _PILOT_PER_PARAMETER = 20  # Sessions per parameter that a pilot has at least.
