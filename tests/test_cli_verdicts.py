@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from seeds import generator
 
 import lmab
+from lmab.cli.fit import _show
 from lmab.cli.options import check_of, check_summary, tell_check
+from lmab.estimation.assumptions import Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
+from lmab.estimation.result import Curve
+from lmab.evaluation.diagnostics import Identifiability
 
 SOLID = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)
 YES, NO = Gain(0.1, 0.01), Gain(0.01, 0.01)
@@ -47,3 +52,79 @@ def test_without_a_fit_nothing_is_said(plan, capsys):
         assert check_summary(planned) is None
         tell_check(planned)
     assert capsys.readouterr() == ("", "")
+
+
+def made_up(kind: str, n_sessions: int = 500) -> lmab.Sessions:
+    """Logs like real ones that were once promised a gain: without types, of arms that have nothing to do with each
+    other, of sessions that like everything more or less; and one with types.
+    """
+    rng, (n_arms, n_steps) = generator(5, *kind.encode()), (3, 8) if kind == "unrelated" else (8, 5)
+    arms = rng.integers(n_arms, size=(n_sessions, n_steps))
+    chances = np.tile(rng.uniform(0.2, 0.7, n_arms), (n_sessions, 1))
+    if kind == "unrelated":
+        chances = rng.beta(0.4, 0.6, (n_sessions, n_arms))
+    if kind == "generosity":
+        chances = 1 / (1 + np.exp(-np.linspace(-1, 1, n_arms) - 1.5 * rng.standard_normal((n_sessions, 1))))
+    if kind == "types":
+        chances = np.array([[0.9] * 4 + [0.1] * 4, [0.1] * 4 + [0.9] * 4])[rng.integers(2, size=n_sessions)]
+    paid = rng.random(arms.shape) < np.take_along_axis(chances, arms, axis=1)
+    return lmab.Sessions.from_arrays(arms, paid.astype(float), n_arms=n_arms)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("nothing", "Nothing found: 3 types predict held-out sessions no better than one type does."),
+        ("unrelated", "Little: 3 types predict held-out sessions better than one type does, but no better than if"),
+        ("generosity", "Generosity alone: sessions like all arms more or less"),
+        ("types", "There are types: a held-out session is"),
+    ],
+)
+def test_plan_and_certificate_follow_the_verdict_of_the_fit(kind, said):
+    log = made_up(kind)
+    method = lmab.EM(restarts=2, tolerance=1e-3, prior="learned", sweeps=8)
+    estimate = lmab.fit(log, n_types=3, method=method, rng=1)
+    supported = kind == "types"
+    assert estimate.check.verdict.startswith(said)
+    plan = lmab.plan(estimate, horizon=4, time_limit=2.0)
+    assert plan.fixed is not supported
+    assert plan.verdict == estimate.check.verdict
+    found = lmab.certify(estimate, plan, log, n_draws=20, rng=1)
+    assert (found.gain is not None) is supported
+    assert ("Do not count on a gain over the best fixed choice: held-out" in found.sentence) is not supported
+    assert found.table["held-out check"] == estimate.check.verdict
+    assert len(found.sentence.split(". ")) == 3
+
+
+def told(estimate, capsys, **options) -> list[str]:
+    known = Identifiability(2, 4, 1.0, 2, "8 starts agree", (), (), None)
+    _show(estimate, known, None, [], **{"verbose": False, **options})
+    return capsys.readouterr().out.splitlines()
+
+
+def test_fit_says_its_verdict_first_and_details_where_asked(plan, capsys):
+    check = Check(2, 100, -1.0, YES, YES, SOLID, over_traits=Gain(-0.1, 0.01))
+    fine = Assumption(fires=False, score=0.4, sentence="All is well.")
+    drift = Assumption(fires=True, score=9.0, sentence="The shares changed.")
+    curve = Curve((1, 2), np.array([-2.0, -1.0]), np.zeros(2), np.zeros(2), 2)
+    estimate = replace(plan.estimate, check=check, curve=curve, tested=Assumptions(fine, fine, drift))
+    lines = told(estimate, capsys)
+    assert lines[0].startswith("Is there anything latent to learn here? There are types")
+    text = " ".join(" ".join(lines).split())
+    assert "note: The shares changed." in text
+    assert "All is well" not in text
+    assert "2 types, because held-out sessions are predicted best so." in text
+    assert "Continuous types predict held-out sessions better than these types do: try" in text
+    for word in ("log-likelihood", "nats", "direction", "starts agree", "standard deviations"):
+        assert word not in text
+    details = " ".join(" ".join(told(estimate, capsys, verbose=True)).split())
+    for word in (
+        "over one type",
+        "+0.1000",
+        "1: -2.0000, 2: -1.0000",
+        "The types differ in 2 directions.",
+        "Assumption shown (0.4",
+    ):
+        assert word in details
+    plain = " ".join(told(replace(estimate, check=None), capsys))
+    assert "latent to learn" not in plain

@@ -22,7 +22,7 @@ from ..estimation.em import EM
 from ..estimation.families import FAMILIES
 from ..estimation.fit import fit as find_types
 from ..estimation.passes import connected, require_backend
-from ..estimation.result import Curve, Estimate, Estimator, Progress
+from ..estimation.result import Estimate, Estimator, Progress
 from ..estimation.traits.surface import Factors
 from ..estimation.traits.traits import Traits
 from ..evaluation import diagnostics
@@ -91,6 +91,9 @@ def fit(
     horizon: Annotated[
         int | None, typer.Option(help="Steps of a session, for --regret.", min=1, rich_help_panel=_SAID)
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Say what stands behind the verdict.", rich_help_panel=_SAID)
+    ] = False,
     device: Annotated[
         Device, typer.Option(help="Where passes over the log run; gpu needs lmab[gpu].", rich_help_panel=PLACE)
     ] = Device.cpu,
@@ -128,7 +131,7 @@ def fit(
     if as_json:
         show_json(_summary(estimate, known, wanted, remarks, output))
         return
-    _show(estimate, known, wanted, remarks)
+    _show(estimate, known, wanted, remarks, verbose=verbose)
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(sessions)} -o policy.lmab")
 
 
@@ -302,14 +305,22 @@ def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
     }
 
 
-def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str]) -> None:
-    sessions = estimate.sessions
+def _show(
+    estimate: Estimate, known: Identifiability, wanted: Wanted | None, remarks: list[str], *, verbose: bool
+) -> None:
+    """The verdict first, then the types; what stands behind them where it is asked for."""
+    sessions, check = estimate.sessions, estimate.check
+    if check is not None:
+        say(f"Is there anything latent to learn here? {check.verdict}")
+    for found in estimate.assumptions.values():
+        if found.fires:
+            note(found.sentence)
     sizes = (count(len(sessions), "session"), count(sessions.n_steps, "step"), count(sessions.n_arms, "arm"))
     say(f"{', '.join(sizes)}: {estimate.status}.")
     if estimate.bins is not None:
         say(_binned(estimate.bins))
     if estimate.curve is not None:
-        say(_chosen(estimate.curve))
+        say(f"{estimate.curve if verbose else estimate.curve.reason}.")
     if estimate.factors is None:
         head = ["", "of the sessions", "average arm", "best arms (mean reward)"]
         show_table("Hidden types", head, _types(estimate.bandit))
@@ -317,28 +328,34 @@ def _show(estimate: Estimate, known: Identifiability, wanted: Wanted | None, rem
         say(f"Sessions differ by degrees, at {count(estimate.n_types, 'point')}: {estimate.factors}.")
         head = ["", "size", "one end (loading)", "other end (loading)"]
         show_table("Factors", head, _factors(estimate.factors, estimate.bandit))
-    if estimate.check is not None:
-        say(f"Is there anything latent to learn here? {estimate.check.verdict}")
-        for sentence in estimate.check.sentences:
-            say(sentence)
-    for sentence in known.sentences:
-        say(sentence)
     if wanted is not None:
         more = f"at most about {wanted.sessions:,} more sessions like these"
         say(f"The regret is below {wanted.bound:.4f} now; a regret of {wanted.regret:g} needs {more}.")
     for remark in remarks:
         note(remark)
+    if verbose:
+        _show_details(estimate, known)
+    elif check is not None and check.better_by_degrees:
+        say(check.sentences[0])
+
+
+def _show_details(estimate: Estimate, known: Identifiability) -> None:
+    """What stands behind the verdict, and what the log can tell."""
+    if estimate.check is not None:
+        rows = [[name, text] for name, text in estimate.check.details.items()]
+        show_table("Held-out log-likelihood of a session", ["", "gain"], rows)
+        for sentence in estimate.check.sentences:
+            say(sentence)
+    for name, found in estimate.assumptions.items():
+        say(f"Assumption {name} ({found.score:.1f} standard deviations): {found.sentence}")
+    for sentence in known.sentences:
+        say(sentence)
 
 
 def _binned(bins: Bins) -> str:
     """How continuous rewards were cut."""
     values = ", ".join(f"{value:.4g}" for value in bins.values)
     return f"Rewards are cut into {count(len(bins.values), 'value')}, the means of their bins: {values}."
-
-
-def _chosen(curve: Curve) -> str:
-    """Why this many types."""
-    return f"{curve}."
 
 
 def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:

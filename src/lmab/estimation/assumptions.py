@@ -80,19 +80,18 @@ _NOT_ASKED = f"Not tested: that takes 2 to {_MANY} types and at least {_FEW} ses
 _SAID = {
     SHOWN: (
         "Which arms were shown did not depend on the type beyond what the session had seen.",
-        "Which arms were shown depends on who it is, beyond what the session had seen: a site that knows its visitors "
-        "showed them what they like, so arms seem better than they are for others. Log what the site knew as a "
-        "feature, or log some sessions with random arms.",
+        "Which arms were shown depends on who it is, beyond what the session had seen, so arms seem better than they "
+        "are for others; log what the site knew as a feature, or log some sessions with random arms.",
     ),
     LEAVING: (
         "Who leaves did not depend on the type beyond arm, reward and step.",
-        "Who leaves depends on the type or on earlier rewards, beyond arm, reward and step: long sessions then come "
-        "from other people than short ones. Fit with leaving, or plan for the steps that nearly everybody reaches.",
+        "Who leaves depends on the type or on earlier rewards, beyond arm, reward and step, so long sessions come from "
+        "other people than short ones; fit with leaving, or plan for the steps that nearly everybody reaches.",
     ),
     DRIFT: (
         "The shares of types did not change over the log.",
-        "The shares of types changed over the log: what is claimed holds for the mixture in the log, not for the "
-        "people to come. Fit to the latest part of the log.",
+        "The shares of types changed over the log, so what is claimed holds for the mixture in the log and not for the "
+        "people to come; fit to the latest part of the log.",
     ),
 }  # each where the assumption holds, and where it does not
 

@@ -113,14 +113,18 @@ class Check:
         return self.over_one_type.sure and all(gain is None or gain.likely for gain in others)
 
     @property
+    def better_by_degrees(self) -> bool:
+        """Continuous types predict held-out sessions surely better than these types do."""
+        return self.over_traits is not None and self.over_traits.mean < -2 * self.over_traits.stderr
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """What else was looked at, each in a sentence."""
         said = []
-        if self.over_traits is not None and self.over_traits.mean < -2 * self.over_traits.stderr:
-            more = Gain(-self.over_traits.mean, self.over_traits.stderr)
+        if self.better_by_degrees:
             said.append(
-                f"Continuous types predict held-out sessions better than these types do (log-likelihood {more}): try "
-                f"`lmab fit --traits`, or `method=lmab.Traits()`."
+                "Continuous types predict held-out sessions better than these types do: try `lmab fit --traits`, or "
+                "`method=lmab.Traits()`."
             )
         if self.replay is not None:
             said.append(str(self.replay))

@@ -20,6 +20,7 @@ THIN = 25  # plays of an arm per type below which it is hardly known
 _HARDLY = 3.0  # what a log tells about types, per parameter, below which these are hardly told apart: see `told`
 _NOTHING = 1e-4  # nats per session that are no gain
 _NOT_CHECKED = "No held-out sessions were asked about the types: `lmab.fit` does so, unless it is told not to."
+_NO_GAIN = "Do not count on a gain over the best fixed choice"
 _DECIMALS = 4  # at most
 _OFTEN = 0.1  # share of the plan's steps on such arms from which a log is called thin
 
@@ -91,9 +92,8 @@ class Certificate:
 
     @property
     def sentence(self) -> str:
-        """The certificate in words for somebody who has to decide; what it rests on is in `table`."""
-        said = [self._earns, self._best, *(found.sentence for found in self._fired), self.verdict.short]
-        return " ".join(part for part in said if part)
+        """The certificate in three sentences for somebody who has to decide; what it rests on is in `table`."""
+        return " ".join(part for part in (self._earns, self._best, self.verdict.short) if part)
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
@@ -107,14 +107,17 @@ class Certificate:
     @property
     def _earns(self) -> str:
         if self.value is None:
-            return "Nothing is claimed about what this policy earns, because the log contradicts an assumption."
+            why = next((found.sentence for found in self._fired), "The log contradicts an assumption.")
+            return f"Nothing is claimed about what this policy earns: {why[0].lower()}{why[1:]}"
         steps, places = count(self.horizon, "step"), self._places
         low, high = (f"{end:.{places}f}" for end in self.value)
         over = ""
         if self.gain is not None:
             less, more = (f"{end:+.{places}f}" for end in self.gain)
             over = f", {less} to {more} over the best fixed choice"
-        return f"A session of {steps} earns {low} to {high} under this policy{over}."
+        drifts = self.tested is not None and self.tested.drift.fires
+        now = ", for the mixture of types in the log, which changed over it" if drifts else ""
+        return f"A session of {steps} earns {low} to {high} under this policy{over}{now}."
 
     @property
     def _best(self) -> str:
@@ -135,7 +138,8 @@ class Certificate:
     @property
     def table(self) -> dict[str, str]:
         """What the claims rest on, a row each."""
-        rows = {"each claim holds with": f"{self.confidence:.0%} on average"}
+        rows = {name: found.sentence for name, found in self.assumptions.items() if found.fires}
+        rows["each claim holds with"] = f"{self.confidence:.0%} on average"
         if self.regret is not None:
             rows["what is given away"] = self._remedy
         if self.ends is not None:
@@ -154,8 +158,7 @@ class Certificate:
             arms = "1 arm was" if self.n_unplayed == 1 else f"{self.n_unplayed} arms were"
             share = f"{self.unplayed_share:.0%} of the best there is"
             rows["unplayed"] = f"{arms} never played; {share} rests on guessing what they pay"
-        if self.check is not None and self.check.agrees:
-            rows["held-out check"] = self.check.verdict
+        rows["held-out check"] = _NOT_CHECKED if self.check is None else self.check.verdict
         return rows | {"rests on": self.note}
 
     @property
@@ -250,7 +253,6 @@ class Certificate:
             "given away at most": "not claimed" if self.regret is None else f"{self.regret[1]:.4g} per session",
             "verdict": self.verdict.sentence,
         }
-        rows |= {f"assumption {i}": found.sentence for i, found in enumerate(self._fired, 1)}
         return card("Certificate", rows | self.table)
 
 
@@ -293,16 +295,16 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict for somebody who has to decide, with what the held-out check said."""
-        return (
-            f"{self._about_gain} {self.check.verdict}" if self.check is not None and self.check.agrees else self.short
-        )
+        if self.check is None:
+            return f"{self._about_gain} {_NOT_CHECKED}"
+        return f"{self._about_gain if self.check.agrees else f'{_NO_GAIN}.'} {self.check.verdict}"
 
     @property
     def short(self) -> str:
-        """The verdict where what the check said of confirmed types stands elsewhere."""
+        """The verdict in one sentence, where what the check said stands elsewhere."""
         if self.check is not None and not self.check.agrees:
-            return f"Do not count on a gain over the best fixed choice. {self.check.verdict}"
-        return self._about_gain if self.check is not None else f"{self._about_gain} {_NOT_CHECKED}"
+            return f"{_NO_GAIN}: held-out sessions support no types."
+        return self._about_gain
 
     @property
     def _about_gain(self) -> str:

@@ -50,7 +50,7 @@ class Identifiability:
             )
         if self.rank is not None:
             who = "Sessions" if self.traits else "The types"
-            lines.append(f"{who} differ in {count(self.rank, 'direction')} (numerical rank).")
+            lines.append(f"{who} differ in {count(self.rank, 'direction')}.")
         if self.rare_arms and self.traits:
             lines.append(
                 f"{count(len(self.rare_arms), 'arm')} of fewer than {_PLAYS} plays: what is known of other arms stands "
@@ -60,8 +60,7 @@ class Identifiability:
             were = "was" if len(self.rare_arms) == 1 else "were"
             lines.append(
                 f"{count(len(self.rare_arms), 'arm')} {were} played fewer than {_PLAYS} times in the rarest type "
-                f"({percent(self.rarest)} of the sessions, so below {_PLAYS / max(self.rarest, 1e-9):,.0f} plays in "
-                f"all): {self.names(self.rare_arms)}."
+                f"({percent(self.rarest)} of the sessions): {self.names(self.rare_arms)}."
             )
         if self.core_arms:
             lines.append(f"To learn more, log sessions that play {self.names(self.core_arms)}: they tell most.")
