@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 TWO := -n 2 --dist worksteal  # a plain `pytest` runs in one process
 SEEDS ?= 1 2
 N ?= 200  # faults of `make mutants`
+unexport PYTHONDONTWRITEBYTECODE  # tests start many programs, which would each compile the whole package
 
 .PHONY: demo test check suite near quick times coverage slow gpu mutants old-mutants floors dist bench figures docs manual pictures browser reproduction clean
 
 demo: $(VENV)/.installed           ## install and run the demonstration
 	$(BIN)/lmab demo
 
-test: check suite                  ## everything the continuous integration runs
+test: $(VENV)/.installed-dev       ## everything the continuous integration runs: checks and tests side by side
+	$(MAKE) --no-print-directory --jobs 2 check suite
 
 check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 	$(BIN)/ruff check .

@@ -78,6 +78,7 @@ def _run(copy: str, paths: list[str], words: str) -> None:
     sys.path.insert(0, copy)
     os.environ["PYTHONPATH"] = copy  # for programs that tests start
     sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for those programs: a file with a fault may have the time of the old
     status = pytest.main([*_OPTIONS, *paths])
     sys.stdout.flush()
     os._exit(int(status))

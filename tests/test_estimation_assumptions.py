@@ -80,7 +80,7 @@ def test_a_certificate_says_that_its_log_reacts_and_reaches_further_down():
     certificates = []
     for policy in (lmab.policies.Exploring(lmab.Greedy(TRUTH), 0.3), lmab.Uniform(3)):
         log, rng = logged(policy, 400), generator(3)
-        estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng)
+        estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), rng=rng, check=False)
         certificates.append(lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng))
     reacting, not_reacting = certificates
     assert reacting.reacts
@@ -192,7 +192,7 @@ def test_an_estimate_keeps_its_assumptions_in_its_file(tmp_path):
 
 def test_a_certificate_claims_nothing_that_its_log_contradicts():
     log = made_up("segments", 5, n_sessions=800)[1]
-    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, check=False)
     found = lmab.certify(estimate, lmab.plan(estimate, horizon=5, anyway=True), log, n_draws=20, rng=2)
     assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
     assert found.assumptions["shown"].fires
@@ -204,7 +204,7 @@ def test_a_certificate_claims_nothing_that_its_log_contradicts():
 
 def test_a_certificate_says_how_sessions_end_and_what_a_started_one_earns():
     log = made_up("leave0", 6, n_sessions=1200)[1]
-    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1)
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, check=False)
     plan = lmab.plan(estimate, horizon=5, anyway=True)
     found = lmab.certify(estimate, plan, log, n_draws=20, rng=2)
     ends = found.ends

@@ -98,7 +98,7 @@ def test_a_rank_is_kept_and_the_objective_never_falls(rng):
 def test_recovers_a_bandit(prior, rng):
     log = lmab.simulate(TRUTH, lmab.Uniform(4), n_sessions=3000, horizon=5, rng=rng)
     method = lmab.EM(prior=prior, restarts=6, sweeps=30)
-    estimate = lmab.fit(log, n_types=2, rewards="counts", method=method, rng=0)
+    estimate = lmab.fit(log, n_types=2, rewards="counts", method=method, rng=0, check=False)
     assert estimate.converged
     assert estimate.bandit.distance(TRUTH) < 0.2
     assert estimate.n_parameters == 1 + 8
@@ -108,7 +108,9 @@ def test_recovers_a_bandit(prior, rng):
 def test_a_packed_log_gives_the_same_bits(sessions, tmp_path):
     packed = lmab.pack(sessions, tmp_path / "packed")
     method = lmab.EM(prior="learned", restarts=3, sweeps=12)
-    one, other = (lmab.fit(data, n_types=2, rewards="counts", method=method, rng=1) for data in (sessions, packed))
+    one, other = (
+        lmab.fit(data, n_types=2, rewards="counts", method=method, rng=1, check=False) for data in (sessions, packed)
+    )
     assert one.log_likelihood == other.log_likelihood
     np.testing.assert_array_equal(one.bandit.means, other.bandit.means)
     np.testing.assert_array_equal(one.information().matrix, other.information().matrix)
@@ -279,7 +281,7 @@ def test_the_surface_of_traits_has_the_derivatives_of_its_likelihood(rng):
 
 def test_traits_and_methods_of_moments_fit_counts(rng):
     log = lmab.simulate(TRUTH, lmab.Uniform(4), n_sessions=4000, horizon=5, rng=rng)
-    traits = lmab.fit(log, rewards="counts", method=lmab.Traits(n_factors=1, n_points=9), rng=0)
+    traits = lmab.fit(log, rewards="counts", method=lmab.Traits(n_factors=1, n_points=9), rng=0, check=False)
     assert traits.factors.n_alive == 1
     assert (traits.standard_errors().means > 0).all()
     tensor = lmab.estimation.TensorDecomposition()

@@ -193,7 +193,7 @@ def test_one_start_takes_exactly_the_maps_it_is_given(rng):
     for accelerate in (False, True):
         method = lmab.EM(restarts=1, max_iterations=100, tolerance=0.0, accelerate=accelerate, prior=0.0)
         with pytest.warns(lmab.errors.LmabWarning, match="did not converge"):
-            fit = lmab.fit(log, n_types=4, method=method, rng=generator(0))
+            fit = lmab.fit(log, n_types=4, method=method, rng=generator(0), check=False)
         assert len(fit.trace) == 100
         assert str(fit.starts) == "1 of 1 starts reached the best solution"
         ends.append(fit.trace)
@@ -206,7 +206,7 @@ def test_a_prior_pulls_towards_the_marginals(rng):
     log = lmab.simulate(bandit, lmab.Uniform(10), n_sessions=300, horizon=5, rng=rng)
     spread = []
     for prior in (0.0, 2.0, 1e6):
-        fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=prior), rng=generator(0))
+        fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=prior), rng=generator(0), check=False)
         spread.append(np.ptp(fit.bandit.means, axis=0).mean())
     assert spread[0] > spread[1] > spread[2]
     assert spread[2] < 1e-3
@@ -331,7 +331,7 @@ def test_an_extrapolated_scale_stays_above_half_of_what_it_was():
 def test_published_maxima(name, n_types, restarts):
     survey = truths.SURVEYS[name]
     method = lmab.EM(restarts=restarts, prior=0.0)
-    fit = lmab.fit(survey.sessions, n_types=n_types, method=method, rng=generator(0))
+    fit = lmab.fit(survey.sessions, n_types=n_types, method=method, rng=generator(0), check=False)
     assert fit.converged
     assert fit.log_likelihood == pytest.approx(survey.maxima[n_types], abs=1e-3)
     if (name, n_types) == ("carcinoma", 3):
@@ -488,7 +488,7 @@ def worth(n_types: int, n_sessions: int, method: lmab.EM, n_instances: int) -> f
         rng = generator(seed, n_types, n_sessions)
         bandit = lmab.random_bandit(n_types, 50, rank=4, kind="spherical", rng=rng)
         log = lmab.simulate(bandit, lmab.Uniform(50), n_sessions=n_sessions, horizon=7, rng=rng)
-        fit = lmab.fit(log, n_types=n_types, method=method, rng=rng)
+        fit = lmab.fit(log, n_types=n_types, method=method, rng=rng, check=False)
         learned, genie = (
             lmab.evaluate(lmab.plan(model, horizon=7, method=lmab.planning.Lookahead()).policy, bandit, horizon=7).mean
             for model in (fit.bandit, bandit)
@@ -585,7 +585,7 @@ def logged(n_sessions: int, seed: int, bandit: lmab.LatentBandit = TRUTH) -> lma
 def test_a_fit_starts_where_it_is_told_and_keeps_the_order_of_types(prior):
     log = logged(400, 0)
     for start in (TRUTH, TRUTH.relabel(types=[1, 0])):
-        found = lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, prior=prior), start=start, rng=0)
+        found = lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, prior=prior), start=start, rng=0, check=False)
         assert np.abs(found.bandit.means - start.means).max() < 0.2
         assert found.starts.drawn == 1
         assert len(found.trace) < 40  # a random start takes more maps to find the types
@@ -596,9 +596,9 @@ def test_the_objective_never_ends_below_that_of_the_start(method):
     """The start is a fit to the same log with many starts, so that other starts alone may do worse."""
     bandit = lmab.random_bandit(4, 8, rng=3)
     log = logged(200, 1, bandit)
-    best = lmab.fit(log, n_types=4, method=lmab.EM(restarts=40, prior=method.prior), rng=1)
+    best = lmab.fit(log, n_types=4, method=lmab.EM(restarts=40, prior=method.prior), rng=1, check=False)
     for seed in range(3):
-        found = lmab.fit(log, n_types=4, method=method, start=best.bandit, rng=seed)
+        found = lmab.fit(log, n_types=4, method=method, start=best.bandit, rng=seed, check=False)
         assert _objective(found, found.bandit) >= _objective(found, best.bandit) - 1e-9
 
 
@@ -616,7 +616,7 @@ def test_a_start_that_loses_on_the_sample_still_counts_on_the_whole_log(monkeypa
     best = lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0), rng=0)
     worse = packed_start(lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5] * 3] * 2), best.encoded)
     monkeypatch.setattr("lmab.estimation.em.packed_start", lambda *_: worse)  # stays where it is: types are alike
-    found = lmab.fit(log, n_types=2, method=ONE_START, start=best.bandit, rng=0)
+    found = lmab.fit(log, n_types=2, method=ONE_START, start=best.bandit, rng=0, check=False)
     assert found.trace[-1] >= best.trace[-1] - 1e-6
 
 
@@ -624,7 +624,7 @@ def test_a_bad_start_does_not_hold_the_fit_back():
     log = logged(500, 3)
     alike = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]])  # its types never part
     cold = lmab.fit(log, n_types=2, method=lmab.EM(restarts=4, prior=1.0), rng=0)
-    held = lmab.fit(log, n_types=2, method=ONE_START, start=alike, rng=0)
+    held = lmab.fit(log, n_types=2, method=ONE_START, start=alike, rng=0, check=False)
     warm = lmab.fit(log, n_types=2, method=lmab.EM(restarts=4, prior=1.0), start=alike, rng=0)
     assert warm.starts.drawn == 4  # the given start is one of them
     assert held.trace[-1] < cold.trace[-1] - 10  # one start is not enough here
@@ -662,11 +662,13 @@ def test_a_start_must_fit_the_log():
 
 def test_the_law_of_arms_is_the_mean_centre_and_unknown_without_a_learned_prior():
     log = logged(200, 5)
-    learned = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=0)
+    learned = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned"), rng=0, check=False)
     np.testing.assert_allclose(learned.law_of_arms, learned.learned.centre.mean(axis=0))
     assert lmab.fit(log, n_types=2, method=lmab.EM(prior=0.0), rng=0).law_of_arms is None
     normal = lmab.LatentBandit.gaussian([0.5, 0.5], [[1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
-    fit = lmab.fit(logged(200, 6, normal), n_types=2, method=lmab.EM(prior="learned"), rewards="gaussian", rng=0)
+    fit = lmab.fit(
+        logged(200, 6, normal), n_types=2, method=lmab.EM(prior="learned"), rewards="gaussian", rng=0, check=False
+    )
     assert fit.law_of_arms == pytest.approx(float(fit.learned.centre.mean()))
     assert fit.bandit.with_arms(["new"], law=fit.law_of_arms).means[0, 3] == pytest.approx(fit.law_of_arms)
 

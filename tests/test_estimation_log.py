@@ -83,7 +83,13 @@ def test_steps_in_files_are_those_in_memory(pair):
 def test_a_fit_has_the_same_bits(pair, prior, threads):
     log, packed, _ = pair
     fits = [
-        lmab.fit(data, n_types=3, method=lmab.EM(prior=prior, restarts=6, threads=number, max_iterations=400), rng=1)
+        lmab.fit(
+            data,
+            n_types=3,
+            method=lmab.EM(prior=prior, restarts=6, threads=number, max_iterations=400),
+            rng=1,
+            check=False,
+        )
         for data, number in ((log, 1), (packed, threads))
     ]
     assert_same(*fits)
@@ -94,7 +100,9 @@ def test_a_fit_has_the_same_bits(pair, prior, threads):
 
 def test_the_number_of_types_and_all_checks_are_the_same(pair):
     log, packed, _ = pair
-    fits = [lmab.fit(data, n_types="auto", method=lmab.EM(prior="learned"), rng=2) for data in (log, packed)]
+    fits = [
+        lmab.fit(data, n_types="auto", method=lmab.EM(prior="learned"), rng=2, check=False) for data in (log, packed)
+    ]
     assert_same(*fits)
     checks = [diagnostics.check(fit, n_types=2, rng=3) for fit in fits]
     assert checks[0].over_one_type == checks[1].over_one_type
@@ -109,7 +117,7 @@ def test_certificates_are_the_same(rng, tmp_path):
     packed = lmab.pack(log, tmp_path / "packed")
     found = []
     for data in (log, packed):
-        fit = lmab.fit(data, n_types=2, method=lmab.EM(prior="learned"), rng=5)
+        fit = lmab.fit(data, n_types=2, method=lmab.EM(prior="learned"), rng=5, check=False)
         plan = lmab.plan(fit, horizon=2)
         found.append(lmab.certify(fit, plan, data, n_draws=20, rng=6))
     assert (found[0].value, found[0].regret) == (found[1].value, found[1].regret)
@@ -138,10 +146,8 @@ def test_more_values_than_were_seen(pair):
 @pytest.mark.parametrize("method", [lmab.estimation.TensorDecomposition(), lmab.estimation.MomentMatching(restarts=2)])
 def test_methods_of_moments(pair, method):
     log, packed, distinct = pair
-    if not distinct:
-        pytest.skip("two arms identify no two types by moments")
-    found = [lmab.fit(data, n_types=2, method=method, rng=1) for data in (log, packed)]
-    assert_same(*found)
+    if distinct:  # two arms identify no two types by moments
+        assert_same(*(lmab.fit(data, n_types=2, method=method, rng=1) for data in (log, packed)))
 
 
 @pytest.fixture
@@ -215,8 +221,8 @@ def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_part
     method = lmab.EM(prior=1.0, restarts=4, max_iterations=400)
     for values in (None, np.arange(-10, 90) / 10):
         how = {"n_types": 2, "rewards": "categorical", "values": values, "method": method, "rng": 1}
-        found = lmab.fit(packed, **how)
-        assert_same(lmab.fit(log, **how), found)
+        found = lmab.fit(packed, **how, check=False)
+        assert_same(lmab.fit(log, **how, check=False), found)
         np.testing.assert_array_equal(found.sessions.values, np.unique(log.rewards))  # the list holds what was paid
     with pytest.raises(InvalidArgument, match="rewards must be among the values"):
         lmab.fit(packed, n_types=2, values=[0.0, 2.0], method=lmab.EM(prior=0.0), rng=1)
@@ -229,7 +235,15 @@ def test_rewards_without_a_list_are_listed_when_they_are_read(amounts, only_part
 def test_normal_rewards(amounts, only_parts, prior, scale):
     log, packed = amounts
     fits = [
-        lmab.fit(data, n_types=2, rewards="gaussian", scale=scale, method=lmab.EM(prior=prior, restarts=4), rng=1)
+        lmab.fit(
+            data,
+            n_types=2,
+            rewards="gaussian",
+            scale=scale,
+            method=lmab.EM(prior=prior, restarts=4),
+            rng=1,
+            check=False,
+        )
         for data in (log, packed)
     ]
     one, other = fits
@@ -254,7 +268,7 @@ def test_methods_of_moments_on_normal_rewards(amounts, only_parts, method, monke
     monkeypatch.setattr("lmab.moments.second._CHUNK", 100)
     monkeypatch.setattr("lmab.moments.high_orders._CHUNK", 100)
     monkeypatch.setattr("lmab.estimation.moment_matching._SESSIONS", 100)
-    one, other = (lmab.fit(data, n_types=2, rewards="gaussian", method=method, rng=1) for data in amounts)
+    one, other = (lmab.fit(data, n_types=2, rewards="gaussian", method=method, rng=1, check=False) for data in amounts)
     assert one.log_likelihood == other.log_likelihood
     np.testing.assert_array_equal(one.bandit.means, other.bandit.means)
     assert one.bandit.rewards.scale == other.bandit.rewards.scale
@@ -271,7 +285,7 @@ def test_normal_rewards_in_files_are_those_in_memory(amounts):
 
 def test_traits_and_choices_of_normal_rewards(amounts, only_parts):
     """On parts, too: traits, and the number of types."""
-    fits = [lmab.fit(data, method=lmab.Traits(n_points=5), rewards="gaussian", rng=1) for data in amounts]
+    fits = [lmab.fit(data, method=lmab.Traits(n_points=5), rewards="gaussian", rng=1, check=False) for data in amounts]
     assert fits[0].log_likelihood == fits[1].log_likelihood
     np.testing.assert_array_equal(*(fit.information().matrix for fit in fits))
 
@@ -339,7 +353,7 @@ def test_a_stop_on_a_part_gives_a_model_of_the_whole(rng, prior):
         stages.append(news.stage)
         return len(stages) > 20 and news.stage == "climb"
 
-    fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=prior, restarts=6), rng=1, progress=stop)
+    fit = lmab.fit(log, n_types=3, method=lmab.EM(prior=prior, restarts=6), rng=1, progress=stop, check=False)
     assert fit.status == "interrupted"
     assert fit.n_sessions == 8000
     assert fit.log_likelihood == pytest.approx(observe(log).log_likelihood(fit.bandit))

@@ -124,7 +124,7 @@ def packed(log, tmp_path):
 
 @pytest.fixture
 def expected(log):
-    return lmab.fit(log, n_types=3, method=METHOD, rng=1)
+    return lmab.fit(log, n_types=3, method=METHOD, rng=1, check=False)
 
 
 def assert_same(one, other):
@@ -141,14 +141,14 @@ def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
         else ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
     )
     with executor:
-        assert_same(lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=executor), expected)
+        assert_same(lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=executor, check=False), expected)
         if kind == "threads":
-            assert_same(lmab.fit(log, n_types=3, method=METHOD, rng=1, backend=executor), expected)
+            assert_same(lmab.fit(log, n_types=3, method=METHOD, rng=1, backend=executor, check=False), expected)
 
 
 def test_information_and_certificates_run_where_they_are_told(log, packed, expected):
     """The workers are other processes: what they compute has the bits of the log in memory."""
-    away = lmab.fit(packed, n_types=3, method=METHOD, rng=1)
+    away = lmab.fit(packed, n_types=3, method=METHOD, rng=1, check=False)
     plan = lmab.plan(expected.bandit, horizon=2)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         counted = Counted(executor, Threads(1))
@@ -167,10 +167,10 @@ def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, 
     amounts = replace(log, rewards=log.rewards + rng.standard_normal(log.n_steps))
     packed = lmab.pack(amounts, tmp_path / "amounts")
     assert packed.values is None
-    expected = lmab.fit(amounts, n_types=2, rewards=rewards, method=METHOD, rng=1)
+    expected = lmab.fit(amounts, n_types=2, rewards=rewards, method=METHOD, rng=1, check=False)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
         counted = Counted(executor, Threads(1))
-        found = lmab.fit(packed, n_types=2, rewards=rewards, method=METHOD, rng=1, backend=counted)
+        found = lmab.fit(packed, n_types=2, rewards=rewards, method=METHOD, rng=1, backend=counted, check=False)
         assert counted.sent > 5
         assert found.log_likelihood == expected.log_likelihood
         np.testing.assert_array_equal(found.trace, expected.trace)
@@ -221,11 +221,11 @@ def test_a_method_of_others_needs_no_backend(packed, expected):
         def fit(self, log, *, n_types, rng, progress=None):
             return METHOD.fit(log, n_types=n_types, rng=rng)
 
-    assert_same(lmab.fit(packed, n_types=3, method=Own(), rng=1), expected)
+    assert_same(lmab.fit(packed, n_types=3, method=Own(), rng=1, check=False), expected)
 
 
 def fitted(packed, client, progress=None):
-    return lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=client, progress=progress)
+    return lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=client, progress=progress, check=False)
 
 
 def test_a_cluster_gives_the_same_bits_whatever_its_workers_do(packed, expected, tmp_path, monkeypatch):

@@ -161,7 +161,7 @@ def test_rare_arms_are_nearer_to_the_truth_than_under_their_own_means(rng):
     rare = np.argsort(np.bincount(log.arms, minlength=30))[:12]
     errors = []
     for prior in ("learned", 1.5):
-        found = lmab.fit(log, n_types=2, method=lmab.EM(prior=prior, restarts=4), rng=0).bandit
+        found = lmab.fit(log, n_types=2, method=lmab.EM(prior=prior, restarts=4), rng=0, check=False).bandit
         average = found.weights @ found.means
         errors.append(np.abs(average - truth.weights @ truth.means)[rare].mean())
     assert errors[0] < 0.8 * errors[1]
@@ -170,7 +170,7 @@ def test_rare_arms_are_nearer_to_the_truth_than_under_their_own_means(rng):
 def test_same_seed_same_bits_for_any_number_of_threads(rng):
     _, log = long_tail(rng)
     one, two = (
-        lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4, sweeps=20, threads=n), rng=3)
+        lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4, sweeps=20, threads=n), rng=3, check=False)
         for n in (1, 2)
     )
     np.testing.assert_array_equal(one.bandit.means, two.bandit.means)
@@ -179,7 +179,7 @@ def test_same_seed_same_bits_for_any_number_of_threads(rng):
 
 def test_the_trace_never_falls_and_the_prior_is_told(rng):
     _, log = long_tail(rng)
-    estimate = lmab.fit(log, n_types=2, method=LEARNED, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=LEARNED, rng=rng, check=False)
     assert estimate.prior == "learned"
     assert estimate.learned is not None
     assert (np.diff(estimate.trace) >= -1e-9 * np.abs(estimate.trace[:-1])).all()
@@ -200,7 +200,7 @@ def test_one_arm_or_two_fall_back_and_say_so(rng, n_arms):
 def test_equal_rewards_fall_back_and_say_so(rng):
     log = lmab.Sessions.from_arrays(rng.integers(4, size=(50, 3)), np.ones((50, 3)), n_arms=4)
     with pytest.warns(LmabWarning, match="every reward is 1"):
-        estimate = lmab.fit(log, n_types=2, method=LEARNED, rng=rng)
+        estimate = lmab.fit(log, n_types=2, method=LEARNED, rng=rng, check=False)
     assert "every reward is the same" in estimate.message
     assert (estimate.bandit.means == 1).all()
 
@@ -208,7 +208,7 @@ def test_equal_rewards_fall_back_and_say_so(rng):
 def test_an_arm_without_plays_is_taken_for_an_arm(rng):
     _, log = long_tail(rng)
     wide = lmab.Sessions(log.arms, log.rewards, log.offsets, n_arms=31)
-    estimate = lmab.fit(wide, n_types=2, method=LEARNED, rng=rng)
+    estimate = lmab.fit(wide, n_types=2, method=LEARNED, rng=rng, check=False)
     assert 0.15 < estimate.bandit.means[:, 30].mean() < 0.65
     assert np.ptp(estimate.bandit.means[:, 30]) < 1e-6
 
@@ -226,7 +226,7 @@ def test_other_priors_are_refused(prior):
 
 def test_a_low_rank_keeps_the_learned_prior(rng):
     _, log = long_tail(rng)
-    estimate = lmab.fit(log, n_types=3, method=LEARNED, rng=rng)
+    estimate = lmab.fit(log, n_types=3, method=LEARNED, rng=rng, check=False)
     polished = LEARNED.polish(estimate, rank=2)
     assert polished.prior == "learned"
     np.testing.assert_array_equal(polished.arm_prior.pseudo_counts, estimate.arm_prior.pseudo_counts)
@@ -236,7 +236,7 @@ def test_a_large_log_learns_from_a_sample(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.em._PILOT", 200)
     monkeypatch.setattr("lmab.estimation.em._PILOT_PER_PARAMETER", 1)
     truth, log = long_tail(rng, 3000)
-    estimate = lmab.fit(log, n_types=2, method=LEARNED, rng=rng)
+    estimate = lmab.fit(log, n_types=2, method=LEARNED, rng=rng, check=False)
     assert estimate.prior == "learned"
     assert estimate.converged
     played = np.bincount(log.arms, minlength=30) > 300
@@ -250,7 +250,7 @@ def test_an_estimate_comes_back_from_its_file_with_its_prior(rng, tmp_path, rewa
     log = lmab.simulate(truth, lmab.Uniform(5), n_sessions=300, horizon=4, rng=rng)
     if rewards == "categorical":
         log = lmab.Sessions(log.arms, np.sign(log.rewards), log.offsets, log.n_arms)
-    estimate = lmab.fit(log, n_types=2, rewards=rewards, method=LEARNED, rng=rng)
+    estimate = lmab.fit(log, n_types=2, rewards=rewards, method=LEARNED, rng=rng, check=False)
     estimate.save(tmp_path / "estimate.lmab")
     again = lmab.load(tmp_path / "estimate.lmab")
     assert again.prior == "learned"
@@ -264,7 +264,7 @@ def test_three_values_and_normal_rewards_are_learned(rng):
         lmab.LatentBandit.gaussian([0.5, 0.5], rng.normal(5, 1, (2, 8)), scale=0.5),
     ):
         log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=1500, horizon=5, rng=rng)
-        estimate = lmab.fit(log, n_types=2, rewards=truth.rewards.family, method=LEARNED, rng=rng)
+        estimate = lmab.fit(log, n_types=2, rewards=truth.rewards.family, method=LEARNED, rng=rng, check=False)
         assert estimate.bandit.distance(truth) < 0.35
 
 

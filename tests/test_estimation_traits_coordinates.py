@@ -27,7 +27,7 @@ def fitted(kind: str, n: int = 300) -> lmab.Estimate:
         if kind == "three values":
             rewards += (rng.random(arms.shape) < 1 / (1 + np.exp(-along))) * 1.0
     log = lmab.Sessions.from_arrays(arms, rewards, n_arms=5)  # the last arm is never played
-    return lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15), rng=0, **SETTINGS[kind])
+    return lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15), rng=0, **SETTINGS[kind], check=False)
 
 
 def posterior(estimate: lmab.Estimate, coordinates, move: np.ndarray) -> float:

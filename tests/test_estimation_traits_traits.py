@@ -48,7 +48,7 @@ def people(n: int, loadings: np.ndarray, rng: np.random.Generator, *, horizon: i
     ],
 )
 def test_published_maxima_of_the_two_parameter_logistic_model(counts, log_likelihood, slopes, intercepts):
-    found = lmab.fit(answers(counts), method=lmab.Traits(n_factors=1, n_points=21, prior=None), rng=0)
+    found = lmab.fit(answers(counts), method=lmab.Traits(n_factors=1, n_points=21, prior=None), rng=0, check=False)
     assert found.log_likelihood == pytest.approx(log_likelihood, abs=1e-3)
     np.testing.assert_allclose(found.factors.loadings[:, 0], slopes, atol=2e-3)
     np.testing.assert_allclose(found.factors.intercepts[:, 0], intercepts, atol=3e-3)
@@ -60,7 +60,7 @@ def test_published_maxima_of_the_two_parameter_logistic_model(counts, log_likeli
 
 
 def test_the_default_finds_the_one_ability_behind_the_answers():
-    found = lmab.fit(answers(LSAT6), method=lmab.Traits(), rng=0)
+    found = lmab.fit(answers(LSAT6), method=lmab.Traits(), rng=0, check=False)
     assert found.factors.n_factors == 5  # as many as arms
     assert found.factors.n_alive == 1
     assert found.log_likelihood > -2466.653 - 1.0
@@ -69,7 +69,7 @@ def test_the_default_finds_the_one_ability_behind_the_answers():
 
 def test_known_loadings_are_found_up_to_a_rotation(rng):
     loadings = rng.normal(0, 1.0, (12, 2))
-    found = lmab.fit(people(6000, loadings, rng), method=SMALL, rng=0)
+    found = lmab.fit(people(6000, loadings, rng), method=SMALL, rng=0, check=False)
     assert found.factors.n_alive == 2
     error = found.factors.loadings @ found.factors.loadings.T - loadings @ loadings.T
     assert np.sqrt((error**2).mean()) < 0.15 * np.sqrt(((loadings @ loadings.T) ** 2).mean())
@@ -81,7 +81,7 @@ def test_where_sessions_differ_in_generosity_alone_arms_are_ranked_by_popularity
     shift = 1.5 * rng.normal(size=(4000, 1))
     arms = np.array([rng.permutation(10)[:6] for _ in range(4000)])
     rewards = (rng.random(arms.shape) < 1 / (1 + np.exp(-popularity[arms] - shift))) * 1.0
-    found = lmab.fit(lmab.Sessions.from_arrays(arms, rewards, n_arms=10), method=SMALL, rng=0)
+    found = lmab.fit(lmab.Sessions.from_arrays(arms, rewards, n_arms=10), method=SMALL, rng=0, check=False)
     assert found.factors.n_alive == 1
     np.testing.assert_allclose(found.factors.loadings[:, 0], 1.5, atol=0.25)
     weighty = found.bandit.weights @ found.bandit.means
@@ -94,7 +94,7 @@ def test_a_log_without_factors_loses_them(rng):
     chances = rng.uniform(0.2, 0.8, 8)
     arms = rng.integers(8, size=(3000, 5))
     log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < chances[arms]) * 1.0, n_arms=8)
-    found = lmab.fit(log, method=SMALL, rng=0)
+    found = lmab.fit(log, method=SMALL, rng=0, check=False)
     assert found.factors.size[0] < 0.25  # what is left is shared by all arms
     np.testing.assert_allclose(found.factors.size[1:], 0, atol=0.05)
     np.testing.assert_allclose(found.bandit.means.std(axis=0), 0, atol=0.06)
@@ -105,7 +105,7 @@ def test_normal_rewards(rng):
     arms = np.array([rng.permutation(10)[:6] for _ in range(4000)])
     means = middles[arms] + np.einsum("nd,nhd->nh", rng.normal(size=(4000, 2)), loadings[arms])
     log = lmab.Sessions.from_arrays(arms, 100 + means + 0.7 * rng.normal(size=means.shape), n_arms=10)
-    found = lmab.fit(log, method=lmab.Traits(n_factors=3, n_points=256), rewards="gaussian", rng=0)
+    found = lmab.fit(log, method=lmab.Traits(n_factors=3, n_points=256), rewards="gaussian", rng=0, check=False)
     assert found.factors.n_alive == 2
     assert found.bandit.rewards.scale == pytest.approx(0.7, rel=0.15)
     average = found.bandit.weights @ found.bandit.means
@@ -117,7 +117,9 @@ def test_normal_rewards_without_a_prior_reach_the_maximum_of_a_factor_model(rng)
     """With one factor and every arm played once the maximum is that of factor analysis with equal noise: of PCA."""
     rewards = rng.normal(size=(800, 1)) * [1.0, 0.5, -1.0] + 0.8 * rng.normal(size=(800, 3)) + [3.0, 0.0, 1.0]
     log = lmab.Sessions.from_arrays(np.tile(np.arange(3), (800, 1)), rewards)
-    found = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=40, prior=None), rewards="gaussian", rng=0)
+    found = lmab.fit(
+        log, method=lmab.Traits(n_factors=1, n_points=40, prior=None), rewards="gaussian", rng=0, check=False
+    )
     values, vectors = np.linalg.eigh(np.cov(rewards.T, bias=True))
     noise = values[:2].mean()
     expected = vectors[:, 2] * np.sqrt(values[2] - noise)
@@ -134,7 +136,7 @@ def test_ordered_values(rng):
     logits = intercepts[arms] + steps * (loadings[arms] * rng.normal(size=(5000, 1)))[..., None]
     chances = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
     rewards = values[(rng.random((5000, 6, 1)) > chances.cumsum(axis=2)).sum(axis=2).clip(0, 2)]
-    found = lmab.fit(lmab.Sessions.from_arrays(arms, rewards, n_arms=8), method=SMALL, rng=0)
+    found = lmab.fit(lmab.Sessions.from_arrays(arms, rewards, n_arms=8), method=SMALL, rng=0, check=False)
     assert (found.factors.size[1:] < 0.3 * found.factors.size[0]).all()
     np.testing.assert_allclose(found.factors.loadings[:, 0], loadings, atol=0.4)
     np.testing.assert_allclose(found.factors.intercepts, intercepts[:, 1:], atol=0.3)
@@ -145,7 +147,7 @@ def test_ordered_values(rng):
 
 def test_an_arm_that_was_never_played_follows_the_law_of_the_others(rng):
     log = people(2000, rng.normal(1.0, 0.3, (6, 1)), rng, horizon=5).with_arms(7)
-    found = lmab.fit(log, method=SMALL, rng=0)
+    found = lmab.fit(log, method=SMALL, rng=0, check=False)
     assert "never played, so given the law of the other arms: arm 6" in found.message
     factors = found.factors
     np.testing.assert_allclose(np.r_[factors.intercepts[6], factors.loadings[6]], factors.centre, atol=0.02)
@@ -156,7 +158,7 @@ def test_an_arm_that_was_never_played_follows_the_law_of_the_others(rng):
 def test_an_arm_played_once_is_taken_for_an_arm(rng):
     log = people(2000, rng.normal(1.0, 0.3, (6, 1)), rng, horizon=5)
     once = lmab.Sessions.from_arrays([[6, 0]], [[1.0, 1.0]], n_arms=7)
-    found = lmab.fit(log.with_arms(7) + once, method=SMALL, rng=0)
+    found = lmab.fit(log.with_arms(7) + once, method=SMALL, rng=0, check=False)
     assert 0.4 < found.bandit.weights @ found.bandit.means[:, 6] < 0.75
 
 
@@ -175,7 +177,7 @@ def test_sessions_of_one_step_identify_no_factors(rng):
     arms = rng.integers(3, size=(500, 1))
     log = lmab.Sessions.from_arrays(arms, (rng.random((500, 1)) < [[0.5]]) * 1.0, n_arms=3)
     with pytest.warns(LmabWarning, match="no session is longer than 1 step"):
-        found = lmab.fit(log, method=lmab.Traits(), rng=0)
+        found = lmab.fit(log, method=lmab.Traits(), rng=0, check=False)
     assert "factors are not identified, because no session is longer than one step" in found.message
     assert found.factors.n_factors == 0
     assert found.n_types == 1
@@ -185,7 +187,7 @@ def test_sessions_of_one_step_identify_no_factors(rng):
 def test_equal_rewards_identify_no_factors():
     log = lmab.Sessions.from_arrays([[0, 1], [1, 2]], [[1.0, 1.0], [1.0, 1.0]])
     with pytest.warns(LmabWarning, match="every reward is 1"):
-        found = lmab.fit(log, method=lmab.Traits(), rng=0)
+        found = lmab.fit(log, method=lmab.Traits(), rng=0, check=False)
     assert "factors are not identified, because all rewards are equal" in found.message
     np.testing.assert_allclose(found.bandit.means, 1.0)
 
@@ -193,7 +195,7 @@ def test_equal_rewards_identify_no_factors():
 def test_equal_rewards_among_values_that_were_given():
     log = lmab.Sessions.from_arrays([[0, 1], [1, 2]], [[1.0, 1.0], [1.0, 1.0]])
     with pytest.warns(LmabWarning, match="every reward is 1"):
-        found = lmab.fit(log, method=SMALL, values=[0.0, 1.0], rng=0)
+        found = lmab.fit(log, method=SMALL, values=[0.0, 1.0], rng=0, check=False)
     assert np.isfinite(found.bandit.means).all()
     assert (found.bandit.means > 0.5).all()
 
@@ -202,7 +204,7 @@ def test_one_arm_has_one_factor_at_most(rng):
     chances = 1 / (1 + np.exp(-2 * rng.normal(size=(1000, 1))))
     log = lmab.Sessions.from_arrays(np.zeros((1000, 6), int), (rng.random((1000, 6)) < chances) * 1.0)
     with pytest.warns(LmabWarning, match="only arm 0 was ever played"):
-        found = lmab.fit(log, method=lmab.Traits(), rng=0)
+        found = lmab.fit(log, method=lmab.Traits(), rng=0, check=False)
     assert found.factors.n_factors == 1
     assert found.factors.loadings[0, 0] == pytest.approx(2.0, abs=0.4)
 
@@ -225,7 +227,7 @@ def test_settings_are_checked(settings, message):
 def test_the_same_bits_for_any_number_of_threads_and_any_seed(rng):
     log = people(12_000, rng.normal(0, 1.0, (10, 2)), rng)
     one, two = (
-        lmab.fit(log, method=replace(SMALL, threads=threads, max_iterations=56), rng=seed)
+        lmab.fit(log, method=replace(SMALL, threads=threads, max_iterations=56), rng=seed, check=False)
         for threads, seed in ((1, 0), (2, 5))
     )
     np.testing.assert_array_equal(one.bandit.means, two.bandit.means)
@@ -250,7 +252,7 @@ def test_a_large_log_begins_with_a_sample(rng, monkeypatch):
 
 def test_a_file_keeps_the_factors(tmp_path):
     log = answers(LSAT7)
-    found = lmab.fit(log, method=lmab.Traits(n_factors=2, n_points=49), rng=0)
+    found = lmab.fit(log, method=lmab.Traits(n_factors=2, n_points=49), rng=0, check=False)
     found.save(tmp_path / "traits.lmab")
     loaded = lmab.load(tmp_path / "traits.lmab")
     for name in Factors.__dataclass_fields__:
@@ -263,7 +265,7 @@ def test_a_file_keeps_the_factors(tmp_path):
 def test_the_factors_are_those_of_the_bandit(rng):
     """Turning axes and points together leaves the surface as it was."""
     log = people(1000, rng.normal(0, 1.0, (8, 2)), rng)
-    found = lmab.fit(log, method=lmab.Traits(n_factors=2, n_points=49, prior=None, tolerance=1e-3), rng=0)
+    found = lmab.fit(log, method=lmab.Traits(n_factors=2, n_points=49, prior=None, tolerance=1e-3), rng=0, check=False)
     factors = found.factors
     logits = factors.intercepts[:, 0] + factors.points @ factors.loadings.T
     np.testing.assert_allclose(found.bandit.means, 1 / (1 + np.exp(-logits)), rtol=1e-8)
@@ -277,7 +279,7 @@ def test_the_factors_are_those_of_the_bandit(rng):
 
 def test_a_fit_that_is_stopped_gives_what_it_has():
     for method in (SMALL, replace(SMALL, prior=None)):
-        found = lmab.fit(answers(LSAT6), method=method, rng=0, progress=lambda news: news.iteration >= 3)
+        found = lmab.fit(answers(LSAT6), method=method, rng=0, progress=lambda news: news.iteration >= 3, check=False)
         assert found.status is Status.INTERRUPTED
         assert "interrupted after" in found.message
 
@@ -285,7 +287,7 @@ def test_a_fit_that_is_stopped_gives_what_it_has():
 def test_a_fit_that_runs_out_of_rounds_says_so():
     for method in (replace(SMALL, max_iterations=10), replace(SMALL, prior=None, max_iterations=4)):
         with pytest.warns(LmabWarning, match="did not converge: stopped by max_iterations"):
-            found = lmab.fit(answers(LSAT6), method=method, rng=0)
+            found = lmab.fit(answers(LSAT6), method=method, rng=0, check=False)
         assert found.status is Status.ITERATION_LIMIT
 
 
@@ -294,7 +296,9 @@ def test_arms_in_another_order_give_the_same_model(rng):
     log = people(1500, loadings, rng, horizon=5)
     order = np.array([3, 1, 5, 0, 2, 4])
     turned = lmab.Sessions.from_arrays(order[log.arms].reshape(-1, 5), log.rewards.reshape(-1, 5), n_arms=6)
-    one, other = (lmab.fit(each, method=lmab.Traits(n_factors=1, n_points=15), rng=0) for each in (log, turned))
+    one, other = (
+        lmab.fit(each, method=lmab.Traits(n_factors=1, n_points=15), rng=0, check=False) for each in (log, turned)
+    )
     np.testing.assert_allclose(other.factors.loadings[order], one.factors.loadings, atol=1e-6)
     assert other.log_likelihood == pytest.approx(one.log_likelihood, abs=1e-6)
 
@@ -304,7 +308,7 @@ def test_amounts_in_bins(rng):
     spent = lmab.Sessions.from_arrays(
         log.arms.reshape(-1, 3), log.rewards.reshape(-1, 3) * rng.gamma(2.0, size=(500, 3)), n_arms=4
     )
-    found = lmab.fit(spent, method=SMALL, rewards="binned", rng=0)
+    found = lmab.fit(spent, method=SMALL, rewards="binned", rng=0, check=False)
     assert found.bins is not None
     assert found.factors.intercepts.shape == (4, len(found.bins.values) - 1)
 
@@ -320,7 +324,7 @@ def test_traits_know_their_own_number():
 def test_equal_loadings_are_raschs_model():
     """With one factor that all questions load alike on; the law of the loadings leaves them a hundredth of a logit."""
     rasch = lmab.Traits(n_factors=1, n_points=21, equal_loadings=True)
-    found = lmab.fit(answers(LSAT6), method=rasch, rng=0)
+    found = lmab.fit(answers(LSAT6), method=rasch, rng=0, check=False)
     assert np.ptp(found.factors.loadings) < 0.02
     # Rizopoulos (2006), ltm: log-likelihood -2466.938, discrimination .7551
     np.testing.assert_allclose(found.factors.loadings, 0.7551, atol=0.02)
@@ -345,7 +349,7 @@ def popular(log: lmab.Sessions) -> np.ndarray:
 @pytest.mark.parametrize("normal", [False, True])
 def test_every_session_is_told_the_arms_of_highest_mean_reward(rng, normal):
     log = generous(700, rng, normal=normal)
-    found = lmab.fit(log, method=SMALL_TRAITS_RANKING, rewards="gaussian" if normal else None, rng=0)
+    found = lmab.fit(log, method=SMALL_TRAITS_RANKING, rewards="gaussian" if normal else None, rng=0, check=False)
     assert found.factors.by_mean
     assert not found.factors.tell_arms_apart
     for means in found.bandit.means:
@@ -356,7 +360,7 @@ def test_every_session_is_told_the_arms_of_highest_mean_reward(rng, normal):
 
 def test_without_this_the_list_would_differ_by_noise(rng):
     log = generous(700, rng)
-    alone = lmab.fit(log, method=replace(SMALL_TRAITS_RANKING, equal_loadings=True), rng=0)
+    alone = lmab.fit(log, method=replace(SMALL_TRAITS_RANKING, equal_loadings=True), rng=0, check=False)
     assert not alone.factors.by_mean  # the model that was asked for stays as it is
     fitted = np.argsort(-(alone.bandit.weights @ alone.bandit.means))
     assert (fitted != popular(log)).any()
@@ -366,7 +370,7 @@ def test_the_levels_stay_those_of_the_fit(rng):
     """Only who has which level changes, so that predictions hardly do."""
     log = generous(700, rng)
     ranking, alone = (
-        lmab.fit(log, method=one, rng=0)
+        lmab.fit(log, method=one, rng=0, check=False)
         for one in (SMALL_TRAITS_RANKING, replace(SMALL_TRAITS_RANKING, equal_loadings=True))
     )
     np.testing.assert_allclose(
@@ -387,7 +391,7 @@ def test_a_fit_that_is_sure_of_its_own_order_keeps_it(rng):
     arms[:, 2:] = half[:, None] + rng.random((n, N_ARMS // 2)).argsort(axis=1)[:, :4]
     rest = rng.random((n, 4)) < 1 / (1 + np.exp(-levels[arms[:, 2:]] - shift))
     log = lmab.Sessions.from_arrays(arms, np.hstack([first, rest]) * 1.0, n_arms=N_ARMS)
-    found = lmab.fit(log, method=SMALL_TRAITS_RANKING, rng=0)
+    found = lmab.fit(log, method=SMALL_TRAITS_RANKING, rng=0, check=False)
     assert not found.factors.tell_arms_apart
     assert not found.factors.by_mean
     assert "mean rewards" not in found.message
@@ -397,7 +401,7 @@ def test_a_fit_that_is_sure_of_its_own_order_keeps_it(rng):
 def test_an_arm_played_once_does_not_lead_the_list(rng):
     once = lmab.Sessions.from_arrays([[N_ARMS, 0]], [[1.0, 1.0]], n_arms=N_ARMS + 1)
     log = generous(700, rng).with_arms(N_ARMS + 1) + once
-    found = lmab.fit(log, method=SMALL_TRAITS_RANKING, rng=0)
+    found = lmab.fit(log, method=SMALL_TRAITS_RANKING, rng=0, check=False)
     order = np.argsort(-found.bandit.means[0])
     assert popular(log).tolist().index(N_ARMS) < 4
     assert order.tolist().index(N_ARMS) > 4  # of what is known of it most is the law
@@ -406,7 +410,7 @@ def test_an_arm_played_once_does_not_lead_the_list(rng):
 
 
 def test_the_plan_says_so_and_its_file_too(rng, tmp_path):
-    found = lmab.fit(generous(300, rng), method=SMALL_TRAITS_RANKING, rng=0)
+    found = lmab.fit(generous(300, rng), method=SMALL_TRAITS_RANKING, rng=0, check=False)
     lmab.plan(found, horizon=3, repeats=False, method=lmab.QMDP(), anyway=True).save(tmp_path / "plan.lmab")
     plan = lmab.load(tmp_path / "plan.lmab")
     assert plan.message.endswith(f"; {found.factors.ranking}")
@@ -484,5 +488,5 @@ def test_arms_in_both_lists_fall_out_of_their_difference(rng):
 def test_rotations_of_factors_are_no_parameters():
     method = lmab.Traits(n_factors=2, n_points=25, prior=None, max_iterations=2)
     with pytest.warns(LmabWarning, match="did not converge"):  # nothing but the count matters
-        found = lmab.fit(answers(LSAT6), method=method, rng=0)
+        found = lmab.fit(answers(LSAT6), method=method, rng=0, check=False)
     assert found.n_parameters == 5 + 2 * 5 - 1

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 from seeds import generator
+from truths import CHEATING
 
 import lmab
 from lmab import EM, Sessions, TypePrior, Uniform, simulate
@@ -25,7 +23,6 @@ from lmab.estimation.passes import SERIAL
 from lmab.model import belief
 
 fit = partial(lmab.fit, check=False)  # what held-out sessions say of the types is tested elsewhere
-TRUTHS = os.environ.get("LMAB_TRUTHS")
 COUNTRY = {"de": [0.85, 0.15], "fr": [0.2, 0.8], "it": [0.5, 0.5]}
 
 
@@ -46,7 +43,7 @@ def error_of_means(found, bandit) -> float:
 
 def test_a_prior_that_features_tell_is_found():
     bandit, log = two_types()
-    found = fit(log, n_types=2, method=EM(restarts=5, threads=1), rng=1)
+    found = fit(log, n_types=2, method=EM(restarts=5, threads=1), rng=1, check=False)
     order = linear_sum_assignment(np.abs(bandit.means[:, None] - found.bandit.means[None]).sum(axis=2))[1]
     for country, weights in COUNTRY.items():
         np.testing.assert_allclose(found.type_prior.weights({"country": country})[0, order], weights, atol=0.09)
@@ -59,7 +56,7 @@ def test_a_prior_that_features_tell_is_found():
     by_hand = np.logaddexp.reduce(by_hand + np.log(found.type_prior.weights(log.features)), axis=1)
     assert found.log_likelihood == pytest.approx(by_hand.sum(), abs=1e-6)
     assert (np.diff(found.trace) >= -1e-7).all()
-    plain = fit(with_features(log, None), n_types=2, method=EM(restarts=5, threads=1), rng=1)
+    plain = fit(with_features(log, None), n_types=2, method=EM(restarts=5, threads=1), rng=1, check=False)
     assert plain.type_prior is None
     assert found.n_parameters == plain.n_parameters + 2
     assert found.log_likelihood > plain.log_likelihood + 50
@@ -67,7 +64,7 @@ def test_a_prior_that_features_tell_is_found():
 
 def test_the_posterior_starts_from_the_features_and_survives_a_file(tmp_path):
     _, log = two_types(400)
-    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1, check=False)
     joint = np.exp(belief.log_joint(found.bandit, log)) / found.bandit.weights * found.type_prior.weights(log.features)
     np.testing.assert_allclose(found.posterior(), joint / joint.sum(axis=1, keepdims=True), atol=1e-9)
     found.save(tmp_path / "fit.lmab")
@@ -85,11 +82,11 @@ def test_without_features_and_persons_nothing_changes():
     assert fit(log, n_types=1, rng=0).type_prior is None
 
 
-@pytest.mark.skipif(TRUTHS is None, reason="LMAB_TRUTHS does not name the folder with the surveys")
 def test_cheating_by_grades_has_the_published_likelihood():
     """poLCA's latent class regression of its data set `cheating`, two classes."""
-    rows = list(csv.reader((Path(TRUTHS or "") / "lca" / "cheating.csv").read_text().splitlines()))[1:]
-    table = np.array([row for row in rows if all(cell.isdigit() for cell in row)], float)
+    table = np.repeat([[int(digit) for digit in row] for row in CHEATING], list(CHEATING.values()), axis=0).astype(
+        float
+    )
     answers, grades = table[:, :4], table[:, 4]
     log = Sessions.from_arrays(np.tile(np.arange(4), (len(answers), 1)), answers - 1.0, features={"GPA": grades})
     for seed in range(2):
@@ -139,12 +136,16 @@ def test_people_who_come_back_keep_their_type():
     bandit, log = two_types(
         6000, type_prior=TypePrior.constant([0.6, 0.4], keep=0.6), persons=np.repeat(np.arange(1500), 4)
     )
-    found = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    found = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1, check=False)
     assert found.type_prior.keep == pytest.approx(0.6, abs=0.06)
     assert found.type_prior.columns == ()
     assert "the type is kept with probability 0." in found.message
     strangers = fit(
-        dataclasses.replace(log, persons=np.arange(6000)), n_types=2, method=EM(restarts=4, threads=1), rng=1
+        dataclasses.replace(log, persons=np.arange(6000)),
+        n_types=2,
+        method=EM(restarts=4, threads=1),
+        rng=1,
+        check=False,
     )
     assert strangers.type_prior is None
     assert error_of_means(found, bandit) < error_of_means(strangers, bandit) + 0.003
@@ -152,7 +153,7 @@ def test_people_who_come_back_keep_their_type():
 
 def test_people_who_come_back_as_others_are_strangers():
     _, log = two_types(1200, type_prior=TypePrior.constant([0.6, 0.4], keep=0.0), persons=np.repeat(np.arange(300), 4))
-    found = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    found = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1, check=False)
     assert found.type_prior is None or found.type_prior.keep < 0.1
 
 
@@ -160,8 +161,8 @@ def test_useless_columns_are_left_out():
     _, log = two_types(500, type_prior=None)
     noise = generator(9)
     features = {f"x{i}": noise.standard_normal(500) for i in range(30)}
-    plain = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1)
-    found = fit(with_features(log, features), n_types=2, method=EM(restarts=4, threads=1), rng=1)
+    plain = fit(log, n_types=2, method=EM(restarts=4, threads=1), rng=1, check=False)
+    found = fit(with_features(log, features), n_types=2, method=EM(restarts=4, threads=1), rng=1, check=False)
     assert found.type_prior is None
     assert found.bandit == plain.bandit
     assert "left out, since held-out sessions are not predicted better" in found.message
@@ -179,7 +180,7 @@ def test_useless_columns_are_left_out():
 )
 def test_columns_that_tell_nothing_are_said(column, remark):
     _, log = two_types(300)
-    found = fit(with_features(log, {"x": column}), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+    found = fit(with_features(log, {"x": column}), n_types=2, method=EM(restarts=2, threads=1), rng=1, check=False)
     assert found.type_prior is None
     assert remark in found.message
 
@@ -194,7 +195,7 @@ def test_many_levels_and_missing_values_drop_nobody():
     age = next(term for term in terms if term.name == "age")
     assert len(age.values) == 16
     assert age.missing
-    found = fit(with_features(log, features), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+    found = fit(with_features(log, features), n_types=2, method=EM(restarts=2, threads=1), rng=1, check=False)
     assert found.type_prior is not None
     assert found.type_prior.weights({"country": "xx", "age": None}).shape == (1, 2)
 
@@ -209,7 +210,7 @@ def test_a_column_made_of_rewards_is_suspected():
     _, log = two_types(400, type_prior=None)
     sums = np.add.reduceat(log.rewards, log.offsets[:-1])
     with pytest.warns(LmabWarning, match="column 'total' explains 100% of the rewards.*leave it out"):
-        fit(with_features(log, {"total": sums}), n_types=2, method=EM(restarts=2, threads=1), rng=1)
+        fit(with_features(log, {"total": sums}), n_types=2, method=EM(restarts=2, threads=1), rng=1, check=False)
 
 
 def test_types_of_other_methods_stay_and_get_a_prior():
@@ -217,7 +218,10 @@ def test_types_of_other_methods_stay_and_get_a_prior():
     prior = TypePrior.by_value("country", COUNTRY)
     log = simulate(bandit, Uniform(2), n_sessions=1500, horizon=4, type_prior=prior, rng=generator(4))
     settings = {"n_types": 2, "rewards": "gaussian", "method": EM(restarts=3, threads=1)}
-    found, plain = fit(log, **settings, rng=1), fit(with_features(log, None), **settings, rng=1)
+    found, plain = (
+        fit(log, **settings, rng=1, check=False),
+        fit(with_features(log, None), **settings, rng=1, check=False),
+    )
     np.testing.assert_array_equal(found.bandit.means, plain.bandit.means)
     order = linear_sum_assignment(np.abs(bandit.means[:, None] - found.bandit.means[None]).sum(axis=2))[1]
     np.testing.assert_allclose(found.type_prior.weights({"country": "de"})[0, order], COUNTRY["de"], atol=0.08)
@@ -229,7 +233,7 @@ def test_features_and_persons_together():
         4000, type_prior=TypePrior(*_parts(TypePrior.by_value("country", COUNTRY)), keep=0.7),
         persons=np.repeat(np.arange(1000), 4),
     )  # fmt: skip
-    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    found = fit(log, n_types=2, method=EM(restarts=3, threads=1), rng=1, check=False)
     assert found.type_prior.columns == ("country",)
     assert found.type_prior.keep == pytest.approx(0.7, abs=0.08)
     assert "country: known before" in found.message
@@ -244,7 +248,10 @@ def test_ridges_tell_useful_columns_from_useless_ones():
     _, log = two_types(1000)
     features = {"country": log.features["country"], "noise": generator(5).standard_normal(1000)}
     log = with_features(log, features)
-    encoded, found = observe(log), fit(with_features(log, None), n_types=2, method=EM(restarts=3, threads=1), rng=1)
+    encoded, found = (
+        observe(log),
+        fit(with_features(log, None), n_types=2, method=EM(restarts=3, threads=1), rng=1, check=False),
+    )
     terms, _ = type_priors.terms_of(log.features)
     design = type_priors.Design.of(terms, log.features, len(log), ridge=5.0)
     task, _ = type_priors._task(log, encoded, found.bandit, None, SERIAL)
@@ -293,4 +300,6 @@ def test_keep_is_found_within_two_hundredths(keep):
         bandit, Uniform(10), n_sessions=40_000, horizon=5, type_prior=TypePrior.constant(weights, keep=keep),
         persons=np.repeat(np.arange(10_000), 4), rng=100,
     )  # fmt: skip
-    assert fit(log, n_types=4, method=EM(restarts=8), rng=1).type_prior.keep == pytest.approx(keep, abs=0.02)
+    assert fit(log, n_types=4, method=EM(restarts=8), rng=1, check=False).type_prior.keep == pytest.approx(
+        keep, abs=0.02
+    )

@@ -32,7 +32,7 @@ def fitted(bandit, n_sessions, horizon, *, seed=0, prior="learned", gap=0.01):
     rng = generator(seed)
     log = lmab.simulate(bandit, lmab.Uniform(bandit.n_arms), n_sessions=n_sessions, horizon=horizon, rng=rng)
     method = lmab.EM(prior=prior, restarts=8)
-    estimate = lmab.fit(log, n_types=bandit.n_types, method=method, rng=rng)
+    estimate = lmab.fit(log, n_types=bandit.n_types, method=method, rng=rng, check=False)
     return estimate, lmab.plan(estimate.bandit, horizon=horizon, method=lmab.Certified(gap=gap)), log
 
 
@@ -138,8 +138,10 @@ def test_the_intervals_are_the_stated_quantiles(case, certificate):
     assert certificate.planning_gap == pytest.approx(undone / bound)
 
 
-def test_same_seed_same_bits(case, certificate):
-    again = lmab.certify(*case, rng=generator(1))
+def test_same_seed_same_bits_on_an_equal_copy_of_the_log(case, certificate):
+    estimate, plan, log = case
+    copy = lmab.Sessions(log.arms.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
+    again = lmab.certify(estimate, plan, copy, rng=generator(1))
     np.testing.assert_array_equal(again.draws, certificate.draws)
 
 
@@ -158,10 +160,11 @@ def test_more_data_narrows_all_three(certificate):
     assert richer.n_floored <= certificate.n_floored
 
 
-def test_with_much_data_the_truth_is_inside_narrow_intervals():
+@pytest.mark.parametrize(("number", "least"), [(2, 1), pytest.param(8, 5, marks=pytest.mark.slow)])
+def test_with_much_data_the_truth_is_inside_narrow_intervals(number, least):
     optimum = lmab.plan(PROBING, horizon=4, method=lmab.Exact()).lower
     held = []
-    for seed in range(8):
+    for seed in range(number):
         estimate, plan, log = fitted(PROBING, 10_000, 4, seed=seed, gap=1e-4)
         certificate = lmab.certify(estimate, plan, log, rng=generator(1))
         value = lmab.evaluate(plan.policy, PROBING, horizon=4).mean
@@ -172,15 +175,15 @@ def test_with_much_data_the_truth_is_inside_narrow_intervals():
             certificate.optimum[0] <= optimum <= certificate.optimum[1],
             optimum - value <= certificate.regret[1],
         ])  # fmt: skip
-    assert np.sum(held, axis=0).min() >= 5  # of 8: at 90% each, fewer happen once in 200 times
+    assert np.sum(held, axis=0).min() >= least  # at 90% each, fewer happen once in 100 or 200 times
 
 
 def test_the_planning_gap_is_what_better_planning_removes(case):
     estimate, _, log = case
     done = lmab.plan(estimate.bandit, horizon=4, method=lmab.Exact())
     undone = lmab.plan(estimate.bandit, horizon=4, method=lmab.QMDP())
-    finished = lmab.certify(estimate, done, log, rng=generator(1))
-    started = lmab.certify(estimate, undone, log, rng=generator(1))
+    finished = lmab.certify(estimate, done, log, n_draws=20, rng=generator(1))
+    started = lmab.certify(estimate, undone, log, n_draws=20, rng=generator(1))
     assert finished.planning_gap == pytest.approx(0, abs=1e-12)
     assert "planning is done" in finished.table["what is given away"]
     assert started.planning_gap > 0.05  # the greedy plan's upper bound is the information price
@@ -291,7 +294,7 @@ def test_an_arm_shown_once_that_paid_promises_nothing(prior):
     arms[0, 0], rewards[0, 0] = 2, 1.0
     log = lmab.Sessions.from_arrays(arms, rewards, n_arms=3)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior=prior), rng=rng)
-    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, rng=rng)
+    certificate = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=5), log, n_draws=20, rng=rng)
     assert certificate.value[0] < 3.0
     assert replace(certificate, thin_share=0.101).thin
     assert not replace(certificate, thin_share=0.1).thin
@@ -304,7 +307,7 @@ def test_normal_rewards_are_certified():
     rng = generator(6)
     truth = lmab.LatentBandit.gaussian([0.5, 0.5], rng.normal(0, 1, (2, 8)), scale=1.0)
     log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=1500, horizon=4, rng=rng)
-    estimate = lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(prior="learned"), rng=rng)
+    estimate = lmab.fit(log, n_types=2, rewards="gaussian", method=lmab.EM(prior="learned"), rng=rng, check=False)
     plan = lmab.plan(estimate.bandit, horizon=4)
     certificate = lmab.certify(estimate, plan, log, rng=rng)
     value = lmab.evaluate(plan.policy, truth, horizon=4, n_sessions=50_000, rng=1).mean
@@ -340,7 +343,7 @@ def test_arms_never_played_are_mentioned(case, certificate):
     assert "unplayed" not in certificate.table
     wide = lmab.Sessions(np.minimum(log.arms, 5), log.rewards, log.offsets, n_arms=8)
     estimate = lmab.fit(wide, n_types=2, method=lmab.EM(prior=2.0, restarts=2), rng=generator(0))
-    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, rng=generator(0))
+    missing = lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=2), wide, n_draws=20, rng=generator(0))
     assert missing.n_unplayed == 2
     assert "2 arms were never played" in missing.table["unplayed"]
     assert 0 < missing.unplayed_share < 1
@@ -409,12 +412,6 @@ def test_a_certificate_is_about_the_horizon_of_its_plan(case, certificate):
     assert certificate.is_about(plan)
     assert not certificate.is_about(replace(plan, horizon=plan.horizon + 1))
     assert not certificate.is_about(replace(plan, upper=plan.upper + 0.1))
-
-
-def test_accepts_an_equal_copy_of_the_log(case, certificate):
-    estimate, plan, log = case
-    copy = lmab.Sessions(log.arms.copy(), log.rewards.copy(), log.offsets.copy(), log.n_arms)
-    assert lmab.certify(estimate, plan, copy, rng=generator(1)).value == certificate.value
 
 
 @pytest.mark.parametrize(

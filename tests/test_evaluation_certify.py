@@ -120,7 +120,9 @@ def test_models_around_an_estimate_may_miss_more_where_there_are_more_than_two_v
     chances = rng.dirichlet(np.ones(len(values)), (2, 4))
     truth = lmab.LatentBandit.categorical([0.5, 0.5], chances, values)
     log = lmab.simulate(truth, lmab.Uniform(4), n_sessions=300, horizon=3, rng=rng)
-    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng)
+    estimate = lmab.fit(
+        log, n_types=2, method=lmab.EM(prior="learned", restarts=4), values=values, rng=rng, check=False
+    )
     whole = certifying._intervals
 
     def watched(*given):
@@ -143,7 +145,8 @@ def lopsided():
     rewards = (rng.random(arms.shape) < means[types[:, None], arms]).astype(float)
     log = lmab.Sessions.from_arrays(arms, rewards, n_arms=4)
     fitted = {
-        prior: lmab.fit(log, n_types=2, method=lmab.EM(prior=prior, restarts=4), rng=rng) for prior in ("learned", 2.0)
+        prior: lmab.fit(log, n_types=2, method=lmab.EM(prior=prior, restarts=4), rng=rng, check=False)
+        for prior in ("learned", 2.0)
     }
     return log, fitted
 

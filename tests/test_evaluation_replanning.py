@@ -129,7 +129,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def estimate(log):
-    return lmab.fit(log, method=METHOD, rng=0)
+    return lmab.fit(log, method=METHOD, rng=0, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_a_file_keeps_the_certificate(certificate, tmp_path):
 
 
 def test_maximum_likelihood_has_no_certificate(log):
-    fit = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15, prior=None), rng=0)
+    fit = lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=15, prior=None), rng=0, check=False)
     with pytest.raises(InvalidArgument, match="must be a maximum a posteriori one"):
         lmab.certify(fit, lmab.plan(fit, horizon=2), log, rng=0)
 
@@ -193,7 +193,7 @@ def test_one_more_factor_moves_types_apart(estimate):
 def test_a_thin_log_is_called_thin(estimate, log, monkeypatch):
     monkeypatch.setattr(replanning, "_CROWD", 100)
     few = log[np.arange(60)]
-    fit = lmab.fit(few, method=METHOD, rng=0)
+    fit = lmab.fit(few, method=METHOD, rng=0, check=False)
     plan = lmab.plan(fit, horizon=3, repeats=False, method=lmab.QMDP())
     found = lmab.certify(fit, plan, few, n_draws=20, rng=0)
     assert found.n_parameters == 8 * (1 + fit.factors.n_alive)

@@ -1,13 +1,14 @@
-"""Instances with exact optimal values, and larger ones with certified values from a folder named by LMAB_TRUTHS."""
+"""Instances with exact optimal values, and larger ones with certified values: more in a folder named by LMAB_TRUTHS."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from truths import TRUTHS, Truth
+from truths import LARGER, TRUTHS, Bracket, Truth
 
 import lmab
 from lmab.planning import Lookahead
@@ -33,18 +34,23 @@ class TestExact:
             assert lmab.evaluate(policy, truth.bandit, horizon=truth.horizon).mean == pytest.approx(value, rel=1e-9)
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="LMAB_TRUTHS names no folder of larger instances")
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in SLOW), id=p.stem) for p in sorted(FOLDER.glob("*.json"))],
-)
-def test_certified_brackets_the_optimum_of_larger_ones(path):
-    truth = json.loads(path.read_text())
-    bandit = lmab.LatentBandit.bernoulli(truth["w"], truth["mu"])
-    plan = lmab.plan(bandit, horizon=truth["H"], time_limit=60)
+def brackets() -> list[Any]:
+    """The larger instances of the tests, and those of the folder."""
+    found = [pytest.param(bracket, id=name) for name, bracket in LARGER.items()]
+    for path in sorted(FOLDER.glob("*.json")):
+        truth = json.loads(path.read_text())
+        bracket = Bracket(truth["w"], truth["mu"], truth["H"], truth["lower"], truth["upper"])
+        found.append(pytest.param(bracket, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem))
+    return found
+
+
+@pytest.mark.parametrize("truth", brackets())
+def test_certified_brackets_the_optimum_of_larger_ones(truth: Bracket):
+    bandit = lmab.LatentBandit.bernoulli(truth.weights, truth.means)
+    plan = lmab.plan(bandit, horizon=truth.horizon, time_limit=60)
     assert plan.gap <= 0.01
-    assert plan.lower <= truth["upper"] + 1e-9
-    assert plan.upper >= truth["lower"] - 1e-9
-    if truth["H"] <= 10:
-        value = lmab.evaluate(plan.policy, bandit, horizon=truth["H"]).mean
-        assert plan.lower - 1e-9 <= value <= truth["upper"] + 1e-9
+    assert plan.lower <= truth.upper + 1e-9
+    assert plan.upper >= truth.lower - 1e-9
+    if truth.horizon <= 10:
+        value = lmab.evaluate(plan.policy, bandit, horizon=truth.horizon).mean
+        assert plan.lower - 1e-9 <= value <= truth.upper + 1e-9

@@ -34,7 +34,7 @@ def table_of(floor, arms=OPEN) -> ArmTable:
     ],
 )
 def test_arms_come_as_often_as_they_are_told_to(floor, best, fresh, explores):
-    table, n = table_of(floor, [*OPEN, ("new", True)]), 240
+    table, n = table_of(floor, [*OPEN, ("new", True)]), 100
     draws = (np.arange(n) + 0.5) / n
     counts, told, explored = np.zeros(4), {}, 0
     for first in draws:

@@ -191,7 +191,7 @@ def nouns():
     """One of everything that can be saved."""
     bandit = lmab.random_bandit(2, 4, rng=0)
     log = lmab.simulate(bandit, lmab.Uniform(4), n_sessions=300, horizon=4, rng=0)
-    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2), rng=0)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=2), rng=0, check=False)
     plan = lmab.plan(estimate, horizon=3)
     run = learning.Run(learning.UCB(), n_arms=4, horizon=3, n_sessions=10, rng=0)
     return {
@@ -203,7 +203,7 @@ def nouns():
         "Design": lmab.moments.design(lmab.moments.subspace(log, rank=2)),
         "Run": run,
         "TypePrior": lmab.model.TypePrior.by_value("country", {"de": [0.8, 0.2], "fr": [0.3, 0.7]}, keep=0.5),
-        "traits": lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=9), rng=0),
+        "traits": lmab.fit(log, method=lmab.Traits(n_factors=1, n_points=9), rng=0, check=False),
     }
 
 

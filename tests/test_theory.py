@@ -477,9 +477,12 @@ def test_figure_1_is_five_polygons_that_hold_their_regimes(tmp_path):
     from matplotlib.path import Path as Outline
 
     outlines = {one: Outline(corners) for one, corners in regime_polygons().items()}
-    for n_types, horizon in itertools.product(range(1, 17), range(1, 400)):
-        inside = [one for one, outline in outlines.items() if outline.contains_point((horizon + 1e-6, n_types))]
-        assert inside == [theory.regime(n_types, horizon, n_arms=200, gamma=0.8)], (n_types, horizon)
+    pairs = list(itertools.product(range(1, 17), range(1, 400)))
+    points = [(horizon + 1e-6, n_types) for n_types, horizon in pairs]
+    inside = {one: outline.contains_points(points) for one, outline in outlines.items()}
+    for k, (n_types, horizon) in enumerate(pairs):
+        found = [one for one in outlines if inside[one][k]]
+        assert found == [theory.regime(n_types, horizon, n_arms=200, gamma=0.8)], (n_types, horizon)
     png, svg = draw_regimes(tmp_path)
     text = svg.read_text()
     assert png.stat().st_size > 10_000
