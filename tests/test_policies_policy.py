@@ -269,6 +269,39 @@ def test_what_a_compact_form_remembers_is_bounded(monkeypatch):
         state = compact.observe(state, 0, reward)
 
 
+@pytest.mark.parametrize(
+    "method", [lmab.planning.PointBased(), lmab.planning.Lookahead()], ids=["vectors", "any other"]
+)
+def test_sessions_on_remembered_paths_play_what_the_policy_plays(method, monkeypatch):
+    monkeypatch.setattr("lmab.policies.policy.MANY", 50)  # the memory is full soon, so that both ways are taken
+    policy = lmab.plan(lmab.random_bandit(3, 6, kind="hard", rng=0), horizon=6, method=method).policy
+    draws, compact = np.random.default_rng(1), policy.compact()
+    for _ in range(60):
+        state, alone = compact.start(), policy.start()
+        for _ in range(5):
+            assert compact.act(state) == policy.act(alone)
+            arm = int(draws.integers(6)) if draws.random() < 0.3 else policy.act(alone)
+            reward = [0.0, 1.0, None][draws.integers(3)]
+            state, alone = compact.observe(state, arm, reward), policy.observe(alone, arm, reward)
+            assert state.step == alone.step
+            np.testing.assert_array_equal(state.memory, alone.memory[0])
+
+
+def test_a_second_session_of_the_same_path_asks_the_policy_nothing(monkeypatch):
+    compact = lmab.plan(BANDIT, horizon=6).policy.compact()
+    asked: list[str] = []
+    for name in ("_decide", "_follow"):
+        method = getattr(compact, name)
+        monkeypatch.setattr(compact, name, lambda *given, name=name, ask=method: asked.append(name) or ask(*given))
+    for wanted in (["_decide", "_follow", "_decide", "_follow", "_decide"], []):
+        asked.clear()
+        state = compact.start()
+        for reward in (1.0, 0.0):
+            state = compact.observe(state, compact.act(state), reward)
+        compact.act(state)
+        assert asked == wanted
+
+
 def test_a_compact_form_starts_from_what_is_known():
     compact = GREEDY.compact()
     known = compact.start(history=[(0, 1.0), (1, None)])

@@ -121,7 +121,7 @@ def test_a_policy_that_fails_is_replaced_by_chance_and_says_so(event_store, monk
             def fail(state, allowed=None):
                 raise InvalidArgument("a broken policy")
 
-            monkeypatch.setattr(table.version.states, "act", fail)
+            monkeypatch.setattr(table.version.compact, "act", fail)
             told = await client.told("a", 0)
             assert (told["fallback"], told["explored"], told["propensity"]) == (True, True, pytest.approx(1 / 3))
             assert client.service.counts["fallback"] == 1

@@ -9,14 +9,14 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 import lmab
 from lmab.model.categorical import Categorical
 from lmab.serve.stores import ArmRow
-from lmab.serve.versions import ArmTable, Defaults, StateCache, Version, _pick, read_version, uniform_version
+from lmab.serve.versions import ArmTable, Defaults, Version, _pick, read_version, uniform_version
 
 COMPACT = lmab.plan(BANDIT, horizon=HORIZON).policy.compact()
 OPEN = [(label, True) for label in LABELS]
 
 
 def table_of(floor, arms=OPEN) -> ArmTable:
-    return ArmTable(Version("v", StateCache(COMPACT), HORIZON, True, LABELS, floor, None), arms)
+    return ArmTable(Version("v", COMPACT, HORIZON, True, LABELS, floor, None), arms)
 
 
 @pytest.mark.parametrize(
@@ -108,73 +108,3 @@ def test_the_version_without_a_policy_is_what_the_defaults_say():
 def test_an_arm_without_a_floor_is_never_explored():
     for draw in (0.0, 0.5, 1.0 - 2**-53, 1.0):  # the ends of the range, too
         assert _pick([5, 6, 7], [0.0, 0.2, 0.0], draw) == 6
-
-
-BANDIT = lmab.random_bandit(3, 6, kind="hard", rng=0)
-POLICIES = {
-    "vectors": lmab.plan(BANDIT, horizon=6, method=lmab.planning.PointBased()).policy,
-    "any other": lmab.plan(BANDIT, horizon=6, method=lmab.planning.Lookahead()).policy,
-}
-
-
-def calls(compact, monkeypatch) -> list[str]:
-    """What the policy itself is asked from now on."""
-    asked: list[str] = []
-
-    def counted(name, method):
-        def call(*given):
-            asked.append(name)
-            return method(*given)
-
-        return call
-
-    for name in ("act", "observe"):
-        monkeypatch.setattr(compact, name, counted(name, getattr(compact, name)))
-    return asked
-
-
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_sessions_on_kept_paths_play_what_the_policy_plays(policy):
-    rng, compact = np.random.default_rng(1), policy.compact()
-    states = StateCache(compact, most=50)  # the memory is full soon, so that both ways are taken
-    for _ in range(60):
-        state, alone = states.start, compact.start()
-        for _ in range(5):
-            assert states.act(state) == compact.act(alone)
-            arm = int(rng.integers(6)) if rng.random() < 0.3 else compact.act(alone)
-            reward = [0.0, 1.0, None][rng.integers(3)]
-            state, alone = states.observe(state, arm, reward), compact.observe(alone, arm, reward)
-            assert state.step == alone.step
-            np.testing.assert_array_equal(state.memory, alone.memory)
-
-
-def test_a_second_session_of_the_same_path_asks_the_policy_nothing(monkeypatch):
-    compact = POLICIES["vectors"].compact()
-    states, asked = StateCache(compact), calls(compact, monkeypatch)
-    for wanted in (["act", "observe", "act", "observe", "act"], []):
-        asked.clear()
-        state = states.start
-        for reward in (1.0, 0.0):
-            state = states.observe(state, states.act(state), reward)
-        states.act(state)
-        assert asked == wanted
-
-
-def test_what_is_kept_is_bounded_and_the_rest_is_asked_of_the_policy(monkeypatch):
-    compact = POLICIES["vectors"].compact()
-    states, asked = StateCache(compact, most=3), calls(compact, monkeypatch)
-    for _ in range(2):
-        asked.clear()
-        for arm in range(5):
-            states.observe(states.start, arm, 1.0)
-    assert asked == ["observe"] * 3  # two of the five states are kept, beside the start
-
-
-def test_states_of_no_path_are_not_kept(monkeypatch):
-    compact = POLICIES["vectors"].compact()
-    states, asked = StateCache(compact), calls(compact, monkeypatch)
-    known = compact.start(history=[(0, 1.0)])  # a person's own: another one may live at the same address later
-    for _ in range(2):
-        states.act(known)
-        states.observe(known, 1, 1.0)
-    assert asked == ["act", "observe"] * 2

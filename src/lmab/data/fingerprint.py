@@ -31,8 +31,8 @@ class Fingerprint:
     """
 
     n_sessions: int
-    n_steps: int | None  # None: not stored (files of 0.1)
-    checksum: str | None  # 16 hexadecimal digits; None: not stored (files of 0.1)
+    n_steps: int
+    checksum: str  # 16 hexadecimal digits
 
     @classmethod
     def of(cls, sessions: Sessions | Packed) -> Fingerprint:
@@ -43,9 +43,7 @@ class Fingerprint:
         return cls(len(sessions), sessions.n_steps, f"{total % 2**64:016x}")
 
     def __str__(self) -> str:
-        steps = "" if self.n_steps is None else f", {self.n_steps:,} steps"
-        checksum = "" if self.checksum is None else f", checksum {self.checksum}"
-        return f"{self.n_sessions:,} sessions{steps}{checksum}"
+        return f"{self.n_sessions:,} sessions, {self.n_steps:,} steps, checksum {self.checksum}"
 
 
 def word_sums(

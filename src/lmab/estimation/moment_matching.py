@@ -126,7 +126,7 @@ class MomentMatching(Estimator):
     def _slack(self, core: Design, n_types: int, horizon: int) -> float:
         """What a type of weight 1 may leave its bounds by: equation (valid_param_2), with the measured error.
 
-        Where the error of the subspace is not known (features given by hand, files of 0.1), it is taken for the
+        Where the error of the subspace is not known (features given by hand), it is taken for the
         delta_sub that `epsilon` asks for.
         """
         if core.leeway is not None:

@@ -324,18 +324,11 @@ class Estimate:
         found = Fingerprint.of(log)
         if found == self.log and self.encoded is not None:
             return self
-        if found == self.log or (self.log.checksum is None and found.n_sessions == self.n_sessions):
-            encoded = _observe(self.bandit, log, self.known_scale)
-            if self.log.checksum is not None or self._explains(encoded):
-                return replace(self, encoded=encoded, fingerprint=None)
+        if found == self.log:
+            return replace(self, encoded=_observe(self.bandit, log, self.known_scale), fingerprint=None)
         raise InvalidArgument(
             f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
         )
-
-    def _explains(self, encoded: Log) -> bool:
-        """Whether a log has the stored likelihood; files of 0.1 hold nothing else about their log."""
-        found = encoded.log_likelihood(self.bandit)
-        return abs(found - self.log_likelihood) <= 1e-6 * abs(self.log_likelihood)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives the same estimate back, to the bit, but for the log: see `with_log`."""

@@ -119,7 +119,7 @@ class Design:
         if support.ndim != 1 or support.min() < 0 or support.max() >= len(arrays["coordinates"]):
             raise InvalidFile("its support names rows that do not exist")
         g = float.fromhex(fields["g"])
-        error = fields.get("error")  # files of 0.1 have none
+        error = fields["error"]
         return cls(support, arrays["rho"], g, arrays["coordinates"], fields["events"], fields["n_arms"],
                    arrays.get("values"), None if error is None else float.fromhex(error))  # fmt: skip
 

@@ -27,13 +27,13 @@ class LiveSession:
         self.hole: int | None = None  # the first step that the store does not have: no later one is recorded
         self.rewards: dict[int, float] = {}
         self.state: CompactState | None = None
-        states = table.version.states
-        if states is not None:
-            self.state = states.start
+        compact = table.version.compact
+        if compact is not None:
+            self.state = compact.start()
             if known:
                 history = [(table.place[arm], reward) for arm, reward in known if arm in table.place]
                 usable = [(arm, reward) for arm, reward in history if table.version.accepts(reward)]
-                self.state = states.compact.start(history=usable) if usable else states.start
+                self.state = compact.start(history=usable) if usable else compact.start()
 
     def check_reward(self, step: int, reward: float) -> None:
         """Raise where there cannot be such a reward, or another one is known."""
@@ -54,23 +54,23 @@ class LiveSession:
         if step in self.rewards:
             return
         self.rewards[step] = reward
-        states = self.table.version.states
-        if self.state is not None and step < self.state.step and states is not None:
+        compact = self.table.version.compact
+        if self.state is not None and step < self.state.step and compact is not None:
             place = self.table.place.get(self.rows[step].arm)
             if place is not None:
-                self.state = states.compact.tell(self.state, place, reward)
+                self.state = compact.tell(self.state, place, reward)
 
     def advance(self) -> None:
         """Bring the state to the next step to decide."""
-        states, state = self.table.version.states, self.state
-        if states is None or state is None:
+        compact, state = self.table.version.compact, self.state
+        if compact is None or state is None:
             return
         while state.step < len(self.rows):
             place = self.table.place.get(self.rows[state.step].arm)
             if place is None:  # an arm that was added after the fit
-                state = states.compact.skip(state)
+                state = compact.skip(state)
             else:
-                state = states.observe(state, place, self.rewards.get(state.step))
+                state = compact.observe(state, place, self.rewards.get(state.step))
             self.state = state
 
     def fresh(self, allowed: Sequence[int] | None) -> Sequence[int]:
@@ -88,8 +88,8 @@ class LiveSession:
     def best(self, allowed: Sequence[int] | None) -> tuple[int | None, bool]:
         """The policy's arm, and whether the policy failed; None where it cannot play any arm."""
         table = self.table
-        states = table.version.states
-        if states is None or self.state is None:
+        compact = table.version.compact
+        if compact is None or self.state is None:
             return None, False
         mask, anything = table.mask, table.anything
         if allowed is not None:
@@ -101,7 +101,7 @@ class LiveSession:
             return None, False
         try:
             self.advance()
-            arm = states.act(self.state) if mask is None else states.compact.act(self.state, mask)
+            arm = compact.act(self.state, mask)
             return table.number[arm], False
         except (LmabError, ArithmeticError, IndexError):  # a policy that fails must not take the service with it
             return None, True

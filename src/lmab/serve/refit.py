@@ -172,7 +172,7 @@ class _Night:
         plays = Counter(row.arm for row in self.rows)
         enough = YOUNG * max(_n_types(new.version), 1)
         unknown = [n for n in new.open if n not in new.place and plays[n] >= enough]
-        if new.version.states is None:
+        if new.version.compact is None:
             return ""
         if unknown:
             return f"it does not know arm {self.arms[unknown[0]].label}, which was played {plays[unknown[0]]:,} times"

@@ -14,56 +14,11 @@ from .._shapes import Array, Bool, Float
 from ..errors import LmabError
 from ..loading import load
 from ..planning.problem import Plan, policy_of
-from ..policies.policy import Compact, CompactState, Policy
+from ..policies.policy import Compact, Policy
 from ..policies.small import Uniform
 from ..policies.wrappers import Exploring
 from .messages import Label, Problem
 from .stores import ArmRow
-
-_MOST = 1 << 14  # states kept, of some hundred bytes each
-
-
-class StateCache:
-    """A compact policy with a memory of the states that follow from its start, up to `most` of them.
-
-    Most sessions see what others saw: with two rewards and seven steps, a policy that is followed leads to 127 states.
-    A state that is not kept (after a late reward, or from a person's history) is left to the policy.
-
-    Examples:
-        >>> import lmab
-        >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
-        >>> states = StateCache(lmab.plan(bandit, horizon=5).policy.compact())
-        >>> state = states.observe(states.start, 0, 0.0)
-        >>> states.act(state), states.observe(states.start, 0, 0.0) is state
-        (1, True)
-    """
-
-    def __init__(self, compact: Compact, most: int = _MOST) -> None:
-        self.compact, self.most = compact, most
-        self.start = compact.start()
-        self._kept = {id(self.start): self.start}  # a state that lives here shares its id with no other
-        self._arms: dict[int, int] = {}
-        self._after: dict[tuple[int, int, float | None], CompactState] = {}
-
-    def act(self, state: CompactState) -> int:
-        """The arm to play where every arm may be played."""
-        arm = self._arms.get(id(state))
-        if arm is None:
-            arm = self.compact.act(state)
-            if id(state) in self._kept:
-                self._arms[id(state)] = arm
-        return arm
-
-    def observe(self, state: CompactState, arm: int, reward: float | None) -> CompactState:
-        """The state after `arm` paid `reward`; None: the reward is not known yet."""
-        key = id(state), arm, reward
-        found = self._after.get(key)
-        if found is None:
-            found = self.compact.observe(state, arm, reward)
-            if len(self._kept) < self.most and id(state) in self._kept:
-                self._kept[id(found)] = self._after[key] = found
-        return found
-
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
 _MOST_EXPLORED = 0.9  # of the decisions, where floors by arm meet new arms
@@ -71,34 +26,30 @@ _MOST_EXPLORED = 0.9  # of the decisions, where floors by arm meet new arms
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A policy that sessions can be pinned to; without states it plays every allowed arm equally often."""
+    """A policy that sessions can be pinned to; without a policy it plays every allowed arm equally often."""
 
     name: str
-    states: StateCache | None
+    compact: Compact | None
     horizon: int
     repeats: bool
     labels: tuple[Label, ...]  # of the policy's arms
     floor: float | Float[Array, "A"] | None  # None: the floors of the register
     values: frozenset[float] | None  # rewards that there can be; None: any number
 
-    @property
-    def compact(self) -> Compact | None:
-        return None if self.states is None else self.states.compact
-
     def accepts(self, reward: float) -> bool:
         return self.values is None or reward in self.values
 
     def warm(self) -> Version:
         """Run what the first decisions will run, so that kernels are compiled before anybody waits."""
-        if self.states is not None:
-            compact, state = self.states.compact, self.states.start
-            value = min(self.values) if self.values else 0.0
+        compact = self.compact
+        if compact is not None:
+            state, value = compact.start(), min(self.values) if self.values else 0.0
             for _ in range(self.horizon):
-                arm = self.states.act(state)
+                arm = compact.act(state)
                 compact.act(state, np.ones(len(self.labels), bool))
-                state = self.states.observe(state, arm, value)
+                state = compact.observe(state, arm, value)
             compact.start(history=[(0, value)])
-            compact.tell(self.states.observe(self.states.start, 0, None), 0, value)
+            compact.tell(compact.observe(compact.start(), 0, None), 0, value)
         return self
 
 
@@ -151,7 +102,7 @@ def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
         return Version(name, None, horizon, defaults.repeats, labels, 1.0, _values(inner, defaults))
     if not inner.deterministic:
         raise Problem("bad-policy", f"the policy must be deterministic, or Exploring around such a one, got {inner!r}")
-    return Version(name, StateCache(inner.compact()), horizon, inner.repeats, labels, floor, _values(inner, defaults))
+    return Version(name, inner.compact(), horizon, inner.repeats, labels, floor, _values(inner, defaults))
 
 
 def _values(policy: Policy, defaults: Defaults) -> frozenset[float] | None:
