@@ -63,15 +63,8 @@ def test_minus_zero_is_zero_and_what_is_beside_the_point_does_not_count():
     assert Fingerprint.of(replace(log, propensities=np.array([0.5, 0.5]), n_arms=7)) == Fingerprint.of(log)
 
 
-@pytest.mark.parametrize(
-    ("one", "said"),
-    [
-        (Fingerprint(1200, None, None), "1,200 sessions"),
-        (Fingerprint(2, 7, "00ff"), "2 sessions, 7 steps, checksum 00ff"),
-    ],
-)
-def test_words(one, said):
-    assert str(one) == said
+def test_words():
+    assert str(Fingerprint(1200, 7, "00ff")) == "1,200 sessions, 7 steps, checksum 00ff"
 
 
 def test_sessions_in_codes_have_the_same_sum_in_parts(monkeypatch, rng):

@@ -290,9 +290,18 @@ def test_sessions_on_remembered_paths_play_what_the_policy_plays(method, monkeyp
 def test_a_second_session_of_the_same_path_asks_the_policy_nothing(monkeypatch):
     compact = lmab.plan(BANDIT, horizon=6).policy.compact()
     asked: list[str] = []
-    for name in ("_decide", "_follow"):
+
+    def counted(name):
         method = getattr(compact, name)
-        monkeypatch.setattr(compact, name, lambda *given, name=name, ask=method: asked.append(name) or ask(*given))
+
+        def call(*given):
+            asked.append(name)
+            return method(*given)
+
+        return call
+
+    for name in ("_decide", "_follow"):
+        monkeypatch.setattr(compact, name, counted(name))
     for wanted in (["_decide", "_follow", "_decide", "_follow", "_decide"], []):
         asked.clear()
         state = compact.start()

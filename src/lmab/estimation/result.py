@@ -135,8 +135,6 @@ class Starts:
     best: int  # finished starts that reached the best solution
 
     def __str__(self) -> str:
-        if not self.drawn:
-            return "the file does not say how many starts there were"
         dropped = f", {self.drawn - self.finished} dropped early" if self.drawn > self.finished else ""
         return f"{self.best} of {self.finished} starts reached the best solution{dropped}"
 
