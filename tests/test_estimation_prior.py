@@ -268,11 +268,8 @@ def test_three_values_and_normal_rewards_are_learned(rng):
         assert estimate.bandit.distance(truth) < 0.35
 
 
-@pytest.mark.parametrize(
-    ("sweeps", "burn", "keep", "thin"),
-    [(1, 0, 1, 1), (2, 1, 1, 1), (4, 2, 1, 2), (7, 5, 2, 1), (16, 8, 4, 2), (40, 20, 10, 2), (100, 70, 10, 3)],
-)
-def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, sweeps, burn, keep, thin):
+def asked_for(monkeypatch, n_arms, sweeps):
+    """The schedule and the threads that the chains get."""
     asked = []
 
     class Found:
@@ -283,9 +280,24 @@ def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, swe
         return Found
 
     monkeypatch.setattr(prior_module, "run", run)
-    assert prior_module.learn("log", "bandit", sweeps, np.random.default_rng(0), 7) == "the prior"
-    assert asked == [(prior_module.Schedule(chains=4, burn=burn, keep=keep, thin=thin), 7)]
+    log = SimpleNamespace(sessions=SimpleNamespace(n_arms=n_arms))
+    assert prior_module.learn(log, "bandit", sweeps, np.random.default_rng(0), 7) == "the prior"
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "burn", "keep", "thin"),
+    [(1, 0, 1, 1), (2, 1, 1, 1), (4, 2, 1, 2), (7, 5, 2, 1), (16, 8, 4, 2), (40, 20, 10, 2), (100, 70, 10, 3)],
+)
+def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, sweeps, burn, keep, thin):
+    schedule = prior_module.Schedule(chains=4, burn=burn, keep=keep, thin=thin)
+    assert asked_for(monkeypatch, 500, sweeps) == [(schedule, 7)]
     assert burn + keep * thin == sweeps
+
+
+def test_many_arms_need_fewer_and_shorter_chains(monkeypatch):
+    assert asked_for(monkeypatch, 501, 130) == [(prior_module.Schedule(chains=3, burn=40, keep=10, thin=3), 7)]
+    assert asked_for(monkeypatch, 501, 16) == [(prior_module.Schedule(chains=3, burn=8, keep=4, thin=2), 7)]
 
 
 def coded(arms, paid, n_arms):

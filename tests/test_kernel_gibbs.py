@@ -107,17 +107,18 @@ def test_a_moved_centre_is_that_many_places_further_on(kernel):
     np.testing.assert_allclose(found[-60][0], np.tile(found[0][0, :k], len(first) // k), rtol=1e-9)
 
 
-@given(seed=st.integers(0, 2**32 - 1), n_arms=st.integers(1, 20))
-def test_compiled_laws_equal_reference(seed, n_arms):
+@given(seed=st.integers(0, 2**32 - 1), n_arms=st.integers(1, 20), every=st.integers(1, 3))
+def test_compiled_laws_equal_reference(seed, n_arms, every):
     rng = generator(seed)
-    grid = beta_grid()
+    grid, judges = beta_grid(), np.arange(0, n_arms, every)
     evidence = rng.normal(0, 5, (n_arms, len(grid.centre)))
     uniforms, found = rng.random(2 + n_arms), []
     for kernel in KERNELS:
         state, choice = np.array([3, 100]), np.empty(n_arms, np.int64)
         kernel.laws(
-            evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior, state, uniforms, choice
-        )
+            evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior,
+            judges, state, uniforms, choice,
+        )  # fmt: skip
         found.append(np.concatenate([state, choice]))
     np.testing.assert_array_equal(*found)
 
@@ -135,7 +136,7 @@ def test_laws_follow_their_conditional_distributions(kernel, rng):
     for _ in range(4000):
         state, choice = np.array([0, 1]), np.empty(2, np.int64)
         kernel.laws(
-            evidence, centre_laws, centre_prior, spread_laws, spread_prior, state, rng.random(4), choice
+            evidence, centre_laws, centre_prior, spread_laws, spread_prior, np.arange(2), state, rng.random(4), choice
         )  # fmt: skip
         counts[state[0]] += 1
         centres[tuple(state)] += 1

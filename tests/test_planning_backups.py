@@ -9,7 +9,8 @@ import pytest
 from seeds import generator
 
 from lmab import LatentBandit, random_bandit
-from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe
+from lmab.planning import backups
+from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe, useful_arms
 from lmab.planning.lookahead import lookahead_values
 from lmab.planning.problem import Problem
 from lmab.testing.oracle import small_bandit
@@ -104,3 +105,42 @@ def test_rounds_stop_between_steps_when_told():
     assert all(
         len(arms) > 0 for _, arms in Rounds(problem, generator(0), lambda: False).run(fixed_arms(problem), 20)[1:]
     )
+
+
+def test_of_many_arms_those_are_planned_with_that_pay_or_tell(monkeypatch):
+    problem = Problem.of(random_bandit(4, 300, kind="hard", rng=3), 5)
+    np.testing.assert_array_equal(useful_arms(problem), np.arange(300))
+    monkeypatch.setattr(backups, "_MANY", 299)
+    monkeypatch.setattr(backups, "_FEW", 20)
+    arms = useful_arms(problem)
+    assert len(arms) == 20
+    assert (np.diff(arms) > 0).all()
+    at_start = np.argsort(-(problem.means @ problem.weights), kind="stable")[:5]
+    assert np.isin(at_start, arms).all()  # a fixed sequence needs them
+    assert np.isin(problem.means.argmax(axis=0), arms).all()  # the best of every type
+    telling = np.argsort(-np.ptp(problem.means, axis=1))[:4]
+    assert np.isin(telling, arms).all()
+
+
+def test_a_long_session_without_repeats_has_arms_enough(monkeypatch):
+    monkeypatch.setattr(backups, "_MANY", 50)
+    monkeypatch.setattr(backups, "_FEW", 4)
+    assert len(useful_arms(Problem.of(random_bandit(2, 60, rng=0), 9))) == 18
+
+
+def test_plans_with_few_of_many_arms_are_plans_for_all(monkeypatch):
+    """Vectors keep the arms' own numbers, and promise no more than the optimum."""
+    problem = Problem.of(random_bandit(3, 40, rng=5), 4)
+    monkeypatch.setattr(backups, "_MANY", 39)
+    monkeypatch.setattr(backups, "_FEW", 12)
+    sets, rounds = fixed_arms(problem), Rounds(problem, generator(0), lambda: False)
+    assert rounds.problem.n_arms == 12
+    found = rounds.run(sets, 40)
+    used = np.unique(np.concatenate([arms for _, arms in found]))
+    assert np.isin(used, useful_arms(problem)).all()
+    for remaining, (vectors, arms) in enumerate(found, start=1):
+        later = join(sets[remaining - 2], found[remaining - 2])[0] if remaining > 1 else np.zeros((1, 3))
+        for vector, arm in zip(vectors, arms, strict=True):  # each is its own arm, then a later plan after each value
+            own = problem.table[2 * arm : 2 * arm + 2]
+            plans = [problem.means[arm] + own[0] * a + own[1] * b for a in later for b in later]
+            assert min(np.abs(plan - vector).max() for plan in plans) < 1e-9

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from test_planning_once_backups import case, follows
 
+import lmab
+from lmab.planning import backups
 from lmab.planning.once.backups import UsedPlans
 from lmab.planning.once.point_based import OncePlans
 from lmab.planning.problem import Clock, Problem
@@ -52,3 +54,33 @@ def test_new_plans_are_looked_at_anew():
     assert after >= before
     plans.look_ahead()
     assert plans.greedy_start() is not after
+
+
+@pytest.mark.parametrize("method", [lmab.Certified(n_beliefs=40), lmab.planning.PointBased(n_beliefs=40)])
+def test_plans_with_few_of_many_arms_keep_their_promise_with_all(monkeypatch, method):
+    """The policy numbers arms as the bandit does, may play any of them, and earns what was proved."""
+    bandit = lmab.random_bandit(3, 30, kind="spread", rng=4)
+    monkeypatch.setattr(backups, "_MANY", 29)
+    monkeypatch.setattr(backups, "_FEW", 8)
+    monkeypatch.setattr("lmab.planning.certified.fits", lambda problem: False)
+    plan = lmab.plan(bandit, horizon=3, method=method, repeats=False, time_limit=20.0)
+    assert plan.policy.used.shape[1] == 30
+    monkeypatch.undo()
+    exact = lmab.plan(bandit, horizon=3, method=lmab.Exact(), repeats=False)
+    value = lmab.evaluate(plan.policy, bandit, horizon=3).mean
+    assert plan.lower - 1e-9 <= value <= exact.upper + 1e-9 <= plan.upper + 2e-9
+    assert value >= 0.98 * exact.lower
+
+
+def test_a_greedy_start_may_play_an_arm_that_is_not_planned_with(monkeypatch):
+    problem = Problem.of(lmab.random_bandit(3, 12, rng=1), 3)
+    monkeypatch.setattr(backups, "_MANY", 11)
+    monkeypatch.setattr(backups, "_FEW", 6)
+    plans = OncePlans(problem, 0, Clock(60.0))
+    left_out = np.setdiff1d(np.arange(12), plans.arms)
+    assert len(left_out) == 6
+    played = np.array([[plans.arms[2], left_out[0]]])
+    np.testing.assert_array_equal(plans._seen(played), [[False, False, True, False, False, False]])
+    gains = problem.means @ problem.weights
+    order = np.argsort(-gains)
+    assert plans._greedy(problem.weights[None], order[None, :2]) == order[2]

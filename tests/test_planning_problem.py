@@ -49,6 +49,22 @@ def test_last_arms_are_those_no_other_arm_beats_everywhere(seed):
     assert problem.best_everywhere() == (everywhere[0] if everywhere else None)
 
 
+def test_last_arms_of_many_are_found_part_by_part(monkeypatch, rng):
+    problem = Problem.of(LatentBandit.bernoulli([0.5, 0.5], rng.integers(0, 9, size=(2, 40)) / 9), 2)
+    whole = problem.last_arms
+    monkeypatch.setattr("lmab.planning.problem._CHUNK", 7)
+    np.testing.assert_array_equal(problem.among(np.arange(40)).last_arms, whole)
+
+
+def test_a_problem_among_some_arms_keeps_what_they_pay_and_tell(rng):
+    problem = Problem.of(LatentBandit.gaussian([0.5, 0.5], rng.normal(size=(2, 5))), 3, bins=4)
+    some = problem.among(np.array([4, 1]))
+    np.testing.assert_array_equal(some.means, problem.means[[4, 1]])
+    np.testing.assert_array_equal(some.table, problem.table[[16, 17, 18, 19, 4, 5, 6, 7]])
+    np.testing.assert_array_equal(some.edges, problem.edges[[4, 1]])
+    assert (some.n_arms, some.n_values, some.horizon) == (2, 4, 3)
+
+
 def test_an_edge_belongs_to_the_bin_below():
     problem = Problem.of(LatentBandit.gaussian([1.0], [[0.0, 5.0]]), 2, bins=4)
     assert problem.edges is not None

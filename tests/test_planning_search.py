@@ -222,6 +222,25 @@ def test_points_stay_with_their_nodes_when_arrays_grow_and_dead_points_go(monkey
     assert search.lower_bound <= _optimum(bandit, bandit.weights, 6) + 1e-9 <= search.upper_bound + 2e-9
 
 
+def test_a_tree_of_wide_nodes_is_begun_anew_and_keeps_what_it_proved(monkeypatch):
+    monkeypatch.setattr(search_module, "_WIDE", 100)
+    monkeypatch.setattr(search_module, "_RESERVED", 10_000)
+    bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))
+    search = Search(Problem.of(bandit, 6, 2), seed=0)
+    room, begun, bounds = len(search.nodes.upper), 0, []
+    assert room == 10_000 // search._node_size < 90
+    for _ in range(60):
+        search.advance(1e-6)
+        begun += int(search.nodes.counts[0]) == 1
+        bounds.append(search.upper_bound)
+        assert len(search.nodes.upper) == room
+    assert begun > 1
+    assert (np.diff(bounds) <= 0).all()
+    optimum = _optimum(bandit, bandit.weights, 6)
+    assert search.lower_bound <= optimum + 1e-9 <= search.upper_bound + 2e-9
+    assert search.upper_bound < 1.01 * optimum
+
+
 def test_what_nodes_have_looked_at_stays_looked_at_when_dead_points_go():
     it = Problem.of(lmab.random_bandit(5, 8, rng=np.random.default_rng(1)), 6, 2)
     search = Search(it, seed=0)

@@ -33,6 +33,7 @@ _LEAST = 1e-9  # probabilities never fall below
 _STEEPEST = 2.0  # slope of one split's logit on that of the split before
 _FRESH = 8  # types drawn of each arm to see how its mean reward varies, where there are more than two values
 _FIRST = 10  # sweeps that learn slopes
+_JUDGES = 500  # arms, about, that know the laws well enough: of more, a part draws them in each sweep
 _FIRST_LAW = 5  # law of spreads from which a chain starts: all arms at 1.6
 
 
@@ -262,9 +263,20 @@ class CategoricalArms:
         first, second = grid.strength * grid.centre, grid.strength * (1 - grid.centre)
         kernels.beta_evidence(paid, missed, first, second, grid.rising, shift, grid.n_spreads, evidence)
         kernels.laws(
-            evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior, self._laws[i],
-            rng.random(2 + len(paid)), self._choice[i],
+            evidence, grid.centre_laws, grid.centre_prior, grid.spread_laws, grid.spread_prior,
+            judges(len(paid), self._sweep), self._laws[i], rng.random(2 + len(paid)), self._choice[i],
         )  # fmt: skip
+
+
+def judges(n_arms: int, sweep: int) -> Integer[Array, "j"]:
+    """The arms by which the laws are drawn in a sweep: all, or of many arms a part, another one in every sweep.
+
+    Examples:
+        >>> len(judges(700, 0)), judges(2000, 5)[:3]
+        (700, array([1, 5, 9]))
+    """
+    every = max(n_arms // _JUDGES, 1)
+    return np.arange(sweep % every, n_arms, every)
 
 
 def _inverse(variance: Float[Array, "A"], most: Float[Array, "A"]) -> Float[Array, "A"]:

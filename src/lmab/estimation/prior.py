@@ -25,6 +25,7 @@ from .passes import Threads
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 _NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
+_MANY_ARMS, _FEW_CHAINS, _SHORT_BURN = 500, 3, 40  # Of more arms, averages over them need fewer and shorter chains.
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
 _ALPHAS = np.exp(np.linspace(np.log(0.3), np.log(1000.0), 50))  # how much alike groups may be
 _FIRST_ALPHA = 10.0
@@ -48,7 +49,10 @@ def learn(log: Log, bandit: LatentBandit, sweeps: int, rng: np.random.Generator,
     """The prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
     keep = min(_KEEP, -(-sweeps // 4))
     thin = max(min(sweeps // (2 * keep), 3), 1)
-    schedule = Schedule(_CHAINS, max(sweeps - keep * thin, 0), keep, thin)
+    chains, burn = _CHAINS, max(sweeps - keep * thin, 0)
+    if log.sessions.n_arms > _MANY_ARMS:
+        chains, burn = _FEW_CHAINS, min(burn, _SHORT_BURN)
+    schedule = Schedule(chains, burn, keep, thin)
     return run(log, bandit, rng=rng, schedule=schedule, threads=threads).prior
 
 

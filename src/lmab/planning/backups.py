@@ -22,6 +22,9 @@ _CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
 _ENDS = 32  # arms that the quick lookahead may stay with
 _CHUNK = 1 << 21  # numbers computed at once
 _LEAST_EACH = 4  # sessions of a round that start at each of several priors
+_MANY, _FEW = 512, 256  # of more arms than this, so many are planned with
+_TELLING = 4  # one of so many of these tells much, the others pay well
+_DEEP, _BELIEFS = 4, 128  # arms with the best means that each of so many beliefs names
 _LOOKAHEAD, _OWN = 0.45, 0.8  # shares of simulated steps: the lookahead's arm, the plans' own arm; the rest: candidates
 
 
@@ -98,11 +101,44 @@ def _ends(problem: Problem) -> Integer[Array, "K"]:
     return np.unique(np.concatenate([best[share[best] > 0], overall]))
 
 
+def useful_arms(problem: Problem) -> Integer[Array, "K"]:
+    """The arms to plan with: all, or of many those that a plan may need, rising.
+
+    These are the best where sessions start, the best of every type, the best at beliefs all over, and those that tell
+    most there. Plans with them are plans for all arms, so what they earn is proved; what an arm that is left out would
+    add is not.
+    """
+    if problem.n_arms <= _MANY:
+        return np.arange(problem.n_arms)
+    n_types, rng = len(problem.weights), np.random.default_rng(0)
+    prior = problem.weights / problem.weights.sum()
+    shapes = np.stack([np.full(n_types, 0.5), n_types * prior + 1e-3])
+    beliefs = np.concatenate([prior[None], np.eye(n_types), *(rng.dirichlet(a, _BELIEFS // 2) for a in shapes)])
+    reach = np.concatenate([np.full(1 + n_types, problem.horizon), np.full(_BELIEFS, _DEEP)])
+    table = problem.table.reshape(problem.n_arms, -1, n_types)
+    spread = sum(beliefs @ (part**2).T - (beliefs @ part.T) ** 2 for part in np.moveaxis(table, 1, 0))
+    paying, telling = _by_rank(beliefs @ problem.means.T, reach), _by_rank(spread, reach)
+    first = np.argsort(-(problem.means @ prior), kind="stable")[: problem.horizon]  # what a fixed sequence needs
+    count = max(_FEW, 2 * problem.horizon)
+    order = np.concatenate([first, paying[: count - count // _TELLING], telling, paying])
+    found = order[np.sort(np.unique(order, return_index=True)[1])]
+    return np.sort(found[:count])
+
+
+def _by_rank(scores: Float[Array, "n A"], reach: Integer[Array, "n"]) -> Integer[Array, "A"]:
+    """The columns by their best rank in any row, where a row names about `reach` of them."""
+    ranks = np.empty(scores.shape)
+    places = np.argsort(-scores, axis=1, kind="stable")
+    np.put_along_axis(ranks, places, np.arange(scores.shape[1])[None] / reach[:, None], axis=1)
+    return np.argsort(ranks.min(axis=0), kind="stable")
+
+
 class Rounds:
-    """Rounds of simulated sessions and backups on one problem."""
+    """Rounds of simulated sessions and backups on one problem; where it has many arms, with those that matter."""
 
     def __init__(self, problem: Problem, rng: np.random.Generator, stop: Callable[[], bool]) -> None:
-        self.problem = problem
+        self._whole, self._arms = problem, useful_arms(problem)
+        self.problem = problem = problem if len(self._arms) == problem.n_arms else problem.among(self._arms)
         self._rng, self._stop = rng, stop
         self._quick = QuickLookahead.of(problem)
         self._keys = rng.integers(1 << 40, size=len(problem.table))
@@ -114,9 +150,18 @@ class Rounds:
         at the problem's weights, or, where it has several priors, a part of them at each.
         """
         priors = self.problem.priors
+        if self.problem is not self._whole:
+            place = np.searchsorted(self._arms, np.arange(self._whole.n_arms)).clip(max=len(self._arms) - 1)
+            sets = [(vectors, place[arms]) for vectors, arms in sets]  # a neighbour, for an arm that is left out
+        found = self._run(sets, n, start, priors)
+        return found if self.problem is self._whole else [(vectors, self._arms[arms]) for vectors, arms in found]
+
+    def _run(
+        self, sets: list[VectorSet], n: int, start: Float[Array, "M"] | None, priors: Float[Array, "K M"] | None
+    ) -> list[VectorSet]:
         if start is None and priors is not None:
             each = max(n // len(priors), _LEAST_EACH)
-            parts = [self.run(sets, each, prior) for prior in priors]
+            parts = [self._run(sets, each, prior, priors) for prior in priors]
             return [_united(some) for some in zip(*parts, strict=True)]
         visited = self._visit(sets, n, self.problem.weights if start is None else start)
         nothing = (np.empty((0, len(self.problem.weights))), np.empty(0, np.int64))
@@ -130,7 +175,7 @@ class Rounds:
 
     def look_ahead(self, sets: list[VectorSet]) -> VectorSet:
         """What one step of lookahead with all arms proves at the start, as a vector for the first step."""
-        problem = self.problem
+        problem = self._whole
         starts = problem.weights[None] if problem.priors is None else problem.priors
         everything = np.tile(np.arange(problem.n_arms), (len(starts), 1))
         return backup(problem, starts, everything, sets[-2][0], sets[-1][0], precision=np.float64)

@@ -153,6 +153,12 @@ class Problem:
         for share, prior in zip(self.shares.tolist(), self.priors, strict=True):
             yield share, replace(self, weights=prior, priors=None, shares=None)
 
+    def among(self, arms: Integer[Array, "K"]) -> Problem:
+        """The problem in which only these arms may be played: what a plan earns there it earns here."""
+        codes = (arms[:, None] * self.n_values + np.arange(self.n_values)).ravel()
+        edges = None if self.edges is None else self.edges[arms]
+        return replace(self, table=self.table[codes], means=self.means[arms], edges=edges)
+
     def best_mean(self, vectors: Float[Array, "J M"]) -> float:
         """What the best vector is worth at the start, on average over the priors."""
         if self.priors is None or self.shares is None:
@@ -284,12 +290,16 @@ class Problem:
 
 def _not_outdone(values: Float[Array, "A M"]) -> Integer[Array, "K"]:
     """The rows that no other row beats, or equals and precedes, in every type."""
-    at_least = np.ones((len(values), len(values)), bool)  # [b, a]: b is at least a everywhere
-    for of_type in values.T:
-        at_least &= of_type[:, None] >= of_type[None, :]
-    strictly = at_least & ~at_least.T
-    equal_before = np.triu(at_least & at_least.T, k=1)  # [b, a]: equal, and b comes first
-    return np.flatnonzero(~(strictly | equal_before).any(axis=0))
+    n_rows, kept = len(values), []
+    for start in range(0, n_rows, _CHUNK):  # a table of all pairs of many rows would not fit
+        part = values[start : start + _CHUNK]
+        at_least, at_most = np.ones((2, n_rows, len(part)), bool)  # [b, a]: b is at least a, or at most a, everywhere
+        for of_type, here in zip(values.T, part.T, strict=True):
+            at_least &= of_type[:, None] >= here
+            at_most &= of_type[:, None] <= here
+        before = np.arange(n_rows)[:, None] < start + np.arange(len(part))
+        kept.append(start + np.flatnonzero(~(at_least & (~at_most | before)).any(axis=0)))
+    return np.concatenate(kept)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,8 @@ _DEAD = 0.25  # share of points that fell and moved to the end, beyond which the
 MEMORY_LIMIT = 4e9  # bytes
 _LEAST_WORK = 1 << 20  # multiplications of the trials from one of several roots
 _START = 512  # vectors and points per step at first; nodes: twice that
+_WIDE = 1 << 16  # bytes of a node, of many arms: a tree of those does not grow, and is begun anew where it is full
+_RESERVED = 3 << 26  # bytes that such a tree gets; what is not written to takes no memory
 
 
 def undominated_arms(
@@ -211,9 +213,21 @@ class Search:
         """The tree of sessions that begin at this belief."""
         problem, arms = self.problem, self.arms
         capacity = max(2 * _START // len(self.starts), 2 * problem.horizon)
+        if self._wide:
+            reserved = min(_RESERVED, self.memory_limit / 4) / len(self.starts)
+            capacity = max(int(reserved / self._node_size), 4 * problem.horizon)
         nodes = _empty_nodes(capacity, len(start), len(arms.means), len(arms.table))
         add_node(arms, nodes, start, 0, problem.horizon)
         return nodes
+
+    @property
+    def _node_size(self) -> int:
+        """Bytes of a node, about."""
+        return 8 * (len(self.arms.corner.T) + len(self.arms.table) + 2 * len(self.arms.means))
+
+    @property
+    def _wide(self) -> bool:
+        return self._node_size > _WIDE
 
     @property
     def nodes(self) -> Nodes:
@@ -417,7 +431,18 @@ class Search:
             beliefs, screen, drops, counts = self.upper
             self.upper = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
-            self.nodes = _doubled_nodes(self.nodes)
+            if self._wide:
+                self._begin_anew()
+            else:
+                self.nodes = _doubled_nodes(self.nodes)
+
+    def _begin_anew(self) -> None:
+        """Forget the tree that is worked on but for its root: what its nodes proved is kept by the points."""
+        nodes, bound, belief = self.nodes, float(self.nodes.upper[0]), self.nodes.beliefs[0].copy()
+        nodes.counts[0] = 0
+        nodes.slots[:] = -1
+        add_node(self.arms, nodes, belief, 0, self.problem.horizon)
+        nodes.upper[0] = bound
 
     def _share_of_dead_points(self) -> float:
         stage = int(self.upper.counts.argmax())

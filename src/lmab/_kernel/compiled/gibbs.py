@@ -131,7 +131,7 @@ def _log_gamma(x):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def laws(evidence, centre_laws, centre_prior, spread_laws, spread_prior, state, uniforms, choice):
+def laws(evidence, centre_laws, centre_prior, spread_laws, spread_prior, judges, state, uniforms, choice):
     n_arms, n_centres, n_spreads = len(evidence), centre_laws.shape[1], spread_laws.shape[1]
     raised = np.empty((n_arms, n_centres, n_spreads))
     by_spread, by_centre = np.zeros((n_arms, n_spreads)), np.zeros((n_arms, n_centres))
@@ -145,13 +145,13 @@ def laws(evidence, centre_laws, centre_prior, spread_laws, spread_prior, state, 
                 value = np.exp(below) if below > _NEVER else _RARE
                 raised[arm, g, k] = value
                 by_spread[arm, k] += value * base[g]
-    state[0] = _draw_law(by_spread, spread_laws, spread_prior, uniforms[0])
+    state[0] = _draw_law(by_spread, judges, spread_laws, spread_prior, uniforms[0])
     spread = spread_laws[state[0]]
     for arm in range(n_arms):
         for g in range(n_centres):
             for k in range(n_spreads):
                 by_centre[arm, g] += raised[arm, g, k] * spread[k]
-    state[1] = _draw_law(by_centre, centre_laws, centre_prior, uniforms[1])
+    state[1] = _draw_law(by_centre, judges, centre_laws, centre_prior, uniforms[1])
     base = centre_laws[state[1]]
     for arm in range(n_arms):
         total = 0.0
@@ -161,11 +161,11 @@ def laws(evidence, centre_laws, centre_prior, spread_laws, spread_prior, state, 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw_law(masses, laws, log_prior, uniform):
-    """Index of a law, in proportion to its prior and to the product over arms of the mass under it."""
+def _draw_law(masses, judges, laws, log_prior, uniform):
+    """Index of a law, in proportion to its prior and to the product over the judges of the mass under it."""
     scores, columns = log_prior.copy(), laws.T.copy()
     product, found = np.ones(len(laws)), np.empty(len(laws))
-    for arm in range(len(masses)):  # no library for products of matrices: its threads would cost more than they gain
+    for arm in judges:  # no library for products of matrices: its threads would cost more than they gain
         found[:] = 0.0
         least = _NOTHING * masses[arm].max()
         for entry in range(laws.shape[1]):

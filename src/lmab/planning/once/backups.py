@@ -21,6 +21,7 @@ _POOL = 20  # arms with the best means, and as many that tell most, that the qui
 _LEAST_EACH = 4  # sessions of a round that start at each of several priors
 _EACH = 4  # candidates from the lookahead, and as many from the means
 _PAIRS = 1 << 26  # numbers in the quick lookahead's table of pairs of arms
+_PAIRED = 200  # arms up to which there is such a table; of more, pairs are worked out for the arms that are compared
 _LOOKAHEAD, _GREEDY, _OWN = 0.25, 0.5, 0.8  # shares of simulated steps; the rest: any candidate
 _GREEDY_FIRST = 0.5  # share of simulated sessions that are greedy up to some step
 
@@ -323,8 +324,9 @@ class _QuickLookahead:
         if problem.people_leave:  # to have left is one more value, after which nothing is earned: the last, left out
             channels = np.concatenate([channels, channels[:, :1]], axis=1)
         size = channels[:, :-1].size * problem.n_arms
-        self._pairs = None
-        if size <= _PAIRS:
+        self._quickly, self._pairs = size <= _PAIRS, None
+        self._channels = single(channels)
+        if self._quickly and problem.n_arms <= _PAIRED:
             pairs = np.einsum("azm,km->zmak", channels[:, :-1], problem.means, dtype=np.float32, casting="same_kind")
             self._pairs = np.ascontiguousarray(pairs.reshape(*pairs.shape[:2], -1))
         self._table, self._squares = single(problem.table.T), single((problem.table**2).T)
@@ -335,10 +337,10 @@ class _QuickLookahead:
         """The best arms of the lookahead, the best first; without a table of pairs: those that tell most."""
         n_arms, pool = self._problem.n_arms, self._pool(beliefs, played, gains)
         count = min(_EACH, n_arms - int(played.sum(axis=1).max(initial=0)))
-        if self._pairs is None or steps == 1:
+        if not self._quickly or steps == 1:
             return pool[:, -count:][:, ::-1]
         values = np.empty(pool.shape, np.float32)
-        block = max(1, _CHUNK // (n_arms * n_arms))
+        block = max(1, _CHUNK // (n_arms * (n_arms if self._pairs is not None else pool.shape[1])))
         for start in range(0, len(beliefs), block):
             part = slice(start, start + block)
             values[part] = self._values(beliefs[part], played[part], gains[part], pool[part], steps)
@@ -352,19 +354,27 @@ class _QuickLookahead:
         pool: Integer[Array, "n p"],
         steps: int,
     ) -> Float[Array, "n p"]:
-        rows, n_arms = np.arange(len(beliefs))[:, None], self._problem.n_arms
+        rows = np.arange(len(beliefs))[:, None]
         banned = np.repeat(played[:, None, :], pool.shape[1], axis=1)
         np.put_along_axis(banned, pool[:, :, None], True, axis=2)
         rest = np.repeat((beliefs @ self.means)[:, None, :], pool.shape[1], axis=1)
         values = np.take_along_axis(gains, pool, axis=1)
-        assert self._pairs is not None
-        for pairs in self._pairs:
-            moments = (beliefs @ pairs).reshape(len(beliefs), n_arms, n_arms)[rows, pool]
+        for z in range(self._channels.shape[1] - 1):
+            moments = self._moments(z, beliefs, pool, rows)
             rest -= moments
             values = values + _top(np.where(banned, -np.inf, moments), steps - 1)
         if self._problem.people_leave:
             return values
         return values + _top(np.where(banned, -np.inf, rest), steps - 1)
+
+    def _moments(
+        self, z: int, beliefs: Float[Array, "n M"], pool: Integer[Array, "n p"], rows: Integer[Array, "n 1"]
+    ) -> Float[Array, "n p A"]:
+        """What every arm earns after value z of each arm of the pool, times the probability of that value."""
+        if self._pairs is not None:
+            n_arms = self._problem.n_arms
+            return (beliefs @ self._pairs[z]).reshape(len(beliefs), n_arms, n_arms)[rows, pool]
+        return (beliefs[:, None] * self._channels[pool, z]) @ self.means
 
     def _pool(
         self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], gains: Float[Array, "n A"]

@@ -251,7 +251,7 @@ def plan_once_certified(
         message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
     elif reason != Status.CERTIFIED:
         message += f" (the asked gap was not reached: {_why(problem, reason)})"
-    policy = once_policy(problem, search.plans.plans, search.greedy_steps)
+    policy = once_policy(problem, search.plans.of_all_arms, search.greedy_steps)
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
 
 

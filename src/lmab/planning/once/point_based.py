@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._shapes import Array, Bool, Float
+from ..._shapes import Array, Bool, Float, Integer
 from ...errors import Status
+from ..backups import useful_arms
 from ..problem import Clock, Plan, Problem
 from .backups import OnceRounds, UsedPlans, best_sequences
 from .lookahead import WITHOUT_BINS, upper_without_bins
 from .policy import once_policy
 
 _LARGEST_TREE = 1 << 21  # nodes times types of the tree of greedy first steps
+_LARGEST_GAINS = 1 << 27  # nodes times arms of that tree
 _BLOCK = 1024  # beliefs handled at once
 _FIRST = (12, 60)  # sessions of the first rounds: soon there is something to return
 
 
 class OncePlans:
-    """The plans found so far, for 1 step to go, 2, ..., H."""
+    """The plans found so far, for 1 step to go, 2, ..., H, with the arms that a plan may need."""
 
     def __init__(self, problem: Problem, seed: int, clock: Clock) -> None:
-        self.problem = problem
+        self._whole = problem
+        # Where people leave, a policy compares orders of all arms, and so must its plans.
+        self.arms = np.arange(problem.n_arms) if problem.people_leave else useful_arms(problem)
+        self.problem = problem = problem if len(self.arms) == problem.n_arms else problem.among(self.arms)
+        self._place = np.full(self._whole.n_arms, problem.n_arms)  # of each arm among those that are planned with
+        self._place[self.arms] = np.arange(problem.n_arms)
         self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
         self.plans = [UsedPlans.none(problem)] * problem.horizon
         self._greedy_start: tuple[float, int] | None = None  # of the plans as they are
         self.sequences = np.array([_best_sequence(one) for _, one in problem.each()])  # at every prior
         self.sequence = float(self.sequences[0] if problem.shares is None else problem.shares @ self.sequences)
+
+    @property
+    def of_all_arms(self) -> list[UsedPlans]:
+        """The plans, with the arms as the whole problem numbers them."""
+        found = []
+        for plans in self.plans:
+            used = np.zeros((len(plans.arms), self._whole.n_arms), bool)
+            used[:, self.arms] = plans.used
+            found.append(UsedPlans(plans.vectors, self.arms[plans.arms], used))
+        return found
 
     @property
     def lower_bound(self) -> float:
@@ -52,27 +69,37 @@ class OncePlans:
         problem = self.problem
         if problem.priors is not None:  # what greedy steps earn differs from prior to prior: none are taken
             return self.lower_bound, 0
-        beliefs, played = problem.weights[None], np.zeros((1, problem.n_arms), bool)
+        beliefs, played = problem.weights[None], np.empty((1, 0), np.int64)
         earned, best = 0.0, (self.lower_bound, 0)
         for step in range(1, problem.horizon):
-            if beliefs.size * problem.n_values > _LARGEST_TREE:
+            n_next = len(beliefs) * problem.n_values
+            if n_next * len(problem.weights) > _LARGEST_TREE or n_next * self._whole.n_arms > _LARGEST_GAINS:
                 break
-            arms = np.where(played, -np.inf, beliefs @ problem.means.T).argmax(axis=1)
-            earned += float(np.einsum("nm,nm->", problem.means[arms], beliefs))
+            arms = self._greedy(beliefs, played)
+            earned += float(np.einsum("nm,nm->", self._whole.means[arms], beliefs))
             codes = arms[:, None] * problem.n_values + np.arange(problem.n_values)
-            beliefs = (beliefs[:, None, :] * problem.table[codes]).reshape(-1, beliefs.shape[1])
-            played[np.arange(len(arms)), arms] = True
-            played = np.repeat(played, problem.n_values, axis=0)
+            beliefs = (beliefs[:, None, :] * self._whole.table[codes]).reshape(-1, beliefs.shape[1])
+            played = np.repeat(np.column_stack([played, arms]), problem.n_values, axis=0)
             possible = beliefs.sum(axis=1) > 0
             beliefs, played = beliefs[possible], played[possible]
             best = max(best, (earned + self._worth(beliefs, played, problem.horizon - step), step))
         return best
 
-    def _worth(self, beliefs: Float[Array, "n M"], played: Bool[Array, "n A"], steps: int) -> float:
+    def _greedy(self, beliefs: Float[Array, "n M"], played: Integer[Array, "n t"]) -> Integer[Array, "n"]:
+        """The arm of all with the best mean, of those not played."""
+        best = np.empty(len(beliefs), np.int64)
+        for start in range(0, len(beliefs), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            gains = beliefs[part] @ self._whole.means.T
+            np.put_along_axis(gains, played[part], -np.inf, axis=1)
+            best[part] = gains.argmax(axis=1)
+        return best
+
+    def _worth(self, beliefs: Float[Array, "n M"], played: Integer[Array, "n t"], steps: int) -> float:
         """What the plans promise with `steps` to go, in total."""
         plans, total = self.plans[steps - 1], 0.0
         for start in range(0, len(beliefs), _BLOCK):
-            here, seen = beliefs[start : start + _BLOCK], played[start : start + _BLOCK]
+            here, seen = beliefs[start : start + _BLOCK], self._seen(played[start : start + _BLOCK])
             scores = np.where(plans.conflicts(seen), -np.inf, here @ plans.vectors.T)
             left = np.where(seen, -np.inf, here @ self.problem.means.T)
             if self.problem.people_leave:
@@ -81,6 +108,12 @@ class OncePlans:
                 sequence = np.partition(left, -steps, axis=1)[:, -steps:].sum(axis=1)  # the best arms left
             total += float(np.maximum(scores.max(axis=1, initial=-np.inf), sequence).sum())
         return total
+
+    def _seen(self, played: Integer[Array, "n t"]) -> Bool[Array, "n K"]:
+        """Which of the arms that are planned with were played."""
+        seen = np.zeros((len(played), self.problem.n_arms + 1), bool)
+        np.put_along_axis(seen, self._place[played], True, axis=1)
+        return seen[:, :-1]
 
     def look_ahead(self) -> None:
         if self.problem.horizon > 1:
@@ -130,5 +163,5 @@ def plan_once_points(problem: Problem, clock: Clock, n_beliefs: int, seed: int) 
     message = f"PBVI on {n_beliefs} sessions, no arm twice: the policy earns at least the lower bound"
     if problem.binned:
         message += f"; rewards were put into {problem.n_values} bins per arm, {WITHOUT_BINS}"
-    policy = once_policy(problem, found.plans, greedy_steps)
+    policy = once_policy(problem, found.of_all_arms, greedy_steps)
     return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
