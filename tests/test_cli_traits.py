@@ -40,7 +40,7 @@ def run(*arguments: object, code: int = 0) -> str:
 
 
 def test_factors_are_shown_with_the_arms_at_their_ends_and_the_checks(log, tmp_path):
-    said = run("fit", log, "--traits", "--factors", 3, "-o", tmp_path / "model.lmab")
+    said = run("fit", log, "--traits", "--factors", 3, "--verbose", "-o", tmp_path / "model.lmab")
     assert "Sessions differ by degrees, at 512 points" in said
     assert "factor 1" in said
     assert "joke" in said
