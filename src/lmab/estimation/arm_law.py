@@ -178,7 +178,7 @@ class CategoricalArms:
         self._laws: list[Integer[Array, "2"]] = []  # law of spreads and law of centres in force
         self._parents = [_parent(self._splits, split) for split in self._splits]
         self._slopes = np.zeros(len(self._splits))
-        self._choice = np.zeros((len(self._splits), n_arms), np.int64)  # of (centre, spread)
+        self._choice = np.zeros((len(self._splits), n_arms), np.int64)  # Chosen pair of centre and spread.
         self._sweep = -1
 
     def draw(self, counts: Float[Array, "A Z M"], rng: np.random.Generator) -> Float[Array, "A Z M"]:

@@ -463,7 +463,7 @@ class CategoricalSurface(Surface):
     def mean_slopes(self, parameters: Float[Array, "A p"], points: Points) -> Float[Array, "K A p"]:
         chances = _softmax(self._logits(parameters, points))
         values, mean = self.log.values, np.einsum("z,azk->ak", self.log.values, chances)
-        each = chances * (values[:, None] - mean[:, None])  # of the logits
+        each = chances * (values[:, None] - mean[:, None])  # Scores of the logits.
         along = np.einsum("z,azk->ak", self._places, each)
         slopes = np.concatenate([each[:, 1:], along[:, None] * points.places.T], axis=1)
         return np.moveaxis(slopes, 2, 0)

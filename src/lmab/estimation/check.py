@@ -48,9 +48,9 @@ class Calibration:
 
     predicted: Float[Array, "B"]  # mean prediction of each bin of about equally many steps
     observed: Float[Array, "B"]  # mean reward
-    stderr: Float[Array, "B"]  # of the observed mean
+    stderr: Float[Array, "B"]  # Standard error of the observed mean.
     n_steps: Integer[Array, "B"]
-    slope: float  # of what was paid beyond the arm's average on what was predicted beyond it: 1 is calibrated
+    slope: float  # Slope of what was paid beyond the arm's average on what was predicted beyond it: 1 is calibrated.
     slope_stderr: float  # by sessions
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Check:
     over_independent_arms: Gain
     calibration: Calibration
     over_generosity: Gain | None = None  # over sessions that like all arms more or less; None: not looked at
-    over_traits: Gain | None = None  # of types, over continuous ones
+    over_traits: Gain | None = None  # Gain of types over continuous ones.
     replay: Replay | None = None  # None: no session leaves a choice
     n_factors: int | None = None  # alive in a traits model; None: types
 

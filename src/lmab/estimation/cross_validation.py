@@ -30,7 +30,7 @@ from .result import Estimate, Estimator
 from .traits.traits import Traits
 
 LEAST = 10  # sessions of a log of which some can be held out
-_SESSIONS = 100_000  # of a larger log are looked at
+_SESSIONS = 100_000  # Sessions of a larger log that are looked at.
 _FOLDS = 5
 _ENOUGH = 20_000  # sessions of a larger log are held out in one fold
 _SMALL, _REPEATS = 300, 2  # sessions of a log that is split several times, and how many times

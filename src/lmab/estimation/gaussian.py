@@ -492,7 +492,7 @@ def _part(log: GaussianLog, weights: Float[Array, "M"], rewards: Gaussian, low: 
         return np.stack([np.bincount(arms, column, minlength=n_arms) for column in terms.T], axis=1)
 
     _add_seen(result, by_arm(expected), by_arm(expected * deviations), by_arm(expected * deviations**2))
-    scores = np.add.reduceat(deviations**2 - 1, offsets[:-1], axis=0)  # of the logarithm of the scale
+    scores = np.add.reduceat(deviations**2 - 1, offsets[:-1], axis=0)  # Scores of the logarithm of the scale.
     unsure = shares * (scores - (shares * scores).sum(axis=1, keepdims=True))
     with_means = by_arm(np.repeat(unsure, np.diff(offsets), axis=0) * deviations)
     across = np.concatenate([unsure.sum(axis=0), with_means.ravel()])

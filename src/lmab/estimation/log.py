@@ -162,7 +162,7 @@ class Log(ABC):
     memory: Steps | None  # the distinct sessions; None: they stay in the files of the packed log
     beside: Beside | None = field(default=None, kw_only=True)  # codes beside those of the arms
     every: int = field(default=1, kw_only=True)  # 16: every 16th part counts, the others are left out
-    known_scale: float | None = field(default=None, kw_only=True)  # of normal rewards; None: estimated
+    known_scale: float | None = field(default=None, kw_only=True)  # Scale of normal rewards; None: estimated.
     _cuts: dict[int, Integer[Array, "..."]] = field(default_factory=dict, repr=False, kw_only=True)  # by their number
 
     def __getstate__(self) -> dict[str, Any]:

@@ -29,8 +29,8 @@ _MANY_ARMS, _FEW_CHAINS, _SHORT_BURN = 500, 3, 40  # Of more arms, averages over
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
 _ALPHAS = np.exp(np.linspace(np.log(0.3), np.log(1000.0), 50))  # how much alike groups may be
 _FIRST_ALPHA = 10.0
-_LEAST_SHARE = 1e-9  # of a type in a group
-_SWEEPS = 4  # of types and weights of groups, where the rewards of a model are given
+_LEAST_SHARE = 1e-9  # Least share of a type in a group.
+_SWEEPS = 4  # Sweeps over types and weights of groups, where the rewards of a model are given.
 _LOOKED_AT = 20_000  # sessions that tell the weights of groups, where the rewards of a model are given
 
 
@@ -78,7 +78,7 @@ class Draws:
     """Models that a log could have come from, and the prior of every arm that they point to."""
 
     weights: Float[Array, "B M"]
-    rewards: tuple[Any, ...]  # of each model, of the log's family
+    rewards: tuple[Any, ...]  # Rewards of each model, of the log's family.
     prior: Prior
     groups: Float[Array, "B G M"] | None = None  # weights of each group of people
 

@@ -42,7 +42,7 @@ class Progress:
     stage: str  # "starts", "climb", "polish", or "3 types: climb" and the like
     iteration: int
     max_iterations: int
-    log_likelihood: float  # of the best so far (plus log prior, where there is one)
+    log_likelihood: float  # Log-likelihood of the best so far (plus log prior, where there is one).
 
 
 Observer = Callable[[Progress], bool | None]  # answers True to stop: the best so far is returned
@@ -146,7 +146,7 @@ class Curve:
     n_types: tuple[int, ...]
     log_likelihood: Float[Array, "K"]  # mean over held-out sessions
     gain: Float[Array, "K"]  # over the number of types before; the first is 0
-    stderr: Float[Array, "K"]  # of that gain (paired); the first is 0
+    stderr: Float[Array, "K"]  # Paired standard error of that gain; the first is 0.
     chosen: int
 
     def __post_init__(self) -> None:
@@ -207,10 +207,10 @@ class Estimate:
     bins: Bins | None = None  # how continuous rewards were cut before the fit; a policy for `bandit` sees cut rewards
     curve: Curve | None = None  # where the number of types was chosen
     check: Check | None = None  # how well held-out sessions are predicted; None where this was not checked
-    fingerprint: Fingerprint | None = field(repr=False, default=None)  # of the log; None: see `encoded`
+    fingerprint: Fingerprint | None = field(repr=False, default=None)  # Fingerprint of the log; None: see `encoded`.
     known_scale: bool = False  # whether the scale of normal rewards was given; needed where the log is not here
-    learned: Prior | None = field(default=None, repr=False)  # of every arm, where the prior was learned
-    factors: Factors | None = field(default=None, repr=False)  # of a traits model: where types and arms lie
+    learned: Prior | None = field(default=None, repr=False)  # Prior of every arm, where it was learned.
+    factors: Factors | None = field(default=None, repr=False)  # Where types and arms of a traits model lie.
     type_prior: TypePrior | None = None  # the weights of a session by what is known before it; None: the same for all
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
 

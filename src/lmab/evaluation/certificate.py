@@ -33,7 +33,7 @@ class Ends:
     reached: float  # share of the sessions that reach the horizon
     rewards: Float[Array, "Z"]  # values after which leaving is counted
     leaving: Float[Array, "Z"]  # chance to leave after each
-    value: float | None  # of the policy per *started* session, on the estimate; None: not computed
+    value: float | None  # What the policy earns per *started* session, on the estimate; None: not computed.
 
     @property
     def table(self) -> dict[str, str]:
@@ -64,7 +64,7 @@ class Certificate:
         True
     """
 
-    value: Interval | None  # of the policy: expected reward of a session
+    value: Interval | None  # Expected reward of a session under the policy.
     optimum: Interval | None  # the value of the best policy there is
     regret: Interval | None  # optimum less value: (0.0, the bound)
     gain: Interval | None  # value less that of the best fixed choice: one arm, or without repeats one list of arms
@@ -77,12 +77,12 @@ class Certificate:
     n_unplayed: int  # arms that the log never plays
     n_parameters: int
     n_floored: int  # directions among the parameters that the log says next to nothing about
-    thin_share: float  # of the plan's steps that go to arms played fewer than THIN times per type
-    unplayed_share: float  # of the optimum that is earned with arms that the log never plays, by the law of arms
+    thin_share: float  # Share of the plan's steps that go to arms played fewer than THIN times per type.
+    unplayed_share: float  # Share of the optimum that is earned with arms that the log never plays, by the law of arms.
     one_more: tuple[float, float]  # held-out log-likelihood of a session with one more type, and its standard error
     draws: Float[Array, "B 4"] = field(repr=False)
     # on model b: the optimum, the policy; on the estimate: b's plan; on model b: the best fixed choice
-    bounds: Interval | None = None  # of the plan, on the estimate: which plan this is about
+    bounds: Interval | None = None  # Bounds of the plan on the estimate: which plan this is about.
     check: Check | None = None  # what held-out sessions said about the fit; None where nobody asked them
     n_factors: int | None = None  # alive in a traits model; None: types
     tested: Assumptions | None = None  # what the log says about what the claims take for granted; see `assumptions`
@@ -284,7 +284,7 @@ class Verdict:
     """
 
     gain: tuple[float, float] | None  # over the best fixed choice, of a certificate; None where there is none
-    check: Check | None  # of the fit; None where none was made
+    check: Check | None  # What held-out sessions say about the fit; None: none were asked.
     refused: bool = False  # a certificate was made, and claims no gain
 
     @property

@@ -28,7 +28,7 @@ from .replanning import FLOOR, LEARNED_FLOOR, CrowdReplanner, Groups, Replanned,
 
 PARAMETER_LIMIT = 2500  # above which the second derivatives are left out: they take minutes, the other draws need none
 _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one more type are drawn
-_ABOVE, _BELOW = 0.4, 0.1  # of its share of misses, what an end takes that reaches further: see `_intervals`
+_ABOVE, _BELOW = 0.4, 0.1  # The part of its share of misses that an end takes which reaches further: see `_intervals`.
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _FURTHER = 1.3  # times as far as their quantiles upper ends reach from the median, where types are hardly told apart
 _ROUNDING = 1e-9
@@ -37,10 +37,10 @@ _FEW_VALUES = 8  # rewards after each of which leaving is counted
 _REFUSES = {SHOWN: ("value", "optimum", "regret", "gain"), LEAVING: ("value", "regret", "gain"), DRIFT: ()}
 _AT_ONCE = 1 << 16  # sessions of a packed log read together
 _ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
-_LOOKED_AT = 20_000  # of a larger log are looked at
+_LOOKED_AT = 20_000  # Sessions of a larger log that are looked at.
 _NEVER, _RARE = -700.0, 1e-12  # logs of likelihoods below this count as this; a type is never rarer in a group
 _FOLDS = 2
-_STEPS = 60_000  # of a log above which one fold is enough
+_STEPS = 60_000  # A log with more steps needs one fold only.
 
 
 def certify(
@@ -150,7 +150,7 @@ class _Found:
     steps: Float[Array, "A"]  # how often the policy plays each arm
     least_plays: float  # below which an arm is hardly known
     one_more: tuple[float, float]
-    stderr: float  # of a simulated value
+    stderr: float  # Standard error of a simulated value.
     ends: Ends | None
 
 

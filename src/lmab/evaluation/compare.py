@@ -39,12 +39,12 @@ class Comparison:
 
     value: float
     other: float
-    interval: Interval | None  # of the difference, within what is possible; None: the effective sample is too small
-    stderr: float  # of the difference; NaN where there is no interval
+    interval: Interval | None  # The difference, within what is possible; None: the effective sample is too small.
+    stderr: float  # Standard error of the difference; NaN where there is no interval.
     method: str  # "model", one of the methods for logs, or "live": sessions of both policies
     n_sessions: int
     effective: float  # from a log: the smallest effective sample over the steps of both policies
-    variance: float = float("nan")  # of the reward of a session
+    variance: float = float("nan")  # Variance of the reward of a session.
     looks: tuple[Bounds, ...] = ()  # live: the difference after each night, with bounds that hold at all nights
 
     @property

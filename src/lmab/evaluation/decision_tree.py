@@ -29,7 +29,7 @@ NODE_LIMIT = 200_000  # decisions of one step
 _BRANCHES = 64  # branches of the plan, the likeliest of each step, that a model may continue with
 _POOL = 32  # arms with the best means at a belief, and as many that tell most, that are tried without repeats
 _CHUNK = 1 << 21  # numbers computed at once
-_HISTORIES = 5_000  # of one step, about, that outcomes are few enough for
+_HISTORIES = 5_000  # About as many histories of one step; outcomes are made few enough for that.
 _OUTCOMES = (3, 9)  # fewest and most
 
 
@@ -39,7 +39,7 @@ class Level:
 
     arms: Integer[Array, "n"]
     children: Integer[Array, "n Z"]  # row of the next level after each value, or NONE
-    probabilities: Float[Array, "n"]  # of the histories, under the model that the tree was made with
+    probabilities: Float[Array, "n"]  # Probability of each history under the model that the tree was made with.
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +106,8 @@ def unroll(
 class Branches:
     """The likeliest branches of a plan: for each number of steps to go from 2 on, their nodes and arms."""
 
-    arms: Integer[Array, "A"]  # of all branches
-    rows: tuple[Integer[Array, "_"], ...]  # of the tree's levels
+    arms: Integer[Array, "A"]  # Arms of all branches.
+    rows: tuple[Integer[Array, "_"], ...]  # Rows of the tree's levels.
     used: tuple[Bool[Array, "_ A"], ...]  # which of `arms` each branch may use
 
     @classmethod

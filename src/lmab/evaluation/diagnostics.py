@@ -19,7 +19,7 @@ from ..model.bandit import arm_label
 from ..moments.core_set import design
 from ..moments.second import subspace
 
-_PLAYS = 30  # of an arm, in the rarest type, below which it is hardly known there
+_PLAYS = 30  # An arm with fewer plays in the rarest type is hardly known there.
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Identifiability:
     n_types: int
     horizon: int  # steps of the longest session
     long_enough: float  # share of the sessions with at least 2 M - 1 steps
-    rank: int | None  # of the second moments: how many directions the types differ in; None: could not be measured
+    rank: int | None  # Rank of the second moments: in how many directions the types differ; None: not measured.
     starts: str
     rare_arms: tuple[int, ...]  # played too rarely to be known in the rarest type
     core_arms: tuple[int, ...]  # which tell most about the types

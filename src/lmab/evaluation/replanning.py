@@ -32,11 +32,11 @@ from ..policies.policy import Policy, State
 from ..policies.small import Greedy
 from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll, weighed
 
-_POOL = 24  # of many arms: the best of every type and on average, and as many that tell most, are planned with
+_POOL = 24  # Of many arms so many are planned with: the best of every type and on average, and as many that tell most.
 _MANY = 200  # arms
 WRITTEN_OUT = 20_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
-MOST_GROUPS = 24  # of people, whose features give them different priors
+MOST_GROUPS = 24  # Most groups of people whose features give them different priors.
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
 
@@ -46,8 +46,8 @@ class Replanned:
     """One entry per drawn model."""
 
     optimum: Float[Array, "B"]  # the best known for the model: its own plan, the policy, or the best fixed choice
-    value: Float[Array, "B"]  # of the policy on the model
-    transferred: Float[Array, "B"]  # of the model's own plan on the estimate
+    value: Float[Array, "B"]  # Value of the policy on the model.
+    transferred: Float[Array, "B"]  # Value of the model's own plan on the estimate.
     fixed: Float[Array, "B"]  # the best that ignores what it sees, on the model
     fixed_played: Float[Array, "B"]  # the same among the arms that the log plays, where these are enough
     unplayed: Float[Array, "B"]  # share of the optimum that is earned with arms the log never plays
@@ -59,10 +59,10 @@ class Groups:
     """The people of a plan: groups of them, and where the policy starts with each. Without features all are one."""
 
     start: Float[Array, "G K"]  # the policy's memory before a session
-    shares: Float[Array, "G"]  # of the sessions
+    shares: Float[Array, "G"]  # Shares of the sessions.
     priors: Float[Array, "G M"]  # weights of the types, on the estimate
     exact: bool = True  # whether people of different priors are in different groups
-    of_sessions: Integer[Array, "N"] | None = None  # of the log; None: there is one group
+    of_sessions: Integer[Array, "N"] | None = None  # The group of every session of the log; None: there is one group.
 
     @classmethod
     def of(cls, estimate: Estimate, plan: Plan) -> Groups:
@@ -328,7 +328,7 @@ class Earned:
 
     by_arm: Float[Array, "A"]  # what each arm earned
     plays: Float[Array, "A"]
-    stderr: float  # of the value, because the crowd is finite
+    stderr: float  # Standard error of the value, because the crowd is finite.
 
     @property
     def value(self) -> float:
@@ -340,7 +340,7 @@ class Crowd:
     """n sessions of H steps."""
 
     types: Integer[Array, "n"]
-    groups: Integer[Array, "n"]  # of people
+    groups: Integer[Array, "n"]  # The group of every person.
     luck: Float[Array, "n H"]
 
     @classmethod
@@ -398,7 +398,7 @@ class Laplace:
     """A normal distribution over the coordinates of a bandit."""
 
     information: Information
-    eigenvalues: Float[Array, "P"]  # of the information, before any is raised to the floor
+    eigenvalues: Float[Array, "P"]  # Eigenvalues of the information, before any is raised to the floor.
     eigenvectors: Float[Array, "P P"]
     floor: float = FLOOR
 

@@ -37,7 +37,7 @@ class Evaluation:
     per_step: Float[Array, "H"]  # expected reward of each step
     n_sessions: int | None = None  # simulated or logged sessions; None when exact
     n_nodes: int | None = None  # histories walked; None unless exact
-    interval: tuple[float, float] | None = None  # of the mean; None unless from a log that holds enough to tell
+    interval: tuple[float, float] | None = None  # Interval of the mean; None unless a log holds enough to tell.
     effective_sizes: Float[Array, "H"] | None = None  # effective sample at each step; None unless from a log
     notes: tuple[str, ...] = ()  # warnings to read before the value is used
 

@@ -128,10 +128,10 @@ def who_scales(evidence: Evidence) -> Finding | None:
 
 
 _SHARE = "fraction_qmdp"
-_GOOD = 0.95  # of the genie
+_GOOD = 0.95  # Share of the genie that is good.
 _L_UCRLS = (L_UCRL_PUBLISHED, L_UCRL_TENSOR, L_UCRL)  # The paper's form first, then what may stand for it.
-_LEAST_RISE = 0.005  # of the reward per step, or of the genie: what counts as a change
-_RANK = 4  # of the instances
+_LEAST_RISE = 0.005  # A smaller part of the reward per step, or of the genie, is no change.
+_RANK = 4  # Rank of the instances.
 
 
 def forms(evidence: Evidence) -> tuple[Contender, Contender, str]:
@@ -382,7 +382,7 @@ def _tally(found: Mapping[str, Mean]) -> str:
 
 
 _FREE = np.linspace(-1.3, 1.3, 53)  # where the given point may lie
-_CHANGES = np.linspace(-0.15, 0.15, 7)  # of the moments that sessions do not show
+_CHANGES = np.linspace(-0.15, 0.15, 7)  # Changes of the moments that sessions do not show.
 
 
 @cache
@@ -506,8 +506,8 @@ def _rate(curve: Mapping[int, float]) -> float:
 
 
 _IDENTIFIABLE = 5  # 2M - 1 for the three types of the study
-_FLOOR = 0.2  # of the width of the ambiguity set: an estimate within the set is rarely nearer to the truth
-_FEWEST_CELLS = 6  # of gamma and H: fewer show no curve
+_FLOOR = 0.2  # Part of the width of the ambiguity set: an estimate within the set is rarely nearer to the truth.
+_FEWEST_CELLS = 6  # Cells of gamma and H; fewer show no curve.
 _COLLAPSE = 0.8  # share of the rates' variance that gamma^2 H has to explain
 _FAST = 0.35  # a rate that is nearer to the parametric 1/2 than to the slow ones
 

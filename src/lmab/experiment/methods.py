@@ -46,7 +46,7 @@ _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are round
 class Setting:
     """A kind of instance, its size, and what a learner may spend on it."""
 
-    kind: str  # of `random_bandit`, or "line", "clipped" or "separated", below
+    kind: str  # A kind of `random_bandit`, or "line", "clipped" or "separated", below.
     n_types: int
     n_arms: int
     horizon: int
@@ -126,10 +126,10 @@ class Measurement:
 
     value: float | None  # expected reward of a session on the true bandit, certified planner (or the method's policy)
     value_qmdp: float | None = None  # the same with the paper's planner
-    stderr: float = 0.0  # of `value`; 0 when exact
+    stderr: float = 0.0  # Standard error of `value`; 0 when exact.
     lower: float | None = None  # proved by the planner, on the model that it planned for
     upper: float | None = None
-    distance: float | None = None  # of the learned model to the true one (Wasserstein)
+    distance: float | None = None  # Distance of the learned model to the true one (Wasserstein).
     sessions_used: int = 0
     seconds_learning: float = 0.0
     seconds_planning: float = 0.0

@@ -40,10 +40,17 @@ _COLOURS = {
     "plan-point-based": "#CC79A7",
     "plan-certified": "#0072B2",
 }
-_OTHER = "#666666"  # of methods that a reader of the package brings
+_OTHER = "#666666"  # Colour of methods that a reader of the package brings.
 _SHAPES = {"genie": "", "ed-mle-literal": "o", "ed-mle": "D", "l-ucrl-published": "s", "l-ucrl": "P",
            "l-ucrl-tensor": "X", "tensor": "^", "tensor-pairs": "v", "ucb": "x", "direct-mle": "*"}  # fmt: skip
-_DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 4)))  # of methods, where colours tell a second column
+_DASHES = (
+    "-",
+    "--",
+    ":",
+    "-.",
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (1, 4)),
+)  # Dashes tell methods apart where colours are taken.
 _MARKERS = "osD^vP"
 _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the sign of a method, a line
 
@@ -311,7 +318,7 @@ _REGIMES = {  # Colour, place of the name (H, M), and its angle.
     Regime.SEPARATED: ("#5AA2D0", (95.0, 4.2), 0),
     Regime.CLUSTERS: ("#66C2A5", (560.0, 9.5), 90),
 }
-_N_ARMS, _GAMMA = 200, 0.8  # of Figure 1
+_N_ARMS, _GAMMA = 200, 0.8  # Arms and separation of Figure 1.
 _MOST_TYPES, _MOST_STEPS = 16.5, 1000.0
 
 

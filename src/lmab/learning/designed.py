@@ -237,7 +237,7 @@ class EDMLE(Learner):
         return bandit
 
 
-_TRIAL = 0.2  # of the sessions of core plays: they play the policies of all least weights instead
+_TRIAL = 0.2  # Part of the sessions of core plays that play the policies of all least weights instead.
 _LEAST_WEIGHT = 1e-3
 
 

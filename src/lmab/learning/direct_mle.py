@@ -37,7 +37,7 @@ _MAP = EM(restarts=8, tolerance=1e-6, prior="learned")
 _DRAWS = Schedule(chains=2, burn=40, keep=8, thin=3)  # models that a round of Thompson sampling draws from
 _PAYS = 0.25  # a lower rank is used where AIC falls by more than this part of the parameters that it saves
 _SYMMETRY = 1.08  # noise in the second moments has eigenvalues as far above zero as below, up to this factor
-_MAX_ROWS = 1000  # of the second moments; with more rows no low rank is looked for
+_MAX_ROWS = 1000  # Most rows of the second moments; with more no low rank is looked for.
 
 
 @dataclass(frozen=True)

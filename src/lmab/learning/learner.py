@@ -210,7 +210,7 @@ class Task:
     planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
     rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
-    values: Sequence[float] | None = None  # of categorical rewards, where some may not be seen; made a rising tuple
+    values: Sequence[float] | None = None  # Values of categorical rewards, where some may not be seen, rising.
 
     def __post_init__(self) -> None:
         for name in ("n_arms", "horizon", "n_sessions"):

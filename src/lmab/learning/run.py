@@ -71,8 +71,8 @@ class Run:
 
     def _begin(self, learner: Learner, task: Task, seed: int) -> None:
         self.learner, self.task, self.seed = learner, task, seed
-        self._rounds: list[Sessions] = []  # of the explorations that are complete
-        self._told: Sessions | None = None  # of the present one
+        self._rounds: list[Sessions] = []  # Rounds of the explorations that are complete.
+        self._told: Sessions | None = None  # Sessions of the present exploration.
         self._learned: Learned | None = None
         self._campaign = learner.campaign(task, rng=np.random.default_rng(seed))
         self._advance(None)

@@ -43,7 +43,7 @@ class Subspace:
     """The span of the leading eigenvectors of the second moments: an estimate of span(mu_1, ..., mu_M)."""
 
     basis: Float[Array, "D k"]  # orthonormal columns
-    eigenvalues: Float[Array, "E"]  # of the second moments, falling; the first k belong to the basis
+    eigenvalues: Float[Array, "E"]  # Eigenvalues of the second moments, falling; the first k belong to the basis.
     n_arms: int
     values: Float[Array, "Z"] | None = None  # None: one row per arm
     noise: float | None = None  # spectral norm of the error of the second moments, measured; None: unknown

@@ -54,7 +54,7 @@ class Certified:
             return _one_arm(problem, clock)
         search = Search(problem, self.seed, self.memory_limit)
         try:
-            if problem.horizon == 1:  # of several priors: the last step is known
+            if problem.horizon == 1:  # Several priors: the last step is known.
                 for nodes, worth in zip(search.roots, search.lower_bounds.tolist(), strict=True):
                     nodes.upper[0] = worth
                 clock.record(search.lower_bound, search.upper_bound)

@@ -491,7 +491,7 @@ def extract(policy: Policy, bandit: LatentBandit, horizon: int, max_nodes: int) 
         raise InvalidArgument("a graph needs rewards on finitely many values, got continuous rewards")
     arms: list[Array] = []
     following: list[Array] = []
-    names = np.empty(0, np.int64)  # of the level below, as merged nodes
+    names = np.empty(0, np.int64)  # Names of the level below, as merged nodes.
     total = 0
     for chosen, reached in reversed(_decisions(policy, bandit, horizon, max_nodes)):
         below = np.where(reached == OFF, OFF, names[reached]) if len(names) else reached

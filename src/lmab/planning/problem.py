@@ -114,7 +114,7 @@ class Problem:
     means: Float[Array, "A M"]  # exact mean rewards, also when the rewards were binned
     edges: Float[Array, "A edges"] | None  # inner edges of the bins of continuous rewards
     priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
-    shares: Float[Array, "K"] | None = None  # of the sessions that start at each prior
+    shares: Float[Array, "K"] | None = None  # Share of the sessions that start at each prior.
     type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
     people: Float[Array, "n M"] | None = None  # all priors, where `priors` are those of groups of people
 
@@ -310,12 +310,12 @@ class PriorBounds:
     type, the information price, and the soft sawtooth between the priors that were planned for (docs/planning.md).
     """
 
-    vectors: Float[Array, "J M"]  # of plans for all steps
+    vectors: Float[Array, "J M"]  # Vectors of plans for all steps.
     priors: Float[Array, "K M"]
     upper: Float[Array, "K"]  # at these priors
     known: Float[Array, "M"]  # what the best and the worst plan earn in every type
     worst: Float[Array, "M"]
-    planes: Float[Array, "M"]  # of the information price, for all steps
+    planes: Float[Array, "M"]  # Planes of the information price, for all steps.
     rate: Float[Array, "1"]  # 0: there is no price
     reference: Float[Array, "M"]  # the prior of the price
 

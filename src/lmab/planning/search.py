@@ -25,7 +25,7 @@ from .information_price import InformationPrice, information_price
 from .problem import Clock, PriorBounds, Problem
 
 _SAMPLE = 10  # arms looked at before all are
-_ERROR = 1e-13  # of a dominance that still counts as one: solver tolerances (1e-7) must not leak into the bounds
+_ERROR = 1e-13  # A dominance may miss by this much: solver tolerances (1e-7) must not leak into the bounds.
 _WORK = 1 << 24  # multiplications per batch of trials: some hundredths of a second, the same count on every machine
 _LARGEST = 800  # unknowns of the linear programs that look for dominated arms: a few seconds in all
 _LEAST = 0.5  # seconds to go below which they are not begun: loading the solver and one program may take as long

@@ -48,7 +48,7 @@ class Decisions(Protocol):
 class Level:
     """All histories of one length that can happen, what the policy does after each, and what follows."""
 
-    state: State  # of the policy, one row per history
+    state: State  # State of the policy, one row per history.
     mass: Float[Array, "n M"]  # weight times probability of the history, for every type
     arms: Integer[Array, "n"]  # what the policy plays
     children: Integer[Array, "n Z"]  # row of the next level after each outcome of the arm, or NONE
@@ -57,7 +57,7 @@ class Level:
 class Roots(NamedTuple):
     """Sessions that start differently under a policy, as the walk begins with them."""
 
-    state: State  # of the policy, one row per root
+    state: State  # State of the policy, one row per root.
     mass: Float[Array, "k M"]  # share of the sessions that start there, for every type
 
 
@@ -275,7 +275,7 @@ class Tree:
     step: int
     arm: int
     label: str | int  # the arm's name in the log, or its number
-    probability: float  # of the session getting here
+    probability: float  # Probability that a session gets here.
     belief: Float[Array, "M"]  # probability of each type, before the arm is played
     branches: tuple[Branch, ...]  # empty where the tree ends
 

@@ -72,7 +72,7 @@ class BeliefPolicy(Policy):
         memory = self._first_memory(len(state.memory), features)
         prior = self.type_prior or TypePrior.constant(self.bandit.weights)
         told = self._belief(state)
-        if features is None:  # of an unknown person only the average over people is known
+        if features is None:  # An unknown person is the average over people.
             prior = TypePrior.constant(self.bandit.weights, keep=prior.keep)
         self._put_belief(memory, _rows(prior.after(told, features), len(memory)))
         return memory

@@ -67,7 +67,7 @@ class Contents:
     held_out: HeldOut | None
     curve: Curve | None  # held-out likelihood by number of types
     settings: tuple[tuple[str, str], ...]
-    check: Check | None = None  # of the fit, on held-out sessions
+    check: Check | None = None  # What held-out sessions say about the fit.
     people: People | None = None  # where sessions lie on the factors of a traits model; None: types
 
     @property
@@ -256,7 +256,7 @@ class People:
     factors: Factors
     density: Float[Array, "B B"]  # share of the sessions by bin of factor 1 (rows) and 2
     edges: Float[Array, "B1"]
-    n_sessions: int  # of a log behind the density; 0: the model's own
+    n_sessions: int  # Sessions of the log behind the density; 0: the model's own.
     spread: Float[Array, "H1 d"]  # posterior standard deviation on each live factor, before and after every step
 
 

@@ -89,7 +89,7 @@ class Look:
 
     first: int  # step of the first node
     order: tuple[int, ...]  # types by size
-    height: int  # of a node
+    height: int  # Height of a node.
 
     @property
     def row(self) -> int:

@@ -21,7 +21,7 @@ from .live import LiveSession
 from .stores import Decision, LogRow
 from .versions import ArmTable
 
-SHARES = (0.05, 0.2, 0.5)  # of new sessions
+SHARES = (0.05, 0.2, 0.5)  # Shares of new sessions, one after another.
 RAISE_AFTER = 3  # nights at one share
 PATIENCE = 14  # nights after which a difference below the margin decides
 END = 28  # nights after which a canary that nothing decided makes room for the newest plan
@@ -88,7 +88,7 @@ class Canary:
     version: str
     began: float
     differ: float  # part of the sessions in which the plans differ
-    mean: float  # of what such sessions earn from that step on
+    mean: float  # Mean of what such sessions earn from that step on.
     variance: float
     whole: float  # reward of a session
     nights: tuple[Look, ...] = ()

@@ -21,7 +21,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
 
     session: Name
     step: Step
-    reward: float | None = None  # of step - 1
+    reward: float | None = None  # Reward of step - 1.
     allowed: list[Label] | None = None  # labels of the arms that may be played; None: all that are open
     person: Name | None = None  # who returns, so that earlier sessions inform this one; read at step 0
     baseline: Label | None = None  # what your present rule would play: answered in apprentice mode
@@ -110,7 +110,7 @@ class VersionInfo(msgspec.Struct):
 
     version: str
     at: float
-    share: float  # of new sessions
+    share: float  # Share of new sessions.
     note: str
 
 

@@ -63,7 +63,7 @@ class Register:
         clock: Callable[[], float],
         forget: Callable[[], None],  # called when sessions in memory may not be what the store has
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
-        secret: bytes | None = None,  # of the draws, for a store that has none yet
+        secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
     ) -> None:
         self.store, self.defaults, self.clock, self._forget, self._begin = store, defaults, clock, forget, begin
         self.ready = False  # the store is open, and what the service begins with is in it

@@ -44,7 +44,7 @@ class Options:
     port: int = 8000
     token_file: Path | None = None
     settings: Settings = field(default_factory=Settings)
-    secret: bytes | None = None  # of the draws, for a store that has none yet; None: a new one
+    secret: bytes | None = None  # Secret of the draws, for a store that has none yet; None: a new one.
 
 
 def lines_of(path: Path) -> tuple[str, ...]:

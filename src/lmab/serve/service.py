@@ -58,7 +58,7 @@ class Service:
         clock: Callable[[], float] = time.time,
         begin: Callable[[Register], Awaitable[None]] | None = None,  # called once, when the store is open
         standby: tuple[Sequence[Label], Version | None] = ((), None),  # arms and policy while the store is away
-        secret: bytes | None = None,  # of the draws, for a store that has none yet
+        secret: bytes | None = None,  # Secret of the draws, for a store that has none yet.
     ) -> None:
         self.store, self.settings, self.clock, self._standby = store, settings, clock, standby
         self._live: OrderedDict[str, LiveSession] = OrderedDict()

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from ..errors import InvalidFile
 from .messages import Label, Problem
 
-SCHEMA_VERSION = 3  # of the tables; a store with tables of another version is refused
+SCHEMA_VERSION = 3  # Version of the tables; a store with tables of another version is refused.
 DEADLINE = 1.0  # seconds after which a request that waits for the store is refused
 PASSWORD = "LMAB_STORE_PASSWORD"  # the environment variable that holds the password of the database
 PASSWORD_FILE = "LMAB_STORE_PASSWORD_FILE"  # the one that names a file which holds it

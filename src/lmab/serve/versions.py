@@ -21,7 +21,7 @@ from .messages import Label, Problem
 from .stores import ArmRow
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
-_MOST_EXPLORED = 0.9  # of the decisions, where floors by arm meet new arms
+_MOST_EXPLORED = 0.9  # Most decisions that explore, as a share, where floors by arm meet new arms.
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Version:
     compact: Compact | None
     horizon: int
     repeats: bool
-    labels: tuple[Label, ...]  # of the policy's arms
+    labels: tuple[Label, ...]  # Labels of the policy's arms.
     floor: float | Float[Array, "A"] | None  # None: the floors of the register
     values: frozenset[float] | None  # rewards that there can be; None: any number
 
@@ -121,7 +121,7 @@ class ArmTable:
         version: Version,
         arms: Sequence[ArmRow],
         default: float = 1.0,  # share that explores where nothing else is said
-        floors: Mapping[Label, float] | None = None,  # of the register, which both versions share
+        floors: Mapping[Label, float] | None = None,  # Floors of the register, which both versions share.
     ) -> None:
         numbers = {label: number for number, (label, _) in enumerate(arms)}
         self.version = version

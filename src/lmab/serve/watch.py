@@ -27,7 +27,7 @@ _SESSIONS = 20_000  # the latest ones whose arms are counted
 _FRESH = 2.0  # seconds for which an answer is kept
 _REST = 10.0  # times what a summary took: the page must not keep a processor busy
 _ARMS = 12  # arms by name; the others are one row
-_NORMAL = 1.96  # of a 95% interval
+_NORMAL = 1.96  # Standard errors on each side of a 95% interval.
 _SHOWN = 1000  # steps of a session that are shown
 
 

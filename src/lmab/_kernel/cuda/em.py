@@ -40,7 +40,7 @@ from .lanes import (
 )
 from .steps import LARGE, RUN, TINY, Walks, largest, logarithm, walks, word_walks
 
-_REGISTERS = 64  # of a thread: with fewer, spills cost more than further threads gain (measured)
+_REGISTERS = 64  # Registers of a thread: with fewer, spills cost more than further threads gain (measured).
 
 
 @device

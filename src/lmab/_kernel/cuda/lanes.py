@@ -24,9 +24,9 @@ from . import SIMULATED, cuda
 _ALL = 0xFFFFFFFF
 _PATIENCE = 60.0  # seconds after which a lane of the simulator gives up on the others
 _DOUBLE, _WORD, _LONG = ir.DoubleType(), ir.IntType(32), ir.IntType(64)
-WHOLE, FRACTION, IMPOSSIBLE, LEFT = range(4)  # of every model in `logs`; the first two: a sum of logarithms
+WHOLE, FRACTION, IMPOSSIBLE, LEFT = range(4)  # Columns of every model in `logs`; the first two are a sum of logarithms.
 N_LOGS = 4
-LOG_BITS = 36  # of the fraction of a tile's log-likelihood; fractions of 2**27 tiles have room
+LOG_BITS = 36  # Bits of the fraction of a tile's log-likelihood; fractions of 2**27 tiles have room.
 LOG_ONE = float(1 << LOG_BITS)
 
 

@@ -18,9 +18,9 @@ _RESIDENT = 2048  # threads that a multiprocessor holds
 _PER_PROCESSOR = 224 * 1024  # bytes of shared memory of a multiprocessor
 _MASSES = 1 << 27  # numbers kept for the sessions of one launch, where types are cut into pieces
 _OWN_PAGES = 1 << 20  # bytes of an array that shares no page of the host's memory with another
-_MEAN_BITS = (21, 27)  # of the share of a session in a type, on average: with more, sums overflow 32 bits more often
+_MEAN_BITS = (21, 27)  # Bits of the share of a session in a type, on average; more overflow 32 bits more often.
 _SMALL = 49 - 27  # bits of the steps of a log that may have the most; each further one costs one
-_MOST_BITS = 50  # of a whole session in a type, however rare
+_MOST_BITS = 50  # Bits of a whole session in a type, however rare.
 
 
 class Place(NamedTuple):
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     width: int  # lanes of a group
     pitch: int  # columns of table and sums in shared memory; 0: they stay in the device's memory
-    threads: int  # of a block
+    threads: int  # Threads of a block.
     blocks: int  # for one model and one piece of the types
     shared: int  # bytes
 
@@ -141,7 +141,7 @@ class _Part(NamedTuple):
 
     chunk: Shelves
     stream: Any
-    masses: Any  # of each session in each piece of the types, where they are cut into pieces
+    masses: Any  # Mass of each session in each piece of the types, where they are cut into pieces.
     left: Any  # a bit for every round of sessions that needs care
 
 

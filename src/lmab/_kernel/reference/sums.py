@@ -114,7 +114,7 @@ class Short(NamedTuple):
 class Shelves(NamedTuple):
     """Sessions sorted by length, as arrays of the host or of the device."""
 
-    bits: int  # of a code
+    bits: int  # Bits of a code.
     merged: bool  # whether a session may stand for several
     short: tuple[Short, ...]  # launches for short sessions, from the first tile on; the others follow
     words: Shaped[Array, "W"]

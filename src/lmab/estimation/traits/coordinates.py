@@ -33,7 +33,7 @@ class TraitCoordinates(Coordinates):
     played: Bool[Array, "A"]
     surface: Surface
     arms: Arms  # with the live factors only
-    points: Points  # of the live factors
+    points: Points  # Points of the live factors.
 
     @property
     def size(self) -> int:

@@ -37,7 +37,7 @@ class Factors:
     intercepts: Float[Array, "A q"]
     loadings: Float[Array, "A d"]
     covariance: Float[Array, "A p p"]  # how unsure the log leaves the parameters of each arm
-    centre: Float[Array, "p"]  # of the law that arms are drawn from
+    centre: Float[Array, "p"]  # Centre of the law that arms are drawn from.
     spread: Float[Array, "p p"]  # its covariance
     size: Float[Array, "d"]  # root mean square of the loadings on each factor, in units of a logit or of the noise
     doubled: float  # change of the log-likelihood per session (of at most 2,000) when there are twice the points
@@ -138,14 +138,14 @@ class Arms:
     parameters: Float[Array, "A p"]  # intercepts, then loadings
     covariance: Float[Array, "A p p"]  # how unsure the log leaves each arm
     centre: Float[Array, "p"]  # mean of the law
-    variance: Float[Array, "p"]  # of the law, which has no covariances
-    scale: float = 1.0  # of normal rewards
+    variance: Float[Array, "p"]  # Variances of the law, which has no covariances.
+    scale: float = 1.0  # Standard deviation of normal rewards.
 
 
 class Surface(ABC):
     """The arms of one log on a surface over the factors."""
 
-    log: Any  # of the family
+    log: Any  # The encoded log of the family.
 
     @property
     @abstractmethod

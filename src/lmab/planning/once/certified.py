@@ -19,7 +19,7 @@ from .policy import once_policy
 
 _FOLLOW = 0.5  # by which prices follow how often the arms are played
 _REPEATS = 2  # Blahut-Arimoto steps a round; the first round does ten times as many
-_BATCHES = 40  # of trials on the priced problem in the first cycle, then twice as many in each
+_BATCHES = 40  # Batches of trials on the priced problem in the first cycle; every later cycle has twice as many.
 _STALLED = 0.1  # a cycle that takes less than this share of the gap away is the last
 
 

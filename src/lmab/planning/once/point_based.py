@@ -30,7 +30,7 @@ class OncePlans:
         self._place[self.arms] = np.arange(problem.n_arms)
         self._rounds = OnceRounds(problem, np.random.default_rng(seed), lambda: clock.expired)
         self.plans = [UsedPlans.none(problem)] * problem.horizon
-        self._greedy_start: tuple[float, int] | None = None  # of the plans as they are
+        self._greedy_start: tuple[float, int] | None = None  # Value and arm of the plans as they are.
         self.sequences = np.array([_best_sequence(one) for _, one in problem.each()])  # at every prior
         self.sequence = float(self.sequences[0] if problem.shares is None else problem.shares @ self.sequences)
 
