@@ -50,7 +50,7 @@ _DASHES = (
     "-.",
     (0, (5, 1, 1, 1, 1, 1)),
     (0, (1, 4)),
-)  # Dashes tell methods apart where colours are taken.
+)  # Dashes of methods.
 _MARKERS = "osD^vP"
 _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the sign of a method, a line
 
