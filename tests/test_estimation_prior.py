@@ -535,6 +535,7 @@ class Counting:
     """A chain that counts its sweeps: draw b of chain c is the number of the sweep."""
 
     made: list[Counting] = []  # noqa: RUF012
+    leaving = None
 
     def __init__(self) -> None:
         self.sweeps = 0

@@ -300,9 +300,15 @@ class Partitions:
         lengths, *picked = (np.concatenate(pieces) for pieces in zip(*found, strict=True))
         return np.concatenate([[0], np.cumsum(lengths)]), *picked
 
-    def of_sessions(self, column: str) -> Shaped[Array, "N"]:
-        """A column with one entry a session, of all sessions."""
-        return np.concatenate([self._map(number, column) for number in range(len(self.names))])
+    def of_sessions(self, column: str, low: int = 0, high: int | None = None) -> Shaped[Array, "N"]:
+        """A column with one entry a session, of sessions low to high - 1; by default of all."""
+        high = self.n_sessions if high is None else high
+        start, end = np.searchsorted(self.sessions, [low + 1, high]).tolist()
+        pieces = []
+        for number in range(start - 1, end):
+            first, last = (int(max(edge - self.sessions[number], 0)) for edge in (low, high))
+            pieces.append(self._map(number, column)[first:last])
+        return _joined(pieces)
 
     def _column(self, number: int, column: str, steps: slice) -> Shaped[Array, "s"]:
         found = self._map(number, column)[steps]

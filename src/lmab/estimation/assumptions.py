@@ -19,6 +19,7 @@ from ..data.features import LEFT, WENT_ON
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model.bandit import LatentBandit
+from ..model.belief import log_stays
 
 SHOWN, LEAVING, DRIFT = "shown", "leaving", "drift"
 _FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 3.0}  # standard deviations from which an assumption does not hold
@@ -71,12 +72,15 @@ def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumptions:
     if not 1 < bandit.n_types <= _MANY or len(sessions) < _FEW:
         return Assumptions(*[Assumption(fires=False, score=0.0, sentence=_NOT_ASKED)] * 3)
     seen = _Seen.of(bandit, sessions)
-    scores = {SHOWN: _shown(seen), LEAVING: _leaving(seen), DRIFT: _drift(seen)}
+    modelled = bandit.leaves_by_type
+    scores = {SHOWN: _shown(seen), LEAVING: 0.0 if modelled else _leaving(seen), DRIFT: _drift(seen)}
     fires = {name: score > _FIRES[name] for name, score in scores.items()}
-    return Assumptions(*(Assumption(fires[name], score, _SAID[name][fires[name]]) for name, score in scores.items()))
+    said = {name: _SAID[name][fires[name]] for name in scores} | ({LEAVING: _MODELLED} if modelled else {})
+    return Assumptions(*(Assumption(fires[name], score, said[name]) for name, score in scores.items()))
 
 
 _NOT_ASKED = f"Not tested: that takes 2 to {_MANY} types and at least {_FEW} sessions."
+_MODELLED = "Who leaves depends on the type, and the fit knows by how much."
 _SAID = {
     SHOWN: (
         "Which arms were shown did not depend on the type beyond what the session had seen.",
@@ -111,7 +115,10 @@ class _Seen:
     def of(cls, bandit: LatentBandit, sessions: Sessions | Packed) -> _Seen:
         log = sessions[:: max(1, len(sessions) // _LOOKED_AT)]
         owner = np.repeat(np.arange(len(log)), log.lengths)
-        terms = np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0)
+        terms = bandit.rewards.log_likelihood(log.arms, log.rewards)
+        if bandit.leaves_by_type:
+            terms = terms + log_stays(bandit, log)
+        terms = np.maximum(terms, -700.0)
         total = np.cumsum(terms, axis=0)
         start = (total - terms)[log.offsets[:-1]]
         with np.errstate(divide="ignore"):

@@ -1,11 +1,14 @@
 """Rewards on finitely many values: one code per (arm, value), and all that estimation asks of them.
 
-Row 1 + code of a model is the probability of the code.
+Row 1 + code of a model is the probability of the code. Where codes also say what came after the step (`letters`), the
+first block of rows holds the probabilities p of the values, the second p (1 - l) and the third p l, with the chance l
+to leave after the arm and the value.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +22,7 @@ from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
-from . import low_rank
+from . import leave_rates, low_rank
 from .arm_law import STRENGTHS, CategoricalArms
 from .information import (
     AT_ZERO,
@@ -56,6 +59,8 @@ _LEAST_SHARE = 0.01  # Least probability to begin with.
 _LEAST_UNIT = 0.05  # Variance of a reward's place among the values, below which it is not divided by.
 _PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # Pseudo-counts; the last: no variation at all.
 _STEEPEST = 30.0  # Logits beyond are the same to the last digit.
+_APART = (0.5, 1.5)  # What the chances to leave are multiplied by in random starts.
+_FAR = 700.0  # A logarithm of 0.
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +76,7 @@ class CategoricalLog(ValuesLog):
 
     @property
     def n_features(self) -> int:
-        return self.n_own
+        return self.n_cells
 
     @property
     def bins(self) -> Bins | None:
@@ -86,14 +91,72 @@ class CategoricalLog(ValuesLog):
 
     @property
     def _more(self) -> dict[str, Any]:
-        return {"edges": self.edges}
+        return {"edges": self.edges, "letters": self.letters}
 
     def n_parameters(self, n_types: int, rank: int | None = None) -> int:
         free = np.maximum((self.cells > 0).sum(axis=1) - 1, 0)
-        return count_parameters(n_types, int(free.sum()), rank)
+        leaving = n_types * int((self.cells > 0).sum()) if self.letters else 0
+        return count_parameters(n_types, int(free.sum()), rank) + leaving
 
     def prior(self, strength: float) -> Prior:
-        return Prior.equal(self.marginals, strength)
+        found = Prior.equal(self.marginals, strength)
+        return replace(found, leaving=self.shown[None]) if self.letters and strength > 0 else found
+
+    # Who leaves: the rows of the second and third letter.
+
+    def with_letters(self) -> CategoricalLog:
+        """The same log in codes that also say what came after each step."""
+        return self.encode(self.sessions, self.listed, self.beside, edges=self.edges, letters=True)
+
+    @cached_property
+    def shown(self) -> Float[Array, "A Z"]:
+        """The chance to leave after each arm and value, whoever it is."""
+        return leave_rates.shown(leave_rates.letter_counts(self.sessions, self.values))
+
+    def leaving_of(self, models: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
+        """The chances to leave of models with letters; where a value is impossible, those of everybody."""
+        rows = self.by_letter(models)
+        goes_on, left = rows[:, leave_rates.GOES_ON], rows[:, leave_rates.LEFT]
+        return leave_rates.free(left, goes_on, self.shown[..., None], 0.0)
+
+    def _write_leaving(self, models: Float[Array, "R K P"], leaving: Float[Array, "R A Z P"]) -> None:
+        """Fill in the rows of the letters from those of the rewards and the chances to leave."""
+        rows, own = self.by_letter(models), self.by_arm(models)
+        rows[:, leave_rates.GOES_ON], rows[:, leave_rates.LEFT] = own * (1 - leaving), own * leaving
+
+    def _best_leaving(self, statistics: Float[Array, "R Q P"], prior: Prior) -> Float[Array, "R A Z P"]:
+        rows = self.by_letter(statistics)
+        centre, strength = self._leaving_centre(prior, statistics.shape[2])
+        return leave_rates.free(rows[:, leave_rates.LEFT], rows[:, leave_rates.GOES_ON], centre, strength)
+
+    def _leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], float]:
+        """Centres of the chances to leave in `width` columns, and the steps that they count as."""
+        if prior.leaving is None:
+            return self.shown[..., None], 0.0
+        own = np.moveaxis(prior.leaving, 0, 2)
+        if own.shape[2] == 1 or own.shape[2] >= width:
+            return own[..., :width], leave_rates.FREE
+        return np.concatenate([own, np.repeat(own[..., -1:], width - own.shape[2], axis=2)], axis=2), leave_rates.FREE
+
+    def draw_leaving(
+        self, bandit: LatentBandit, n_draws: int, rng: np.random.Generator, n_types: int | None = None
+    ) -> Sequence[Any] | None:
+        if bandit.leaving is None:
+            return None
+        if self.letters:
+            counts = self.by_letter(self.expectation(self.pack(bandit), SERIAL)[0])[0, ..., : bandit.n_types]
+            known = np.moveaxis(counts[leave_rates.GOES_ON] + counts[leave_rates.LEFT], 2, 0)
+            return [leave_rates.drawn(bandit.leaving, known + leave_rates.FREE, rng) for _ in range(n_draws)]
+        known = leave_rates.letter_counts(self.sessions, self.values)[1:].sum(axis=0)
+        shape = (n_types or bandit.n_types, *self.shown.shape)
+        chances = [leave_rates.drawn(self.shown, known + leave_rates.PSEUDO, rng) for _ in range(n_draws)]
+        return [np.broadcast_to(one, shape) for one in chances]
+
+    def with_leaving(self, prior: Prior, model: Float[Array, "K P"], n_types: int, passes: Passes) -> Prior:
+        if not self.letters:
+            return prior
+        counts = self.by_letter(self.expectation(model[None], passes)[0])[0, ..., :n_types]
+        return replace(prior, leaving=leave_rates.typed(counts))
 
     # Models and bandits.
 
@@ -101,14 +164,22 @@ class CategoricalLog(ValuesLog):
         table = categorical(bandit).probabilities[:, :, categorical(bandit).encode(self.values)]
         model = self.empty_models(1, self.n_sums, bandit.n_types)
         model[0, 0, : bandit.n_types] = bandit.weights
-        model[0, 1 : 1 + self.n_own, : bandit.n_types] = table.reshape(bandit.n_types, -1).T
+        model[0, 1 : 1 + self.n_cells, : bandit.n_types] = table.reshape(bandit.n_types, -1).T
+        if self.letters:
+            leaving = np.broadcast_to(self.shown[..., None], (*self.shown.shape, model.shape[2])).copy()
+            if bandit.leaving is not None:
+                own = bandit.leaving[:, :, categorical(bandit).encode(self.values)]
+                leaving[..., : bandit.n_types] = np.moveaxis(own, 0, 2)
+            self._write_leaving(model, leaving[None])
         return model
 
     def bandit(self, model: Float[Array, "K P"], n_types: int) -> LatentBandit:
         probabilities = np.moveaxis(self.by_arm(model[None])[0, ..., :n_types], 2, 0)
         probabilities = probabilities / probabilities.sum(axis=2, keepdims=True)
         weights = model[0, :n_types] / model[0, :n_types].sum()
-        return LatentBandit(weights, Categorical(probabilities, self.values, self.edges), self.sessions.arm_labels)
+        leaving = np.moveaxis(self.leaving_of(model[None])[0, ..., :n_types], 2, 0) if self.letters else None
+        rewards = Categorical(probabilities, self.values, self.edges)
+        return LatentBandit(weights, rewards, self.sessions.arm_labels, leaving)
 
     def from_moments(self, weights: Float[Array, "M"], vectors: Float[Array, "M D"]) -> LatentBandit:
         """Probabilities are clipped and normalised over the values, and kept off 0."""
@@ -125,14 +196,17 @@ class CategoricalLog(ValuesLog):
         rewards = categorical(bandit)
         probabilities = rewards.probabilities[:, :, rewards.encode(self.values)]
         softer = (1 - _UNSEEN) * probabilities + _UNSEEN / len(self.values)
-        return LatentBandit(bandit.weights, Categorical(softer, self.values))
+        leaving = None
+        if self.letters and bandit.leaving is not None:
+            leaving = np.clip(bandit.leaving[:, :, rewards.encode(self.values)], _UNSEEN, 1 - _UNSEEN)
+        return LatentBandit(bandit.weights, Categorical(softer, self.values), leaving=leaving)
 
     # The EM map: expected counts of codes, and their frequencies.
 
     def maximise(
         self, statistics: Float[Array, "R Q P"], models: Float[Array, "R K P"], prior: Prior
     ) -> Float[Array, "R K P"]:
-        cells = self.by_arm(statistics)
+        cells = self.counted(statistics)
         if prior.active:
             cells = cells + prior.pseudo_counts[:, :, None]
         result = np.empty_like(models)
@@ -140,6 +214,8 @@ class CategoricalLog(ValuesLog):
         result[:, 1:] = models[:, 1:]
         totals = np.broadcast_to(cells.sum(axis=2, keepdims=True), cells.shape)
         np.divide(cells, totals, out=self.by_arm(result), where=totals > 0)
+        if self.letters:
+            self._write_leaving(result, self._best_leaving(statistics, prior))
         result[result < _NEGLIGIBLE] = 0.0
         return result
 
@@ -147,14 +223,26 @@ class CategoricalLog(ValuesLog):
         counts = prior.pseudo_counts
         with np.errstate(divide="ignore"):
             logs = np.log(self.by_arm(models)[:, counts > 0])
-        return np.einsum("c,rcp->r", counts[counts > 0], logs)
+        found = np.einsum("c,rcp->r", counts[counts > 0], logs)
+        return found + self._log_leaving(models, prior) if self.letters and prior.leaving is not None else found
+
+    def _log_leaving(self, models: Float[Array, "R K M"], prior: Prior) -> Float[Array, "R"]:
+        """log density of the prior of the chances to leave."""
+        centre, strength = self._leaving_centre(prior, models.shape[2])
+        leaving = np.where(self.by_arm(models) > 0, self.leaving_of(models), centre)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = centre * np.log(leaving) + (1 - centre) * np.log1p(-leaving)
+        return strength * np.maximum(terms, -_FAR).sum(axis=(1, 2, 3))
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         trial = np.maximum(trial, _SHRINK * near)
         trial[:, 0] = normalised_weights(trial[:, 0])
+        leaving = self.leaving_of(trial) if self.letters else None
         tables = self.by_arm(trial)
         totals = tables.sum(axis=2, keepdims=True)
         np.divide(tables, totals, out=tables, where=totals > 0)
+        if leaving is not None:
+            self._write_leaving(trial, leaving)
         return trial
 
     # Probabilities of a given rank over the types.
@@ -165,22 +253,26 @@ class CategoricalLog(ValuesLog):
     def improve(
         self, statistics: Float[Array, "Q P"], model: Float[Array, "K P"], prior: Prior, n_types: int, rank: int
     ) -> Float[Array, "K P"]:
-        cells = self.by_arm(statistics[None])[0, ..., :n_types] + prior.pseudo_counts[:, :, None]
+        cells = self.counted(statistics[None])[0, ..., :n_types] + prior.pseudo_counts[:, :, None]
         better = low_rank.improve_probabilities(self._nearest(model, n_types, rank), cells)
         result = self._with_table(model, better, prior)
         result[0] = normalised_weights(statistics[None, 0])[0]
+        if self.letters:
+            self._write_leaving(result[None], self._best_leaving(statistics[None], prior))
         return result
 
     def _nearest(self, model: Float[Array, "K P"], n_types: int, rank: int) -> low_rank.LowRank:
-        return low_rank.project(model[1 : 1 + self.n_own, :n_types], model[0, :n_types], rank)
+        return low_rank.project(model[1 : 1 + self.n_cells, :n_types], model[0, :n_types], rank)
 
     def _with_table(self, model: Float[Array, "K P"], fit: low_rank.LowRank, prior: Prior) -> Float[Array, "K P"]:
         n_types, possible = len(fit.scores), (self.marginals > 0) | (prior.pseudo_counts > 0)
         table = np.where(possible.reshape(-1, 1), np.maximum(fit.table, 0), 0.0)  # rounding errors at 0
         result = model.copy()
-        result[1 : 1 + self.n_own, :n_types] = table
+        result[1 : 1 + self.n_cells, :n_types] = table
         by_arm = self.by_arm(result[None])[0, ..., :n_types]
         by_arm /= by_arm.sum(axis=1, keepdims=True)
+        if self.letters:
+            self._write_leaving(result[None], self.leaving_of(model[None]))
         return result
 
     # Models that EM may start from.
@@ -192,6 +284,9 @@ class CategoricalLog(ValuesLog):
         draws = rng.gamma(marginals.shape[1] * shapes) + 1e-3 * shapes
         played = self.played[:, None, None]
         self.by_arm(models)[..., :n_types] = np.where(played, draws / draws.sum(axis=2, keepdims=True), shapes)
+        if self.letters:
+            ratios = rng.uniform(*_APART, (n_models, 1, 1, models.shape[2]))
+            self._write_leaving(models, np.minimum(self.shown[..., None] * ratios, 1 - self.shown[..., None] / 2))
         return models
 
     def clustered(self, labels: Integer[Array, "n"], n_types: int) -> Float[Array, "1 K P"]:
@@ -202,20 +297,24 @@ class CategoricalLog(ValuesLog):
         steps = self.codes[: self.offsets[len(labels)]].astype(np.int64)
         lengths = np.diff(self.offsets[: len(labels) + 1])
         np.add.at(statistics[0, 1:], (steps, np.repeat(labels, lengths)), np.repeat(scale, lengths))
-        model = self.maximise(statistics, empty, Prior.equal(self.marginals, _SMOOTHING))
+        model = self.maximise(statistics, empty, self.prior(_SMOOTHING))
         model[:, 0, :n_types] = normalised_weights(model[:, 0, :n_types], _LEAST_WEIGHT)
         return model
 
     def soften(self, models: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
-        softer, own = models.copy(), slice(1, 1 + self.n_own)
+        softer, own = models.copy(), slice(1, 1 + self.n_cells)
         softer[:, own] = (1 - _SOFTENING) * models[:, own] + _SOFTENING * self.marginals.reshape(-1, 1)
+        if self.letters:
+            mixed = (1 - _SOFTENING) * self.leaving_of(models) + _SOFTENING * self.shown[..., None]
+            self._write_leaving(softer, mixed)
         return softer
 
     def features(self) -> tuple[Any, Float[Array, "D"]]:
         from scipy.sparse import csr_array
 
-        codes = (np.ones(len(self.own.codes)), self.own.codes.astype(np.int64), self.own.offsets)
-        return csr_array(codes, shape=(self.n_distinct, self.n_own)), self.cells.ravel()
+        cells = self.own.codes.astype(np.int64) % self.n_cells
+        codes = (np.ones(len(cells)), cells, self.own.offsets)
+        return csr_array(codes, shape=(self.n_distinct, self.n_cells)), self.cells.ravel()
 
     def centre(self, features: Float[Array, "D k"]) -> Float[Array, "D k"]:
         by_arm = features.reshape(*self.marginals.shape, -1)
@@ -236,7 +335,7 @@ class CategoricalLog(ValuesLog):
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
         """The information of the log and the prior, of which only the strengths matter in logits."""
         weights, rewards = bandit.weights, categorical(bandit)
-        matrix = information_of_codes(self, weights, _scores(self, rewards), prior, passes)
+        matrix = information_of_codes(self, weights, _scores(self, bandit, rewards), prior, passes)
         return Information(matrix, CategoricalCoordinates(weights, rewards, self.played))
 
 
@@ -254,8 +353,10 @@ class CategoricalChain(Chain):
         self._log, self._arms = log, CategoricalArms(log.n_arms, log.values)
         self._table = np.ascontiguousarray(log.pack(bandit)[0, :, : bandit.n_types])
         self._table[0] = np.maximum(self._table[0], _NO_WEIGHT)
-        own = self._table[1 : 1 + log.n_own]
+        own = self._table[self._own]
         own[:] = (1 - _SOFT) * own + _SOFT / len(log.values)
+        if log.letters:
+            log._write_leaving(self._table[None], log.leaving_of(self._table[None]).clip(*leave_rates.INSIDE))
         self._statistics = np.empty_like(self._table)
 
     @property
@@ -264,12 +365,18 @@ class CategoricalChain(Chain):
 
     @property
     def _own(self) -> slice:
-        return slice(1, 1 + self._log.n_own)
+        return slice(1, 1 + self._log.n_cells)
 
     @property
     def rewards(self) -> Categorical:
         probabilities = self._table[self._own].T.reshape(-1, self._log.n_arms, len(self._log.values))
         return Categorical(probabilities / probabilities.sum(axis=2, keepdims=True), self._log.values)
+
+    @property
+    def leaving(self) -> Float[Array, "M A Z"] | None:
+        if not self._log.letters:
+            return None
+        return np.moveaxis(self._log.leaving_of(self._table[None])[0], 2, 0)
 
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         return self._arms.likely(rng)
@@ -287,8 +394,18 @@ class CategoricalChain(Chain):
             kernel("gibbs").categorical(steps.codes, steps.offsets, steps.counts, self._table, uniforms, own)
             self._statistics += own
         self._table[0] = np.maximum(rng.dirichlet(self._statistics[0] + 1.0), _NO_WEIGHT)
-        counts = self._statistics[self._own].reshape(log.n_arms, len(log.values), -1)
+        counts = log.counted(self._statistics[None])[0]
         self._table[self._own] = self._arms.draw(counts, rng).reshape(-1, counts.shape[2])
+        if log.letters:
+            log._write_leaving(self._table[None], self._drawn_leaving(rng)[None])
+
+    def _drawn_leaving(self, rng: np.random.Generator) -> Float[Array, "A Z M"]:
+        """Chances to leave given the types, around what types have in common."""
+        counts = self._log.by_letter(self._statistics[None])[0]
+        centre = np.moveaxis(leave_rates.typed(counts), 0, 2).clip(*leave_rates.INSIDE)
+        left, goes_on = counts[leave_rates.LEFT], counts[leave_rates.GOES_ON]
+        drawn = rng.beta(left + leave_rates.FREE * centre, goes_on + leave_rates.FREE * (1 - centre))
+        return drawn.clip(*leave_rates.INSIDE)
 
     @property
     def group_sums(self) -> Float[Array, "G M"]:
@@ -340,14 +457,16 @@ class CategoricalCoordinates(Coordinates):
         return [Categorical(probabilities, self.rewards.values) for probabilities in drawn]
 
 
-def _scores(log: CategoricalLog, rewards: Categorical) -> CodeScores:
+def _scores(log: CategoricalLog, bandit: LatentBandit, rewards: Categorical) -> CodeScores:
     """The scores of a bandit's rewards, which may know more values than the log shows."""
     basis = contrasts(rewards.n_values)
-    code = np.arange(log.n_own)
+    code = np.arange(log.n_own) % log.n_cells
     arms, values = code // len(log.values), rewards.encode(log.values)[code % len(log.values)]
     expected = (rewards.probabilities @ basis).swapaxes(0, 1)  # (A, M, K)
     with np.errstate(divide="ignore"):
         logs = np.log(rewards.probabilities[:, arms, values].T)
+        if log.letters:
+            logs = np.log(log.pack(bandit)[0, 1 : 1 + log.n_own, : bandit.n_types])
     seen = (basis.T @ covariances(rewards.probabilities) @ basis).swapaxes(0, 1)
     return CodeScores(arms, logs, np.ascontiguousarray(basis[values][:, None, :] - expected[arms]), seen)
 

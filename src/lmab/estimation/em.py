@@ -31,6 +31,7 @@ _CHEAP = 10_000  # Distinct sessions below which convergence is judged more stri
 _FINISHERS = 4  # Starts that always climb to the end.
 _LARGE_FINISHERS = 2  # Starts that climb to the end where the log is large.
 _SAME_SOLUTION = 0.01  # Difference of log-likelihood below which two solutions are the same.
+_LEAVING_ROUNDS, _LEAVING_MAPS = 3, 60  # Climbs after which the centres of leaving are learned again, and their maps.
 _SAME_ORDER = 1e-9  # Part of the total difference by which two orders must differ to be told apart.
 
 
@@ -166,11 +167,31 @@ class EM(Estimator):
         if found.stopped:
             last = replace(self._climb(task, best[:1], 1, StopOnce(), ""), stopped=True) if sampled else found
             return task, last, starts
-        bandit = pilot.log.bandit(found.models[found.order()[0]], task.n_types)
-        task = replace(task, prior=learn(pilot.log, bandit, self.sweeps, rng, self.threads))
+        top = found.models[found.order()[0]]
+        prior = learn(pilot.log, pilot.log.bandit(top, task.n_types), self.sweeps, rng, self.threads)
+        prior, moved = self._with_leaving(replace(pilot, prior=prior), top, progress)
+        if moved is not None:  # The prior now knows the types of one model.
+            best = task.log.soften(moved[None]) if sampled else moved[None]
+        task = replace(task, prior=prior)
         if not sampled:
             return task, self._climb(task, best[:1], self.max_iterations, progress, "climb"), starts
         return task, self._by_levels(task, best, progress)[0], starts
+
+    def _with_leaving(
+        self, task: Likelihood, model: Float[Array, "K P"], progress: StopOnce
+    ) -> tuple[Prior, Float[Array, "K P"] | None]:
+        """The prior with what the types have in common when they leave, and the model that climbed on under it.
+
+        Centres and model are learned in turn; without letters in the log nothing is to be learned.
+        """
+        prior, moved = task.prior, None
+        for _ in range(_LEAVING_ROUNDS):
+            found = task.log.with_leaving(prior, model, task.n_types, task.passes)
+            if found is prior:
+                break
+            prior, task = found, replace(task, prior=found)
+            moved = model = self._climb(task, model[None], _LEAVING_MAPS, progress, "leaving").models[0]
+        return prior, moved
 
     def _pilot(self, task: Likelihood, rng: np.random.Generator) -> Likelihood:
         """The same for a sample of the sessions, where the log is large."""

@@ -15,8 +15,10 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
+from . import leaving as who_leaves
 from . import type_priors
 from .assumptions import tested
+from .categorical import CategoricalLog
 from .cross_validation import LEAST
 from .cross_validation import check as held_out_check
 from .em import EM
@@ -48,6 +50,7 @@ def fit(
     rewards: str | None = None,
     values: Any = None,
     scale: float | None = None,
+    leaving: str = "auto",
     rng: Rng | None = None,
     progress: Observer | None = None,
     backend: Any = None,
@@ -67,6 +70,9 @@ def fit(
             are at most 32.
         values: the reward values of a categorical model, when some may not have been observed yet.
         scale: the standard deviation of a Gaussian model; None: estimated.
+        leaving: who leaves, in a log that says how its sessions ended. "shown": by arm and reward, which leaves the
+            types as they are; "type": types leave differently, so that they are learned from rewards and stays
+            together; "auto": by type only where held-out sessions say so; "none": as if nobody left.
         rng: where the starts come from: a generator or a seed, such as `rng=0`. It must be given.
         progress: told about the progress; answers True to stop with the best so far.
         backend: where passes over a packed log run: None (threads), a `concurrent.futures.Executor`, or a Dask client,
@@ -95,6 +101,7 @@ def fit(
     if own_number and n_types not in (None, "auto"):
         raise InvalidArgument(f"n_types must not be given with {type(method).__name__}, got {n_types!r}: {_OWN}")
     log = observe(sessions, rewards=rewards, values=values, scale=scale)
+    form = who_leaves.asked(leaving, sessions, log, method)
     watch = StopOnce(progress)
     curve = None
     if n_types == "auto" and not own_number and len(sessions) > 1:
@@ -108,6 +115,14 @@ def fit(
     if start is not None and (curve is None or start.n_types == number):
         where["start"] = start
     result = method.fit(log, n_types=number, rng=rng, progress=watch, **where)
+    if form != who_leaves.NONE and not watch.stopped:
+
+        def refit(plain: CategoricalLog) -> Estimate:
+            again = None if curve is not None else number
+            return _by_type(plain.with_letters(), method, again, rng, watch, where)
+
+        result = who_leaves.fitted(result, form, refit, rng, chosen=curve is not None)
+        curve = result.curve or curve
     if (sessions.features is not None or sessions.persons is not None) and not watch.stopped:
         result = _with_type_prior(result, method, rng)
     if rewards == "binned":
@@ -140,6 +155,24 @@ def fit_with_spare(sessions: Sessions, *, method: Estimator, rng: np.random.Gene
     curve = choose(log, forgiving=_forgives(method, log), spare=True, rng=rng)
     found = fit(sessions, n_types=curve.chosen, method=method, rng=rng, check=False, **said)
     return replace(found, curve=curve, message=f"{found.message}; {curve}")
+
+
+def _by_type(
+    log: CategoricalLog,
+    method: Estimator,
+    given: int | None,
+    rng: np.random.Generator,
+    watch: StopOnce,
+    where: dict[str, Any],
+) -> Estimate:
+    """Types from rewards and stays together; their number is chosen again, unless it was given."""
+    curve = choose(log, forgiving=_forgives(method, log), rng=rng, progress=watch) if given is None else None
+    number = given if curve is None else curve.chosen
+    assert number is not None
+    start = where.get("start")
+    if start is not None and start.n_types != number:
+        where = {name: one for name, one in where.items() if name != "start"}
+    return replace(method.fit(log, n_types=number, rng=rng, progress=watch, **where), curve=curve)
 
 
 def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:

@@ -17,7 +17,7 @@ padded with types of weight 0 to a multiple of 8: see `padded`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -27,6 +27,7 @@ import numpy as np
 
 from .._kernel import kernel
 from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..data.features import UNKNOWN
 from ..data.packed import Packed
 from ..data.sessions import Sessions
 from ..model import belief
@@ -70,6 +71,7 @@ class Prior:
 
     centre: Float[Array, "A *Z"]
     strength: Float[Array, "A"]  # not negative; all 0: maximum likelihood
+    leaving: Float[Array, "K A Z"] | None = None  # centres of the chances to leave, of all types (K = 1) or of each
 
     @classmethod
     def equal(cls, centre: Float[Array, "A *Z"], strength: float) -> Prior:
@@ -151,6 +153,27 @@ class Beside(NamedTuple):
         return Steps.of(codes.astype(np.min_scalar_type(n_own + self.n_rows - 1)), offsets, steps.counts, numbers)
 
 
+LETTERS = 3  # of a step: nobody knows what came after it, the session went on, or it was left
+
+
+def with_letters(
+    codes: Shaped[Array, "T"], offsets: Integer[Array, "N1"], endings: Integer[Array, "N"] | None, n_cells: int
+) -> Shaped[Array, "T"]:
+    """The codes of (arm, value) with what came after each step: three blocks of `n_cells` codes, one for each letter.
+
+    Examples:
+        >>> import numpy as np
+        >>> with_letters(np.array([1, 0, 1, 1], np.uint8), np.array([0, 2, 3, 4]), np.array([0, 1, 2]), 2)
+        array([3, 4, 3, 1], dtype=uint8)
+    """
+    found = codes.astype(np.min_scalar_type(LETTERS * n_cells - 1))
+    found += found.dtype.type(n_cells)
+    last = offsets[1:] - 1
+    letters = UNKNOWN - (np.full(len(last), UNKNOWN) if endings is None else endings.astype(np.int64))
+    found[last] = codes[last] + n_cells * letters
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Log(ABC):
     """A log encoded for one reward family."""
@@ -161,6 +184,7 @@ class Log(ABC):
     sessions: Sessions | Packed  # as they were given
     memory: Steps | None  # the distinct sessions; None: they stay in the files of the packed log
     beside: Beside | None = field(default=None, kw_only=True)  # codes beside those of the arms
+    letters: bool = field(default=False, kw_only=True)  # whether codes also say what came after the step
     every: int = field(default=1, kw_only=True)  # 16: every 16th part counts, the others are left out
     known_scale: float | None = field(default=None, kw_only=True)  # Scale of normal rewards; None: estimated.
     _cuts: dict[int, Integer[Array, "..."]] = field(default_factory=dict, repr=False, kw_only=True)  # by their number
@@ -421,6 +445,23 @@ class Log(ABC):
         Plays of one arm in one session are alike; plays of different arms are independent.
         """
 
+    def with_letters(self) -> Log:
+        """The same log in codes that also say what came after each step, where rewards take finitely many values."""
+        return self
+
+    def with_leaving(self, prior: Prior, model: Float[Array, "K P"], n_types: int, passes: Passes) -> Prior:
+        """The prior with centres of the chances to leave, from what the log says under the model, where it has them."""
+        return prior
+
+    def draw_leaving(
+        self, bandit: LatentBandit, n_draws: int, rng: np.random.Generator, n_types: int | None = None
+    ) -> Sequence[Any] | None:
+        """Chances to leave (M, A, Z) that the log allows, for models like the bandit; None where nobody leaves it.
+
+        Models may have another number of types where the type does not matter.
+        """
+        return None
+
     def misfit(self, bandit: LatentBandit) -> list[str]:
         """Why the rewards of the bandit, which was fitted to this log, do not describe it; nothing where they do."""
         return []
@@ -481,13 +522,15 @@ class ValuesLog(Log):
         if isinstance(sessions, Packed):
             log = cls(sessions, None, listed, recode=_recoding(sessions, listed), beside=beside, **more)
             return replace(log, memory=merged_from_files(log, log._pick))
-        n_codes = sessions.n_arms * len(listed)
+        n_cells = n_codes = sessions.n_arms * len(listed)
         codes: Any = np.empty(sessions.n_steps, np.min_scalar_type(n_codes - 1))
         for start in range(0, sessions.n_steps, _CODED):
             chunk = slice(start, start + _CODED)
             place = index_among(listed, sessions.rewards[chunk], first_step=start)
             codes[chunk] = sessions.arms[chunk] * np.int64(len(listed)) + place
         offsets = sessions.offsets
+        if more.get("letters", False):
+            codes, n_codes = with_letters(codes, offsets, sessions.endings, n_cells), LETTERS * n_cells
         if beside is not None:
             codes, offsets = beside.joined(Steps.of(codes, offsets), n_codes)[:2]
             n_codes += beside.n_rows
@@ -499,8 +542,8 @@ class ValuesLog(Log):
 
     @property
     def _more(self) -> dict[str, Any]:
-        """Fields of the family that a sample shares."""
-        return {}
+        """Fields that a sample shares."""
+        return {"letters": self.letters}
 
     def level(self, every: int) -> Self | None:
         part = super().level(every)
@@ -509,26 +552,39 @@ class ValuesLog(Log):
         return part
 
     @property
-    def n_own(self) -> int:
+    def n_cells(self) -> int:
+        """Pairs of arm and value."""
         return self.n_arms * len(self.listed)
+
+    @property
+    def n_own(self) -> int:
+        return self.n_cells * (LETTERS if self.letters else 1)
 
     @property
     def _n_bytes(self) -> int:
         if self.memory is not None:
             return int(self.memory.codes.nbytes)
+        if self.letters:
+            return self._n_codes * np.min_scalar_type(self.n_own - 1).itemsize
         return self._n_codes * (self._partitions.bytes_per_step if self.recode is None else self.recode.itemsize)
 
     def _read(self, low: int, high: int, room: Integer[Array, "m"] | None) -> Steps:
         offsets, codes = self._partitions.part(low, high, "codes", room=room)
-        return Steps.of(self._recoded(codes), offsets)
+        codes = self._recoded(codes)
+        if self.letters:
+            codes = with_letters(codes, offsets, self._partitions.of_sessions("endings", low, high), self.n_cells)
+        return Steps.of(codes, offsets)
 
     def _pick(self, rows: Integer[Array, "n"]) -> tuple[Shaped[Array, "T"], Integer[Array, "n1"]]:
         """Codes and offsets of the sessions `rows`, which rise."""
         offsets, codes = self._partitions.pick(rows, "codes")
+        codes = self._recoded(codes)
+        if self.letters:
+            codes = with_letters(codes, offsets, self.sessions.endings[rows], self.n_cells)  # type: ignore[index]
         if self.beside is None:
-            return self._recoded(codes), offsets
+            return codes, offsets
         beside = self.beside.subset(self.sessions, rows)
-        return beside.joined(Steps.of(self._recoded(codes), offsets), self.n_own)[:2]
+        return beside.joined(Steps.of(codes, offsets), self.n_own)[:2]
 
     def _recoded(self, codes: Shaped[Array, "T"]) -> Any:
         return codes if self.recode is None else self.recode.take(codes)
@@ -551,16 +607,25 @@ class ValuesLog(Log):
             plays = np.bincount(self.codes, np.repeat(self.counts, np.diff(self.offsets)), minlength=size)
         else:
             plays = tally(self.codes, size)
-        return plays[: self.n_own].reshape(self.n_arms, len(self.listed))
+        return plays[: self.n_own].reshape(-1, self.n_arms, len(self.listed)).sum(axis=0)
 
     @cached_property
     def played(self) -> Bool[Array, "A"]:
         return self.cells.sum(axis=1) > 0
 
     def by_arm(self, tables: Float[Array, "R K P"]) -> Float[Array, "R A Z P"]:
-        """The rows of the arms' codes in tables or their sums, as a view."""
+        """The rows of the arms' codes in tables, as a view; with letters those whose end is unknown: the rewards'."""
         shape = (len(tables), self.n_arms, len(self.listed), tables.shape[2])
+        return tables[:, 1 : 1 + self.n_cells].reshape(shape)
+
+    def by_letter(self, tables: Float[Array, "R K P"]) -> Float[Array, "R L A Z P"]:
+        """The rows of the arms' codes in tables or their sums, by what came after the step, as a view."""
+        shape = (len(tables), -1, self.n_arms, len(self.listed), tables.shape[2])
         return tables[:, 1 : 1 + self.n_own].reshape(shape)
+
+    def counted(self, statistics: Float[Array, "R Q P"]) -> Float[Array, "R A Z P"]:
+        """The expected steps of each arm and value, whatever came after them."""
+        return self.by_letter(statistics).sum(axis=1) if self.letters else self.by_arm(statistics)
 
 
 def _places(packed: Packed, listed: Float[Array, "Z"]) -> Integer[Array, "V"]:
@@ -663,6 +728,11 @@ class Chain(ABC):
     @abstractmethod
     def rewards(self) -> Any:
         """Of the log's family."""
+
+    @property
+    def leaving(self) -> Float[Array, "M A Z"] | None:
+        """The chances to leave; None where the log's codes do not say who leaves."""
+        return None
 
     @abstractmethod
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A *Z"], Float[Array, "A"]]:

@@ -81,6 +81,7 @@ class Draws:
     rewards: tuple[Any, ...]  # Rewards of each model, of the log's family.
     prior: Prior
     groups: Float[Array, "B G M"] | None = None  # weights of each group of people
+    leaving: tuple[Any, ...] | None = None  # of each model, where types leave differently
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -108,10 +109,10 @@ def run(
             priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
-    weights, rewards, groups, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
+    weights, rewards, left, groups, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
     drawn = np.stack(weights)
     prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), log.sessions.plays * _alone(drawn)))
-    return Draws(drawn, rewards, prior, np.stack(groups) if n_groups else None)
+    return Draws(drawn, rewards, prior, np.stack(groups) if n_groups else None, None if left[0] is None else left)
 
 
 def _alone(weights: Float[Array, "B M"]) -> float:
@@ -138,7 +139,7 @@ def _averaged(
 def _draws(
     log: Log, bandit: LatentBandit, schedule: Schedule, stop: Event, n_groups: int, rng: np.random.Generator
 ) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
-    """Weights, rewards, those of groups, centres and inverse strengths of the arms, of each draw that is kept."""
+    """Weights, rewards, leaving, weights of groups, centres and inverse strengths of the arms, of each draw kept."""
     kept, chain = [], log.chain(bandit)
     groups = GroupWeights(bandit.weights, n_groups) if n_groups else None
     for sweep in range(schedule.burn + schedule.keep * schedule.thin):
@@ -150,7 +151,7 @@ def _draws(
             chain.weigh_groups(groups.common, groups.each)
         if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
             each = None if groups is None else groups.each.copy()
-            kept.append((chain.weights, chain.rewards, each, *chain.likely(rng)))
+            kept.append((chain.weights, chain.rewards, chain.leaving, each, *chain.likely(rng)))
     return chain.prior, kept
 
 
@@ -201,9 +202,6 @@ def weigh_groups(
     return found.each
 
 
-def draw_models(
-    log: Log, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule
-) -> tuple[Float[Array, "B M"], tuple[Any, ...]]:
-    """Weights and rewards of models that the log could have come from, by chains that start at `bandit`."""
-    draws = run(log, bandit, rng=rng, schedule=schedule)
-    return draws.weights, draws.rewards
+def draw_models(log: Log, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule) -> Draws:
+    """Models that the log could have come from, by chains that start at `bandit`."""
+    return run(log, bandit, rng=rng, schedule=schedule)

@@ -427,7 +427,8 @@ def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: boo
     """The log, encoded as for the fit of `bandit`."""
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
-    return observe(sessions, rewards=rewards.family, values=rewards.values, scale=scale)
+    log = observe(sessions, rewards=rewards.family, values=rewards.values, scale=scale)
+    return log.with_letters() if bandit.leaves_by_type else log
 
 
 def finish(

@@ -26,7 +26,7 @@ from ..model.categorical import Categorical
 from ..model.rewards import index_among
 from ..model.type_prior import Category, Numeric, People, Term, TypePrior, softmax
 from .climb import Climb, climb, draw_starts
-from .log import Beside, Log, Prior, Steps, merge, padded
+from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
 from .passes import Passes
 
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
@@ -244,9 +244,11 @@ class Coded:
     n_codes: int
 
     @classmethod
-    def of(cls, sessions: Sessions, values: Float[Array, "Z"]) -> Coded:
+    def of(cls, sessions: Sessions, values: Float[Array, "Z"], *, letters: bool = False) -> Coded:
         n_codes = sessions.n_arms * len(values)
         codes = sessions.arms * np.int64(len(values)) + index_among(values, sessions.rewards, first_step=0)
+        if letters:
+            codes, n_codes = with_letters(codes, sessions.offsets, sessions.endings, n_codes), LETTERS * n_codes
         return cls(codes.astype(np.min_scalar_type(n_codes - 1)), sessions.offsets, n_codes)
 
     def __len__(self) -> int:
@@ -281,7 +283,7 @@ def grouped(log: Log, groups: Integer[Array, "N"], n_groups: int) -> Log | None:
         return None
     if log.travels:
         return replace(log, beside=Beside(n_groups, groups), _cuts={})
-    steps = Coded.of(log.sessions.load(), log.values).after(groups, n_groups)
+    steps = Coded.of(log.sessions.load(), log.values, letters=log.letters).after(groups, n_groups)
     return replace(log, memory=steps, beside=Beside(n_groups), _cuts={})
 
 
@@ -773,7 +775,7 @@ def _task(
     persons = np.arange(len(log)) if log.persons is None else person_numbers(log.persons)
     order = np.argsort(persons, kind="stable")
     if arm_prior is not None and encoded.family == Categorical.family and encoded.values is not None:
-        coded = Coded.of(log, encoded.values).part(order)
+        coded = Coded.of(log, encoded.values, letters=encoded.letters).part(order)
         return Task(bandit.n_types, persons[order], coded, Types(encoded, arm_prior), passes=passes), order
     like = _likelihoods(bandit, log)[0][order]
     return Task(bandit.n_types, persons[order], like=like), order

@@ -104,7 +104,7 @@ def certify(
     value, optimum, regret, gain, undone = _intervals(
         plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
     )  # fmt: skip
-    average = plan.horizon * _mean_reward(sessions)
+    average = _average_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None)
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
         optimum = (min(optimum[0], value[0]), optimum[1])
     assumptions = tested(estimate.bandit, sessions)
@@ -189,7 +189,10 @@ def _drawn(
 def _ends(
     sessions: Sessions | Packed, horizon: int, replanner: Replanner | CrowdReplanner | TraitsReplanner
 ) -> Ends | None:
-    """How sessions end; None where all have one length, or rewards have too many values to count leaving after each."""
+    """How sessions end; None where all have one length, or rewards have too many values to count leaving after each.
+
+    Where the model knows who leaves, the claims are per started session anyway.
+    """
     log = sessions[:: max(1, len(sessions) // _LOOKED_AT)]
     left, known = left_after(log)
     values, place = np.unique(log.rewards, return_inverse=True)
@@ -198,7 +201,7 @@ def _ends(
     chance = np.bincount(place, left * known) / np.maximum(np.bincount(place, known), 1)
     model = replanner.values
     stays = None if model is None else 1 - np.interp(model, values, chance)
-    value = None if stays is None else replanner.started(stays)
+    value = None if stays is None or replanner.leaves else replanner.started(stays)
     return Ends(horizon, float((log.lengths >= horizon).mean()), values, chance, value)
 
 
@@ -232,10 +235,13 @@ def _told(estimate: Estimate, n_parameters: int) -> float | None:
     return float((posterior * ratio).sum(axis=1).mean() * len(sessions) / n_parameters)
 
 
-def _mean_reward(sessions: Sessions | Packed) -> float:
-    """The mean reward of a step of the log."""
+def _average_session(sessions: Sessions | Packed, horizon: int, *, until_they_leave: bool) -> float:
+    """What the policy of the log earned in a session: in so many average steps, or until people left."""
+    if until_they_leave:
+        parts = (float(part.rewards[part.steps < horizon].sum()) for part in sessions.chunks(_AT_ONCE))
+        return sum(parts) / len(sessions)
     total = sum(float(part.rewards.sum()) for part in sessions.chunks(_AT_ONCE))
-    return total / max(sessions.n_steps, 1)
+    return horizon * total / max(sessions.n_steps, 1)
 
 
 def _n_parameters(estimate: Estimate) -> int:
@@ -246,23 +252,25 @@ def _sampled(
     estimate: Estimate, replanner: Replanner | CrowdReplanner, groups: Groups, n_draws: int, rng: np.random.Generator
 ) -> Replanned:
     """Models from short Gibbs runs."""
-    return replanner.replan(*_gibbs(estimate.require_log(), estimate.bandit, groups, n_draws, rng))
+    return replanner.replan(*_gibbs(estimate, estimate.bandit, groups, n_draws, rng))
 
 
 def _gibbs(
-    data: Log, bandit: LatentBandit, groups: Groups, n_draws: int, rng: np.random.Generator
-) -> tuple[Float[Array, "B *G M"], Sequence[Any]]:
-    """Weights and rewards of models from chains that start at a bandit; each group of people has its own weights."""
-    schedule, numbers = Schedule.of(data, n_draws), groups.of_sessions
-    if numbers is None:
-        return draw_models(data, bandit, rng=rng, schedule=schedule)
-    known = grouped(data, numbers, len(groups))
+    estimate: Estimate, start: LatentBandit, groups: Groups, n_draws: int, rng: np.random.Generator
+) -> tuple[Float[Array, "B *G M"], Sequence[Any], Sequence[Any] | None]:
+    """Weights, rewards and leaving of models from chains that start at a bandit; groups of people have own weights."""
+    data, numbers = estimate.require_log(), groups.of_sessions
+    schedule = Schedule.of(data, n_draws)
+    known = None if numbers is None else grouped(data, numbers, len(groups))
     if known is None:
-        weights, families = draw_models(data, bandit, rng=rng, schedule=schedule)
-        return _group_weights(data, weights, families, groups, rng), families
-    draws = run(known, bandit, rng=rng, schedule=schedule, n_groups=len(groups))
-    assert draws.groups is not None
-    return draws.groups, draws.rewards
+        draws = draw_models(data, start, rng=rng, schedule=schedule)
+        weights = _group_weights(data, draws.weights, draws.rewards, groups, rng)
+    else:
+        draws = run(known, start, rng=rng, schedule=schedule, n_groups=len(groups))
+        assert draws.groups is not None
+        weights = draws.groups
+    left = draws.leaving or data.draw_leaving(estimate.bandit, len(draws), rng, n_types=start.n_types)
+    return weights, draws.rewards, left
 
 
 def _group_weights(
@@ -293,7 +301,8 @@ def _around(
     posterior = laplace(estimate.information(backend=backend), floor)
     weights, moved = posterior.draw(n_draws, rng)
     families = estimate.bandit.rewards.recentred(moved)
-    drawn = replanner.replan(_group_weights(estimate.require_log(), weights, families, groups, rng), families)
+    left = estimate.require_log().draw_leaving(estimate.bandit, n_draws, rng)
+    drawn = replanner.replan(_group_weights(estimate.require_log(), weights, families, groups, rng), families, left)
     values = estimate.bandit.rewards.values
     wide = values is not None and len(values) > 2
     return replace(drawn, misses=_WIDE if wide else 1.0), posterior.n_floored
@@ -305,7 +314,7 @@ def _with_one_more(
     """Models with one more type, from Gibbs runs."""
     data = estimate.require_log()
     start = _START.fit(data, n_types=estimate.n_types + 1, rng=rng).bandit
-    return replanner.replan(*_gibbs(data, start, groups, n_draws, rng))
+    return replanner.replan(*_gibbs(estimate, start, groups, n_draws, rng))
 
 
 def _intervals(

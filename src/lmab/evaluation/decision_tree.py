@@ -49,11 +49,15 @@ class Tree:
     levels: tuple[Level, ...]
 
     def branches(
-        self, rewards: Categorical, means: Float[Array, "M A"] | None = None, stays: Float[Array, "Z"] | None = None
+        self,
+        rewards: Categorical,
+        means: Float[Array, "M A"] | None = None,
+        stays: Float[Array, "*MA Z"] | None = None,
     ) -> list[Float[Array, "n M"]]:
         """What every branch earns from its decision to the end, in each type of `rewards`, as one array per step.
 
-        Rewards are counted as `means`, where these are given; after each value a session goes on with chance `stays`.
+        Rewards are counted as `means`, where these are given. A session goes on with chance `stays`, where these are
+        given, for each value, or for each type, arm and value.
         """
         found: list[Float[Array, "n M"]] = []
         counted = rewards.means if means is None else means
@@ -65,18 +69,24 @@ class Tree:
                 if len(there):
                     codes = level.arms[there] * rewards.n_values + value
                     after = found[-1][child[there]]
-                    earned[there] += rewards.table[codes] * (after if stays is None else stays[value] * after)
+                    if stays is not None:
+                        after = (stays[value] if stays.ndim == 1 else stays[:, level.arms[there], value].T) * after
+                    earned[there] += rewards.table[codes] * after
             found.append(earned)
         return found[::-1]
 
     def value(
-        self, weights: Float[Array, "*G M"], rewards: Categorical, means: Float[Array, "M A"] | None = None
+        self,
+        weights: Float[Array, "*G M"],
+        rewards: Categorical,
+        means: Float[Array, "M A"] | None = None,
+        stays: Float[Array, "*MA Z"] | None = None,
     ) -> float:
-        """What the policy earns in a session, each reward counted as `means` where these are given.
+        """What the policy earns in a session, with `means` and `stays` as for `branches`.
 
         Where sessions have several roots, `weights` are those of each, times its share.
         """
-        return weighed(weights, self.branches(rewards, means)[0])
+        return weighed(weights, self.branches(rewards, means, stays)[0])
 
     def renamed(self, arms: Integer[Array, "A"]) -> Tree:
         """The same decisions, where arm number i is `arms[i]`."""
@@ -151,11 +161,10 @@ class Improved:
         self, bandit: LatentBandit, branches: Branches, values: list[Float[Array, "_ M"]], horizon: int
     ) -> None:
         self._problem = Problem.of(bandit, horizon, bins=2)
-        last = self._problem.means[self._problem.last_arms]
-        types = self._problem.types
-        self._later = [last]  # what may follow, with 1 step to go, 2, ...
+        fixed, types = self._problem.fixed_arms, self._problem.types
+        self._later = [fixed[0][0]]  # what may follow, with 1 step to go, 2, ...
         for steps in range(2, horizon):
-            self._later.append(np.concatenate([branches.worth(values, steps)[:, types], steps * last]))
+            self._later.append(np.concatenate([branches.worth(values, steps)[:, types], fixed[steps - 1][0]]))
 
     def start(self, n: int) -> State:
         return State(0, belief.prior(self._problem.bandit, n), single=False)

@@ -117,12 +117,12 @@ class Replanner:
     ) -> None:
         self._cut = Cut.of(bandit, plan.horizon)
         self.rewards = discrete(bandit.rewards, self._cut)
-        self._bandit = LatentBandit(bandit.weights, self.rewards)
+        self._bandit = LatentBandit(bandit.weights, self.rewards, leaving=bandit.leaving)
         self._plan, self._played = plan, played
         self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
         roots = Roots(self._groups.state, self._groups.mass)
         self.tree = unroll(plan.policy, self._bandit, plan.horizon, limit=WRITTEN_OUT, roots=roots)
-        self.own = self.tree.value(self._groups.mass, self.rewards)  # value of the policy on the estimate
+        self.own = self._worth(self.tree, self._groups.mass, self._bandit)  # value of the policy on the estimate
         self.values = bandit.rewards.values
         self._branches = Branches.of(self.tree)
 
@@ -137,6 +137,11 @@ class Replanner:
         return 0.0
 
     @property
+    def leaves(self) -> bool:
+        """Whether people leave the estimate."""
+        return self._bandit.leaving is not None
+
+    @property
     def plays(self) -> Float[Array, "A"]:
         """How often a session plays each arm on the estimate."""
         return self.tree.plays(self._bandit.n_arms)
@@ -147,30 +152,39 @@ class Replanner:
             return None
         return weighed(self._groups.mass, self.tree.branches(self.rewards, stays=stays)[0])
 
-    def replan(self, weights: Float[Array, "B *G M"], families: Sequence[Any]) -> Replanned:
+    def replan(
+        self, weights: Float[Array, "B *G M"], families: Sequence[Any], leaving: Sequence[Any] | None = None
+    ) -> Replanned:
         """For each drawn model, one step of policy iteration from the plan."""
-        rows = [
-            self._one(own_weights, discrete(family, self._cut))
-            for own_weights, family in zip(weights, families, strict=True)
-        ]
+        drawn = zip(weights, families, _or_nobody(leaving, len(families)), strict=True)
+        rows = [self._one(own, discrete(family, self._cut), left) for own, family, left in drawn]
         return Replanned(*np.array(rows).reshape(-1, 6).T)
 
-    def _one(self, weights: Float[Array, "*G M"], family: Categorical) -> tuple[float, ...]:
+    def _one(
+        self, weights: Float[Array, "*G M"], family: Categorical, left: Float[Array, "M A Z"] | None = None
+    ) -> tuple[float, ...]:
         mass = self._groups.masses(weights)
-        model, values = LatentBandit(_total(mass), family), self.tree.branches(family)
-        replanned = self._improved(weights, family, values)
-        value, own = weighed(mass, values[0]), replanned.value(mass, family)
-        unplayed = self._unplayed(replanned if own > value else self.tree, mass, family)
-        transferred = replanned.value(self._groups.mass, self.rewards)
+        model = LatentBandit(_total(mass), family, leaving=left)
+        values = self.tree.branches(family, stays=_stays(model))
+        replanned = self._improved(weights, model, values)
+        value, own = weighed(mass, values[0]), self._worth(replanned, mass, model)
+        unplayed = self._unplayed(replanned if own > value else self.tree, mass, model)
+        transferred = self._worth(replanned, self._groups.mass, self._bandit)
         fixed, among_played = fixed_choices(model, self._plan, self._played)
         return max(own, value, fixed), value, transferred, fixed, among_played, unplayed
 
-    def _improved(self, weights: Float[Array, "*G M"], family: Categorical, values: list[Float[Array, "_ M"]]) -> Tree:
+    @staticmethod
+    def _worth(
+        tree: Tree, mass: Float[Array, "G M"], model: LatentBandit, means: Float[Array, "M A"] | None = None
+    ) -> float:
+        """What the decisions of a tree earn on a model, until people leave."""
+        return tree.value(mass, model.rewards, means, _stays(model))  # type: ignore[arg-type]
+
+    def _improved(self, weights: Float[Array, "*G M"], model: LatentBandit, values: list[Float[Array, "_ M"]]) -> Tree:
         """The tree of the improved plan; many arms are left out that could hardly be in it."""
-        average = _total(self._groups.masses(weights))
-        arms = self._useful(average, family.means)
+        arms = self._useful(model.weights, model.means)
         branches = replace(self._branches, arms=np.searchsorted(arms, self._branches.arms))
-        model = LatentBandit(average, only(family, arms))
+        model = _some_arms(model, arms)
         policy = improved(model, branches, values, self._plan.horizon, repeats=self._plan.repeats)
         roots = self._groups.roots(policy.start(len(self._groups)).memory, weights)
         return unroll(policy, model, self._plan.horizon, roots=roots).renamed(arms)
@@ -183,13 +197,27 @@ class Replanner:
         best = np.argpartition(-scores, _POOL + self._plan.horizon, axis=1)[:, : _POOL + self._plan.horizon]
         return np.union1d(best.ravel(), self._branches.arms)
 
-    def _unplayed(self, tree: Tree, mass: Float[Array, "G M"], family: Categorical) -> float:
+    def _unplayed(self, tree: Tree, mass: Float[Array, "G M"], model: LatentBandit) -> float:
         """The share of what the tree earns on the model that comes from arms the log never plays."""
         if self._played.all():
             return 0.0
-        total = tree.value(mass, family)
-        rest = tree.value(mass, family, means=np.where(self._played, 0.0, family.means))
+        total = self._worth(tree, mass, model)
+        rest = self._worth(tree, mass, model, np.where(self._played, 0.0, model.means))
         return rest / total if total > 0 else 0.0
+
+
+def _or_nobody(leaving: Sequence[Any] | None, n_models: int) -> Sequence[Any]:
+    """The chances to leave of each drawn model; None where nobody leaves."""
+    return [None] * n_models if leaving is None else leaving
+
+
+def _some_arms(model: LatentBandit, arms: Integer[Array, "K"]) -> LatentBandit:
+    left = None if model.leaving is None else model.leaving[:, arms]
+    return LatentBandit(model.weights, only(model.rewards, arms), leaving=left)  # type: ignore[arg-type]
+
+
+def _stays(model: LatentBandit) -> Float[Array, "M A Z"] | None:
+    return None if model.leaving is None else 1 - model.leaving
 
 
 def _total(mass: Float[Array, "G M"]) -> Float[Array, "M"]:
@@ -206,6 +234,8 @@ def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> 
     average = np.sort((model.weights @ model.means)[played])[::-1]
     if played.all() or (not plan.repeats and len(average) < plan.horizon):
         return fixed, fixed
+    if model.leaving is not None:
+        return fixed, _some_arms(model, np.flatnonzero(played)).best_fixed(plan.horizon, plan.repeats)
     return fixed, float(plan.horizon * average[0] if plan.repeats else average[: plan.horizon].sum())
 
 
@@ -227,14 +257,17 @@ class CrowdReplanner:
     ) -> None:
         self._bandit, self._plan, self._played, self._rng = bandit, plan, played, rng
         self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
-        self.values = bandit.rewards.values
+        self.values, self.leaves = bandit.rewards.values, bandit.leaving is not None
         self._crowds: dict[int, Crowd] = {}
         found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
         self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
 
-    def replan(self, weights: Float[Array, "B *G M"], families: Sequence[Any]) -> Replanned:
+    def replan(
+        self, weights: Float[Array, "B *G M"], families: Sequence[Any], leaving: Sequence[Any] | None = None
+    ) -> Replanned:
         """For each drawn model, what the plan, its greedy policy and the best fixed choice earn."""
-        rows = [self._one(own, family) for own, family in zip(weights, families, strict=True)]
+        drawn = zip(weights, families, _or_nobody(leaving, len(families)), strict=True)
+        rows = [self._one(own, family, left) for own, family, left in drawn]
         return Replanned(*np.array(rows).reshape(-1, 6).T)
 
     def started(self, stays: Float[Array, "Z"]) -> float | None:
@@ -259,9 +292,11 @@ class CrowdReplanner:
             policy, model, repeats=self._plan.repeats, stays=stays, start=start, mass=mass
         )
 
-    def _one(self, weights: Float[Array, "*G M"], family: Any) -> tuple[float, ...]:
+    def _one(
+        self, weights: Float[Array, "*G M"], family: Any, left: Float[Array, "M A Z"] | None = None
+    ) -> tuple[float, ...]:
         groups, plan = self._groups, self._plan
-        model = LatentBandit(_total(groups.masses(weights)), family)
+        model = LatentBandit(_total(groups.masses(weights)), family, leaving=left)
         value, greedy = self._play(plan.policy, model, weights, groups.start), Greedy(model, horizon=plan.horizon)
         begin = groups.roots(greedy.start(len(groups)).memory, weights).state.memory
         own = self._play(greedy, model, weights, begin)
@@ -287,7 +322,7 @@ class TraitsReplanner:
         self._simulated = CrowdReplanner(estimate.bandit, plan, played, rng, groups)
         self._weights = estimate.bandit.weights if groups is None else groups.priors
         self.own, self.plays, self.stderr = self._simulated.own, self._simulated.plays, self._simulated.stderr
-        self.started, self.values = self._simulated.started, self._simulated.values
+        self.started, self.values, self.leaves = self._simulated.started, self._simulated.values, False
 
     def replan(self, n_draws: int, rng: np.random.Generator, backend: Any = None) -> tuple[list[Replanned], int]:
         """Two sets of models around the estimate, and how many directions the log says next to nothing about."""
@@ -365,7 +400,8 @@ class Crowd:
     ) -> Earned:
         """What a session earns under the policy where the model is true.
 
-        After each value a session goes on with chance `stays`, where this is given: it then counts that much less.
+        After each value a session goes on with chance `stays`, where this is given: it then counts that much less. So
+        it does where people leave the model.
         Groups of people have the policy's memory `start` before the first step, and the weights `mass`, which sum to 1
         in all.
         """
@@ -386,7 +422,10 @@ class Crowd:
             if step < horizon - 1:
                 rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
-                if stays is not None and model.rewards.values is not None:
+                if model.leaving is not None:
+                    value = model.rewards.encode(rewards)  # type: ignore[union-attr]
+                    shares = shares * (1 - model.leaving[self.types, arms, value])
+                elif stays is not None and model.rewards.values is not None:
                     shares = shares * stays[index_among(model.rewards.values, rewards)]
         kinds = self.groups * model.n_types + self.types
         means = np.bincount(kinds, sums) / np.bincount(kinds)

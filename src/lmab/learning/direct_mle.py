@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,8 +144,14 @@ def _possible(fitted: Estimate, rng: np.random.Generator) -> LatentBandit:
     """All types of models that the log could have come from, as one bandit: its belief tells models apart too."""
     if fitted.factors is not None:
         return fitted.bandit
-    weights, families = draw_models(fitted.require_log(), fitted.bandit, rng=rng, schedule=_DRAWS)
-    return LatentBandit(weights.ravel() / len(weights), families[0].joined(families[1:]))
+    draws = draw_models(fitted.require_log(), fitted.bandit, rng=rng, schedule=_DRAWS)
+    rewards = draws.rewards[0].joined(draws.rewards[1:])
+    left: Sequence[Any] | None = draws.leaving
+    if left is None and fitted.bandit.leaving is not None:
+        left = fitted.require_log().draw_leaving(fitted.bandit, len(draws), rng)
+    return LatentBandit(
+        draws.weights.ravel() / len(draws), rewards, leaving=None if left is None else np.concatenate(left)
+    )
 
 
 def _skew(eigenvalues: Float[Array, "E"], rank: int, n_types: int) -> float:

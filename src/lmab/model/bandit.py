@@ -140,6 +140,18 @@ class LatentBandit:
             return np.ones(self.means.shape)
         return np.maximum(1.0 - (self.rewards.probabilities * self.leaving).sum(axis=2), 0.0)  # 1.0 where nobody leaves
 
+    @property
+    def leaves_by_type(self) -> bool:
+        """Whether types differ in who leaves after the same arm and value, so that to stay tells the type.
+
+        Examples:
+            >>> import lmab
+            >>> bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.8], [0.4]], leaving=[[[0.5, 0.0]], [[0.1, 0.0]]])
+            >>> bandit.leaves_by_type
+            True
+        """
+        return self.leaving is not None and bool((self.leaving != self.leaving[:1]).any())
+
     def outcomes(self, bins: int) -> Channel:
         """What a session that goes on can see of an arm; continuous rewards are cut into `bins` outcomes."""
         channel = self.rewards.channel(self.weights, bins)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .._shapes import Array, Float, Integer, Shaped
+from ..data.features import LEFT, UNKNOWN, WENT_ON
 from ..data.sessions import Sessions
 from .bandit import LatentBandit
 
@@ -98,6 +99,23 @@ def posterior(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
     return result
 
 
+def log_stays(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(None)) -> Float[Array, "s M"]:
+    """log-probability, in every type, of what came after each step: the session went on, or was left.
+
+    It is 0 after the last step of a session whose end is unknown.
+    """
+    assert bandit.leaving is not None
+    after = np.full(sessions.n_steps, WENT_ON, np.uint8)
+    after[sessions.offsets[1:] - 1] = UNKNOWN if sessions.endings is None else sessions.endings
+    after = after[steps]
+    values = bandit.rewards.encode(sessions.rewards[steps])  # type: ignore[union-attr]
+    chance = bandit.leaving[:, sessions.arms[steps], values].T
+    with np.errstate(divide="ignore"):
+        logs = np.where((after == LEFT)[:, None], np.log(chance), np.log1p(-chance))
+    logs[after == UNKNOWN] = 0.0
+    return logs
+
+
 def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
     """log of weight times likelihood of each session, for every type; -inf where impossible."""
     with np.errstate(divide="ignore"):
@@ -106,6 +124,8 @@ def log_joint(bandit: LatentBandit, sessions: Sessions) -> Float[Array, "N M"]:
         for start in range(0, sessions.n_steps, _CHUNK):
             steps = slice(start, start + _CHUNK)
             terms = bandit.rewards.log_likelihood(sessions.arms[steps], sessions.rewards[steps])
+            if bandit.leaving is not None:
+                terms = terms + log_stays(bandit, sessions, steps)
             rows, first = np.unique(owner[steps], return_index=True)
             logs[rows] += np.add.reduceat(terms, first, axis=0)
     return logs

@@ -1,0 +1,87 @@
+"""How often people leave: counts of what came after each step, and chances to leave, shrunk where steps are few.
+
+By arm and reward the chance to leave is *shown*: who it is does not matter, so the likelihood of a log factors, and the
+types that rewards tell stay as they are. By *type* it is the shown chance times a ratio of the type and the reward, and
+each type, arm and reward is free around that. A form with the type but without the arm is not offered: it would bend
+the types to what the arms do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._shapes import Array, Float
+from ..data.packed import Packed
+from ..data.sessions import Sessions
+from ..model.rewards import index_among
+from .log import LETTERS, with_letters
+
+ANY_END, GOES_ON, LEFT = range(LETTERS)  # what came after a step: nobody knows, the session went on, or it was left
+FREE = 10.0  # Steps that the chance of a type, arm and reward counts as, at its centre.
+PSEUDO = 2.0  # Steps at the chance of a wider group.
+_ROUNDS = 10  # Of proportional fitting.
+_SURE = 0.999  # The largest centre: nobody leaves for certain.
+_SESSIONS = 1 << 16  # Counted at once.
+INSIDE = (1e-6, 1 - 1e-6)  # Where drawn chances to leave lie.
+
+
+def letter_counts(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Float[Array, "L A Z"]:
+    """How often each arm paid each value and was followed by each letter.
+
+    Examples:
+        >>> import lmab
+        >>> log = lmab.Sessions.from_arrays([[0, 0], [0, -1]], [[1.0, 0.0], [0.0, 0.0]], ended=["unknown", "left"])
+        >>> letter_counts(log, log.rewards[1::-1]).tolist()
+        [[[1.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]]
+    """
+    n_cells = sessions.n_arms * len(values)
+    counts = np.zeros(LETTERS * n_cells)
+    for part in sessions.chunks(_SESSIONS):
+        cells = part.arms * np.int64(len(values)) + index_among(values, part.rewards)
+        counts += np.bincount(with_letters(cells, part.offsets, part.endings, n_cells), minlength=len(counts))
+    return counts.reshape(LETTERS, sessions.n_arms, len(values))
+
+
+def shown(counts: Float[Array, "L A Z"]) -> Float[Array, "A Z"]:
+    """The chance to leave after each arm and value, shrunk to that of the value, and this to the one of all steps.
+
+    Examples:
+        >>> import numpy as np
+        >>> shown(np.array([[[0.0, 0.0]], [[6.0, 9.0]], [[4.0, 1.0]]])).round(3).tolist()
+        [[0.38, 0.136]]
+    """
+    left, known = counts[LEFT], counts[GOES_ON] + counts[LEFT]
+    overall = (left.sum() + 0.5) / (known.sum() + 1.0)
+    by_value = (left.sum(axis=0) + PSEUDO * overall) / (known.sum(axis=0) + PSEUDO)
+    found: Float[Array, "A Z"] = (left + PSEUDO * by_value) / (known + PSEUDO)
+    return found
+
+
+def typed(counts: Float[Array, "L A Z M"]) -> Float[Array, "M A Z"]:
+    """The shown chance to leave times a ratio of each type and value, from expected counts by type.
+
+    Proportional fitting: in turn the ratios and the shown chances are what makes as many leave as did.
+    """
+    left, known = (np.moveaxis(one, 2, 0) for one in (counts[LEFT], counts[GOES_ON] + counts[LEFT]))
+    base = shown(counts.sum(axis=3))
+    by_value = (left.sum(axis=(0, 1)) + PSEUDO * base.mean()) / (known.sum(axis=(0, 1)) + PSEUDO)
+    ratio = np.ones((len(left), 1, left.shape[2]))
+    for _ in range(_ROUNDS):
+        expected = (known * base).sum(axis=1, keepdims=True)
+        ratio = (left.sum(axis=1, keepdims=True) + PSEUDO) / (expected + PSEUDO)
+        base = (left.sum(axis=0) + PSEUDO * by_value) / ((known * ratio).sum(axis=0) + PSEUDO)
+    return np.minimum(base * ratio, _SURE)
+
+
+def free(
+    left: Float[Array, "*n"], goes_on: Float[Array, "*n"], centre: Float[Array, "*c"], strength: float
+) -> Float[Array, "*n"]:
+    """The chance to leave of every cell, shrunk to its centre; the centre itself where nothing is known."""
+    known = left + goes_on + strength
+    return np.where(known > 0, (left + strength * centre) / np.where(known > 0, known, 1.0), centre)
+
+
+def drawn(chances: Float[Array, "*n"], steps: Float[Array, "*n"], rng: np.random.Generator) -> Float[Array, "*n"]:
+    """Chances that a log of so many known steps allows, around those that were fitted to it."""
+    inside = np.clip(chances, *INSIDE)
+    return np.clip(rng.beta(inside * steps, (1 - inside) * steps), *INSIDE)

@@ -1,0 +1,205 @@
+"""Who leaves: which form of leaving a log supports, and the fit with it.
+
+*Shown* is leaving by arm and reward: it is counted, and the types stay what they were. *Type* lets types leave
+differently: the types are learned again, from rewards and stays together. It is taken only where held-out sessions say
+so: they must predict who stays better by two standard errors, and rewards not worse. Both are compared after the same
+correction for the number of the step, since leaving that changes with time would else look like types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .._shapes import Array, Bool, Float, Integer
+from ..checks import OneOf, check
+from ..data.features import LEFT, UNKNOWN, WENT_ON
+from ..data.packed import Packed
+from ..data.sessions import Sessions, sample_rows
+from ..errors import InvalidArgument
+from ..model import belief
+from ..model.bandit import LatentBandit
+from .categorical import CategoricalLog
+from .em import EM
+from .log import Log
+from .result import Estimate
+
+AUTO, NONE, SHOWN, TYPE = FORMS = ("auto", "none", "shown", "type")
+_METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
+_SESSIONS = 20_000  # Sessions of a larger log that are looked at.
+_FOLDS, _ENOUGH = 5, 10_000  # Folds of small logs, and sessions that make one fold enough.
+_CLEAR = 2.0  # Standard errors by which stays must be predicted better.
+_FEW = 30  # Sessions that must have been left before types are asked about.
+_PSEUDO = 2.0  # Steps that a number of a step counts as, at no correction.
+_EDGES = (1e-6, 0.999)  # The least and the largest chance to leave that held-out sessions are judged by.
+_NO_END = (
+    "the log does not say how its sessions ended: name the column with `ended`, or the steps it keeps with `limit`"
+)
+
+
+def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
+    """The form that is to be fitted, as far as the log and the method allow one; a form that they do not raises."""
+    check("leaving", leaving, OneOf(FORMS))
+    why_not = _why_not(sessions, log, method)
+    if leaving in (SHOWN, TYPE) and why_not is not None:
+        raise InvalidArgument(f"leaving must be 'auto' or 'none' where {why_not}, got {leaving!r}")
+    return NONE if why_not is not None or not _ends_by_itself(sessions) else leaving
+
+
+def _why_not(sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
+    """Why no chance to leave can be fitted; None: one can."""
+    if sessions.endings is None:
+        return _NO_END
+    if getattr(method, "own_number", False):
+        return "sessions differ by degrees: fit types (method=EM()) to a log whose sessions end by themselves"
+    if not isinstance(log, CategoricalLog):
+        return f"rewards are {log.family}: cut them into a few values with rewards='binned'"
+    return None
+
+
+def _ends_by_itself(sessions: Sessions | Packed) -> bool:
+    return sessions.endings is not None and bool((sessions.endings == LEFT).any())
+
+
+def with_shown(estimate: Estimate) -> Estimate:
+    """The estimate with the chance to leave after each arm and reward; its types stay as they are."""
+    log = estimate.require_log()
+    assert isinstance(log, CategoricalLog)
+    return replace(estimate, bandit=_leaving_as_shown(estimate.bandit, log))
+
+
+def _leaving_as_shown(bandit: LatentBandit, log: CategoricalLog) -> LatentBandit:
+    return replace(bandit, leaving=np.broadcast_to(log.shown, (bandit.n_types, *log.shown.shape)).copy())
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What types add to the chance to leave by arm, reward and step, per held-out session."""
+
+    stays: float  # log-likelihood of who stays and who leaves
+    stays_error: float
+    rewards: float  # log-likelihood of the rewards
+    rewards_error: float
+
+    @property
+    def clear(self) -> bool:
+        """Stays are predicted better by two standard errors, and rewards not worse."""
+        return self.stays > _CLEAR * self.stays_error and self.rewards > -self.rewards_error
+
+    def __str__(self) -> str:
+        stays, rewards = (
+            f"{self.stays:+.4f} ({self.stays_error:.4f})",
+            f"{self.rewards:+.4f} ({self.rewards_error:.4f})",
+        )
+        return f"stays {stays}, rewards {rewards} per held-out session"
+
+
+def gains_of_types(log: CategoricalLog, n_types: int, rng: np.random.Generator) -> Gains:
+    """What held-out sessions say about leaving by type, beside leaving by arm, reward and step."""
+    rows = np.sort(sample_rows(len(log.sessions), _SESSIONS, rng))
+    folds = np.array_split(rng.permutation(rows), min(_FOLDS, len(rows)))
+    found = [_of_fold(log, rows, np.sort(fold), n_types, rng) for fold in folds[: max(1, round(_ENOUGH / len(rows)))]]
+    rewards, stays = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    n = np.sqrt(len(stays))
+    return Gains(*(float(x) for x in (stays.mean(), stays.std() / n, rewards.mean(), rewards.std() / n)))
+
+
+def _of_fold(
+    log: CategoricalLog, rows: Integer[Array, "n"], fold: Integer[Array, "h"], n_types: int, rng: np.random.Generator
+) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
+    """By how much rewards and stays of each held-out session are predicted better by type."""
+    train, test = log.subset(np.setdiff1d(rows, fold)), log.subset(fold)
+    lettered = train.with_letters()
+    plain = _leaving_as_shown(_METHOD.fit(train, n_types=n_types, rng=rng).bandit, train)
+    by_type = _METHOD.fit(lettered, n_types=n_types, rng=rng).bandit
+    scores = [
+        _scores(lettered.possible(bandit), train.sessions.load(), test.sessions.load()) for bandit in (plain, by_type)
+    ]
+    return scores[1][0] - scores[0][0], scores[1][1] - scores[0][1]
+
+
+def _scores(bandit: LatentBandit, train: Sessions, test: Sessions) -> tuple[Float[Array, "h"], Float[Array, "h"]]:
+    """log-probability of the rewards and of the stays of each test session, each after what was seen before it."""
+    correction = _by_step(bandit, train)
+    rewards, chance = predicted(bandit, test)
+    place, step = bandit.rewards.encode(test.rewards), test.steps  # type: ignore[union-attr]
+    step = np.minimum(step, correction.shape[1] - 1)
+    chance = np.clip(chance * correction[place, step], *_EDGES)
+    left, known = after(test)
+    logs = np.where(left, np.log(chance), np.log1p(-chance)) * known
+    return rewards, np.add.reduceat(logs, test.offsets[:-1])
+
+
+def _by_step(bandit: LatentBandit, log: Sessions) -> Float[Array, "Z H"]:
+    """How much more often people leave at each step, after each value, than the bandit says."""
+    _, chance = predicted(bandit, log)
+    left, known = after(log)
+    key = bandit.rewards.encode(log.rewards) * np.int64(log.horizon) + log.steps  # type: ignore[union-attr]
+    size = len(bandit.rewards.values) * log.horizon  # type: ignore[arg-type]
+    seen, expected = (np.bincount(key, what * known, minlength=size) for what in (left, chance))
+    return ((seen + _PSEUDO) / (expected + _PSEUDO)).reshape(-1, log.horizon)
+
+
+def predicted(bandit: LatentBandit, log: Sessions) -> tuple[Float[Array, "N"], Float[Array, "S"]]:
+    """log-probability of the rewards of each session, and the chance to leave after each step, seen from its reward.
+
+    Each is predicted from all that the session showed before: rewards, and that it went on.
+    """
+    assert bandit.leaving is not None
+    logs, chance = np.zeros(len(log)), np.zeros(log.n_steps)
+    beliefs, live = belief.prior(bandit, len(log)), np.arange(len(log))
+    values = bandit.rewards.encode(log.rewards)  # type: ignore[union-attr]
+    likelihood = bandit.rewards.probabilities  # type: ignore[union-attr]
+    for step in range(log.horizon):
+        on = log.lengths[live] > step
+        live, beliefs = live[on], beliefs[on]
+        places = log.offsets[live] + step
+        arms, value = log.arms[places], values[places]
+        seen = beliefs * likelihood[:, arms, value].T
+        mass = seen.sum(axis=1)
+        logs[live] += np.log(mass)
+        leaves = bandit.leaving[:, arms, value].T
+        chance[places] = (seen * leaves).sum(axis=1) / mass
+        beliefs = belief.normalise(seen * (1 - leaves))
+    return logs, chance
+
+
+def after(log: Sessions) -> tuple[Bool[Array, "S"], Bool[Array, "S"]]:
+    """After which steps a session was left, and after which steps it is known whether it was."""
+    codes = np.full(log.n_steps, WENT_ON, np.uint8)
+    codes[log.offsets[1:] - 1] = UNKNOWN if log.endings is None else log.endings
+    return codes == LEFT, codes != UNKNOWN
+
+
+Refit = Callable[[CategoricalLog], Estimate]  # the fit of a log in codes that say what came after each step
+
+
+def fitted(estimate: Estimate, form: str, refit: Refit, rng: np.random.Generator, *, chosen: bool) -> Estimate:
+    """The estimate with the chance to leave in the form that was asked for; "auto" asks held-out sessions.
+
+    Args:
+        estimate: the fit to rewards alone.
+        form: "auto", "shown" or "type".
+        refit: fits types to rewards and stays together.
+        rng: which sessions are held out, and where fits start.
+        chosen: whether the number of types was chosen by rewards alone: then one more may be needed to tell who leaves.
+    """
+    log = estimate.require_log()
+    assert isinstance(log, CategoricalLog)
+    if form == SHOWN:
+        return _saying(with_shown(estimate), "who leaves depends on arm and reward")
+    if form == TYPE:
+        return _saying(refit(log), "who leaves depends on type, arm and reward")
+    if int((log.sessions.endings == LEFT).sum()) < _FEW or log.sessions.horizon == 1:  # type: ignore[union-attr]
+        return _saying(with_shown(estimate), f"who leaves depends on arm and reward: fewer than {_FEW} sessions left")
+    gains = gains_of_types(log, max(estimate.n_types + chosen, 2), rng)
+    if not gains.clear:
+        return _saying(with_shown(estimate), f"who leaves depends on arm and reward, types add nothing ({gains})")
+    return _saying(refit(log), f"who leaves depends on the type too ({gains})")
+
+
+def _saying(estimate: Estimate, sentence: str) -> Estimate:
+    return replace(estimate, message=f"{estimate.message}; {sentence}")
