@@ -1,12 +1,13 @@
-"""How often the canary's rule errs, in simulated loops: `python -m benchmarks.study_canary`.
+"""How often the canary's rule errs, in simulated loops: `python -m benchmarks.study_canary [--store]`.
 
-Sessions of a made-up service earn clicks; weekdays pay differently. One canary, 28 nights, 2,000 loops at once.
+Sessions of a made-up service earn clicks; weekdays pay differently. One canary, 2,000 loops at once: the whole rule of
+28 nights, and the bounds alone, looked at for 40 nights whatever they say.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
+import argparse
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,13 @@ from lmab.checks import check_rng
 from lmab.evaluation.sequential import Evidence, Stratum, bounds
 from lmab.serve.canary import BETTER, END, MARGIN, SHARES, WAIT, next_share, verdict
 
+from . import rows as stored
+
+LOOKS = 40  # nights
+CASES = (  # clicks, sessions a night, part of them in which the plans differ
+    (0.05, 200, 1.0), (0.05, 2000, 1.0), (0.05, 2000, 0.2), (0.4, 200, 1.0), (0.4, 2000, 1.0), (0.4, 2000, 0.2),
+)  # fmt: skip
+GAINS = (0.0, -0.02, -0.05, -0.1, -0.2, 0.05, 0.1, 0.2)
 WEEK = (1.0, 0.95, 0.9, 0.95, 1.1, 1.3, 1.2)  # what a day pays, beside the average
 SPREAD = (0.5, 1.0, 1.5)  # what types pay, beside the average
 
@@ -30,6 +38,8 @@ class Found:
     withdrawn: float
     nights: float  # until the decision, on average
     lost: float  # part of the reward of 28 nights that was lost meanwhile
+    ever_better: float = 0.0  # the lower bound was above 0 at one of 40 nightly looks
+    ever_worse: float = 0.0  # the upper bound was below 0
 
 
 def law(rate: float, horizon: int, gain: float, day: float) -> Any:
@@ -48,7 +58,8 @@ def simulated(
     variance = float(before @ values**2) - mean**2
     seen, share = Evidence(), np.full(n_loops, SHARES[0])
     said, night_of, lost = np.zeros(n_loops, int), np.full(n_loops, END), np.zeros(n_loops)
-    for night in range(1, END + 1):
+    ever = np.zeros((2, n_loops), bool)
+    for night in range(1, LOOKS + 1):
         day = WEEK[night % 7]
         n = rng.binomial(per_night, differ, n_loops)
         n1 = rng.binomial(n, share)
@@ -56,34 +67,43 @@ def simulated(
         old = rng.multinomial(n - n1, law(rate, horizon, 0.0, day))
         seen = seen.add(Stratum(n1, new @ values, new @ values**2, n - n1, old @ values, old @ values**2))
         found = bounds(seen, np.full(n_loops, mean), np.full(n_loops, variance))
-        waiting = said == WAIT
-        lost += np.where(waiting, -gain * share, 0.0)
-        now = verdict(found, night, MARGIN * mean / differ)
-        night_of = np.where(waiting & (now != WAIT), night, night_of)
-        said = np.where(waiting, now, said)
+        ever |= np.array([found.low > 0, found.high < 0])
+        if night <= END:
+            waiting = said == WAIT
+            lost += np.where(waiting, -gain * share, 0.0)
+            now = verdict(found, night, MARGIN * mean / differ)
+            night_of = np.where(waiting & (now != WAIT), night, night_of)
+            said = np.where(waiting, now, said)
         share = next_share(share, night, found.gain)
     return Found(
         float((said == BETTER).mean()), float((said > 0).mean()), float((said == -1).mean()), float((said < 0).mean()),
-        float(night_of.mean()), float(max(lost.mean() / END, 0.0)),
+        float(night_of.mean()), float(max(lost.mean() / END, 0.0)), *(float(one.mean()) for one in ever),
     )  # fmt: skip
 
 
-def main(n_loops: int = 2000) -> None:
-    """Print a table."""
-    print("clicks night differ  gain | called better, promoted | called worse, withdrawn | nights | lost")
-    rng = np.random.default_rng(5)
-    for rate, per_night, differ in ((0.05, 200, 1.0), (0.05, 2000, 1.0), (0.05, 2000, 0.2), (0.4, 200, 1.0),
-                                    (0.4, 2000, 1.0), (0.4, 2000, 0.2)):  # fmt: skip
-        for gain in (0.0, -0.02, -0.05, -0.1, -0.2, 0.05, 0.1, 0.2):
-            if abs(gain / differ) > 1 or rate * 1.5 * 1.3 * (1 + gain / differ) > 1:
+def main() -> None:
+    """Print a line for each case; with --store, keep the worst case of every gain."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loops", type=int, default=2000)
+    parser.add_argument("--store", action="store_true", help="keep the worst cases in docs/benchmarks/rows.json")
+    given = parser.parse_args()
+    rng, worst = np.random.default_rng(5), dict[str, float]()
+    for rate, per_night, differ in CASES:
+        for gain in GAINS:
+            if abs(gain / differ) > 1 or rate * SPREAD[-1] * max(WEEK) * (1 + gain / differ) > 1:
                 continue
-            found = simulated(rate, 5, per_night=per_night, gain=gain, differ=differ, n_loops=n_loops, rng=rng)
-            print(
-                f"{rate:6} {per_night:5} {differ:6} {gain:+.2f} | {found.called_better:.4f} {found.promoted:.4f} | "
-                f"{found.called_worse:.4f} {found.withdrawn:.4f} | {found.nights:4.1f} | {found.lost:.2%}",
-                flush=True,
-            )
+            found = simulated(rate, 5, per_night=per_night, gain=gain, differ=differ, n_loops=given.loops, rng=rng)
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in asdict(found).items())
+            print(f"clicks {rate}, {per_night} a night, differ {differ}, gain {gain:+.2f}: {shown}", flush=True)
+            for name, value in asdict(found).items():
+                key = f"{name}/{gain:+.0%}"
+                worst[key] = max(worst.get(key, 0.0), value)
+                if (rate, per_night, differ) == CASES[1]:
+                    worst[f"clicks/{key}"] = value
+    if given.store:
+        command = f"python -m benchmarks.study_canary --loops {given.loops}"
+        stored.store("study_canary", stored.measured(command, worst))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

@@ -132,6 +132,31 @@ def test_a_service_that_may_answer_without_its_store_says_so_and_records_nothing
     go(scenario())
 
 
+def test_a_store_that_stops_answering_holds_nobody_up(tmp_path):
+    """The first requests after a partition find out about it: they are refused, or answered where that was wished."""
+
+    async def silent(*given):
+        raise TimeoutError
+
+    async def scenario(without_store):
+        where = str(tmp_path / f"events{without_store}.db")
+        async with served(where, policy_bytes(), without_store=without_store) as client:
+            await client.told("s", 0, person="ann")
+            client.service._live.clear()
+            client.service.store.session = client.service.store.person = silent
+            for answer in (await client.decide("s", 1, 1), await client.decide("t", 0, person="ann")):
+                if without_store:
+                    assert answer.status_code == 200
+                else:
+                    refused(answer, 503, "no-store")
+            if without_store:
+                told = (await client.decide("s", 1, 1)).json()
+                assert (told["recorded"], told["fallback"]) == (False, True)
+
+    go(scenario(False))
+    go(scenario(True))
+
+
 def test_draws_are_keyed_so_that_a_process_that_forgot_draws_the_same_arm_again(store):
     async def scenario():
         async with served(store, policy_bytes(floor=1.0), without_store=True) as client:

@@ -135,11 +135,21 @@ def test_one_plan_is_no_test_and_a_test_survives_the_store():
     assert Canary.from_json(json.loads(json.dumps(after.to_json()))) == after
 
 
+def test_a_second_look_in_one_night_is_no_second_night():
+    canary = Canary("v", 0.0, 1.0, 1.5, 2.25, 1.5)
+    for at in (86_400.0, 90_000.0, 86_400.0 + 43_199.0):
+        canary, said = canary.look([], "old", at, 0.05)
+        assert (said, len(canary.nights), canary.nights[-1].at) == (WAIT, 1, at)
+    canary, _ = canary.look([], "old", canary.nights[-1].at + 43_200.0, 0.05)
+    assert len(canary.nights) == 2
+
+
 def test_the_whole_rule_errs_seldom():
     """An equal plan is hardly ever called better, one that is worse by 5% hardly ever comes into force."""
     equal = simulated(0.3, 5, per_night=500, gain=0.0, n_loops=500, rng=1)
     worse = simulated(0.3, 5, per_night=500, gain=-0.05, n_loops=500, rng=2)
     better = simulated(0.3, 5, per_night=500, gain=0.1, n_loops=500, rng=3)
-    assert equal.called_better <= 0.05
+    assert equal.called_better <= equal.ever_better <= 0.05
+    assert equal.ever_worse <= 0.1
     assert worse.promoted <= 0.01
     assert better.promoted > 0.9

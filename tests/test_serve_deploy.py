@@ -14,6 +14,7 @@ import typer
 from serving import go, policy_bytes, served
 
 from lmab.cli.app import app
+from lmab.serve.stores import PASSWORD_FILE
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 yaml = pytest.importorskip("yaml")
@@ -71,6 +72,7 @@ def test_the_services_of_compose_exist_and_hold_no_secret():
         check_command(services[name]["command"])
         assert set(services[name]["secrets"]) <= set(found["secrets"])
         assert "postgresql://lmab@database/lmab" in services[name]["command"]
+        assert services[name]["environment"] == {PASSWORD_FILE: "/run/secrets/database"}
     for service in services.values():
         assert set(service.get("depends_on", ())) <= set(services)
         for volume in service.get("volumes", ()):

@@ -326,6 +326,8 @@ def test_a_file_that_was_deleted_or_replaced_takes_no_writes(tmp_path):
             Path(store.path).rename(tmp_path / "moved.db")
             with pytest.raises(InvalidFile, match="was deleted"):
                 await store.probe()
+            with pytest.raises(InvalidFile, match="was deleted"):  # nobody is told that this is kept
+                await store.write([Job(decision=decided("late", 0, 0, 500.0))])
             Path(store.path).touch()
             with pytest.raises(InvalidFile, match="was replaced while it was open"):
                 await store.probe()
@@ -337,7 +339,23 @@ def test_passwords_come_from_the_environment_and_are_not_printed(monkeypatch):
     monkeypatch.setenv("LMAB_STORE_PASSWORD", "p@ss/word")
     assert open_store("postgresql://lmab@db/shop").address == "postgresql://lmab:p%40ss%2Fword@db/shop"
     assert open_store("postgresql://lmab:own@db/shop").address == "postgresql://lmab:own@db/shop"
-    assert without_secrets("postgresql://lmab:own@db/shop?password=x") == "postgresql://lmab@db/shop"
+    for address in ("lmab:own@db/shop?password=x", "lmab:o/w#n@db/shop", "lmab@db/shop?password=a@b", "lmab@db/shop"):
+        assert without_secrets(f"postgresql://{address}") == "postgresql://lmab@db/shop"
+    assert without_secrets("postgresql://db/shop?password=x") == "postgresql://db/shop"
+
+
+def test_a_password_may_be_in_a_file(monkeypatch, tmp_path):
+    path = tmp_path / "password"
+    path.write_text("hunter2\n")
+    monkeypatch.setenv("LMAB_STORE_PASSWORD_FILE", str(path))
+    assert open_store("postgresql://lmab@db/shop").address == "postgresql://lmab:hunter2@db/shop"
+    monkeypatch.setenv("LMAB_STORE_PASSWORD", "first")
+    assert open_store("postgresql://lmab@db/shop").address == "postgresql://lmab:first@db/shop"
+    assert open_store("postgresql://db/shop").address == "postgresql://db/shop"
+    monkeypatch.delenv("LMAB_STORE_PASSWORD")
+    path.unlink()
+    with pytest.raises(InvalidFile, match="LMAB_STORE_PASSWORD_FILE must name a file with a password"):
+        open_store("postgresql://lmab@db/shop")
 
 
 class Poisoned:

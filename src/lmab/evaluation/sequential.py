@@ -163,7 +163,7 @@ def sessions_needed(
     """
     bets, needed = bets_for(mean, variance), 0.0
     low, high = 1.0, 1e15
-    for _ in range(100):
+    for _ in range(_BISECTIONS):
         needed = float(np.sqrt(low * high))
         spread = needed * variance
         seen = abs(gain) * needed - norm.ppf(power) * np.sqrt(spread)

@@ -27,6 +27,7 @@ PATIENCE = 14  # nights after which a difference below the margin decides
 END = 28  # nights after which a canary that nothing decided makes room for the newest plan
 MARGIN = 0.02  # part of the reward of a session that does not matter
 SAME = 0.005  # part of the sessions in which plans differ, below which they are one plan
+APART = 43_200.0  # seconds from which on two looks are two nights
 FEWEST = 30  # sessions whose plans differ, which a mean and a variance need
 _RECENT = 4000  # sessions before the canary that say what to expect
 
@@ -108,14 +109,18 @@ class Canary:
     def look(
         self, counted: Sequence[Counted], active: str, at: float, share: float, changes: Sequence[float] = ()
     ) -> tuple[Canary, int]:
-        """The canary after another night, and the verdict; `changes` are times at which the share was changed."""
-        edges = sorted({*(night.at for night in self.nights), *changes})
+        """The canary after another look, and the verdict; `changes` are times at which the share was changed.
+
+        A second look in one night takes the place of the first, so that nobody shortens a test by looking often.
+        """
+        past = self.nights[:-1] if self.nights and at - self.nights[-1].at < APART else self.nights
+        edges = sorted({*(night.at for night in past), *changes})
         seen = evidence(counted, self.version, active, edges)
         per_counted = bounds(seen, self.mean, self.variance)
         most = 100 * abs(self.whole) + 1  # where no session has come, the bounds are as wide as they are meaningless
         low, gain, high = (float(np.clip(one * self.differ, -most, most)) for one in per_counted)
         night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
-        after = replace(self, nights=(*self.nights, night))
+        after = replace(self, nights=(*past, night))
         return after, int(verdict(Bounds(low, gain, high), len(after.nights), MARGIN * self.whole))
 
 
@@ -156,13 +161,16 @@ class Compared(NamedTuple):
 def count_sessions(rows: Iterable[LogRow], one: ArmTable, other: ArmTable) -> Compared:
     """The sessions in which two plans may differ, from that step on, and what all sessions sum up to."""
     counted, n, total, n_differ = list[Counted](), 0, 0.0, 0
+    replayed: dict[tuple[tuple[int, float | None], ...], int | None] = {}  # most sessions saw what another one saw
     for _, group in groupby(rows, key=lambda row: row.session):
         steps = list(group)
         n += 1
         total += sum(row.reward or 0.0 for row in steps)
-        first = first_difference(steps, one, other)
-        n_differ += first is not None
-        first = 0 if beyond_replay(steps) else first
+        seen = tuple([(row.arm, row.reward) for row in steps])
+        if seen not in replayed:
+            replayed[seen] = first_difference(steps, one, other)
+        n_differ += replayed[seen] is not None
+        first = 0 if beyond_replay(steps) else replayed[seen]
         if first is not None:
             rest = sum(row.reward or 0.0 for row in steps[first:])
             counted.append(Counted(steps[0].policy, steps[0].began, rest))

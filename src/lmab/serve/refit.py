@@ -154,6 +154,7 @@ class _Night:
         await self.store.set_setting(CANARY, json.dumps(canary.to_json()))
         line = _sentence(canary, rollout, seen.n, verdict)
         if verdict == WAIT:
+            await self._set_floors(_n_types(new.version))  # arms may have been opened since
             share = float(next_share(rollout.share, len(canary.nights), canary.nights[-1].gain))
             if share > rollout.share:
                 await self.store.add_rollout(Rollout(rollout.active, name, share, self.at, "share raised"))
@@ -210,13 +211,16 @@ class _Night:
         if relied:
             line = f"The plan relies on arm {relied}, which has too few plays so far. Kept {rollout.active}."
             return RefitResult(self.at, "kept", None, (first, line))
+        candidate = await self._candidate(made, rollout)
+        if candidate is None:
+            return RefitResult(self.at, "kept", None, (first, f"The plan plays what {rollout.active} plays: kept."))
         found = self._compared(log, made, fitted, await in_force(self.store, rollout.active, log.sessions), horizon)
         certificate, words = certified(fitted, made, log.sessions, self.rng)
         lines = (first, f"{sentence(found, rollout.active)} {words}")
         why_not = surely_worse(found, certificate, earned(self.rows, rollout.active, horizon))
         if why_not:
             return RefitResult(self.at, "kept", None, (*lines, f"No canary: {why_not}. Kept {rollout.active}."))
-        return await self._start(made, fitted, rollout, lines, len(log.sessions))
+        return await self._start(*candidate, fitted, rollout, lines, len(log.sessions))
 
     def _compared(
         self, log: Log, made: Plan, fitted: Estimate, policy_in_force: Policy, horizon: int
@@ -244,35 +248,37 @@ class _Night:
             await self.store.set_setting(FLOORS, text, signal=True)
         return [label for label, count in zip(labels, counts, strict=True) if count < YOUNG * n_types]
 
-    async def _start(
-        self, made: Plan, fitted: Estimate, rollout: Rollout, lines: tuple[str, ...], n_sessions: int
-    ) -> RefitResult:
-        """Write the version and give it its share, unless it plays what the version in force plays."""
+    async def _candidate(self, made: Plan, rollout: Rollout) -> tuple[bytes, Canary] | None:
+        """The file of a plan and its test; None where it plays what the version in force plays."""
         draft = self.folder / ".draft.lmab"
         made.policy.save(draft)
         body = draft.read_bytes()
-        new, old = read_version(body, Defaults(made.horizon)), await self._table(rollout.active)
+        draft.unlink()
+        new = read_version(body, Defaults(made.horizon))
         table = ArmTable(new, [ArmRow(label, True) for label, _ in self.arms])
-        canary = expected(self.rows, table, old, new.name, self.at)
-        if canary is None or new.name == rollout.active:
-            draft.unlink()
-            return RefitResult(self.at, "kept", None, (*lines, f"The plan plays what {rollout.active} plays: kept."))
-        draft.replace(self.folder / f"{new.name}.lmab")
-        fitted.save(self.folder / f"{new.name}.model.lmab")
-        await self.store.add_version(new.name, body, self.at, f"refit on {n_sessions:,} sessions")
-        share = self.options.canary
+        canary = expected(self.rows, table, await self._table(rollout.active), new.name, self.at)
+        return None if canary is None or new.name == rollout.active else (body, canary)
+
+    async def _start(
+        self, body: bytes, canary: Canary, fitted: Estimate, rollout: Rollout, lines: tuple[str, ...], n_sessions: int
+    ) -> RefitResult:
+        """Write the version and give it its share."""
+        name, share = canary.version, self.options.canary
+        (self.folder / f"{name}.lmab").write_bytes(body)
+        fitted.save(self.folder / f"{name}.model.lmab")
+        await self.store.add_version(name, body, self.at, f"refit on {n_sessions:,} sessions")
         if share >= 1:
-            await self.store.add_rollout(Rollout(new.name, None, 0.0, self.at, "refit"))
-            line = f"{new.name} gets all new sessions, untested."
-            return RefitResult(self.at, "promoted", new.name, (*lines, line))
+            await self.store.add_rollout(Rollout(name, None, 0.0, self.at, "refit"))
+            line = f"{name} gets all new sessions, untested."
+            return RefitResult(self.at, "promoted", name, (*lines, line))
         await self.store.set_setting(CANARY, json.dumps(canary.to_json()))
-        await self.store.add_rollout(Rollout(rollout.active, new.name, share, self.at, "refit"))
+        await self.store.add_rollout(Rollout(rollout.active, name, share, self.at, "refit"))
         line = (
-            f"Canary {new.name} gets {share:.0%} of new sessions. It differs from {rollout.active} in "
+            f"Canary {name} gets {share:.0%} of new sessions. It differs from {rollout.active} in "
             f"{canary.differ:.0%} of them; a gain of {MARGIN:.0%} would be seen after about {canary.needed():,.0f} "
             f"sessions at {SHARES[1]:.0%}, a gain of 10% after {canary.needed(0.1):,.0f}."
         )
-        return RefitResult(self.at, "canary", new.name, (*lines, line), new.name)
+        return RefitResult(self.at, "canary", name, (*lines, line), name)
 
 
 def _began(rollouts: Sequence[Rollout], canary: str) -> float:
@@ -298,7 +304,8 @@ def _sentence(canary: Canary, rollout: Rollout, n: int, verdict: int) -> str:
 
 
 def _n_types(version: Version) -> int:
-    bandit = None if version.compact is None else getattr(version.compact.policy, "bandit", None)
+    policy = None if version.compact is None else version.compact.policy
+    bandit = getattr(policy, "bandit", None) or getattr(getattr(policy, "source", None), "bandit", None)
     return 1 if bandit is None else int(bandit.n_types)
 
 
