@@ -101,6 +101,78 @@ def test_the_expectation_over_all_sessions_is_the_value(name, method, model):
         assert value.mean == pytest.approx(lmab.evaluate(policy, TRUTH, horizon=horizon).mean, abs=1e-12)
 
 
+LEAVING = [[[Fraction(0), Fraction(1, 2)], [Fraction(1, 2), Fraction(0)]], [[Fraction(1, 2)] * 2, [Fraction(0)] * 2]]
+LEFT_BY_TYPE = replace(TRUTH, leaving=np.array(LEAVING, float))
+
+
+def balanced_log_until_they_leave(horizon: int, *, tell: bool = True) -> Sessions:
+    """The same for people who leave by type, arm and reward: every session that can be seen, as often as it is likely.
+
+    The log stops after `horizon` steps; whether people would have left then is unknown.
+    """
+    found = []
+
+    def grow(steps: list[tuple[int, int]], chances: list[Fraction], mass: list[Fraction]) -> None:
+        for arm, reward in itertools.product(range(2), range(2)):
+            chance = logging_probability(arm, steps)
+            seen = [
+                m * chance * (means[arm] if reward else 1 - means[arm]) for m, means in zip(mass, MEANS, strict=True)
+            ]
+            longer, shares = [*steps, (arm, reward)], [*chances, chance]
+            if len(longer) == horizon:
+                found.append((sum(seen), longer, shares, "unknown"))
+                continue
+            left = [m * chances[arm][reward] for m, chances in zip(seen, LEAVING, strict=True)]
+            found.append((sum(left), longer, shares, "left"))
+            grow(longer, shares, [m - gone for m, gone in zip(seen, left, strict=True)])
+
+    grow([], [], WEIGHTS)
+    size = 2 * 16 * 32 ** (horizon - 1)
+    copies = [int(chance * size) for chance, *_ in found]
+    assert sum(copies) == size
+    rows = [[arm for arm, _ in steps] + [-1] * (horizon - len(steps)) for _, steps, _, _ in found]
+    paid = [[float(r) for _, r in steps] + [0.0] * (horizon - len(steps)) for _, steps, _, _ in found]
+    shares = [[float(p) for p in chances] + [1.0] * (horizon - len(chances)) for _, _, chances, _ in found]
+    arms, rewards, propensities = (np.repeat(each, copies, axis=0) for each in (rows, paid, shares))
+    ended = np.repeat([end for *_, end in found], copies) if tell else None
+    return Sessions.from_arrays(arms, rewards, propensities=propensities, n_arms=2, ended=ended)
+
+
+@pytest.mark.parametrize("name", ["greedy", "greedy on another model", "sequence"])
+def test_the_expectation_until_people_leave_is_the_value_until_they_leave(name):
+    policy, log = POLICIES[name], balanced_log_until_they_leave(3)
+    expected = lmab.evaluate(policy, LEFT_BY_TYPE, horizon=3)
+    evidence = off_policy.weigh(policy, log, horizon=3, model=WRONG, outlook=generator(0).random((3, 2)))
+    for method in off_policy.METHODS:
+        np.testing.assert_allclose(evidence.by(method).per_step, expected.per_step, atol=1e-12)
+        assert evidence.by(method).mean == pytest.approx(expected.mean, abs=1e-12)
+    assert evidence.notes == ()
+    assert evidence.n_reached.tolist() == [len(log)] * 3
+    assert log.mean_session(3) == pytest.approx(log.rewards.sum() / len(log))
+
+
+def test_a_log_that_does_not_say_who_left_blames_the_ends_and_not_the_propensities():
+    log = balanced_log_until_they_leave(3, tell=False)
+    evidence = off_policy.weigh(POLICIES["sequence"], log, horizon=3)
+    assert evidence.per_decision.mean > 1.1 * lmab.evaluate(POLICIES["sequence"], LEFT_BY_TYPE, horizon=3).mean
+    said = " ".join(evidence.notes)
+    assert "who reaches this step depends on what was shown before; say how sessions ended (by ended or limit)" in said
+    assert "check the column of propensities" not in said
+    assert "else say how sessions ended, by ended or limit" in said
+
+
+def test_no_horizon_beyond_what_the_log_knows_of_sessions_that_were_not_left():
+    log = Sessions.from_arrays(
+        [[0, 1, 0], [1, 1, -1], [0, -1, -1]], np.zeros((3, 3)), propensities=np.full((3, 3), 0.5),
+        ended=["left", "went on", "left"],
+    )  # fmt: skip
+    with pytest.raises(
+        InvalidArgument, match="horizon must be at most 2, the steps after which the log knows of no more"
+    ):
+        off_policy.weigh(lmab.Uniform(2), log, horizon=3)
+    assert off_policy.weigh(lmab.Uniform(2), log, horizon=2).n_reached.tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("method", off_policy.METHODS)
 def test_sessions_that_leave_early_and_long_ones_change_nothing(method):
     log = balanced_log(3)

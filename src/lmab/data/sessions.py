@@ -16,7 +16,7 @@ from ..checks import Rng, check_count, check_rng
 from ..errors import InvalidArgument, InvalidData
 from . import ingest, rows
 from .columns import FEATURE
-from .features import ENDED, Features, ending_codes, person_values, require_endings
+from .features import ENDED, LEFT, Features, ending_codes, person_values, require_endings
 from .ingest import Options, step_numbers
 from .log_files import Paths
 
@@ -320,7 +320,7 @@ class Sessions:
     def mean_session(self, horizon: int) -> float:
         """What a logged session of `horizon` steps earned on average: the sum of the mean rewards of its steps.
 
-        Each step is averaged over the sessions that reach it.
+        Each step is averaged over the sessions that reach it; over all sessions where the log says who left.
 
         Examples:
             >>> import lmab
@@ -329,6 +329,8 @@ class Sessions:
         """
         steps = self.steps
         inside = steps < check_count("horizon", horizon)
+        if self.endings is not None and (self.endings == LEFT).any():
+            return float(self.rewards[inside].sum() / len(self))
         return float((np.bincount(steps[inside], self.rewards[inside]) / np.bincount(steps[inside])).sum())
 
     @property

@@ -3,6 +3,8 @@
 A weight says how much likelier the policy is to act as the session did than the policy that logged it. For every
 session and step there are four numbers: the weighted reward, the weight, the weighted reward with a model's control
 variates, and whether the session has this step. Every off-policy estimate is a function of their sums over sessions.
+Where the log says who left, whoever left has the later steps too: they earn 0 there, and the weight of the session is
+carried on, because the end of a session is a part of what the policy brought about.
 
 Few sessions carry the weight, so a log may miss the session that would move the estimate most. Each end of an interval
 therefore counts one session more than the log has. Its weight at each step is the largest that was seen, or more where
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Bool, Float, Integer, Shaped
+from ..data.features import LEFT
 from ..data.sessions import Sessions
 from ..model import belief
 from ..model.bandit import LatentBandit
@@ -79,8 +82,23 @@ def contributions(
         part[:, REACHED] = np.arange(horizon) < sessions.lengths[rows, None]
         state = policy.start(len(rows)) if memory is None else State(0, memory[rows], single=False)
         _follow(policy, state, sessions, rows, part, model, outlook)
+        if knows_who_left(sessions):
+            _carry_on(part)
         part[:, ROBUST] = (part[:, ROBUST] + part[:, REWARD]) * part[:, REACHED]
         yield rows, part
+
+
+def knows_who_left(sessions: Sessions) -> bool:
+    """Whether the log says that sessions were left, so that those who left count with rewards of 0."""
+    return sessions.endings is not None and bool((sessions.endings == LEFT).any())
+
+
+def _carry_on(part: Float[Array, "n 4 H"]) -> None:
+    """Give sessions that were left their later steps, with the weight of their last one."""
+    for step in range(1, part.shape[2]):
+        gone = part[:, REACHED, step] == 0
+        part[gone, WEIGHT, step] = part[gone, WEIGHT, step - 1]
+    part[:, REACHED] = 1.0
 
 
 def _follow(

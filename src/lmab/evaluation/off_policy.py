@@ -9,6 +9,9 @@ the arm that was played. Three estimates of the reward of step t, each the ratio
 * doubly robust: per-decision with a model's predictions as control variates (Jiang and Li, 2016). It is unbiased for
   any model that was not fitted to the same sessions; a better model gives less noise.
 
+Where the log says who left, all sessions count at every step up to its limit, and the value is that of a session until
+the person leaves: whoever left earns 0, with the weight that the session had then.
+
 All three are functions of sums over sessions, so the jackknife and the bootstrap need only those sums. The sessions of
 a large log are first added up in 10,000 groups. No value and no interval leaves the range of possible rewards, and
 where the effective sample is too small, no interval is given, because sessions that are not there have no spread.
@@ -22,6 +25,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..checks import FRACTION, OneOf, Rng, check, check_count, check_rng
+from ..data.features import LEFT
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, InvalidData
 from ..model.bandit import LatentBandit
@@ -37,6 +41,7 @@ from .importance import (
     average_weights,
     estimates,
     intervals,
+    knows_who_left,
     standard_errors,
 )
 
@@ -178,6 +183,13 @@ def check_log(policy: Policy, sessions: Sessions, horizon: int, model: LatentBan
         raise InvalidArgument(f"horizon must be at most the policy's {policy.horizon}, got {horizon}")
     if sessions.horizon < horizon:
         raise InvalidArgument(f"horizon must be at most the log's longest session ({sessions.horizon}), got {horizon}")
+    if knows_who_left(sessions):
+        cut = sessions.lengths[sessions.endings != LEFT]
+        if len(cut) and cut.min() < horizon:
+            raise InvalidArgument(
+                f"horizon must be at most {cut.min()}, the steps after which the log knows of no more in some sessions "
+                f"that were not left, got {horizon}"
+            )
     if len(sessions) < 2:
         raise InvalidArgument("sessions must hold at least two sessions, got one")
 
@@ -205,15 +217,21 @@ def _notes(
     if wrong is not None:
         step, average = wrong
         never = "the log never plays some arms that the policy would play, or " if average < 1 else ""
-        notes.append(
-            f"the importance weights of step {step + 1} average {average:.3f} instead of 1: {never}the propensities "
-            f"are not those of the policy that logged these sessions; check the column of propensities"
+        why = (
+            f"{never}the propensities are not those of the policy that logged these sessions; check the column of "
+            f"propensities"
         )
+        if reached[step] < reached[0]:
+            why = (
+                "who reaches this step depends on what was shown before; say how sessions ended (by ended or limit), "
+                "so that those who left count too"
+            )
+        notes.append(f"the importance weights of step {step + 1} average {average:.3f} instead of 1: {why}")
     if reached[-1] < reached[0]:
         notes.append(
             f"{1 - reached[-1] / reached[0]:.1%} of the sessions end before step {len(reached)}: the reward of each "
             f"step is averaged over the sessions that reach the step, and this average is right only if the end of a "
-            f"session does not depend on what was shown"
+            f"session does not depend on what was shown; else say how sessions ended, by ended or limit"
         )
     return notes
 

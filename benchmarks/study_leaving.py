@@ -1,0 +1,161 @@
+"""What it is worth to know who leaves: `python -m benchmarks.study_leaving [--instances 4] [--store]`.
+
+Every row draws a truth that people leave and a log of uniform play, fits as if nobody left and with `leaving="auto"`,
+plans for at most 10 steps with each fit, and compares what the plans earn in truth until people leave, as shares of the
+best plan. Rows go to `docs/benchmarks/leaving.jsonl` as they are done. A last row fits 200,000 sessions of three types,
+of weights .5, .3 and .2, that leave at different rates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lmab
+
+from . import rows as stored
+
+ROWS = Path(__file__).parent.parent / "docs" / "benchmarks" / "leaving.jsonl"
+LABELS = ("kind", "sessions")
+HORIZON, TYPES, ARMS = 10, 4, 10
+PLANNING_SECONDS = 10.0
+FORMS = ("none", "auto")
+_SEED = 71_000
+WEIGHTS = (0.5, 0.3, 0.2)
+
+
+def own_arm(rng: np.random.Generator) -> lmab.LatentBandit:
+    """Arm m suits type m, and drives the others away; other arms pay little, tell types apart and offend nobody."""
+    weights, means = rng.dirichlet(np.full(TYPES, 8.0)), rng.uniform(0.05, 0.55, (TYPES, ARMS))
+    leaving = np.full((TYPES, ARMS, 2), 0.05)
+    for m in range(TYPES):
+        means[:, m], leaving[:, m] = 0.7, 0.5
+        means[m, m], leaving[m, m] = 0.9, 0.02
+    return lmab.LatentBandit.bernoulli(weights, means, leaving=leaving)
+
+
+def clickbait(rng: np.random.Generator) -> lmab.LatentBandit:
+    """One arm pays everybody now, and drives all types but one away."""
+    weights, means = rng.dirichlet(np.full(TYPES, 5.0)), rng.uniform(0.1, 0.7, (TYPES, ARMS))
+    leaving = np.empty((TYPES, ARMS, 2))
+    leaving[:] = [0.10, 0.03]
+    means[:, 0], leaving[:-1, 0] = 0.85, 0.6
+    return lmab.LatentBandit.bernoulli(weights, means, leaving=leaving)
+
+
+def hard(form: str) -> Callable[[np.random.Generator], lmab.LatentBandit]:
+    """The hard instances, left by reward, by type, or by type and arm."""
+
+    def draw(rng: np.random.Generator) -> lmab.LatentBandit:
+        base = lmab.random_bandit(TYPES, ARMS, kind="hard", rng=rng)
+        leaving = np.empty((TYPES, ARMS, 2))
+        if form == "reward":
+            leaving[:] = [0.25, 0.03]
+        elif form == "type":
+            leaving[:] = rng.permutation(np.geomspace(0.02, 0.4, TYPES))[:, None, None]
+        else:
+            leaving[:] = rng.beta(0.6, 4.0, (TYPES, ARMS))[..., None]
+        return lmab.LatentBandit.bernoulli(base.weights, base.means, leaving=leaving)
+
+    return draw
+
+
+KINDS: dict[str, Callable[[np.random.Generator], lmab.LatentBandit]] = {
+    "clickbait": clickbait,
+    "hard, by type and arm": hard("type and arm"),
+    "own arm": own_arm,
+    "hard, by reward": hard("reward"),
+    "hard, by type": hard("type"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str
+    sessions: int
+
+
+CASES = [Case(kind, n) for n in (1_000, 5_000) for kind in KINDS]
+
+
+def run(case: Case, seed: int) -> stored.StudyRow:
+    """One truth and log: the shares of the best plan, what plans promised, and the form that was taken."""
+    rng = np.random.default_rng([_SEED, seed, case.sessions, *case.kind.encode()])
+    truth = KINDS[case.kind](rng)
+    log = lmab.simulate(truth, lmab.Uniform(ARMS), n_sessions=case.sessions, horizon=HORIZON, rng=rng)
+    best = lmab.plan(truth, horizon=HORIZON, time_limit=PLANNING_SECONDS).lower
+    row: dict[str, Any] = {**asdict(case), "seed": seed, "length": log.n_steps / len(log)}
+    for form in FORMS:
+        begin = time.process_time()
+        method = lmab.EM(tolerance=1e-6, threads=1)
+        found = lmab.fit(log, n_types=TYPES, leaving=form, method=method, check=False, rng=rng)
+        row[f"seconds {form}"] = time.process_time() - begin
+        plan = lmab.plan(found.bandit, horizon=HORIZON, time_limit=PLANNING_SECONDS)
+        value = lmab.evaluate(plan.policy, truth, horizon=HORIZON).mean
+        row[f"share {form}"], row[f"promise {form}"] = value / best, plan.lower / value
+        row["by type"] = found.bandit.leaves_by_type
+    return row
+
+
+def weights_found(n_sessions: int = 200_000) -> dict[str, list[float]]:
+    """The weights that a large log gives, ignoring who leaves and with leaving by type, in falling order of truth."""
+    rng = np.random.default_rng(3)
+    means = rng.uniform(0.1, 0.9, (3, 6))
+    chances = np.broadcast_to(np.array([0.45, 0.15, 0.02])[:, None, None], (3, 6, 2))
+    truth = lmab.LatentBandit.bernoulli(WEIGHTS, means, leaving=chances)
+    log = lmab.simulate(truth, lmab.Uniform(6), n_sessions=n_sessions, horizon=8, rng=rng)
+    found = {}
+    for form in FORMS:
+        bandit = lmab.fit(log, n_types=3, leaving=form, method=lmab.EM(threads=1), check=False, rng=0).bandit
+        order = [int(np.abs(bandit.means - means[m]).sum(axis=1).argmin()) for m in range(3)]
+        found[form] = bandit.weights[order].tolist()
+    return found
+
+
+def table(rows: list[stored.StudyRow]) -> str:
+    """The mean share of the best plan by kind and size of the log, as Markdown."""
+    lines = [
+        "| kind | sessions | logs | steps of a session | ignored | with leaving | promised / earned, ignored | with leaving | by type |",  # noqa: E501
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case in CASES:
+        own = [row for row in rows if (row["kind"], row["sessions"]) == (case.kind, case.sessions)]
+        if not own:
+            continue
+
+        def mean(name: str, own: list[stored.StudyRow] = own) -> float:
+            return float(np.mean([row[name] for row in own]))
+
+        lines.append(
+            f"| {case.kind} | {case.sessions:,} | {len(own)} | {mean('length'):.1f} | {mean('share none'):.3f} "
+            f"| {mean('share auto'):.3f} | {mean('promise none'):.2f} | {mean('promise auto'):.2f} "
+            f"| {mean('by type'):.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def weights_table(found: dict[str, list[float]]) -> str:
+    lines = ["| fit | weight .5 | weight .3 | weight .2 |", "|---|---|---|---|"]
+    for form, name in (("none", "ignored"), ("auto", "with leaving")):
+        lines.append(f"| {name} | " + " | ".join(f"{weight:.3f}" for weight in found[form]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    rows, keep = stored.seeded(__doc__, "instances", 4, ROWS, CASES, lambda row: (row["kind"], row["sessions"]), run)
+    tables = {"shares": table(rows), "weights": weights_table(weights_found())}
+    print("\n\n".join(tables.values()))
+    if keep:
+        numbers = stored.of_table(tables["shares"], LABELS) | {
+            f"weights/{name}": value for name, value in stored.of_table(tables["weights"], ["fit"]).items()
+        }
+        stored.store("study_leaving", stored.measured("python -m benchmarks.study_leaving", numbers, tables))
+
+
+if __name__ == "__main__":
+    main()
