@@ -26,7 +26,7 @@ class Processes:
 
     def _start(self, program, *options):
         command = [sys.executable, "-m", f"distributed.cli.{program}", "--scheduler-file", str(self.file)]
-        command += ["--no-dashboard", *options]
+        command += ["--no-dashboard", "--host", "127.0.0.1", *options]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def add_worker(self):
