@@ -6,12 +6,15 @@ These are short runs; `python -m benchmarks.serve_kill` makes the long ones.
 from __future__ import annotations
 
 import asyncio
+import importlib
+import signal
 
 import pytest
 
 from benchmarks import postgres_server
 from benchmarks.serve_kill import study
 from benchmarks.serve_load import BAD, Record, Served, lies, player, write_policy
+from lmab.serve import versions
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -53,3 +56,32 @@ def test_asked_to_stop_it_answers_what_it_accepted_and_ends_well(tmp_path):
         served.kill()
     found = asyncio.run(lies(where, record))
     assert {name: found[name] for name in BAD} == dict.fromkeys(BAD, 0)
+
+
+def test_everything_is_warm_before_the_first_request(monkeypatch):
+    """What the first version needs is loaded before the service listens: later it would hold up all other sessions."""
+    order: list[str] = []
+    door = importlib.import_module("lmab.serve.run")  # the package has a function of this name
+
+    class Running:
+        reload_tokens = signal.SIG_IGN
+
+        def run(self) -> None:
+            order.append("run")
+
+    monkeypatch.setattr(door, "server", lambda options: Running())
+    monkeypatch.setattr(door, "warm_up", lambda: order.append("warm"))
+    monkeypatch.setattr(door, "tame_garbage_collection", lambda: order.append("frozen"))
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        door.run(door.Options("events.db"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert order == ["warm", "frozen", "run"]
+
+
+def test_warming_up_reads_and_plays_a_plan(monkeypatch):
+    warmed: list[versions.Version] = []
+    monkeypatch.setattr(versions.Version, "warm", lambda version: warmed.append(version) or version)
+    versions.warm_up()
+    assert type(warmed[0].compact.policy).__name__ == "VectorPolicy"

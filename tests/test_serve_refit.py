@@ -296,6 +296,24 @@ def test_a_new_arm_is_explored_first_and_then_planned_with(event_store, tmp_path
     go(scenario())
 
 
+def test_an_arm_that_is_opened_during_a_test_gets_half_of_the_floor(tmp_path, rng):
+    async def scenario():
+        clock = Clock()
+        async with served(str(tmp_path / "events.db"), clock=clock) as client:
+            register = client.service.register
+            await live(client, 250, "a", rng)
+            version = await register.add_version(policy_bytes())
+            await register.promote(version.name, 0.05)
+            await live(client, 40, "b", rng)
+            await register.set_arms([*LABELS, "gold"])
+            night = await night_of(client, clock, tmp_path)
+            assert (night.outcome, night.version) == ("waits", version.name), night.lines
+            assert register.floors["gold"] == pytest.approx(0.05)
+            assert sum(register.floors.values()) == pytest.approx(0.1)
+
+    go(scenario())
+
+
 def test_two_refits_at_once_are_one(tmp_path):
     async def scenario():
         async with filled(str(tmp_path / "e.db"), (0, "a")) as store, store.exclusively():

@@ -21,7 +21,7 @@ from .messages import Label, Problem
 from .register import Register
 from .service import Service, Settings
 from .stores import open_store
-from .versions import UNIFORM, Version, read_version
+from .versions import UNIFORM, Version, read_version, warm_up
 from .watch import Metrics
 
 TOKENS = "LMAB_TOKENS"  # the environment variable with tokens and roles, one a line or with ; between them
@@ -212,6 +212,7 @@ def run(options: Options) -> None:
     logging.getLogger("lmab").setLevel(logging.INFO)
     running = server(options)
     signal.signal(signal.SIGHUP, running.reload_tokens)
+    warm_up()
     tame_garbage_collection()
     running.run()  # with uvloop, where it is installed
 

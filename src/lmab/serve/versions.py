@@ -13,6 +13,9 @@ import numpy as np
 from .._shapes import Array, Bool, Float
 from ..errors import LmabError
 from ..loading import load
+from ..model.bandit import LatentBandit
+from ..planning.plan import plan
+from ..planning.point_based import PointBased
 from ..planning.problem import Plan, policy_of
 from ..policies.policy import Compact, Policy
 from ..policies.small import Uniform
@@ -88,6 +91,15 @@ def read_version(body: bytes, defaults: Defaults) -> Version:
     if not isinstance(found, Policy | Plan):
         raise Problem("bad-policy", f"the file must hold a policy, got a {type(found).__name__}")
     return _version(name_of(body), policy_of(found), defaults)
+
+
+def warm_up() -> None:
+    """Load and play a small plan, so that the first version that comes later finds its modules and kernels loaded."""
+    bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "policy.lmab"
+        plan(bandit, horizon=2, method=PointBased()).policy.save(path)
+        read_version(path.read_bytes(), Defaults()).warm()
 
 
 def _version(name: str, policy: Policy, defaults: Defaults) -> Version:
