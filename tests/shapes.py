@@ -96,13 +96,13 @@ def _watched(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[..
     @functools.wraps(function)
     def watched(*arguments: Any, **keywords: Any) -> Any:
         values = {name: arguments[i] for i, name in places if i < len(arguments)}
-        for name in keywords.keys() & hints.keys():
-            values[name] = keywords[name]
-        shapes.look(values)
+        for name in keywords:
+            if name in hints:
+                values[name] = keywords[name]
+        kinds = shapes.look(values)
         result = function(*arguments, **keywords)
         if returns:
-            values["return"] = result
-            shapes.look(values)
+            shapes.look_at_result(values, kinds, result)
         return result
 
     return watched
@@ -115,26 +115,37 @@ class _Shapes:
         self._owner, self._hints = owner, hints
         self._right: set[Any] = set()
 
-    def look(self, values: dict[str, Any]) -> None:
+    def look(self, values: dict[str, Any]) -> Any:
+        """Raise where the values do not have the shapes; what they are."""
         kinds = tuple([(name, _kind(value)) for name, value in values.items()])
-        if kinds in self._right:
-            return
+        if kinds not in self._right:
+            self._check(values)
+            self._right.add(kinds)
+        return kinds
+
+    def look_at_result(self, values: dict[str, Any], kinds: Any, result: Any) -> None:
+        """A look at what was returned, together with the arguments that were looked at before."""
+        both = (kinds, _kind(result))
+        if both not in self._right:
+            self._check(values | {"return": result})
+            self._right.add(both)
+
+    def _check(self, values: dict[str, Any]) -> None:
         with jaxtyping.jaxtyped("context"):
             for name, value in values.items():
                 if not beartype.door.is_bearable(value, self._hints[name]):
-                    raise jaxtyping.TypeCheckError(
-                        f"{name} of {self._owner} must be {self._hints[name]} in {dict(kinds)}"
-                    )
-        self._right.add(kinds)
+                    kinds = {other: _kind(one) for other, one in values.items()}
+                    raise jaxtyping.TypeCheckError(f"{name} of {self._owner} must be {self._hints[name]} in {kinds}")
 
 
 def _kind(value: Any) -> Any:
     """All of a value that an annotation with a shape can ask for."""
-    if isinstance(value, np.ndarray):
+    kind = type(value)
+    if kind is np.ndarray or isinstance(value, np.ndarray):
         return value.dtype, value.shape
     if isinstance(value, tuple):
         return tuple([_kind(part) for part in value])
-    return type(value)
+    return kind
 
 
 def _shaped(annotations: dict[str, Any], scope: dict[str, Any]) -> Iterator[tuple[str, Any]]:

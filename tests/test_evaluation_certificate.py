@@ -367,7 +367,7 @@ def test_three_values_and_sessions_of_one_step():
     estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=2.0, restarts=4), rng=rng)
     for horizon in (1, 3):
         plan = lmab.plan(estimate.bandit, horizon=horizon)
-        certificate = lmab.certify(estimate, plan, log, rng=rng)
+        certificate = lmab.certify(estimate, plan, log, n_draws=50, rng=rng)
         value = lmab.evaluate(plan.policy, bandit, horizon=horizon).mean
         assert certificate.value[0] < value < certificate.value[1]
         assert certificate.horizon == horizon
@@ -379,11 +379,11 @@ def test_one_type_and_a_dead_one():
     log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=500, horizon=3, rng=rng)
     estimate = lmab.fit(log, n_types=1, method=lmab.EM(prior=1.0), rng=rng)
     plan = lmab.plan(estimate.bandit, horizon=3)
-    alone = lmab.certify(estimate, plan, log, rng=generator(0))
+    alone = lmab.certify(estimate, plan, log, n_draws=20, rng=generator(0))
     assert alone.value[0] < 2.1 < alone.value[1]
     two = lmab.LatentBandit.bernoulli([1.0, 0.0], np.vstack([estimate.bandit.means, [[0.5, 0.5]]]))
     plan = lmab.plan(two, horizon=3)
-    dead = lmab.certify(replace(estimate, bandit=two), plan, log, rng=generator(0))
+    dead = lmab.certify(replace(estimate, bandit=two), plan, log, n_draws=20, rng=generator(0))
     assert dead.value[0] < 2.1 < dead.value[1]
     assert np.isfinite(dead.draws).all()
 
