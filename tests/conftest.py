@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from pathlib import Path
@@ -87,6 +88,15 @@ def event_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     import serving
 
     return serving.empty_database(request.getfixturevalue("postgres").address)
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates of the command line from few models, for tests that do not ask how wide their intervals are."""
+    from lmab.evaluation.certify import certify
+
+    for command in ("evaluate", "fit", "report"):
+        monkeypatch.setattr(f"lmab.cli.{command}.certify", functools.partial(certify, n_draws=20))
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from lmab.errors import ClusterLost, InvalidArgument, InvalidData
 from lmab.estimation import passes
 
 RUNNER = CliRunner()
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 
 def run(*arguments):

@@ -22,6 +22,7 @@ from lmab.cli import output
 from lmab.cli.app import app
 
 RUNNER = CliRunner()
+pytestmark = pytest.mark.usefixtures("few_draws")
 COLUMNS = ["--session", "session", "--arm", "item", "--reward", "click", "--step", "t"]
 
 
