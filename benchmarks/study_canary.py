@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import binom
 
 from lmab.checks import check_rng
-from lmab.evaluation.sequential import Evidence, Stratum, bounds
+from lmab.evaluation.sequential import StratifiedEvidence, Stratum, bounds
 from lmab.serve.canary import BETTER, END, MARGIN, SHARES, WAIT, next_share, verdict
 
 from . import rows as stored
@@ -56,7 +56,7 @@ def simulated(
     before = law(rate, horizon, 0.0, 1.0)
     mean = float(before @ values)
     variance = float(before @ values**2) - mean**2
-    seen, share = Evidence(), np.full(n_loops, SHARES[0])
+    seen, share = StratifiedEvidence(), np.full(n_loops, SHARES[0])
     said, night_of, lost = np.zeros(n_loops, int), np.full(n_loops, END), np.zeros(n_loops)
     ever = np.zeros((2, n_loops), bool)
     for night in range(1, LOOKS + 1):

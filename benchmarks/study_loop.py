@@ -20,7 +20,7 @@ import numpy as np
 
 import lmab
 from lmab._html import Frame, Markup, element, line
-from lmab.evaluation.sequential import HARM, Bounds, Evidence, Stratum, bounds, sessions_needed
+from lmab.evaluation.sequential import HARM, GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
 from lmab.policies.policy import Policy
 from lmab.policies.wrappers import Relabelled
 from lmab.serve.canary import END, FEWEST, MARGIN, SAME, SHARES, WAIT, next_share, verdict
@@ -119,7 +119,7 @@ class Test:
     whole: float  # reward of a session
     share: float = SHARES[0]
     nights: int = 0
-    seen: Evidence = field(default_factory=Evidence)
+    seen: StratifiedEvidence = field(default_factory=StratifiedEvidence)
 
     def needed(self, gain: float) -> float:
         """Nights at the first share after which 9 of 10 tests see this difference; the rule ends them all at last."""
@@ -133,7 +133,7 @@ class Test:
         """Another night: what the counted sessions of both earned; the verdict."""
         sums = [one for part in (new, old) for one in (len(part), part.sum(), (part**2).sum())]
         self.seen, self.nights = self.seen.add(Stratum(*sums)), self.nights + 1
-        found = Bounds(*(float(one) * self.differ for one in bounds(self.seen, self.mean, self.variance)))
+        found = GainBounds(*(float(one) * self.differ for one in bounds(self.seen, self.mean, self.variance)))
         self.share = float(next_share(self.share, self.nights, found.gain))
         return int(verdict(found, self.nights, MARGIN * self.whole))
 

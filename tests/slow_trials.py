@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmab.experiment.methods import Contender, Measurement, Setting, Trial
-from lmab.experiment.store import Store, run_all
+from lmab.experiment.store import RowStore, run_all
 from lmab.model.bandit import LatentBandit
 
 N_TRIALS = 12
@@ -34,4 +34,4 @@ def trials(folder: Path, seconds: float) -> list[Trial]:
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
-    run_all(trials(out, float(sys.argv[2])), Store(out), jobs=int(sys.argv[3]))
+    run_all(trials(out, float(sys.argv[2])), RowStore(out), jobs=int(sys.argv[3]))

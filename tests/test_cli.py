@@ -79,7 +79,7 @@ def test_the_demo_prints_the_commands_that_do_the_same(demonstration, tmp_path, 
     folder, _ = demonstration
     story = SimpleNamespace(certificate=SimpleNamespace(sentence="A sentence."))
     monkeypatch.setattr(demo, "run_story", lambda *_: story)
-    monkeypatch.setattr(demo, "_truth", lambda _: ([demo.Row("the learned policy", 2.5)], 2.6))
+    monkeypatch.setattr(demo, "_truth", lambda _: ([demo.EarningsRow("the learned policy", 2.5)], 2.6))
     text = RUNNER.invoke(app, ["demo", "-o", str(tmp_path)]).output
     said = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
     readme = (Path(__file__).parent.parent / "README.md").read_text()

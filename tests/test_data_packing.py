@@ -46,7 +46,7 @@ def rows(rng, n_sessions=60, longest=5, n_arms=4, values=(0.0, 1.0)):
 def in_memory(path, *, step=None, propensity=None, **how):
     """The log as it is read where nothing is assumed about it."""
     columns = {"session": "session", "arm": "arm", "reward": "reward", "step": step, "propensity": propensity}
-    logs = [lmab.Sessions(*log) for log in ingest.read(path, columns, ingest.Options(**how))]
+    logs = [lmab.Sessions(*log) for log in ingest.read(path, columns, ingest.ReadOptions(**how))]
     return reduce(add, logs)
 
 

@@ -17,7 +17,7 @@ from lmab.estimation.climb import Confined, Likelihood, climb
 from lmab.estimation.families import observe
 from lmab.estimation.log import Beside
 from lmab.estimation.passes import SERIAL
-from lmab.estimation.traits.surface import Arms, Points
+from lmab.estimation.traits.surface import Points, TraitArms
 from lmab.model import belief
 
 TRUTH = lmab.LatentBandit.counts([0.6, 0.4], [[3.0, 0.4, 1.0, 0.2], [0.5, 2.5, 1.2, 0.2]])
@@ -272,7 +272,7 @@ def test_the_surface_of_traits_has_the_derivatives_of_its_likelihood(rng):
         up, here, down = value(parameters + move), value(parameters), value(parameters - move)
         np.testing.assert_allclose(gradient[:, p], (up - down) / 2e-4, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(information[:, p, p], -(up - 2 * here + down) / 1e-8, rtol=1e-2, atol=1e-2)
-    arms = Arms(parameters, np.tile(0.04 * np.eye(2), (4, 1, 1)), np.zeros(2), np.ones(2))
+    arms = TraitArms(parameters, np.tile(0.04 * np.eye(2), (4, 1, 1)), np.zeros(2), np.ones(2))
     draws = rng.normal(size=(200_000, 2)) * 0.2
     for k, place in enumerate(points.places[:, 0]):
         expected = np.exp(parameters[1, 0] + parameters[1, 1] * place + draws @ [1.0, place]).mean()

@@ -17,7 +17,7 @@ from lmab.estimation.traits import rounds
 from lmab.estimation.traits.rounds import (
     NO_PRECISION,
     Plain,
-    Task,
+    TraitsTask,
     _expanded,
     _law_learned,
     evidence,
@@ -26,20 +26,20 @@ from lmab.estimation.traits.rounds import (
     regressed,
     start_loadings,
 )
-from lmab.estimation.traits.surface import Arms, Points
+from lmab.estimation.traits.surface import Points, TraitArms
 
 POINTS = Points.of(1, 9)
 
 
-def small(seed: int = 0, n: int = 200, n_arms: int = 4) -> Task:
+def small(seed: int = 0, n: int = 200, n_arms: int = 4) -> TraitsTask:
     rng = generator(seed)
     arms = rng.integers(n_arms - 1, size=(n, 4))  # the last arm is never played
     logits = np.linspace(-1, 1, n_arms)[arms] + rng.normal(size=(n, 1))
     rewards = (rng.random(arms.shape) < 1 / (1 + np.exp(-logits))) * 1.0
-    return Task(observe(lmab.Sessions.from_arrays(arms, rewards, n_arms=n_arms)), SERIAL)
+    return TraitsTask(observe(lmab.Sessions.from_arrays(arms, rewards, n_arms=n_arms)), SERIAL)
 
 
-def marginal(task: Task, parameters: np.ndarray) -> float:
+def marginal(task: TraitsTask, parameters: np.ndarray) -> float:
     """The log-likelihood by its definition."""
     log = task.log.sessions
     logits = parameters[:, 0] + POINTS.places @ parameters[:, 1:].T
@@ -49,7 +49,7 @@ def marginal(task: Task, parameters: np.ndarray) -> float:
     return float(logsumexp(np.add.reduceat(logs, log.offsets[:-1]) + np.log(POINTS.weights), axis=1).sum())
 
 
-def arms_of(task: Task, variance: float = 0.5) -> Arms:
+def arms_of(task: TraitsTask, variance: float = 0.5) -> TraitArms:
     first = first_arms(task.log, 1)
     return replace(first, centre=np.array([0.3, 0.7]), variance=np.array([1.0, variance]))
 
@@ -93,7 +93,7 @@ def test_the_law_is_that_of_the_arms_that_were_played():
     parameters = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.6], [50.0, 50.0]])
     covariance = np.tile(np.diag([0.3, 0.1]), (4, 1, 1))
     covariance[3] = 100 * np.eye(2)
-    law = _law_learned(task.surface, Arms(parameters, covariance, np.zeros(2), np.ones(2)))
+    law = _law_learned(task.surface, TraitArms(parameters, covariance, np.zeros(2), np.ones(2)))
     np.testing.assert_allclose(law.centre, [1.0, 1.2])
     np.testing.assert_allclose(law.variance, [2 / 3 + 0.3, 0.08 + 0.1])
 
@@ -104,7 +104,7 @@ def test_expansion_describes_the_same_arms_in_other_factors():
     log = lmab.Sessions.from_arrays(rng.integers(3, size=(50, 4)), rng.choice(values, (50, 4)), n_arms=3)
     surface = observe(log, values=values).surface
     points = Points.of(2, 25)
-    arms = Arms(rng.normal(size=(3, 4)), np.zeros((3, 4, 4)), rng.normal(size=4), np.ones(4))
+    arms = TraitArms(rng.normal(size=(3, 4)), np.zeros((3, 4, 4)), rng.normal(size=4), np.ones(4))
     mass = rng.gamma(2.0, size=25)
     after = _expanded(surface, mass, arms, points)
     share = mass / mass.sum()
@@ -119,7 +119,7 @@ def test_the_evidence_of_normal_rewards_is_exact():
     """Without factors each arm is a normal mean under a normal law, whose marginal likelihood is known."""
     rng = generator(4)
     rewards = rng.normal(size=(30, 2))
-    task = Task(
+    task = TraitsTask(
         observe(lmab.Sessions.from_arrays(np.tile([0, 1], (30, 1)), rewards), rewards="gaussian", scale=1.0), SERIAL
     )
     points = Points.of(0, 1)

@@ -13,8 +13,8 @@ from lmab.estimation.families import observe
 from lmab.estimation.log import padded
 from lmab.estimation.passes import SERIAL
 from lmab.estimation.traits import surface as surface_module
-from lmab.estimation.traits.rounds import Task
-from lmab.estimation.traits.surface import Arms, Points
+from lmab.estimation.traits.rounds import TraitsTask
+from lmab.estimation.traits.surface import Points, TraitArms
 
 POINTS = Points.of(2, 25)
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -99,7 +99,7 @@ def test_values_have_logits_of_their_own_and_share_the_loadings():
 
 def test_two_values_are_the_two_parameter_logistic_model():
     data, parameters, _ = case("two values")
-    means = data.surface.bandit(Arms(parameters, np.zeros((4, 3, 3)), parameters[0], parameters[0]), POINTS).means
+    means = data.surface.bandit(TraitArms(parameters, np.zeros((4, 3, 3)), parameters[0], parameters[0]), POINTS).means
     expected = 1 / (1 + np.exp(-(parameters[:, 0] + POINTS.places @ parameters[:, 1:].T)))
     np.testing.assert_allclose(means, expected, rtol=1e-9)
 
@@ -126,8 +126,8 @@ def expected_log_likelihood(data, statistics, parameters, scale):
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_derivatives_are_those_of_the_expected_log_likelihood(kind):
     data, parameters, scale = case(kind)
-    arms = Arms(parameters, np.zeros((4, *parameters.shape[1:] * 2)), parameters[0], parameters[0], scale)
-    statistics, _ = Task(data, SERIAL).expectation(arms, POINTS)
+    arms = TraitArms(parameters, np.zeros((4, *parameters.shape[1:] * 2)), parameters[0], parameters[0], scale)
+    statistics, _ = TraitsTask(data, SERIAL).expectation(arms, POINTS)
     gradient, information = data.surface.derivatives(statistics, parameters, scale, POINTS)
     step = 1e-5
     for arm in range(4):
@@ -148,8 +148,8 @@ def test_derivatives_are_those_of_the_expected_log_likelihood(kind):
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_blocks_of_arms_change_nothing(kind, monkeypatch):
     data, parameters, scale = case(kind)
-    arms = Arms(parameters, np.zeros((4, *parameters.shape[1:] * 2)), parameters[0], parameters[0], scale)
-    statistics, _ = Task(data, SERIAL).expectation(arms, POINTS)
+    arms = TraitArms(parameters, np.zeros((4, *parameters.shape[1:] * 2)), parameters[0], parameters[0], scale)
+    statistics, _ = TraitsTask(data, SERIAL).expectation(arms, POINTS)
     whole = data.surface.derivatives(statistics, parameters, scale, POINTS)
     model = data.surface.model(parameters, scale, POINTS)
     monkeypatch.setattr(surface_module, "CELLS", 120)
@@ -165,7 +165,7 @@ def test_averages_are_those_over_what_is_unsure_about_an_arm(kind):
     n_draws, (n_arms, p) = 20_000, parameters.shape
     rng = generator(1)
     roots = 0.7 * rng.normal(size=(n_arms, p, p)) / np.sqrt(p)
-    arms = Arms(parameters, roots @ roots.swapaxes(1, 2), parameters[0], parameters[0], scale)
+    arms = TraitArms(parameters, roots @ roots.swapaxes(1, 2), parameters[0], parameters[0], scale)
     found = data.surface.averaged(arms, POINTS).rewards.probabilities
     plain = data.surface.bandit(arms, POINTS).rewards.probabilities
     steps = (data.values - data.values[0]) / (data.values[-1] - data.values[0])
@@ -181,8 +181,8 @@ def test_averages_are_those_over_what_is_unsure_about_an_arm(kind):
 
 def test_the_best_scale_is_that_of_the_residuals():
     data, parameters, scale = case("normal")
-    arms = Arms(parameters, np.zeros((4, 3, 3)), parameters[0], parameters[0], scale)
-    statistics, _ = Task(data, SERIAL).expectation(arms, POINTS)
+    arms = TraitArms(parameters, np.zeros((4, 3, 3)), parameters[0], parameters[0], scale)
+    statistics, _ = TraitsTask(data, SERIAL).expectation(arms, POINTS)
     shares = data.expectation(data.surface.model(parameters, scale, POINTS), SERIAL)[0]
     np.testing.assert_array_equal(shares[0], statistics)
     bandit = data.bandit(data.surface.model(parameters, scale, POINTS)[0], len(POINTS))

@@ -12,7 +12,7 @@ from lmab.errors import InvalidArgument, LmabWarning, Status
 from lmab.estimation.cross_validation import popularity_of
 from lmab.estimation.families import observe
 from lmab.estimation.traits import traits as traits_module
-from lmab.estimation.traits.surface import Arms, Factors, Points
+from lmab.estimation.traits.surface import Factors, Points, TraitArms
 from lmab.estimation.traits.traits import _variance_of_difference, apart, ranked
 
 # Counts of the answers 00000, 00001, ... 11111 of 1,000 people to five questions (Bock and Lieberman, 1970).
@@ -427,7 +427,7 @@ def case(values: list[float], loadings: np.ndarray, rng: np.random.Generator):
     q = len(values) - 1
     parameters = np.column_stack([rng.normal(size=(5, q)), loadings])
     p = parameters.shape[1]
-    given = Arms(parameters, np.tile(0.01 * np.eye(p), (5, 1, 1)), parameters.mean(axis=0), np.ones(p))
+    given = TraitArms(parameters, np.tile(0.01 * np.eye(p), (5, 1, 1)), parameters.mean(axis=0), np.ones(p))
     return data.surface, given, Points.of(loadings.shape[1], 9)
 
 

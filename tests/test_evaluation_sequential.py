@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from seeds import generator
 
-from lmab.evaluation.sequential import ALPHA, HARM, Evidence, Stratum, bets_for, bounds, reach, sessions_needed
+from lmab.evaluation.sequential import (
+    ALPHA,
+    HARM,
+    StratifiedEvidence,
+    Stratum,
+    bets_for,
+    bounds,
+    reach,
+    sessions_needed,
+)
 
 
 def stratum(new, old) -> Stratum:
@@ -16,7 +25,7 @@ def stratum(new, old) -> Stratum:
 
 def test_the_sums_of_two_nights_by_hand():
     nights = [([1.0, 3.0], [0.0, 0.0, 2.0, 2.0]), ([5.0, 5.0, 8.0], [4.0])]
-    seen = Evidence()
+    seen = StratifiedEvidence()
     for new, old in nights:
         seen = seen.add(stratum(new, old))
     weights = [2 * 4 / 6, 3 * 1 / 4]
@@ -30,14 +39,14 @@ def test_the_sums_of_two_nights_by_hand():
 
 
 def test_a_night_with_one_policy_alone_says_nothing_of_the_difference():
-    seen = Evidence().add(stratum([1.0, 0.0], [])).add(stratum([], [1.0]))
+    seen = StratifiedEvidence().add(stratum([1.0, 0.0], [])).add(stratum([], [1.0]))
     assert (seen.total, seen.information) == (0.0, 0.0)
     assert seen.n_new == 2
 
 
 def test_weekdays_and_shares_cancel():
     """Sunday pays twice as much, and the share of the new policy rises on it: the pooled means would differ by far."""
-    seen = Evidence().add(stratum([1.0] * 10, [1.0] * 90)).add(stratum([2.0] * 50, [2.0] * 50))
+    seen = StratifiedEvidence().add(stratum([1.0] * 10, [1.0] * 90)).add(stratum([2.0] * 50, [2.0] * 50))
     assert seen.total == 0.0
 
 
@@ -52,13 +61,13 @@ def test_the_reach_solves_its_equation(variance, alpha):
 def test_loops_at_once_are_loops_one_by_one():
     rng = generator(3)
     counts = rng.integers(5, 50, (3, 4, 2))
-    many = Evidence()
+    many = StratifiedEvidence()
     for night in range(4):
         n1, n0 = counts[:, night].T
         many = many.add(Stratum(n1, n1 * 0.5, n1 * 0.5, n0, n0 * 0.4, n0 * 0.4))
     found = bounds(many, np.full(3, 0.4), np.full(3, 0.24))
     for loop in range(3):
-        one = Evidence()
+        one = StratifiedEvidence()
         for n1, n0 in counts[loop]:
             one = one.add(Stratum(n1, n1 * 0.5, n1 * 0.5, n0, n0 * 0.4, n0 * 0.4))
         alone = bounds(one, 0.4, 0.24)
@@ -68,7 +77,7 @@ def test_loops_at_once_are_loops_one_by_one():
 def test_the_bounds_err_as_seldom_as_they_say_over_forty_looks():
     """2,000 loops in which both earn the same: ever above 0, ever below 0."""
     rng, loops, mean = generator(11), 2000, 0.3
-    seen, above, below = Evidence(), np.zeros(loops, bool), np.zeros(loops, bool)
+    seen, above, below = StratifiedEvidence(), np.zeros(loops, bool), np.zeros(loops, bool)
     for _ in range(40):
         n1, n0 = rng.binomial(400, 0.2, loops), rng.binomial(400, 0.8, loops)
         s1, s0 = rng.binomial(n1, mean), rng.binomial(n0, mean)
@@ -85,7 +94,7 @@ def test_a_gain_is_seen_after_the_sessions_that_were_forecast():
     rng, loops, mean, gain = generator(12), 400, 0.3, 0.06
     needed = sessions_needed(gain, mean, mean * (1 - mean), share=0.5, power=0.5)
     per_night = int(needed / 50)
-    seen, first = Evidence(), np.full(loops, 200)
+    seen, first = StratifiedEvidence(), np.full(loops, 200)
     for night in range(150):
         n1 = rng.binomial(per_night, 0.5, loops)
         n0 = per_night - n1

@@ -16,7 +16,7 @@ from slow_trials import N_TRIALS, trials
 
 from lmab.errors import InvalidArgument
 from lmab.experiment.methods import Contender, Measurement, Setting, Trial
-from lmab.experiment.store import Store, pending, perform, run_all, write_table
+from lmab.experiment.store import RowStore, pending, perform, run_all, write_table
 
 TESTS = Path(__file__).parent
 
@@ -44,7 +44,7 @@ def wait_until(condition, seconds=60.0):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_run_resumes_and_loses_at_most_what_was_in_flight(tmp_path, monkeypatch, jobs):
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     program = [sys.executable, str(TESTS / "slow_trials.py"), str(tmp_path), "0.25", str(jobs)]
     victim = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(TESTS)})
     wait_until(lambda: len(store.rows()) >= 3)
@@ -67,7 +67,7 @@ def test_a_killed_run_resumes_and_loses_at_most_what_was_in_flight(tmp_path, mon
 
 
 def test_ctrl_c_does_not_wait_for_what_is_in_flight(tmp_path):
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     program = [sys.executable, str(TESTS / "slow_trials.py"), str(tmp_path), "30", "2"]
     victim = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(TESTS)}, stderr=subprocess.DEVNULL)
     wait_until(lambda: len(started(tmp_path)) == 2)
@@ -92,7 +92,7 @@ def test_rows_do_not_depend_on_the_number_of_processes(tmp_path, monkeypatch):
     for jobs in (1, 3):
         folder = tmp_path / str(jobs)
         folder.mkdir()
-        rows = run_all(trials(folder, 0.0)[:4], Store(folder), jobs=jobs)
+        rows = run_all(trials(folder, 0.0)[:4], RowStore(folder), jobs=jobs)
         values.append({row.id: row.value for row in rows})
     assert values[0] == values[1]
     assert len(set(values[0].values())) == 4
@@ -115,14 +115,14 @@ def test_trials_run_on_one_thread_whatever_the_number_of_processes(tmp_path, mon
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     trial = Trial.of(Setting("hard", 3, 10, 4, 100), 0, Contender("m", "m", _threads))
-    (row,) = run_all([trial], Store(tmp_path), jobs=jobs)
+    (row,) = run_all([trial], RowStore(tmp_path), jobs=jobs)
     assert row.value == 1.0
     assert os.environ["OPENBLAS_NUM_THREADS"] == "7"
 
 
 def test_a_failure_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    setting, store = Setting("hard", 3, 10, 4, 100), Store(tmp_path)
+    setting, store = Setting("hard", 3, 10, 4, 100), RowStore(tmp_path)
     bad, good = (Contender("m", "m", measure) for measure in (_fail, _succeed))
     (row,) = run_all([Trial.of(setting, 0, bad)], store)
     assert not row.done
@@ -132,7 +132,7 @@ def test_a_failure_is_a_row_and_is_tried_again(tmp_path, monkeypatch):
 
 
 def test_what_is_done_is_left_out_and_instances_come_in_order(tmp_path):
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     wanted = trials(tmp_path, 0.0)[::-1]
     store.append(perform(wanted[3]))
     left = pending([*wanted, *wanted], store)
@@ -140,7 +140,7 @@ def test_what_is_done_is_left_out_and_instances_come_in_order(tmp_path):
 
 
 def test_rows_of_another_revision_are_done_again_and_of_another_version_are_not(tmp_path, monkeypatch):
-    store, wanted = Store(tmp_path), trials(tmp_path, 0.0)[:2]
+    store, wanted = RowStore(tmp_path), trials(tmp_path, 0.0)[:2]
     monkeypatch.setattr("lmab.experiment.store._version", lambda: "0.0.1")
     store.append(perform(wanted[0]))
     monkeypatch.undo()
@@ -153,7 +153,7 @@ def test_rows_of_another_revision_are_done_again_and_of_another_version_are_not(
 def test_a_table_of_an_earlier_run_is_extended(tmp_path):
     wanted = trials(tmp_path, 0.0)[:3]
     write_table([perform(wanted[0])], tmp_path / "rows.csv.gz")
-    store = Store(tmp_path)
+    store = RowStore(tmp_path)
     assert pending(wanted, store) == wanted[1:]
     store.append(perform(wanted[1]))
     assert [row.id for row in store.rows()] == [wanted[0].id, wanted[1].id]
@@ -161,4 +161,4 @@ def test_a_table_of_an_earlier_run_is_extended(tmp_path):
 
 def test_jobs_is_checked(tmp_path):
     with pytest.raises(InvalidArgument, match="jobs must be an integer of at least 1, got 0"):
-        run_all([], Store(tmp_path), jobs=0)
+        run_all([], RowStore(tmp_path), jobs=0)

@@ -268,8 +268,13 @@ for method in plans._COMPILED:
 def test_the_clock_starts_after_the_warm_up(monkeypatch):
     plans, calls = importlib.import_module("lmab.planning.plan"), []
     clock = plans.Clock
+
+    def started(*given):
+        calls.append("clock")
+        return clock(*given)
+
     monkeypatch.setattr(plans, "_warm_up", lambda method: calls.append(method))
-    monkeypatch.setattr(plans, "Clock", lambda *given: calls.append("clock") or clock(*given))
+    monkeypatch.setattr(plans, "Clock", started)
     bandit = LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5], [0.1, 0.6]])
     for method in (Certified(), Exact(), Lookahead(), PointBased(), QMDP()):
         lmab.plan(bandit, horizon=3, method=method)

@@ -10,7 +10,7 @@ from serving import BANDIT, HORIZON, LABELS, policy_bytes
 
 import lmab
 from benchmarks.study_canary import simulated
-from lmab.evaluation.sequential import Bounds
+from lmab.evaluation.sequential import GainBounds
 from lmab.serve.canary import (
     BETTER,
     END,
@@ -62,7 +62,7 @@ def steps(name, played, policy="old", began=0.0, restricted=0, told=None, known=
     ],
 )
 def test_what_is_said_when(low, high, night, said):
-    assert verdict(Bounds(low, (low + high) / 2, high), night, 0.02) == said
+    assert verdict(GainBounds(low, (low + high) / 2, high), night, 0.02) == said
 
 
 def test_the_share_grows_every_three_nights_while_the_canary_earns_more():

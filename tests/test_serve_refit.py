@@ -20,7 +20,7 @@ from lmab.errors import InvalidData
 from lmab.evaluation.compare import Comparison
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
-from lmab.serve.export import Log, export_days, read_log
+from lmab.serve.export import ServedLog, export_days, read_log
 from lmab.serve.messages import Question, Reward
 from lmab.serve.refit import (
     LAST,
@@ -422,10 +422,10 @@ def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
     assert shape(twice, RefitOptions(repeats=False)) == (3, False)
 
 
-def log_of(began) -> Log:
+def log_of(began) -> ServedLog:
     n = len(began)
     whole = lmab.Sessions.from_arrays(np.zeros((n, 1), int), np.ones((n, 1)), propensities=np.ones((n, 1)), n_arms=1)
-    return Log(whole, np.asarray(began), whole, np.asarray(began), 0)
+    return ServedLog(whole, np.asarray(began), whole, np.asarray(began), 0)
 
 
 def test_the_number_of_types_is_chosen_anew_when_the_log_has_doubled(monkeypatch, tmp_path, rng):

@@ -11,7 +11,7 @@ from serving import HORIZON, go, policy_bytes, refused
 
 from lmab.serve.app import make_app
 from lmab.serve.messages import Problem, Question
-from lmab.serve.register import Draws
+from lmab.serve.register import KeyedDraws
 from lmab.serve.run import Options, make_service
 from lmab.serve.service import Service, Settings
 from lmab.serve.stores import open_store
@@ -122,5 +122,5 @@ def test_a_service_that_cannot_decide_is_not_ready(tmp_path):
 def test_draws_are_the_hmac_of_session_and_step(secret):
 
     digest = hmac.digest(secret, "sessi\u00f6n\0".encode() + b"3", "sha256")
-    assert Draws(secret).digest("sessi\u00f6n\0".encode() + b"3") == digest
-    assert Draws(secret)("sessi\u00f6n", 3)[0] == int.from_bytes(digest[:7], "big") / 2**56
+    assert KeyedDraws(secret).digest("sessi\u00f6n\0".encode() + b"3") == digest
+    assert KeyedDraws(secret)("sessi\u00f6n", 3)[0] == int.from_bytes(digest[:7], "big") / 2**56

@@ -11,7 +11,7 @@ import pytest
 from serving import BANDIT, HORIZON, LABELS, Client, Clock, go, policy_bytes, refused, served
 
 import lmab
-from lmab.serve.register import Draws
+from lmab.serve.register import KeyedDraws
 from lmab.serve.versions import Defaults
 
 
@@ -115,7 +115,7 @@ def test_the_first_write_wins(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
             first = await client.told("a", 0)
-            client.service.register.draws = Draws(b"another")
+            client.service.register.draws = KeyedDraws(b"another")
             client.service._live.clear()
             other = policy_bytes(floor=1.0, seed=3)
             version = await client.service.register.add_version(other)

@@ -37,7 +37,7 @@ class Story:
 
 
 @dataclass(frozen=True)
-class Row:
+class EarningsRow:
     """One line of the table: what a session earns in truth."""
 
     name: str
@@ -100,15 +100,15 @@ def run_story(folder: Path, seed: int) -> Story:
     return Story(log, estimate, made, certificate)
 
 
-def _truth(story: Story) -> tuple[list[Row], float]:
+def _truth(story: Story) -> tuple[list[EarningsRow], float]:
     """What a session earns in truth under several policies, and a bound that no policy exceeds."""
     truth = shop()
     best = plan(truth, horizon=STEPS)
     learned = evaluate(story.plan.policy, truth, horizon=STEPS).mean
     rows = [
-        Row("items at random", STEPS * float(truth.weights @ truth.means.mean(axis=1))),
-        Row("the best item for everyone", truth.best_fixed(STEPS)),
-        Row("the learned policy", learned),
-        Row("a policy planned on the truth", best.lower),
+        EarningsRow("items at random", STEPS * float(truth.weights @ truth.means.mean(axis=1))),
+        EarningsRow("the best item for everyone", truth.best_fixed(STEPS)),
+        EarningsRow("the learned policy", learned),
+        EarningsRow("a policy planned on the truth", best.lower),
     ]
     return rows, best.upper

@@ -16,7 +16,7 @@ from ..estimation.passes import connected
 from ..experiment.analysis import wanted
 from ..experiment.page import page, tables
 from ..experiment.plots import draw, draw_figure, draw_regimes
-from ..experiment.store import Row, Store, pending, run_all, write_table
+from ..experiment.store import Row, RowStore, pending, run_all, write_table
 from ..experiment.studies import FIGURES, STUDIES, Study
 from .options import ClusterAddress, Json
 from .output import console, progress, show_json, show_table
@@ -48,7 +48,7 @@ def reproduce(
         show_json(_listed()) if as_json else show_table("Studies", ["name", "title", "trials"], _listing())
         return
     studies, size = _chosen(names or []), _size(quick, full)
-    store = Store(out)
+    store = RowStore(out)
     if not plot_only and studies:
         _run(studies, size, store, jobs, cluster)
     _show(studies, _figures(names or []), size, store, as_json)
@@ -81,7 +81,7 @@ def _size(quick: bool, full: bool) -> str:
     return "quick" if quick else "full" if full else "standard"
 
 
-def _run(studies: Sequence[Study], size: str, store: Store, jobs: int, cluster: str | None) -> None:
+def _run(studies: Sequence[Study], size: str, store: RowStore, jobs: int, cluster: str | None) -> None:
     if cluster is None:
         _run_on(studies, size, store, jobs, None)
         return
@@ -90,14 +90,14 @@ def _run(studies: Sequence[Study], size: str, store: Store, jobs: int, cluster: 
         _run_on(studies, size, store, workers, client.get_executor(pure=False, retries=2))
 
 
-def _run_on(studies: Sequence[Study], size: str, store: Store, jobs: int, executor: Executor | None) -> None:
+def _run_on(studies: Sequence[Study], size: str, store: RowStore, jobs: int, executor: Executor | None) -> None:
     trials = pending([trial for study in studies for trial in study.trials(size)], store)
     with progress() as bar:
         task = bar.add_task(f"{len(studies)} studies" if len(studies) > 1 else studies[0].name, total=len(trials))
         run_all(trials, store, jobs=jobs, executor=executor, progress=lambda row: bar.advance(task))
 
 
-def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: Store, as_json: bool) -> None:
+def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: RowStore, as_json: bool) -> None:
     rows = store.rows()
     folder, answers = store.folder / "figures", []
     drawn = [path for name in figures for path in _drawn(name, rows, folder, size)]

@@ -39,7 +39,7 @@ MISSING = ("error", "drop", "zero")
 _CUT_BY_THE_END = 0.01  # share of sessions from events that may go on after the log: of more, no end is known
 
 
-class Log(NamedTuple):
+class ParsedLog(NamedTuple):
     """The columns of `Sessions`, in the same order; `Sessions` describes them."""
 
     arms: Integer[Array, "S"]
@@ -54,7 +54,7 @@ class Log(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Options:
+class ReadOptions:
     """How rows become sessions."""
 
     arm_labels: Labels | None = None  # the table of labels, where it is known
@@ -99,7 +99,7 @@ def table(frame: Any, columns: Columns) -> Any:
     return pa.table(arrays, names=names)
 
 
-def read(paths: Paths, columns: Columns, options: Options) -> list[Log]:
+def read(paths: Paths, columns: Columns, options: ReadOptions) -> list[ParsedLog]:
     """The logs of one or more files, batch by batch: one log, but each of our own files is a log of its own.
 
     In other files the same id is the same session, which may begin in one file and end in another; our own files
@@ -112,13 +112,13 @@ def read(paths: Paths, columns: Columns, options: Options) -> list[Log]:
     return [_read([path], columns, options, note) for path, note in zip(files, notes, strict=True)]
 
 
-def notes_of(files: Sequence[Path], columns: Columns, options: Options) -> list[log_files.Note] | None:
+def notes_of(files: Sequence[Path], columns: Columns, options: ReadOptions) -> list[log_files.Note] | None:
     """The notes of our own files; None where not all files are."""
     notes = [None if options.gap is not None else log_files.note_of(path, columns) for path in files]
     return None if any(note is None for note in notes) else [note for note in notes if note is not None]
 
 
-def known_labels(notes: Sequence[log_files.Note] | None, options: Options) -> tuple[Labels | None, int]:
+def known_labels(notes: Sequence[log_files.Note] | None, options: ReadOptions) -> tuple[Labels | None, int]:
     """The table of labels that is known before a log is read, and the least number of arms."""
     if notes is None:
         return options.arm_labels, 0
@@ -129,7 +129,7 @@ def known_labels(notes: Sequence[log_files.Note] | None, options: Options) -> tu
     return options.arm_labels or labels, least
 
 
-def _read(files: list[Path], columns: Columns, options: Options, note: log_files.Note | None) -> Log:
+def _read(files: list[Path], columns: Columns, options: ReadOptions, note: log_files.Note | None) -> ParsedLog:
     n_arms = None
     if note is not None:
         columns = {**columns, **note.columns}
@@ -145,12 +145,12 @@ def _read(files: list[Path], columns: Columns, options: Options, note: log_files
 def parse(
     batches: Iterable[Any],
     columns: Columns,
-    options: Options,
+    options: ReadOptions,
     *,
     n_arms: int | None = None,
     untyped: bool = False,
     where: Where = "row {}".format,
-) -> Log:
+) -> ParsedLog:
     """The sessions of record batches with one row per step."""
     gathered, others = _gathered(batches, columns, options, untyped, where)
     named = gathered["session" if options.pause is None else "person"]
@@ -164,13 +164,13 @@ def parse(
         arms, rewards = arms[order], rewards[order]
         propensities = None if propensities is None else propensities[order]
     known = _known(others, found, named, options)
-    log = Log(arms, rewards, offsets, size, propensities, labels, *known)
+    log = ParsedLog(arms, rewards, offsets, size, propensities, labels, *known)
     if log.persons is not None and found.starts is not None:
         log = _in_time(log, found, options)
     return finished(log, columns, options)
 
 
-def finished(log: Log, columns: Columns, options: Options) -> Log:
+def finished(log: ParsedLog, columns: Columns, options: ReadOptions) -> ParsedLog:
     """The log as the options want it: with the first steps of sessions, and without missing rewards."""
     if options.limit is not None:
         if log.endings is not None and options.gap is None:
@@ -200,7 +200,7 @@ class _Found(NamedTuple):
 
 
 def _known(
-    others: dict[str, SessionColumn], found: _Found, named: Column, options: Options
+    others: dict[str, SessionColumn], found: _Found, named: Column, options: ReadOptions
 ) -> tuple[Features | None, Shaped[Array, "N"] | None, Integer[Array, "N"] | None]:
     """Features, persons and ends of the sessions."""
     n_sessions = len(found.offsets) - 1
@@ -227,7 +227,7 @@ def _known(
     )
 
 
-def _in_time(log: Log, found: _Found, options: Options) -> Log:
+def _in_time(log: ParsedLog, found: _Found, options: ReadOptions) -> ParsedLog:
     """The log with sessions in the order of time, where persons come back and the log has times."""
     starts, ends = found.starts, found.ends
     assert starts is not None
@@ -246,7 +246,7 @@ def _in_time(log: Log, found: _Found, options: Options) -> Log:
     return log if np.array_equal(order, np.arange(len(order))) else picked(log, order)
 
 
-def picked(log: Log, rows: Integer[Array, "n"]) -> Log:
+def picked(log: ParsedLog, rows: Integer[Array, "n"]) -> ParsedLog:
     """Some sessions of a log, in the order of `rows`."""
     lengths = np.diff(log.offsets)[rows]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -256,7 +256,7 @@ def picked(log: Log, rows: Integer[Array, "n"]) -> Log:
     return _of_sessions(log, rows)
 
 
-def _of_sessions(log: Log, rows: Any) -> Log:
+def _of_sessions(log: ParsedLog, rows: Any) -> ParsedLog:
     """The log with what is known of some sessions only."""
     return log._replace(
         features=None if log.features is None else log.features.take(rows),
@@ -266,7 +266,7 @@ def _of_sessions(log: Log, rows: Any) -> Log:
 
 
 def _gathered(
-    batches: Iterable[Any], columns: Columns, options: Options, untyped: bool, where: Where
+    batches: Iterable[Any], columns: Columns, options: ReadOptions, untyped: bool, where: Where
 ) -> tuple[dict[str, Column], dict[str, SessionColumn]]:
     """All rows of the columns of steps, and of those that say something of whole sessions, by role."""
     may_miss = options.missing != "error"
@@ -341,7 +341,7 @@ def _tell(message: str) -> None:
     warnings.warn(message, LmabWarning, stacklevel=2)
 
 
-def _without_missing(log: Log, columns: Columns, missing: str) -> Log:
+def _without_missing(log: ParsedLog, columns: Columns, missing: str) -> ParsedLog:
     """Steps without a reward, NaN until here, are dropped or paid 0.
 
     A step without a reward still was a step: where weights are made from propensities, a session ends before it,
@@ -376,7 +376,7 @@ def dropped(missing: Bool[Array, "S"], offsets: Integer[Array, "N1"], *, ends_se
     return so_far > np.repeat(so_far[offsets[:-1]] - missing[offsets[:-1]], np.diff(offsets))
 
 
-def _kept(log: Log, kept: Bool[Array, "S"]) -> Log:
+def _kept(log: ParsedLog, kept: Bool[Array, "S"]) -> ParsedLog:
     """The log with some of its steps; sessions that keep none are gone."""
     lengths = np.add.reduceat(kept.astype(np.int64), log.offsets[:-1])
     offsets = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
@@ -394,7 +394,7 @@ def merged_labels(first: Labels | None, second: Labels | None) -> Labels | None:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def write(path: str | os.PathLike[str], log: Log) -> None:
+def write(path: str | os.PathLike[str], log: ParsedLog) -> None:
     """Write `log` as Parquet or CSV; a Parquet file also stores the table of labels and the number of arms."""
     import pyarrow as pa
 
@@ -420,7 +420,7 @@ def write(path: str | os.PathLike[str], log: Log) -> None:
     log_files.write(path, pa.table(data), {"columns": roles, "n_arms": log.n_arms, "arm_labels": labels})
 
 
-def _columns_of_sessions(log: Log) -> dict[str, Shaped[Array, "N"]]:
+def _columns_of_sessions(log: ParsedLog) -> dict[str, Shaped[Array, "N"]]:
     """What is known of sessions, by role."""
     found: dict[str, Shaped[Array, "N"]] = {}
     if log.persons is not None:

@@ -18,15 +18,15 @@ from ..errors import InvalidArgument, InvalidData, InvalidFile, LmabWarning
 from . import log_files, sealing
 from .columns import FEATURE, Columns, Labels, arm_numbers, by_place
 from .features import Features, person_ids, require_endings
-from .ingest import Options, known_labels, missing_words, notes_of, ties_words
+from .ingest import ReadOptions, known_labels, missing_words, notes_of, ties_words
 from .log_files import Paths
 from .packed import CELLS, MANIFEST, Entry, Manifest, Packed, read_manifest, tallied
 from .rows import Change, Rows, of_sessions, read_rows
 from .sealing import (
     WORK,
     Gatherer,
-    Split,
-    State,
+    PackState,
+    SplitGatherer,
     Stream,
     Tables,
     Work,
@@ -45,7 +45,7 @@ _STEPS = 1 << 20  # Steps of sessions in memory that are handled together.
 class Files:
     """A log in files."""
 
-    def __init__(self, files: list[Path], columns: Columns, options: Options) -> None:
+    def __init__(self, files: list[Path], columns: Columns, options: ReadOptions) -> None:
         self.files, self.columns, self.options = files, columns, options
         self.notes = notes_of(files, columns, options)
         self.untyped = any(log_files.is_text(path) for path in files)
@@ -70,7 +70,7 @@ class Files:
             for path in self.files
         )
 
-    def rows(self, state: State) -> Iterator[Rows]:
+    def rows(self, state: PackState) -> Iterator[Rows]:
         arguments = (self.columns, self.options, state.way, state.known, state.row)
         return read_rows(self.files, self.notes, *arguments)
 
@@ -106,7 +106,7 @@ class InMemory:
     def signature(self) -> str:
         return os.urandom(16).hex()  # never the same: such a log cannot be read again
 
-    def rows(self, state: State) -> Iterator[Rows]:
+    def rows(self, state: PackState) -> Iterator[Rows]:
         session = row = 0
         for log in self.logs:
             self._first = self._first or log
@@ -153,7 +153,7 @@ class InMemory:
         return [] if self._first is None or self._first.features is None else list(self._first.features.columns)
 
 
-def _known(log: Sessions, sessions: slice, state: State) -> dict[str, Any]:
+def _known(log: Sessions, sessions: slice, state: PackState) -> dict[str, Any]:
     """What is known of some sessions, for each of their steps."""
     found: dict[str, Any] = {}
     if log.features is not None:
@@ -243,7 +243,7 @@ def pack(
         raise InvalidArgument("ended and limit must be None where sessions are made of events: a pause ends them")
     columns = columns_of_sessions(features, person, ended) | {"arm": arm, "reward": reward, "propensity": propensity}
     columns |= {"time": time} if by_events else {"session": session, "step": step}
-    options = Options(arm_labels, missing, at_most, gap if by_events else None, encoding, limit)
+    options = ReadOptions(arm_labels, missing, at_most, gap if by_events else None, encoding, limit)
     source: Source
     if isinstance(paths, str | os.PathLike) or (isinstance(paths, list | tuple) and not isinstance(paths[0], Sessions)):
         source = Files(log_files.listed(paths), columns, options)
@@ -252,7 +252,7 @@ def pack(
     return _packed(source, Path(folder), options, columns)
 
 
-def _packed(source: Source, folder: Path, options: Options, columns: Columns) -> Packed:
+def _packed(source: Source, folder: Path, options: ReadOptions, columns: Columns) -> Packed:
     signature = source.signature
     if (folder / MANIFEST).exists():
         if read_manifest(folder).source == signature:
@@ -269,13 +269,15 @@ def _packed(source: Source, folder: Path, options: Options, columns: Columns) ->
     return Packed(folder, verify=False)
 
 
-def _gathered(source: Source, work: Work, state: State) -> State:
+def _gathered(source: Source, work: Work, state: PackState) -> PackState:
     """All rows in units; where the log is not as was assumed, all over again."""
     while not state.gathered:
         try:
             if source.by_events and not state.way.split:
                 raise Change(split=True)
-            gatherer: Gatherer = Split.of(work, state, source.n_rows) if state.way.split else Stream(work, state)
+            gatherer: Gatherer = (
+                SplitGatherer.of(work, state, source.n_rows) if state.way.split else Stream(work, state)
+            )
             for rows in source.rows(state):
                 gatherer.add(rows)
             gatherer.finish()
@@ -290,7 +292,7 @@ def _gathered(source: Source, work: Work, state: State) -> State:
     return state
 
 
-def _tables(source: Source, state: State, options: Options, columns: Columns) -> tuple[Tables, Labels | None]:
+def _tables(source: Source, state: PackState, options: ReadOptions, columns: Columns) -> tuple[Tables, Labels | None]:
     labels, least = source.labels()
     seen: Any = state.known.arms
     arms, n_arms, labels = arm_numbers(seen, labels, least, str(columns["arm"]), untyped=source.untyped)
@@ -309,7 +311,7 @@ def _tables(source: Source, state: State, options: Options, columns: Columns) ->
     return Tables(arms, n_arms, values, places, known), labels
 
 
-def _sealed(source: Source, work: Work, state: State, options: Options, columns: Columns) -> Manifest:
+def _sealed(source: Source, work: Work, state: PackState, options: ReadOptions, columns: Columns) -> Manifest:
     """All units as partitions; where no step is left with some value, all over again without it."""
     while True:
         tables, labels = _tables(source, state, options, columns)
@@ -338,7 +340,7 @@ def _sealed(source: Source, work: Work, state: State, options: Options, columns:
     return _manifest(source, state, tables, labels, cells)
 
 
-def _manifest(source: Source, state: State, tables: Tables, labels: Labels | None, cells: Any) -> Manifest:
+def _manifest(source: Source, state: PackState, tables: Tables, labels: Labels | None, cells: Any) -> Manifest:
     written = [one for one in state.sealed if one["entry"] is not None]
     entries = tuple(Entry(**one["entry"]) for one in written)
     return Manifest(
@@ -363,7 +365,7 @@ def _manifest(source: Source, state: State, tables: Tables, labels: Labels | Non
     )
 
 
-def _tell(state: State, options: Options, columns: Columns) -> None:
+def _tell(state: PackState, options: ReadOptions, columns: Columns) -> None:
     """What a reader of the log should know about it, once for all partitions."""
     ties = state.ties + sum(one["ties"] for one in state.sealed)
     if ties:

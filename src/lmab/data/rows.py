@@ -18,7 +18,7 @@ from ..errors import InvalidData, LmabError
 from . import ingest, log_files
 from .columns import FEATURE, Column, Columns, arm_numbers, by_place, of_session
 from .features import coded_values, ending_codes, person_ids
-from .ingest import Log, Options
+from .ingest import ParsedLog, ReadOptions
 from .log_files import Paths
 
 
@@ -196,7 +196,7 @@ def read_rows(
     files: Sequence[Path],
     notes: Sequence[log_files.Note] | None,
     columns: Columns,
-    options: Options,
+    options: ReadOptions,
     way: Way,
     known: Dictionaries,
     skip: int,
@@ -367,7 +367,7 @@ def of_sessions(notes: Sequence[log_files.Note] | None, columns: Columns) -> dic
     return {role: name for role, name in found.items() if of_session(role)}
 
 
-def read_logs(paths: Paths, columns: Columns, options: Options) -> list[Log]:
+def read_logs(paths: Paths, columns: Columns, options: ReadOptions) -> list[ParsedLog]:
     """What `ingest.read` gives, with less memory where the log allows it.
 
     Whatever is unusual about a log, errors included, is left to `ingest.read`.
@@ -386,7 +386,7 @@ def read_logs(paths: Paths, columns: Columns, options: Options) -> list[Log]:
     return ingest.read(paths, columns, options)
 
 
-def _sorted(files: Sequence[Path], columns: Columns, options: Options, way: Way) -> Log:
+def _sorted(files: Sequence[Path], columns: Columns, options: ReadOptions, way: Way) -> ParsedLog:
     notes = ingest.notes_of(files, columns, options)
     if options.limit is not None or of_sessions(notes, columns):
         raise Change(split=True)  # what is known of sessions takes the usual way
@@ -414,7 +414,7 @@ def _sorted(files: Sequence[Path], columns: Columns, options: Options, way: Way)
     starts.add(np.array([len(found)]))
     step = notes[0].columns.get("step") if notes else columns.get("step")
     ingest.tell_ties(ties, step)
-    log = Log(found, rewards.end(), starts.end(), n_arms, own.end() if has_own else None, labels)
+    log = ParsedLog(found, rewards.end(), starts.end(), n_arms, own.end() if has_own else None, labels)
     return ingest.finished(log, columns, options)
 
 

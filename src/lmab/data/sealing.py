@@ -23,7 +23,7 @@ from .._shapes import Array, Bool, Float, Integer, Shaped
 from ..errors import InvalidData, InvalidFile, first_line
 from .features import WENT_ON, Features, limit_codes
 from .fingerprint import known_words, word_sums
-from .ingest import Options, breaks, dropped, step_numbers, unit_of
+from .ingest import ReadOptions, breaks, dropped, step_numbers, unit_of
 from .packed import CODES, LENGTHS, OF_SESSIONS, PROPENSITIES, REWARDS, Entry
 from .rows import MISSING, Dictionaries, Rows, Way, beginnings
 
@@ -32,7 +32,7 @@ _STATE = "state.json"
 
 
 @dataclass
-class State:
+class PackState:
     """How far the work has come."""
 
     signature: str  # which files, read how
@@ -57,26 +57,26 @@ class Work:
     def folder(self) -> Path:
         return self.target / WORK
 
-    def begin(self, signature: str) -> State:
+    def begin(self, signature: str) -> PackState:
         """The state that an earlier run of the same work left, or a fresh one."""
         try:
             found = json.loads((self.folder / _STATE).read_text())
             if found["signature"] == signature:
                 way, known = Way(**found.pop("way")), Dictionaries(**found.pop("known"))
-                return State(**found, way=way, known=known)
+                return PackState(**found, way=way, known=known)
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        return self.restart(State(signature))
+        return self.restart(PackState(signature))
 
-    def restart(self, state: State) -> State:
+    def restart(self, state: PackState) -> PackState:
         """A fresh beginning with the same signature and way."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        fresh = State(state.signature, state.way)
+        fresh = PackState(state.signature, state.way)
         self.save(fresh)
         return fresh
 
-    def save(self, state: State) -> None:
+    def save(self, state: PackState) -> None:
         replace_text(self.folder / _STATE, json.dumps(asdict(state)))
 
     def end(self) -> None:
@@ -125,7 +125,7 @@ class Stream:
     """Rows sorted by session go straight into units, which end where a session ends."""
 
     work: Work
-    state: State
+    state: PackState
     _rows: list[Rows] = field(default_factory=list)
     _fresh: list[Bool[Array, "n"]] = field(default_factory=list)
     _tied: list[Bool[Array, "n"]] = field(default_factory=list)
@@ -196,17 +196,17 @@ class Stream:
 
 
 @dataclass
-class Split:
+class SplitGatherer:
     """Rows of any order go into buckets by the hash of their session; each bucket is sorted later."""
 
     work: Work
-    state: State
+    state: PackState
     bits: int  # Bits of the hash that choose the bucket.
     _rows: list[Rows] = field(default_factory=list)
     _size: int = 0
 
     @classmethod
-    def of(cls, work: Work, state: State, n_rows: int) -> Split:
+    def of(cls, work: Work, state: PackState, n_rows: int) -> SplitGatherer:
         """As many buckets as keep each small, for about `n_rows` rows; what a killed run left over is cut off."""
         n_buckets = min(max(n_rows // _BUCKET, 1), _MAX_BUCKETS)
         bits = int(n_buckets - 1).bit_length()
@@ -329,7 +329,7 @@ class Unit:
         self.propensities = None if self.propensities is None else self.propensities[kept]
 
 
-def read_unit(folder: Path, state: State, number: int, options: Options) -> Unit:
+def read_unit(folder: Path, state: PackState, number: int, options: ReadOptions) -> Unit:
     """The sessions of a unit: as they were written, or those of a bucket, sorted."""
     unit = state.units[number]
     if not state.way.split:
@@ -360,14 +360,14 @@ def read_unit(folder: Path, state: State, number: int, options: Options) -> Unit
     return Unit(lengths, rows["arm"][order], rows["reward"][order], propensities, ties, known)
 
 
-def _seconds(state: State, options: Options) -> float:
+def _seconds(state: PackState, options: ReadOptions) -> float:
     if state.known.seconds is not None:
         return state.known.seconds
     assert options.pause is not None
     return unit_of(np.array([state.known.latest]), options.pause)[0]
 
 
-def remove_unit(folder: Path, state: State, number: int) -> None:
+def remove_unit(folder: Path, state: PackState, number: int) -> None:
     """Give the space of a unit back."""
     names = [bucket(folder, number)]
     if not state.way.split:
@@ -376,7 +376,7 @@ def remove_unit(folder: Path, state: State, number: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def seal(target: Path, name: str, unit: Unit, tables: Tables, options: Options) -> dict[str, Any]:
+def seal(target: Path, name: str, unit: Unit, tables: Tables, options: ReadOptions) -> dict[str, Any]:
     """Write the partition, and say what it holds."""
     if options.limit is not None and len(unit.lengths):
         unit.known["endings"] = limit_codes(unit.lengths, options.limit)

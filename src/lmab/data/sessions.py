@@ -17,7 +17,7 @@ from ..errors import InvalidArgument, InvalidData
 from . import ingest, rows
 from .columns import FEATURE
 from .features import ENDED, LEFT, Features, ending_codes, person_values, require_endings
-from .ingest import Options, step_numbers
+from .ingest import ReadOptions, step_numbers
 from .log_files import Paths
 
 _CHUNK = 1 << 20  # steps looked at once: a mask of all steps would be seen in the memory of large logs
@@ -165,7 +165,7 @@ class Sessions:
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
         columns |= columns_of_sessions(features, person, ended)
-        options = Options(arm_labels, missing, at_most, limit=limit)
+        options = ReadOptions(arm_labels, missing, at_most, limit=limit)
         return cls(*ingest.parse(ingest.table(frame, columns).to_batches(), columns, options))
 
     @classmethod
@@ -212,7 +212,7 @@ class Sessions:
         """
         columns = columns_of_sessions(features, None, None)
         columns |= {"person": person, "time": time, "arm": arm, "reward": reward, "propensity": propensity}
-        options = Options(arm_labels, missing, at_most, gap, encoding)
+        options = ReadOptions(arm_labels, missing, at_most, gap, encoding)
         if isinstance(events, str | os.PathLike | list | tuple):
             return _joined([cls(*log) for log in ingest.read(events, columns, options)])
         return cls(*ingest.parse(ingest.table(events, columns).to_batches(), columns, options))
@@ -259,12 +259,12 @@ class Sessions:
         """
         columns = {"session": session, "arm": arm, "reward": reward, "step": step, "propensity": propensity}
         columns |= columns_of_sessions(features, person, ended)
-        options = Options(arm_labels, missing, at_most, None, encoding, limit)
+        options = ReadOptions(arm_labels, missing, at_most, None, encoding, limit)
         return _joined([cls(*log) for log in rows.read_logs(path, columns, options)])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write to a Parquet or CSV file: session, step, arm, reward, propensity, person, ended, and the features."""
-        ingest.write(path, ingest.Log(*(getattr(self, name) for name in ingest.Log._fields)))
+        ingest.write(path, ingest.ParsedLog(*(getattr(self, name) for name in ingest.ParsedLog._fields)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

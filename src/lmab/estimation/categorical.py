@@ -44,7 +44,7 @@ from .log import (
     normalised_weights,
 )
 from .passes import SERIAL, Passes
-from .traits.surface import Arms, Points, Surface, blocks
+from .traits.surface import Points, Surface, TraitArms, blocks
 
 LEAST = 1e-3  # Probability of a reward that a moment estimate calls impossible: a belief must survive it.
 _UNSEEN = 1e-4  # Probability that a held-out reward is of any kind.
@@ -571,7 +571,7 @@ class CategoricalSurface(Surface):
         information[:, q:, q:] = (spread @ squares).reshape(len(spread), d, d)
 
     def scores(
-        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: TraitArms, points: Points
     ) -> Float[Array, "S p K"]:
         chances = _softmax(self._logits(arms.parameters, points))
         seen = np.eye(len(self._places))[index_among(self.log.values, rewards)]
@@ -592,7 +592,7 @@ class CategoricalSurface(Surface):
     ) -> float:
         return scale
 
-    def averaged(self, arms: Arms, points: Points) -> LatentBandit:
+    def averaged(self, arms: TraitArms, points: Points) -> LatentBandit:
         """By the unscented rule: all q logits as they are, and moved both ways along each axis of what is unsure."""
         q, n_arms = self.n_intercepts, len(arms.parameters)
         chances = np.empty((len(points), n_arms, q + 1))

@@ -34,7 +34,7 @@ from .log import (
     normalised_weights,
 )
 from .passes import SERIAL, Passes
-from .traits.surface import Arms, Points, Surface
+from .traits.surface import Points, Surface, TraitArms
 
 MOST = 1000  # Distinct counts up to which each has rows of its own in a table.
 _IMPOSSIBLE = 1e-300  # Probabilities never fall below this, so that no count is impossible.
@@ -562,7 +562,7 @@ class CountsSurface(Surface):
         return (sums - expected) @ rows, information.reshape(n_arms, p, p)
 
     def scores(
-        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: TraitArms, points: Points
     ) -> Float[Array, "S p K"]:
         rest = rewards[:, None] - self._means(arms.parameters, points)[played]
         return rest[:, None] * _rows(points).T
@@ -575,7 +575,7 @@ class CountsSurface(Surface):
     ) -> float:
         return scale
 
-    def averaged(self, arms: Arms, points: Points) -> LatentBandit:
+    def averaged(self, arms: TraitArms, points: Points) -> LatentBandit:
         """The mean of the exponential of a normal logarithm; an arm that is hardly known is raised by at most e."""
         rows = _rows(points)
         spread = np.einsum("ki,aij,kj->ak", rows, arms.covariance, rows)

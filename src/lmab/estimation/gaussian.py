@@ -28,7 +28,7 @@ from .arm_law import GaussianArms
 from .information import Coordinates, Information, check_size, normalised, summed, with_weights, within_support
 from .log import Beside, Chain, Log, Prior, SessionArms, Steps, count_parameters, normalised_weights
 from .passes import SERIAL, Arrays, Passes
-from .traits.surface import Arms, Points, Surface
+from .traits.surface import Points, Surface, TraitArms
 
 _BYTES = 8  # Bytes of a number.
 _LEAST_SCALE = 1e-6  # Part of the rewards' own deviation, below which the likelihood has no maximum.
@@ -574,7 +574,7 @@ class GaussianSurface(Surface):
         return gradient / scale**2, information / scale**2
 
     def scores(
-        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: TraitArms, points: Points
     ) -> Float[Array, "S p K"]:
         rest = (rewards - self.log.centres[played])[:, None] - self._means(arms.parameters, points)[played]
         rows = np.column_stack([np.ones(len(points)), points.places])
@@ -597,7 +597,7 @@ class GaussianSurface(Surface):
     def noise(self, scale: float, unit: float) -> float:
         return scale**2
 
-    def averaged(self, arms: Arms, points: Points) -> LatentBandit:
+    def averaged(self, arms: TraitArms, points: Points) -> LatentBandit:
         """Means are linear in the parameters, so that averaging changes nothing."""
         return self.log.bandit(self.model(arms.parameters, arms.scale, points)[0], len(points))
 

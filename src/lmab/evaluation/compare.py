@@ -26,7 +26,7 @@ from ..policies.policy import Policy, State
 from ..simulation import simulate
 from .importance import WEIGHT, Interval, Range, Sums, Tails, estimates, jackknife, student_reach, without_each
 from .off_policy import LEAST, METHODS, check_log
-from .sequential import Bounds, Evidence, Stratum, bounds, sessions_needed
+from .sequential import GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
 from .value import outlook, value_of
 
 _SIMULATED = 20_000  # sessions behind the variance of a session, and behind values that are not exact
@@ -45,7 +45,7 @@ class Comparison:
     n_sessions: int
     effective: float  # from a log: the smallest effective sample over the steps of both policies
     variance: float = float("nan")  # Variance of the reward of a session.
-    looks: tuple[Bounds, ...] = ()  # live: the difference after each night, with bounds that hold at all nights
+    looks: tuple[GainBounds, ...] = ()  # live: the difference after each night, with bounds that hold at all nights
 
     @property
     def difference(self) -> float:
@@ -273,12 +273,12 @@ def _live(policy: Policy, other: Policy, log: Sessions, horizon: int, labels: _L
     start = counts & (labels.night == labels.night.min()) & (labels.version == 1)
     before = rest[start] if start.sum() > 1 else rest[counts]
     mean, variance = float(before.mean()), max(float(before.var()), 1e-12)
-    seen, looks, tail = Evidence(), [], (1 - confidence) / 2
+    seen, looks, tail = StratifiedEvidence(), [], (1 - confidence) / 2
     for night in np.unique(labels.night):
         parts = [rest[counts & (labels.night == night) & (labels.version == number)] for number in (0, 1)]
         sums = [one for part in parts for one in (len(part), part.sum(), (part**2).sum())]
         seen = seen.add(Stratum(*sums))
-        looks.append(Bounds(*(float(one) * differ for one in bounds(seen, mean, variance, tail, tail))))
+        looks.append(GainBounds(*(float(one) * differ for one in bounds(seen, mean, variance, tail, tail))))
     means = [float(whole[labels.version == number].mean()) for number in (0, 1)]
     last = looks[-1]
     error = differ * float(np.sqrt(seen.variance) / max(float(seen.information), 1e-12))
@@ -395,7 +395,7 @@ def _interval(both: list[Sums], tails: list[Tails], row: int, confidence: float)
     return max(ends[0], -most), min(ends[1], most)
 
 
-def _picture(looks: Sequence[Bounds]) -> str:
+def _picture(looks: Sequence[GainBounds]) -> str:
     """The difference after each night and its bounds; bounds that are too wide to tell anything are cut off."""
     width, height, left = 640, 260, 60
     top = 1.5 * max(max(abs(look.low), abs(look.high)) for look in looks[-3:]) or 1.0

@@ -34,7 +34,7 @@ _OUTCOMES = (3, 9)  # fewest and most
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class TreeLevel:
     """The decisions of one step."""
 
     arms: Integer[Array, "n"]
@@ -43,10 +43,10 @@ class Level:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class DecisionTree:
     """The decisions of a policy, step by step."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[TreeLevel, ...]
 
     def branches(
         self,
@@ -88,9 +88,9 @@ class Tree:
         """
         return weighed(weights, self.branches(rewards, means, stays)[0])
 
-    def renamed(self, arms: Integer[Array, "A"]) -> Tree:
+    def renamed(self, arms: Integer[Array, "A"]) -> DecisionTree:
         """The same decisions, where arm number i is `arms[i]`."""
-        return Tree(tuple(replace(level, arms=arms[level.arms]) for level in self.levels))
+        return DecisionTree(tuple(replace(level, arms=arms[level.arms]) for level in self.levels))
 
     def plays(self, n_arms: int) -> Float[Array, "A"]:
         """How often a session plays each arm, under the model that the tree was made with."""
@@ -105,11 +105,11 @@ def weighed(weights: Float[Array, "*G M"], earned: Float[Array, "G M"]) -> float
 
 def unroll(
     policy: Decisions, bandit: LatentBandit, horizon: int, *, limit: int | None = None, roots: Roots | None = None
-) -> Tree:
+) -> DecisionTree:
     """The tree of a policy: all histories that can happen under `bandit`, whose rewards take finitely many values."""
     remedy = "plan for a shorter horizon"
     levels = walk(policy, bandit, horizon, limit=limit or NODE_LIMIT, remedy=remedy, roots=roots)
-    return Tree(tuple(Level(level.arms, level.children, level.mass.sum(axis=1)) for level in levels))
+    return DecisionTree(tuple(TreeLevel(level.arms, level.children, level.mass.sum(axis=1)) for level in levels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Branches:
     used: tuple[Bool[Array, "_ A"], ...]  # which of `arms` each branch may use
 
     @classmethod
-    def of(cls, tree: Tree) -> Branches:
+    def of(cls, tree: DecisionTree) -> Branches:
         arms = np.unique(np.concatenate([level.arms for level in tree.levels]))
         rows, used, below = [], [], np.empty((0, len(arms)), bool)
         for depth in range(len(tree.levels) - 1, 0, -1):

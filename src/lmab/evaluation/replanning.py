@@ -30,7 +30,7 @@ from ..planning.problem import Plan
 from ..policies.histories import Roots, known_start
 from ..policies.policy import Policy, State
 from ..policies.small import Greedy
-from .decision_tree import Branches, Cut, Tree, discrete, improved, only, unroll, weighed
+from .decision_tree import Branches, Cut, DecisionTree, discrete, improved, only, unroll, weighed
 
 _POOL = 24  # Of many arms so many are planned with: the best of every type and on average, and as many that tell most.
 _MANY = 200  # arms
@@ -175,12 +175,14 @@ class Replanner:
 
     @staticmethod
     def _worth(
-        tree: Tree, mass: Float[Array, "G M"], model: LatentBandit, means: Float[Array, "M A"] | None = None
+        tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit, means: Float[Array, "M A"] | None = None
     ) -> float:
         """What the decisions of a tree earn on a model, until people leave."""
         return tree.value(mass, model.rewards, means, _stays(model))  # type: ignore[arg-type]
 
-    def _improved(self, weights: Float[Array, "*G M"], model: LatentBandit, values: list[Float[Array, "_ M"]]) -> Tree:
+    def _improved(
+        self, weights: Float[Array, "*G M"], model: LatentBandit, values: list[Float[Array, "_ M"]]
+    ) -> DecisionTree:
         """The tree of the improved plan; many arms are left out that could hardly be in it."""
         arms = self._useful(model.weights, model.means)
         branches = replace(self._branches, arms=np.searchsorted(arms, self._branches.arms))
@@ -197,7 +199,7 @@ class Replanner:
         best = np.argpartition(-scores, _POOL + self._plan.horizon, axis=1)[:, : _POOL + self._plan.horizon]
         return np.union1d(best.ravel(), self._branches.arms)
 
-    def _unplayed(self, tree: Tree, mass: Float[Array, "G M"], model: LatentBandit) -> float:
+    def _unplayed(self, tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit) -> float:
         """The share of what the tree earns on the model that comes from arms the log never plays."""
         if self._played.all():
             return 0.0

@@ -35,7 +35,7 @@ class Stratum(NamedTuple):
     squares_old: Any
 
 
-class Bounds(NamedTuple):
+class GainBounds(NamedTuple):
     """The gain per session: surely above `low`, estimated as `gain`, surely below `high`."""
 
     low: Any
@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class StratifiedEvidence:
     """What the strata so far say. All fields are totals over strata."""
 
     total: Any = 0.0  # S: w times the difference of the means
@@ -58,18 +58,18 @@ class Evidence:
     weight_new: Any = 0.0  # the sum of w^2 / n
     weight_old: Any = 0.0
 
-    def add(self, stratum: Stratum) -> Evidence:
+    def add(self, stratum: Stratum) -> StratifiedEvidence:
         """The evidence with one stratum more; a stratum in which one policy has no session adds only its spread.
 
         Examples:
-            >>> seen = Evidence().add(Stratum(100, 60.0, 60.0, 100, 50.0, 50.0))
+            >>> seen = StratifiedEvidence().add(Stratum(100, 60.0, 60.0, 100, 50.0, 50.0))
             >>> round(float(seen.total / seen.information), 3)
             0.1
         """
         n1, s1, q1, n0, s0, q0 = (np.asarray(one, float) for one in stratum)
         m1, m0 = np.maximum(n1, 1), np.maximum(n0, 1)
         w = n1 * n0 / np.maximum(n1 + n0, 1)
-        return Evidence(
+        return StratifiedEvidence(
             self.total + np.where(w > 0, w * (s1 / m1 - s0 / m0), 0.0),
             self.information + w,
             self.n_new + n1,
@@ -121,7 +121,7 @@ def bets_for(mean: Any, variance: Any) -> Any:
     return np.multiply.outer(size / np.maximum(variance, 1e-12), np.array(GAINS))
 
 
-def bounds(seen: Evidence, mean: Any, variance: Any, alpha: float = ALPHA, harm: float = HARM) -> Bounds:
+def bounds(seen: StratifiedEvidence, mean: Any, variance: Any, alpha: float = ALPHA, harm: float = HARM) -> GainBounds:
     """The gain per session, with bounds that hold at all looks together.
 
     Args:
@@ -132,12 +132,12 @@ def bounds(seen: Evidence, mean: Any, variance: Any, alpha: float = ALPHA, harm:
         harm: chance that the upper bound ever falls below the gain.
 
     Examples:
-        >>> seen = Evidence().add(Stratum(1000, 600.0, 600.0, 1000, 500.0, 500.0))
+        >>> seen = StratifiedEvidence().add(Stratum(1000, 600.0, 600.0, 1000, 500.0, 500.0))
         >>> [round(float(one), 3) for one in bounds(seen, 0.5, 0.25)]
         [0.035, 0.1, 0.159]
     """
     bets, information = bets_for(mean, variance), np.maximum(seen.information, 1e-9)
-    return Bounds(
+    return GainBounds(
         (seen.total - reach(seen.variance, bets, alpha)) / information,
         seen.total / information,
         (seen.total + reach(seen.variance, bets, harm)) / information,

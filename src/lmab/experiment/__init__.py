@@ -12,7 +12,7 @@ from .page import page as page
 from .page import tables as tables
 from .plots import draw as draw
 from .store import Row as Row
-from .store import Store as Store
+from .store import RowStore as RowStore
 from .store import pending as pending
 from .store import read_table as read_table
 from .store import run_all as run_all

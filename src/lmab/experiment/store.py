@@ -134,7 +134,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-class Store:
+class RowStore:
     """The rows of a folder, in `rows.jsonl` (see `Lines`).
 
     A `rows.csv.gz` of an earlier run in the same folder counts too, so that a study can be extended from a table. Of
@@ -218,7 +218,7 @@ def perform(trial: Trial) -> Row:
     return row_of(trial, found, status, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
-def pending(trials: Sequence[Trial], store: Store) -> list[Trial]:
+def pending(trials: Sequence[Trial], store: RowStore) -> list[Trial]:
     """The trials, each once, that the store does not have; instance by instance, so that an early stop is balanced."""
     finished = store.finished()
     unique = {trial.id: trial for trial in trials if trial.id not in finished}
@@ -227,7 +227,7 @@ def pending(trials: Sequence[Trial], store: Store) -> list[Trial]:
 
 def run_all(
     trials: Sequence[Trial],
-    store: Store,
+    store: RowStore,
     *,
     jobs: int = 1,
     executor: Executor | None = None,

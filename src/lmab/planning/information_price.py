@@ -109,7 +109,7 @@ def certify(
     stages = len(increments)
     rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
     planes = np.zeros((stages, len(prior)))
-    learning = Learning(channels)
+    learning = InformationGain(channels)
     for t in range(1, stages):
         divergence = learning.divergence(laws[t])
         payoff = means + rates[t - 1] * divergence
@@ -134,7 +134,7 @@ def optimise(
     """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
     from32, to32 = np.float64, np.float32
     pay, shown, rho = means.astype(to32), channels.astype(to32), prior.astype(to32)
-    learning = Learning(shown)
+    learning = InformationGain(shown)
     entropy = max(-float(prior @ np.log(prior)), 1e-9)
     spread = max(float(np.ptp(means)), 1e-9)
     mixtures = np.full((horizon + 1, len(means)), 1 / len(means), to32)
@@ -187,7 +187,7 @@ def _by_who_is_there(
     return np.array(used[::-1]), np.array(gained[::-1])
 
 
-class Learning:
+class InformationGain:
     """Relative entropies of what the arms show in a type from given laws."""
 
     def __init__(self, channels: Float[Array, "A Z M"]) -> None:
@@ -240,7 +240,7 @@ class Stage:
 
 
 def improve(
-    learning: Learning,
+    learning: InformationGain,
     means: Float[Array, "A M"],
     prior: Float[Array, "M"],
     rate: float,

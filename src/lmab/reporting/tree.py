@@ -84,7 +84,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Look:
+class TreeStyle:
     """What all nodes of a picture share."""
 
     first: int  # step of the first node
@@ -113,7 +113,7 @@ def tree_svg(tree: Drawn, *, standalone: bool = True) -> Markup:
     root, rows = _place(tree, 0)
     lines = max(len(shortened(name)[0]) for name in names(tree))
     order = tuple(np.argsort(-tree.belief, kind="stable").tolist())
-    look = Look(tree.step, order, 8 + _LINE * lines + _BAR + 5)
+    look = TreeStyle(tree.step, order, 8 + _LINE * lines + _BAR + 5)
     width = (_depth(root) - 1) * _PITCH + _WIDTH + 2
     legend, above = _legend(len(order), width) if standalone else (Markup(""), 1)
     height = rows * look.row + above
@@ -178,13 +178,13 @@ def _depth(placed: Placed) -> int:
     return 1 + max((_depth(child) for _, child in placed.children), default=0)
 
 
-def _draw(placed: Placed, look: Look) -> Markup:
+def _draw(placed: Placed, look: TreeStyle) -> Markup:
     x, y = (placed.tree.step - look.first) * _PITCH, placed.row * look.row
     edges = [_edge(placed, reward, child, x, y, look) for reward, child in placed.children]
     return join(*edges, _node(placed.tree, x, y, look), *(_draw(child, look) for _, child in placed.children))
 
 
-def _node(tree: Drawn, x: float, y: float, look: Look) -> Markup:
+def _node(tree: Drawn, x: float, y: float, look: TreeStyle) -> Markup:
     name = _name(tree)
     shares = ", ".join(
         f"type {rank} {percent(float(tree.belief[type_]))}" for rank, type_ in enumerate(look.order, start=1)
@@ -198,7 +198,7 @@ def _node(tree: Drawn, x: float, y: float, look: Look) -> Markup:
     return element("g", note, box, *text, _belief(tree, x + 9, y + look.height - _BAR - 5, look))
 
 
-def _belief(tree: Drawn, x: float, y: float, look: Look) -> Markup:
+def _belief(tree: Drawn, x: float, y: float, look: TreeStyle) -> Markup:
     """A bar divided into the shares of the types, the most frequent type first."""
     room, parts = _WIDTH - 18.0, []
     for rank, type_ in enumerate(look.order):
@@ -208,7 +208,7 @@ def _belief(tree: Drawn, x: float, y: float, look: Look) -> Markup:
     return join(*parts)
 
 
-def _edge(placed: Placed, reward: float, child: Placed, x: float, y: float, look: Look) -> Markup:
+def _edge(placed: Placed, reward: float, child: Placed, x: float, y: float, look: TreeStyle) -> Markup:
     start, end = x + _WIDTH, x + _PITCH
     above, below = y + look.height / 2, child.row * look.row + look.height / 2
     bend = start + 28

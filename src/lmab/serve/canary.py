@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._shapes import Array, Float
-from ..evaluation.sequential import Bounds, Evidence, Stratum, bounds, sessions_needed
+from ..evaluation.sequential import GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
 from .live import LiveSession
 from .stores import Decision, LogRow
 from .versions import ArmTable
@@ -42,11 +42,11 @@ WORDS = {
 }
 
 
-def verdict(found: Bounds, night: Any, margin: Any) -> Any:
+def verdict(found: GainBounds, night: Any, margin: Any) -> Any:
     """What the bounds say after a number of nights: positive promotes, negative withdraws. Broadcasts.
 
     Examples:
-        >>> found = Bounds(np.array([0.1, -0.1, -0.1]), np.array([0.2, 0.0, 0.0]), np.array([0.3, -0.05, 0.1]))
+        >>> found = GainBounds(np.array([0.1, -0.1, -0.1]), np.array([0.2, 0.0, 0.0]), np.array([0.3, -0.05, 0.1]))
         >>> verdict(found, 3, 0.02).tolist()
         [1, -1, 0]
     """
@@ -121,7 +121,7 @@ class Canary:
         low, gain, high = (float(np.clip(one * self.differ, -most, most)) for one in per_counted)
         night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
         after = replace(self, nights=(*past, night))
-        return after, int(verdict(Bounds(low, gain, high), len(after.nights), MARGIN * self.whole))
+        return after, int(verdict(GainBounds(low, gain, high), len(after.nights), MARGIN * self.whole))
 
 
 class Counted(NamedTuple):
@@ -132,13 +132,13 @@ class Counted(NamedTuple):
     reward: float
 
 
-def evidence(counted: Iterable[Counted], new: str, old: str, edges: Sequence[float]) -> Evidence:
+def evidence(counted: Iterable[Counted], new: str, old: str, edges: Sequence[float]) -> StratifiedEvidence:
     """The sums of the sessions of two versions, within the spans between `edges`."""
     strata: dict[int, dict[str, list[float]]] = {}
     for one in counted:
         if one.policy in (new, old):
             strata.setdefault(bisect_right(edges, one.began), {new: [], old: []})[one.policy].append(one.reward)
-    seen = Evidence()
+    seen = StratifiedEvidence()
     for _, parts in sorted(strata.items()):
         sums = [
             total

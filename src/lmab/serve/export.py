@@ -23,7 +23,7 @@ _STATE = b"lmab.day"  # the key of a file's metadata that says what it holds
 
 
 @dataclass(frozen=True, eq=False)
-class Log:
+class ServedLog:
     """The sessions of the store: all rewarded steps, and those that an off-policy comparison can use."""
 
     sessions: Sessions  # every rewarded step
@@ -33,7 +33,7 @@ class Log:
     unrewarded: int  # steps
 
 
-def read_log(rows: Sequence[LogRow], arms: Sequence[Label], more: Sequence[int] = ()) -> Log:
+def read_log(rows: Sequence[LogRow], arms: Sequence[Label], more: Sequence[int] = ()) -> ServedLog:
     """The log of the rows that `Store.rows` gives; only arms that were played are in it, and those of `more`."""
     found = {row.arm for row in rows if row.reward is not None}
     if not found:
@@ -45,8 +45,8 @@ def read_log(rows: Sequence[LogRow], arms: Sequence[Label], more: Sequence[int] 
     whole = _prefixes(rows)
     sessions, began = _sessions(kept, place, labels, with_propensities=False)
     if not whole:
-        return Log(sessions, began, None, np.empty(0), len(rows) - len(kept))
-    return Log(sessions, began, *_sessions(whole, place, labels, with_propensities=True), len(rows) - len(kept))
+        return ServedLog(sessions, began, None, np.empty(0), len(rows) - len(kept))
+    return ServedLog(sessions, began, *_sessions(whole, place, labels, with_propensities=True), len(rows) - len(kept))
 
 
 def _prefixes(rows: Sequence[LogRow]) -> list[LogRow]:

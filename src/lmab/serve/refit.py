@@ -33,7 +33,7 @@ from ..policies.small import Uniform
 from ..policies.wrappers import Relabelled
 from ..simulation import simulate
 from .canary import END, MARGIN, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
-from .export import Log, export_days, read_log
+from .export import ServedLog, export_days, read_log
 from .messages import Label
 from .register import FLOORS
 from .stores import ArmRow, LogRow, Rollout, Store
@@ -223,7 +223,7 @@ class _Night:
         return await self._start(*candidate, fitted, rollout, lines, len(log.sessions))
 
     def _compared(
-        self, log: Log, made: Plan, fitted: Estimate, policy_in_force: Policy, horizon: int
+        self, log: ServedLog, made: Plan, fitted: Estimate, policy_in_force: Policy, horizon: int
     ) -> Comparison | None:
         """The plan against the policy in force, from the log; None where too few sessions tell."""
         if log.whole is None or len(log.whole) < self.options.least:
@@ -325,7 +325,7 @@ def _relied_on(made: Plan, fitted: Estimate, young: Sequence[Label], rng: np.ran
 
 
 async def fit_log(
-    store: Store, folder: Path, log: Log, options: RefitOptions, rng: np.random.Generator, at: float
+    store: Store, folder: Path, log: ServedLog, options: RefitOptions, rng: np.random.Generator, at: float
 ) -> Estimate:
     """The model; the number of types is chosen anew when the log has doubled since it was last chosen."""
     known = json.loads(await store.setting("fitted", None) or "{}")

@@ -22,14 +22,14 @@ _HISTORY = 1000  # entries of the register that a rollback looks at
 _log = logging.getLogger("lmab.serve")
 
 
-class Draws:
+class KeyedDraws:
     """Uniform numbers keyed by session and step, which a retry, a restart or another replica draws again.
 
     HMAC-SHA-256 with a secret that is hashed once, because every decision draws.
 
     Examples:
         >>> import hashlib, hmac
-        >>> draws = Draws(b"secret")
+        >>> draws = KeyedDraws(b"secret")
         >>> draws.digest(b"text") == hmac.digest(b"secret", b"text", "sha256")
         True
         >>> first, second = draws("session", 0)
@@ -72,7 +72,7 @@ class Register:
         self.arms: list[ArmRow] = []
         self.floors: Mapping[Label, float] | None = None
         self.broken: dict[str, str] = {}  # versions that do not load, and why
-        self.draws = Draws(secret or secrets.token_bytes(32))
+        self.draws = KeyedDraws(secret or secrets.token_bytes(32))
         self._opened = False
         self._number: dict[Label, int] = {}
         self._versions: dict[str, Version] = {}
@@ -86,7 +86,7 @@ class Register:
             if not self._opened:
                 await self.store.open()
                 secret = await self.store.setting("secret", self.draws.secret.hex()) or ""
-                self.draws, self._opened = Draws(bytes.fromhex(secret)), True
+                self.draws, self._opened = KeyedDraws(bytes.fromhex(secret)), True
             await self._take_over()
             if self._begin is not None:
                 await self._begin(self)

@@ -18,8 +18,8 @@ from ...model.bandit import LatentBandit
 from ..information import Coordinates, Information, check_size
 from ..log import Log
 from ..passes import Passes, spans
-from .rounds import Task
-from .surface import Arms, Factors, Points, Surface
+from .rounds import TraitsTask
+from .surface import Factors, Points, Surface, TraitArms
 
 _STEPS = 4096  # Steps whose gradients are held at once.
 _SESSIONS = 2000  # Sessions of a larger log that tell what is missing, in proportion.
@@ -32,7 +32,7 @@ class TraitCoordinates(Coordinates):
     weights: Float[Array, "K"]
     played: Bool[Array, "A"]
     surface: Surface
-    arms: Arms  # with the live factors only
+    arms: TraitArms  # with the live factors only
     points: Points  # Points of the live factors.
 
     @property
@@ -62,7 +62,7 @@ class TraitCoordinates(Coordinates):
 
     def moved(self, moves: Float[Array, "B P"]) -> list[Any]:
         parameters = self.arms.parameters
-        drawn = (Arms(parameters + move.reshape(parameters.shape), *_rest(self.arms)) for move in moves)
+        drawn = (TraitArms(parameters + move.reshape(parameters.shape), *_rest(self.arms)) for move in moves)
         return [self.surface.bandit(arms, self.points).rewards for arms in drawn]
 
     def shrunk(self, moves: Float[Array, "B P"], shares: Float[Array, "B d"]) -> Float[Array, "B P"]:
@@ -83,13 +83,13 @@ class TraitCoordinates(Coordinates):
             for move, own in zip(moves, loadings, strict=True)
         ]
         nothing = np.zeros((n_arms, p + 1, p + 1)), np.zeros(p + 1), np.ones(p + 1)
-        return [self.surface.bandit(Arms(each, *nothing, self.arms.scale), points).rewards for each in wider]
+        return [self.surface.bandit(TraitArms(each, *nothing, self.arms.scale), points).rewards for each in wider]
 
     def moved_weights(self, moves: Float[Array, "B P"]) -> Float[Array, "B K"]:
         return np.tile(self.weights, (len(moves), 1))
 
 
-def _rest(arms: Arms) -> tuple[Any, ...]:
+def _rest(arms: TraitArms) -> tuple[Any, ...]:
     return arms.covariance, arms.centre, arms.variance, arms.scale
 
 
@@ -101,14 +101,14 @@ def traits_information(log: Log, factors: Factors, bandit: LatentBandit, passes:
     check_size(bandit.n_types, parameters.size)
     points = Points(factors.points[:, alive], bandit.weights)
     spread = factors.spread[np.ix_(kept, kept)]
-    arms = Arms(
+    arms = TraitArms(
         parameters,
         factors.covariance[:, kept][:, :, kept],
         factors.centre[kept],
         np.diag(spread),
         surface.scale_of(bandit.rewards),
     )
-    statistics, _ = Task(log, passes).expectation(arms, points)
+    statistics, _ = TraitsTask(log, passes).expectation(arms, points)
     _, seen = surface.derivatives(statistics, parameters, arms.scale, points)
     matrix = -_missing(log, arms, points)
     n_arms, p = parameters.shape
@@ -135,7 +135,7 @@ def hidden_size(log: Log, scale: float) -> float:
     return float(np.sqrt(2 * noise / (typical**2 * np.sqrt(max(pairs * n_arms, 1.0)))))
 
 
-def _missing(log: Log, arms: Arms, points: Points) -> Float[Array, "P P"]:
+def _missing(log: Log, arms: TraitArms, points: Points) -> Float[Array, "P P"]:
     """What is missing, from a sample of a large log."""
     n = len(log.sessions)
     some = log.sessions[np.linspace(0, n - 1, min(n, _SESSIONS)).astype(np.int64)]
@@ -148,7 +148,7 @@ def _missing(log: Log, arms: Arms, points: Points) -> Float[Array, "P P"]:
 
 
 def _part(
-    surface: Surface, sessions: Sessions, model: LatentBandit, arms: Arms, points: Points, low: int, high: int
+    surface: Surface, sessions: Sessions, model: LatentBandit, arms: TraitArms, points: Points, low: int, high: int
 ) -> Float[Array, "P P"]:
     """The sum over some sessions of the covariance of their gradients."""
     n_arms, p = arms.parameters.shape

@@ -14,7 +14,7 @@ import numpy as np
 from ..._shapes import Array, Float
 from ..log import Log
 from ..passes import Passes
-from .surface import Arms, Points, Surface
+from .surface import Points, Surface, TraitArms
 
 FIRST_VARIANCES = (4.0, 0.5)  # Squared units of intercepts and loadings, before the arms have told theirs.
 NO_PRECISION = 1e-6  # Precision of the prior where none is wanted, so that what the log is silent about has an answer.
@@ -30,7 +30,7 @@ _LEAST = 1e-4  # Least eigenvalue, so that no factor starts at 0, where it would
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TraitsTask:
     """A log whose arms are fitted."""
 
     log: Log
@@ -40,26 +40,26 @@ class Task:
     def surface(self) -> Surface:
         return self.log.surface
 
-    def expectation(self, arms: Arms, points: Points) -> tuple[Float[Array, "Q P"], float]:
+    def expectation(self, arms: TraitArms, points: Points) -> tuple[Float[Array, "Q P"], float]:
         """Expected statistics of the types, and the log-likelihood."""
         model = self.surface.model(arms.parameters, arms.scale, points)
         statistics, logs = self.log.expectation(model, self.passes)
         return statistics[0], float(logs[0])
 
 
-def first_arms(data: Log, n_factors: int) -> Arms:
+def first_arms(data: Log, n_factors: int) -> TraitArms:
     """Intercepts of a model without factors, and loadings from the arms' covariances."""
     surface = data.surface
     loadings = start_loadings(data, n_factors) if n_factors else np.zeros((len(surface.played), 0))
     parameters = np.column_stack([surface.intercepts(), loadings])
     n_arms, p = parameters.shape
     variance = np.repeat(FIRST_VARIANCES, [surface.n_intercepts, n_factors]) * surface.unit**2
-    return Arms(parameters, np.zeros((n_arms, p, p)), parameters.mean(axis=0), variance, surface.scale())
+    return TraitArms(parameters, np.zeros((n_arms, p, p)), parameters.mean(axis=0), variance, surface.scale())
 
 
 def learned_round(
-    task: Task, arms: Arms, points: Points, *, expand: bool, learn: bool, equal: bool = False
-) -> tuple[Arms, float]:
+    task: TraitsTask, arms: TraitArms, points: Points, *, expand: bool, learn: bool, equal: bool = False
+) -> tuple[TraitArms, float]:
     """One round under the learned prior; the objective is that of the arms as they were given.
 
     `expand` moves how sessions spread over the points into the loadings, which speeds EM up; `learn` takes the law of
@@ -82,7 +82,9 @@ def learned_round(
     return _alike(surface, arms) if equal else arms, objective
 
 
-def regressed(surface: Surface, statistics: Float[Array, "Q P"], arms: Arms, points: Points, steps: int) -> Arms:
+def regressed(
+    surface: Surface, statistics: Float[Array, "Q P"], arms: TraitArms, points: Points, steps: int
+) -> TraitArms:
     """Each arm regressed on the points with the law as prior, by some of Newton's steps, and how unsure that is."""
     parameters, scale, precision = arms.parameters, arms.scale, 1 / arms.variance
     for step in range(steps + 1):
@@ -98,7 +100,7 @@ def regressed(surface: Surface, statistics: Float[Array, "Q P"], arms: Arms, poi
     return replace(arms, parameters=parameters, covariance=np.linalg.inv(information), scale=scale)
 
 
-def evidence(arms: Arms, log_likelihood: float) -> float:
+def evidence(arms: TraitArms, log_likelihood: float) -> float:
     """log-likelihood with the parameters of arms integrated out, by Laplace's approximation (after a first round)."""
     deviations = ((arms.parameters - arms.centre) ** 2 / arms.variance).sum()
     if not arms.covariance.any():
@@ -107,7 +109,7 @@ def evidence(arms: Arms, log_likelihood: float) -> float:
     return float(log_likelihood - 0.5 * deviations + 0.5 * volume)
 
 
-def _expanded(surface: Surface, mass: Float[Array, "K"], arms: Arms, points: Points) -> Arms:
+def _expanded(surface: Surface, mass: Float[Array, "K"], arms: TraitArms, points: Points) -> TraitArms:
     """The same surface over factors u', where u = mean + root u' is how the sessions spread over the points."""
     q, share = surface.n_intercepts, mass / mass.sum()
     mean = share @ points.places
@@ -121,7 +123,7 @@ def _expanded(surface: Surface, mass: Float[Array, "K"], arms: Arms, points: Poi
     return replace(arms, parameters=moved(arms.parameters), centre=moved(arms.centre[None])[0])
 
 
-def _law_learned(surface: Surface, arms: Arms) -> Arms:
+def _law_learned(surface: Surface, arms: TraitArms) -> TraitArms:
     """The law that makes the arms which were played likeliest."""
     known = surface.played
     centre = arms.parameters[known].mean(axis=0)
@@ -130,7 +132,7 @@ def _law_learned(surface: Surface, arms: Arms) -> Arms:
     return replace(arms, centre=centre, variance=variance.clip(_LEAST_VARIANCE * surface.unit**2))
 
 
-def _alike(surface: Surface, arms: Arms) -> Arms:
+def _alike(surface: Surface, arms: TraitArms) -> TraitArms:
     """The law without room for the loadings of single arms."""
     variance = arms.variance.copy()
     variance[surface.n_intercepts :] = _LEAST_VARIANCE * surface.unit**2
@@ -141,18 +143,18 @@ def _alike(surface: Surface, arms: Arms) -> Arms:
 class Plain:
     """Marginal maximum likelihood as something to climb: rows of a model are parameters by arm, the last the scale."""
 
-    task: Task
+    task: TraitsTask
     points: Points
-    arms: Arms  # for the law, which says nothing
+    arms: TraitArms  # for the law, which says nothing
 
     @property
     def log(self) -> Log:
         return self.task.log
 
-    def pack(self, arms: Arms) -> Float[Array, "1 K A"]:
+    def pack(self, arms: TraitArms) -> Float[Array, "1 K A"]:
         return np.column_stack([arms.parameters, np.full(len(arms.parameters), arms.scale)]).T[None]
 
-    def unpack(self, model: Float[Array, "K A"]) -> Arms:
+    def unpack(self, model: Float[Array, "K A"]) -> TraitArms:
         return replace(self.arms, parameters=np.ascontiguousarray(model[:-1].T), scale=float(model[-1, 0]))
 
     def map(self, models: Float[Array, "R K A"]) -> tuple[Float[Array, "R"], Float[Array, "R K A"]]:

@@ -132,7 +132,7 @@ def _spread(n_factors: int, n_points: int) -> Float[Array, "K d"]:
 
 
 @dataclass(frozen=True, eq=False)
-class Arms:
+class TraitArms:
     """The parameters of all arms, and the law that arms are drawn from."""
 
     parameters: Float[Array, "A p"]  # intercepts, then loadings
@@ -198,7 +198,7 @@ class Surface(ABC):
 
     @abstractmethod
     def scores(
-        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: Arms, points: Points
+        self, played: Integer[Array, "S"], rewards: Float[Array, "S"], arms: TraitArms, points: Points
     ) -> Float[Array, "S p K"]:
         """Gradient of the log-likelihood of every step in the parameters of its arm, at every point."""
 
@@ -221,15 +221,17 @@ class Surface(ABC):
         return unit
 
     @abstractmethod
-    def averaged(self, arms: Arms, points: Points) -> LatentBandit:
+    def averaged(self, arms: TraitArms, points: Points) -> LatentBandit:
         """The bandit whose rewards are averaged over what is unsure about each arm."""
 
-    def bandit(self, arms: Arms, points: Points) -> LatentBandit:
+    def bandit(self, arms: TraitArms, points: Points) -> LatentBandit:
         """The bandit of the parameters as they are."""
-        return self.averaged(Arms(arms.parameters, np.zeros_like(arms.covariance), *_law(arms), arms.scale), points)
+        return self.averaged(
+            TraitArms(arms.parameters, np.zeros_like(arms.covariance), *_law(arms), arms.scale), points
+        )
 
 
-def _law(arms: Arms) -> tuple[Float[Array, "p"], Float[Array, "p"]]:
+def _law(arms: TraitArms) -> tuple[Float[Array, "p"], Float[Array, "p"]]:
     return arms.centre, arms.variance
 
 

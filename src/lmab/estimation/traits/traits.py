@@ -16,8 +16,8 @@ from ..climb import climb
 from ..log import LEARNED, Log
 from ..passes import Threads
 from ..result import Estimate, Estimator, Progress, Request, Starts
-from .rounds import NO_PRECISION, Plain, Task, first_arms, learned_round
-from .surface import ALIVE, Arms, Factors, Points, Surface, blocks
+from .rounds import NO_PRECISION, Plain, TraitsTask, first_arms, learned_round
+from .surface import ALIVE, Factors, Points, Surface, TraitArms, blocks
 
 _COARSE, _FINE, _SETTLE = 35, 12, 8  # rounds on a quarter of the points, on all, and on all without expansion
 _WARM = 3  # rounds before the law of arms is first learned
@@ -98,12 +98,12 @@ class Traits(Estimator):
         n_factors = identified(data, self.n_factors)
         points = Points.of(n_factors, self.n_points)
         with Threads(self.threads) as passes:
-            task = Task(data, passes)
+            task = TraitsTask(data, passes)
             fit = self._learned if self.prior == LEARNED else self._plain
             course = fit(task, points, request)
             return self._estimate(task, points, course)
 
-    def _learned(self, task: Task, points: Points, request: Request) -> _Course:
+    def _learned(self, task: TraitsTask, points: Points, request: Request) -> _Course:
         """Rounds on few points (and a sample of a large log), then on all, then until nothing is gained."""
         data, n_factors = task.log, points.n_factors
         pilot = replace(task, log=_sample(data, _PILOT, request.rng))
@@ -125,7 +125,7 @@ class Traits(Estimator):
                 break
         return _Course(arms, status, number + 1, tuple(trace))
 
-    def _plain(self, task: Task, points: Points, request: Request) -> _Course:
+    def _plain(self, task: TraitsTask, points: Points, request: Request) -> _Course:
         """Marginal maximum likelihood, accelerated."""
         first = first_arms(task.log, points.n_factors)
         law = np.zeros_like(first.centre), np.full_like(first.variance, 1 / NO_PRECISION)
@@ -144,7 +144,7 @@ class Traits(Estimator):
         status = Status.INTERRUPTED if found.stopped else status
         return _Course(ascent.unpack(found.models[0]), status, int(found.n_maps[0]), found.traces[0])
 
-    def _estimate(self, task: Task, points: Points, course: _Course) -> Estimate:
+    def _estimate(self, task: TraitsTask, points: Points, course: _Course) -> Estimate:
         data, surface = task.log, task.surface
         free = self.prior == LEARNED and not self.equal_loadings
         ranking = ranked(surface, course.arms, points) if free else Ranking(course.arms, by_mean=False)
@@ -166,7 +166,7 @@ class Traits(Estimator):
             encoded=data,
         )
 
-    def _doubled(self, data: Log, arms: Arms, points: Points, bandit: LatentBandit) -> float:
+    def _doubled(self, data: Log, arms: TraitArms, points: Points, bandit: LatentBandit) -> float:
         """What twice the points change in the log-likelihood of a session."""
         some = data.subset(np.arange(min(len(data.sessions), _SAMPLE)))
         finer = data.surface.averaged(arms, Points.of(points.n_factors, 2 * self.n_points))
@@ -180,7 +180,7 @@ GENEROSITY = Traits(n_factors=1, n_points=32, equal_loadings=True)  # sessions t
 class _Course:
     """How a fit went."""
 
-    arms: Arms
+    arms: TraitArms
     status: Status
     n_rounds: int
     trace: tuple[float, ...]
@@ -246,7 +246,7 @@ def _message(data: Log, course: _Course, factors: Factors, offered: int) -> str:
 class Ranking:
     """Arms as they are planned with."""
 
-    arms: Arms
+    arms: TraitArms
     by_mean: bool  # in the order of their mean rewards in the log
 
 
@@ -259,7 +259,7 @@ def apart(surface: Surface, loadings: Float[Array, "A d"]) -> float:
     return float(largest / np.sqrt(len(known)) / surface.unit)
 
 
-def ranked(surface: Surface, arms: Arms, points: Points) -> Ranking:
+def ranked(surface: Surface, arms: TraitArms, points: Points) -> Ranking:
     """Arms that load alike and rank by their mean rewards, where no factor tells them apart; else the arms as given.
 
     On more than two values an arm is more than a level, so that generosity itself may change who is best: such arms
@@ -275,7 +275,7 @@ def ranked(surface: Surface, arms: Arms, points: Points) -> Ranking:
     return Ranking(by_mean, by_mean=True)
 
 
-def _known(surface: Surface, arms: Arms) -> Bool[Array, "A"]:
+def _known(surface: Surface, arms: TraitArms) -> Bool[Array, "A"]:
     """Arms about which the log says more than the law does, or about as much as about the average arm.
 
     The law moves arms of equally many plays alike. An arm of few plays is moved more; its mean reward tells little.
@@ -285,7 +285,7 @@ def _known(surface: Surface, arms: Arms) -> Bool[Array, "A"]:
     return surface.played & (log >= min(law, _KNOWN * float(log[surface.played].mean())))
 
 
-def _alike(surface: Surface, arms: Arms, known: Bool[Array, "A"]) -> Arms:
+def _alike(surface: Surface, arms: TraitArms, known: Bool[Array, "A"]) -> TraitArms:
     """The same levels with one loading for all arms, and equally unsure where the log knows the arm.
 
     At every point and under every belief these arms then rank by their levels.
@@ -297,14 +297,14 @@ def _alike(surface: Surface, arms: Arms, known: Bool[Array, "A"]) -> Arms:
     return replace(arms, parameters=parameters, covariance=covariance)
 
 
-def _by_mean(surface: Surface, arms: Arms, known: Bool[Array, "A"]) -> Arms:
+def _by_mean(surface: Surface, arms: TraitArms, known: Bool[Array, "A"]) -> TraitArms:
     """The levels of the arms that the log knows, given to these arms in the order of their mean rewards."""
     parameters, places = arms.parameters.copy(), np.flatnonzero(known)
     parameters[places[_order(surface.popularity()[known])], 0] = np.sort(parameters[known, 0])[::-1]
     return replace(arms, parameters=parameters)
 
 
-def _loses(surface: Surface, arms: Arms, other: Arms, points: Points) -> bool:
+def _loses(surface: Surface, arms: TraitArms, other: TraitArms, points: Points) -> bool:
     """Whether the arms are sure that a list in the order of the others earns less, for sessions of any length."""
     means, variance = _means(surface, arms, points)
     own, changed = _order(arms.parameters[:, 0]), _order(other.parameters[:, 0])
@@ -313,7 +313,7 @@ def _loses(surface: Surface, arms: Arms, other: Arms, points: Points) -> bool:
     return bool((lost > doubt).any())
 
 
-def _means(surface: Surface, arms: Arms, points: Points) -> tuple[Float[Array, "A"], Float[Array, "A"]]:
+def _means(surface: Surface, arms: TraitArms, points: Points) -> tuple[Float[Array, "A"], Float[Array, "A"]]:
     """The mean reward of each arm over all sessions, and its variance."""
     n_arms, p = arms.parameters.shape
     slopes = np.empty((n_arms, p))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._shapes import Array, Float
 from ...errors import Status
-from ..information_price import Guess, InformationPrice, Learning, Stage, certify, distribution, improve, letters
+from ..information_price import Guess, InformationGain, InformationPrice, Stage, certify, distribution, improve, letters
 from ..problem import Clock, Plan, Problem
 from ..search import Search
 from .exact import n_sets
@@ -99,7 +99,7 @@ def _optimise(
 ) -> tuple[Float[Array, "A M"], Guess]:
     """Steps on mixtures, laws, increments and prices in turn, in single precision; returns the best of the rounds."""
     single, horizon = np.float32, problem.horizon
-    pay, rho, learning = problem.means.astype(single), prior.astype(single), Learning(channels.astype(single))
+    pay, rho, learning = problem.means.astype(single), prior.astype(single), InformationGain(channels.astype(single))
     price, floor = prices.astype(single), 1e-4 * max(float(np.ptp(problem.means)), 1e-9)
     now = Guess(guess.mixtures.astype(single), guess.laws.astype(single), guess.increments.copy())
     entropy = max(-float(prior @ np.log(prior)), 1e-6)
