@@ -25,6 +25,16 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def steps_of(horizon: int, *, people_leave: bool) -> str:
+    """How long a session is: `6 steps`, or `at most 6 steps` where people leave before.
+
+    Examples:
+        >>> steps_of(6, people_leave=False), steps_of(1, people_leave=True)
+        ('6 steps', 'at most 1 step')
+    """
+    return f"{'at most ' if people_leave else ''}{count(horizon, 'step')}"
+
+
 def listing(numbers: Integer[Array, "n"]) -> str:
     """The first five numbers, and how many more there are."""
     shown = ", ".join(str(number) for number in numbers[:5].tolist())

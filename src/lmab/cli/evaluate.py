@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from .._html import steps_of
 from ..checks import check_writable
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
@@ -103,7 +104,8 @@ def _on_model(
     fixed = bandit.best_fixed(horizon, policy.repeats)
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"
-        say(f"On the model a session of {horizon} steps earns {value.mean:.4f} ({how}).")
+        steps = steps_of(horizon, people_leave=bandit.leaving is not None)
+        say(f"On the model a session of {steps} earns {value.mean:.4f} ({how}).")
         say(f"The best choice that ignores the rewards of the session earns {fixed:.4f}.")
     return {"mean": value.mean, "stderr": value.stderr, "per_step": value.per_step.tolist(), "fixed": fixed}
 

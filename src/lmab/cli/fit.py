@@ -21,6 +21,7 @@ from ..estimation.check import Check
 from ..estimation.em import EM
 from ..estimation.families import FAMILIES
 from ..estimation.fit import fit as find_types
+from ..estimation.leaving import FORMS
 from ..estimation.passes import connected, require_backend
 from ..estimation.result import Estimate, Estimator, Progress
 from ..estimation.traits.surface import Factors
@@ -37,6 +38,8 @@ from .output import collected_warnings, error, interruptible, note, progress, sa
 
 _FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
+Form = StrEnum("Form", {name: name for name in FORMS})  # type: ignore[misc]
+_AUTO = Form("auto")
 
 
 class Device(StrEnum):
@@ -84,6 +87,13 @@ def fit(
         ),
     ] = "learned",
     restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1, rich_help_panel=_FIT)] = 20,
+    leaving: Annotated[
+        Form,
+        typer.Option(
+            help="Who leaves, where --ended or --limit say it: by arm and reward (shown), by type too, or none.",
+            rich_help_panel=_FIT,
+        ),
+    ] = _AUTO,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.", rich_help_panel=_SAID)] = True,
     regret: Annotated[
         float | None, typer.Option(help="Say how many more sessions this regret needs.", rich_help_panel=_SAID)
@@ -116,7 +126,7 @@ def fit(
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
-        estimate = _estimate(sessions, number, rewards, method, rng, backend, cluster, output)
+        estimate = _estimate(sessions, number, (rewards, leaving), method, rng, backend, cluster, output)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -195,13 +205,13 @@ def _require_packed(sessions: Sessions | Packed, cluster: str | None) -> None:
 
 
 def _estimate(
-    sessions: Sessions | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    sessions: Sessions | Packed, number: int | str | None, said: tuple[str | None, str], method: Estimator,
     rng: np.random.Generator, backend: str | None, cluster: str | None, output: Path,
 ) -> Estimate:  # fmt: skip
     """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
     try:
         with nullcontext(backend) if cluster is None else connected(cluster) as place:
-            return _fitted(sessions, number, rewards, method, rng, place)
+            return _fitted(sessions, number, said, method, rng, place)
     except ClusterLost as lost:
         if lost.estimate is None:
             raise
@@ -210,7 +220,7 @@ def _estimate(
 
 
 def _fitted(
-    sessions: Sessions | Packed, number: int | str | None, rewards: str | None, method: Estimator,
+    sessions: Sessions | Packed, number: int | str | None, said: tuple[str | None, str], method: Estimator,
     rng: np.random.Generator, backend: Any,
 ) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
@@ -222,8 +232,8 @@ def _fitted(
             return asked_to_stop()
 
         return find_types(
-            sessions, n_types=number, rewards=rewards, method=method, rng=rng, progress=show, backend=backend,
-            check=False,
+            sessions, n_types=number, rewards=said[0], leaving=str(said[1]), method=method, rng=rng, progress=show,
+            backend=backend, check=False,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .._html import steps_of
 from ..checks import check_writable
 from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
@@ -54,8 +55,9 @@ def plan(
         say(f"Policy written to {output}.")
         return
     say(made.message)
+    steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
     say(
-        f"On this model a session is proved to earn at least {made.lower:.4f}; "
+        f"On this model a session{steps} is proved to earn at least {made.lower:.4f}; "
         f"no policy earns more than {made.upper:.4f}."
     )
     say(f"A fixed choice earns {summary['fixed']:.4f}. The first arm is {summary['first_arm']}.")

@@ -108,6 +108,11 @@ class CategoricalLog(ValuesLog):
         """The same log in codes that also say what came after each step."""
         return self.encode(self.sessions, self.listed, self.beside, edges=self.edges, letters=True)
 
+    def without_letters(self) -> CategoricalLog:
+        if not self.letters:
+            return self
+        return self.encode(self.sessions, self.listed, self.beside, edges=self.edges)
+
     @cached_property
     def shown(self) -> Float[Array, "A Z"]:
         """The chance to leave after each arm and value, whoever it is."""

@@ -185,7 +185,7 @@ def _observed(sessions: Sessions | Packed | Log, rewards: str | None, rng: np.ra
     """The log, or some of its sessions where it is large, encoded."""
     if not isinstance(sessions, Log):
         require_log("sessions", sessions)
-    encoded = sessions if isinstance(sessions, Log) else None
+    encoded = sessions.without_letters() if isinstance(sessions, Log) else None  # types must predict rewards
     log = sessions.sessions if isinstance(sessions, Log) else sessions
     if len(log) < LEAST:
         raise InvalidArgument(f"sessions must be at least {LEAST} to hold some out, got {len(log)}")

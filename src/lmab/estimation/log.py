@@ -449,6 +449,10 @@ class Log(ABC):
         """The same log in codes that also say what came after each step, where rewards take finitely many values."""
         return self
 
+    def without_letters(self) -> Log:
+        """The same log in codes of arms and rewards alone."""
+        return self
+
     def with_leaving(self, prior: Prior, model: Float[Array, "K P"], n_types: int, passes: Passes) -> Prior:
         """The prior with centres of the chances to leave, from what the log says under the model, where it has them."""
         return prior

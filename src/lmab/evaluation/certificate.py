@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import files
-from .._html import card, count
+from .._html import card, count, steps_of
 from .._shapes import Array, Float
 from ..errors import InvalidFile
 from ..estimation.assumptions import Assumption, Assumptions, reacts
@@ -87,6 +87,7 @@ class Certificate:
     n_factors: int | None = None  # alive in a traits model; None: types
     tested: Assumptions | None = None  # what the log says about what the claims take for granted; see `assumptions`
     ends: Ends | None = None  # how sessions end; None: all have the same length
+    people_leave: bool = False  # whether the claims are about sessions until people leave, as the model says they do
     reaction: float = 0.0  # how strongly the log's next arm depends on the reward, in standard deviations
     told: float | None = None  # what all sessions tell about their types, in nats per parameter; None: there are none
 
@@ -109,7 +110,7 @@ class Certificate:
         if self.value is None:
             why = next((found.sentence for found in self._fired), "The log contradicts an assumption.")
             return f"Nothing is claimed about what this policy earns: {why[0].lower()}{why[1:]}"
-        steps, places = count(self.horizon, "step"), self._places
+        steps, places = steps_of(self.horizon, people_leave=self.people_leave), self._places
         low, high = (f"{end:.{places}f}" for end in self.value)
         over = ""
         if self.gain is not None:

@@ -130,6 +130,7 @@ def certify(
         thin_share=float(found.steps[plays < found.least_plays].sum() / found.steps.sum()),
         unplayed_share=float(found.sets[0].unplayed.mean()),
         one_more=found.one_more,
+        people_leave=estimate.bandit.leaving is not None,
         reaction=deviations,
         told=told,
         draws=np.concatenate([_columns(drawn) for drawn in found.sets]),

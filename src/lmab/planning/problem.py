@@ -384,6 +384,15 @@ class Plan:
             return 0.0
         return difference / abs(self.lower) if self.lower else float("inf")
 
+    @property
+    def people_leave(self) -> bool:
+        """Whether the model has people who leave: then the bounds are those of a session until they do."""
+        return getattr(getattr(self.policy, "bandit", None), "leaving", None) is not None
+
+    @property
+    def _steps(self) -> str:
+        return f"{'at most ' if self.people_leave else ''}{self.horizon} steps"
+
     def bounds(self, features: Mapping[str, Any] | None = None) -> Bounds:
         """The bounds for one person: what the policy earns at least, and no policy exceeds, given the features.
 
@@ -434,7 +443,7 @@ class Plan:
     def _repr_html_(self) -> str:
         rows = {
             "status": self.status,
-            "earns at least": f"{self.lower:.6g} over {self.horizon} steps",
+            "earns at least": f"{self.lower:.6g} over {self._steps}",
             "no policy earns more than": f"{self.upper:.6g} (gap {percent(self.gap)})",
             "found in": f"{self.trace[-1].seconds:.2f} s" if self.trace else "no time",
         }
@@ -444,11 +453,11 @@ class Plan:
 
     def __repr__(self) -> str:
         if self.fixed:
-            return f"Plan(best fixed choice: {self.lower:.6g} over {self.horizon} steps)"
+            return f"Plan(best fixed choice: {self.lower:.6g} over {self._steps})"
         if self.status == Status.OPTIMAL:
-            return f"Plan(optimal: {self.lower:.6g} over {self.horizon} steps)"
+            return f"Plan(optimal: {self.lower:.6g} over {self._steps})"
         bounds = f"between {self.lower:.6g} and {self.upper:.6g}, gap {self.gap:.2g}"
-        return f"Plan({self.status}: optimum {bounds} over {self.horizon} steps)"
+        return f"Plan({self.status}: optimum {bounds} over {self._steps})"
 
 
 def policy_of(given: Policy | Plan) -> Policy:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .._html import Frame, Markup, count, element, join, line, percent, points, prose
+from .._html import Frame, Markup, count, element, join, line, percent, points, prose, steps_of
 from .._html import calibration as calibration_chart
 from .._shapes import Array, Float, Integer
 from ..checks import check_writable
@@ -47,7 +47,7 @@ def render(contents: Contents) -> str:
         element("style", Markup(style)),
     )
     beside = element("div", worth(contents), certificate(contents), class_="pair")
-    model = (types, heat_map) if contents.people is None else (factors, people)
+    model = (types, heat_map, who_leaves) if contents.people is None else (factors, people)
     parts = (tree, *model, held_out, number_of_types, settings)
     body = element("body", element("main", _opening(contents), beside, *(part(contents) for part in parts)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
@@ -115,7 +115,7 @@ def _opening(contents: Contents) -> Markup:
 
 def worth(contents: Contents) -> Markup:
     """What personalisation is worth: a sentence, then bars."""
-    values, steps = contents.worth, contents.horizon
+    values = contents.worth
     single = len(values.fixed_arms) == 1
     fixed = contents.labels[values.fixed_arms[0]] if single else f"the {len(values.fixed_arms)} best on average"
     return element(
@@ -126,23 +126,27 @@ def worth(contents: Contents) -> Markup:
         _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
         element(
             "p",
-            f"Expected reward of a session of {steps} steps under the model. The optimum lies within the hatched part. "
-            "No policy can know the type from the first step on.",
+            f"Expected reward of a session of {_steps(contents)} under the model. The optimum lies within the hatched "
+            "part. No policy can know the type from the first step on.",
             class_="soft",
         ),
     )
 
 
+def _steps(contents: Contents) -> str:
+    return steps_of(contents.horizon, people_leave=contents.bandit.leaving is not None)
+
+
 def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
     """What the policy earns; a gain is green, and a share of it is given, only where the verdict is sure."""
-    values, steps, sure = contents.worth, contents.horizon, contents.verdict.sure
+    values, sure = contents.worth, contents.verdict.sure
     gain = values.policy.mean - values.fixed
     share = f" ({percent(gain / abs(values.fixed))} more)" if values.fixed and gain > 0 and sure else ""
     style = {"class_": "bad"} if gain < 0 else {"class_": "good"} if sure else {}
     return join(
         Markup(f"Showing everyone the {what} ("),
         element("em", fixed),
-        Markup(f") earns {values.fixed:.4g} per session of {steps} steps on the model. This policy earns "),
+        Markup(f") earns {values.fixed:.4g} per session of {_steps(contents)} on the model. This policy earns "),
         element("strong", f"{values.policy.mean:.4g}{share}", **style),
         Markup("; no policy can earn more than "),
         element("strong", f"{values.upper:.4g}"),
@@ -273,6 +277,42 @@ def _cell(contents: Contents, rank: int, type_: int, arm: int, scale: tuple[floa
     note = f"{contents.labels[arm]}, type {rank + 1}: {mean:.4g}"
     text = element("span", f"{mean:.2f}".removeprefix("0") if numbered else "")
     return element("td", text, class_="hot" if heat > 0.55 else None, style=f"--heat:{heat:.3f}", title=note)
+
+
+def who_leaves(contents: Contents) -> Markup:
+    """The chance that a session ends after each arm: by type where types differ in it, else by what the arm paid."""
+    bandit, left = contents.bandit, contents.bandit.leaving
+    if left is None:
+        return _NOTHING
+    by_type = bandit.leaves_by_type
+    chances = (1 - bandit.stays)[bandit.by_size].T if by_type else left[0]
+    heads = [f"type {rank + 1}" for rank in range(bandit.n_types)]
+    if not by_type:
+        heads = [f"after {value:g}" for value in np.atleast_1d(bandit.rewards.values)]  # type: ignore[arg-type]
+    arms = np.argsort(-chances.mean(axis=1), kind="stable")[: _MAP_ROWS[1]]
+    rows = [_leaving_row(contents.labels[arm], heads, chances[arm], float(chances.max())) for arm in arms.tolist()]
+    head = element("tr", element("th"), *(element("th", name.split()[-1], title=name) for name in heads))
+    what = "in each type (column), whatever it paid" if by_type else "and each reward (column), whoever it is"
+    note = f"The chance that a session ends after each arm (row) {what}; arms that drive most people away come first."
+    if len(arms) < bandit.n_arms:
+        note += f" Shown are {len(arms)} of {bandit.n_arms} arms."
+    table = element("table", element("thead", head), element("tbody", *rows), class_="map", style="--cell:2.6rem")
+    return element(
+        "section",
+        element("h2", "Who leaves after what"),
+        element("p", note, class_="soft"),
+        element("div", table, class_="maps"),
+    )
+
+
+def _leaving_row(label: str, heads: list[str], chances: Float[Array, "k"], top: float) -> Markup:
+    cells = []
+    for name, chance in zip(heads, chances.tolist(), strict=True):
+        heat = _share(chance, (0.0, top))
+        style, hot = f"--heat:{heat:.3f}", "hot" if heat > 0.55 else None
+        title = f"{label}, {name}: {percent(chance)} leave"
+        cells.append(element("td", element("span", percent(chance)), class_=hot, style=style, title=title))
+    return element("tr", element("th", label, title=label), *cells)
 
 
 def tree(contents: Contents) -> Markup:

@@ -1,0 +1,127 @@
+"""People who leave, from the log to the words: fit, plan, certificate, report and commands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lmab
+from lmab._html import percent
+from lmab.cli.app import app
+from lmab.estimation import assumptions
+from lmab.evaluation.replanning import CrowdReplanner, Replanner
+from lmab.reporting.contents import gather
+from lmab.reporting.page import render
+
+MEANS = [[0.9, 0.2, 0.5, 0.6], [0.1, 0.8, 0.6, 0.3], [0.5, 0.5, 0.1, 0.9]]
+BY_TYPE = np.broadcast_to(np.array([0.5, 0.15, 0.02])[:, None, None], (3, 4, 2)) * [[[1.0, 0.5]]]
+TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.3, 0.2], MEANS, leaving=BY_TYPE)
+SHOWN = replace(TRUTH, leaving=np.broadcast_to([[0.4, 0.1]], (3, 4, 2)))
+QUICK = lmab.EM(restarts=3, tolerance=1e-4, sweeps=6, threads=1)
+
+
+@pytest.fixture(scope="module")
+def log() -> lmab.Sessions:
+    return lmab.simulate(TRUTH, lmab.Uniform(4), n_sessions=1200, horizon=5, rng=2)
+
+
+@pytest.fixture(scope="module")
+def estimate(log):
+    return lmab.fit(log, n_types=3, leaving="type", method=QUICK, check=False, rng=0)
+
+
+@pytest.fixture(scope="module")
+def certificate(log, estimate):
+    return lmab.certify(estimate, lmab.plan(estimate.bandit, horizon=4), log, n_draws=20, rng=1)
+
+
+def test_a_certificate_claims_the_value_until_people_leave(certificate, estimate):
+    plan = lmab.plan(estimate.bandit, horizon=4)
+    value = lmab.evaluate(plan.policy, TRUTH, horizon=4).mean
+    best = lmab.plan(TRUTH, horizon=4)
+    assert certificate.value[0] <= value <= certificate.value[1] < 4 * 0.6
+    assert certificate.optimum[0] <= best.upper
+    assert best.lower <= certificate.optimum[1]
+    assert certificate.people_leave
+    assert certificate.sentence.startswith("A session of at most 4 steps earns ")
+    assert (
+        certificate.assumptions["leaving"].sentence == "Who leaves depends on the type, and the fit knows by how much."
+    )
+    assert "per started session" not in certificate.table
+
+
+def test_a_fit_that_knows_who_leaves_by_type_does_not_warn_of_it(log, estimate):
+    ignored = replace(estimate.bandit, leaving=None)
+    assert assumptions.tested(ignored, log).leaving.fires
+    assert not assumptions.tested(estimate.bandit, log).leaving.fires
+    assert not assumptions.tested(estimate.bandit, log).shown.fires
+
+
+@pytest.mark.parametrize("bandit", [TRUTH, SHOWN], ids=["by type", "shown"])
+def test_plans_are_worth_on_drawn_models_what_they_are_worth_there(bandit, rng):
+    """The tree of a plan on another model with other chances to leave, against the exact value; and a crowd, too."""
+    plan = lmab.plan(bandit, horizon=4)
+    other = lmab.LatentBandit.bernoulli([0.2, 0.3, 0.5], np.array(MEANS)[::-1], leaving=BY_TYPE * 1.5)
+    found = Replanner(bandit, plan, np.ones(4, bool)).replan(other.weights[None], [other.rewards], [other.leaving])
+    assert found.value[0] == pytest.approx(lmab.evaluate(plan.policy, other, horizon=4).mean, rel=1e-12)
+    assert found.fixed[0] == pytest.approx(other.best_fixed(4), rel=1e-12)
+    best = lmab.plan(other, horizon=4)
+    assert found.value[0] <= found.optimum[0] <= best.upper + 1e-9
+    assert found.optimum[0] >= 0.97 * best.lower
+    crowd = CrowdReplanner(bandit, plan, np.ones(4, bool), rng)
+    again = crowd.replan(other.weights[None], [other.rewards], [other.leaving])
+    assert again.value[0] == pytest.approx(found.value[0], rel=0.05)
+    assert crowd.own == pytest.approx(lmab.evaluate(plan.policy, bandit, horizon=4).mean, rel=0.05)
+
+
+def test_arms_that_the_log_plays_have_their_own_best_fixed_choice():
+    plan, played = lmab.plan(TRUTH, horizon=3), np.array([True, False, True, False])
+    found = Replanner(TRUTH, plan, played).replan(TRUTH.weights[None], [TRUTH.rewards], [TRUTH.leaving])
+    some = lmab.LatentBandit.bernoulli(TRUTH.weights, TRUTH.means[:, played], leaving=TRUTH.leaving[:, played])
+    assert found.fixed_played[0] == pytest.approx(some.best_fixed(3))
+
+
+def test_plans_say_at_most():
+    plan = lmab.plan(TRUTH, horizon=3)
+    assert plan.people_leave
+    assert "over at most 3 steps" in repr(plan)
+    assert "over at most 3 steps" in plan._repr_html_()
+    stay = lmab.plan(replace(TRUTH, leaving=None), horizon=3)
+    assert not stay.people_leave
+    assert "at most" not in repr(stay)
+
+
+@pytest.mark.parametrize(("bandit", "said"), [(TRUTH, "type 1"), (SHOWN, "after 0")], ids=["by type", "shown"])
+def test_the_report_shows_who_leaves_after_what(bandit, said):
+    page = render(gather(bandit, lmab.plan(bandit, horizon=3), title="t"))
+    assert "Who leaves after what" in page
+    assert "per session of at most 3 steps on the model" in page
+    left = (1 - bandit.stays)[0, 1] if bandit is TRUTH else 0.4
+    assert f"arm 1, {said}: {percent(left)} leave" in page
+    assert "Who leaves after what" not in render(gather(replace(bandit, leaving=None), None, title="t"))
+
+
+def test_commands_follow_those_who_leave(log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log[:400].write("log.csv")
+
+    def run(*words: str) -> str:
+        found = CliRunner().invoke(app, words)
+        assert found.exit_code == 0, found.output
+        return " ".join(found.output.split())
+
+    fit = ("fit", "log.csv", "--types", "2", "--restarts", "2", "--no-check", "-o", "m.lmab")
+    run(*fit, "--ended", "ended", "--leaving", "shown")
+    assert lmab.load("m.lmab").bandit.leaving is not None
+    assert "a session of at most 4 steps is proved to earn" in run("plan", "m.lmab", "--horizon", "4", "-o", "p.lmab")
+    assert "On the model a session of at most 4 steps earns" in run("evaluate", "p.lmab", "--model", "m.lmab")
+    run(*fit, "--limit", "5", "--leaving", "none")
+    assert lmab.load("m.lmab").bandit.leaving is None
+    wrong = CliRunner().invoke(app, [*fit, "--leaving", "type"])
+    assert wrong.exit_code != 0
+    assert "leaving must be 'auto' or 'none' where the log does not say" in " ".join(
+        str(wrong.exception or wrong.output).split()
+    )
