@@ -241,3 +241,25 @@ def test_predictions_follow_the_session(rng):
         assert chance[step] == pytest.approx((seen @ leaves) / seen.sum())
         own = seen * (1 - leaves)
     assert logs[0] == pytest.approx(total)
+
+
+@pytest.mark.parametrize("method", [lmab.estimation.MomentMatching(), lmab.estimation.TensorDecomposition()])
+def test_moment_methods_refuse_logs_that_people_left(method):
+    log = log_of("reward", 100)
+    name, left = type(method).__name__, int((log.ended == "left").sum())
+    said = rf"sessions must not be left by people for the method {name}: .* EM\(\).* got {left} of 100 sessions"
+    with pytest.raises(InvalidArgument, match=said):
+        lmab.fit(log, n_types=2, method=method, rng=0)
+    with pytest.raises(InvalidArgument, match="sessions must not be left by people for moments"):
+        lmab.moments.subspace(log, rank=2)
+    assert lmab.moments.subspace(replace(log, endings=None), rank=2).rank == 2
+
+
+def test_learners_of_the_paper_refuse_people_who_leave_and_direct_likelihood_learns_them():
+    environment = lmab.Simulator(truth("type"), horizon=4, rng=0)
+    learner = lmab.learning.EDMLE(n_types=2)
+    with pytest.raises(InvalidArgument, match="sessions must not be left by people for moments"):
+        lmab.learn(environment, learner, n_sessions=400, rng=0)
+    method = lmab.EM(restarts=2, tolerance=1e-4, sweeps=4, threads=1)
+    found = lmab.learn(environment, lmab.DirectMLE(n_types=2, method=method), n_sessions=300, rng=0)
+    assert found.plan.people_leave

@@ -517,6 +517,24 @@ def require_log(name: str, value: Any) -> None:
     raise InvalidArgument(f"{name} must be a log: {how}, got a {kind}")
 
 
+def require_nobody_left(what: str, sessions: Any) -> None:
+    """Raise where people left sessions of a log, for methods that compare steps as if all sessions went on.
+
+    Examples:
+        >>> log = Sessions.from_arrays([[0, 1], [1, -1]], [[1.0, 0.0], [0.0, 0.0]], ended=["unknown", "left"])
+        >>> require_nobody_left("moments", log)
+        Traceback (most recent call last):
+        lmab.errors.InvalidArgument: sessions must not be left by people for moments: ...
+    """
+    left = 0 if sessions.endings is None else int((sessions.endings == LEFT).sum())
+    if left:
+        raise InvalidArgument(
+            f"sessions must not be left by people for {what}: later steps come from those who stayed, so steps of one "
+            f"session tell more than its type; fit with EM(), which knows who left, or drop how sessions ended where "
+            f"leaving is pure chance; got {left} of {len(sessions)} sessions that were left"
+        )
+
+
 def require_sound(
     arms: Integer[Array, "S"], rewards: Float[Array, "R"], offsets: Integer[Array, "N1"], n_arms: int,
     propensities: Float[Array, "P"] | None, arm_labels: tuple[str | int, ...] | None,

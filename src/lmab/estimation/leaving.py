@@ -18,7 +18,7 @@ from .._shapes import Array, Bool, Float, Integer
 from ..checks import OneOf, check
 from ..data.features import LEFT, UNKNOWN, WENT_ON
 from ..data.packed import Packed
-from ..data.sessions import Sessions, sample_rows
+from ..data.sessions import Sessions, require_nobody_left, sample_rows
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
@@ -43,6 +43,8 @@ _NO_END = (
 def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
     """The form that is to be fitted, as far as the log and the method allow one; a form that they do not raises."""
     check("leaving", leaving, OneOf(FORMS))
+    if getattr(method, "by_moments", False):
+        require_nobody_left(f"the method {type(method).__name__}", sessions)
     why_not = _why_not(sessions, log, method)
     if leaving in (SHOWN, TYPE) and why_not is not None:
         raise InvalidArgument(f"leaving must be 'auto' or 'none' where {why_not}, got {leaving!r}")

@@ -83,6 +83,10 @@ class MomentMatching(Estimator):
         numbers: dict[str, Constraint] = {"epsilon": POSITIVE, "w_min": optional(FRACTION)}
         check_fields(self, {"restarts": COUNT, "rank": optional(COUNT), "bins": BINS, **numbers})
 
+    @property
+    def by_moments(self) -> bool:
+        return True
+
     def solve(self, request: Request) -> Estimate:
         """The parameters that match the moments of the log."""
         log, n_types = request.log, request.n_types

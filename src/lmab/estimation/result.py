@@ -103,6 +103,11 @@ class Estimator(ABC):
         return False
 
     @property
+    def by_moments(self) -> bool:
+        """Whether it compares moments of steps, which are biased where people leave."""
+        return False
+
+    @property
     def checked(self) -> bool:
         """Whether `lmab.fit` asks held-out sessions about what it finds."""
         return False

@@ -59,6 +59,10 @@ class TensorDecomposition(Estimator):
         counts = {"restarts": COUNT, "max_iterations": COUNT}
         check_fields(self, {**counts, "floor": FRACTION, "features": OneOf(("pairs", "free"))})
 
+    @property
+    def by_moments(self) -> bool:
+        return True
+
     def solve(self, request: Request) -> Estimate:
         """The components of the log's third moments."""
         log, n_types = request.log, request.n_types

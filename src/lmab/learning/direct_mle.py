@@ -122,7 +122,7 @@ class DirectMLE(Learner):
     def _polish(self, task: Task, fitted: Estimate, uniform: Sessions, course: Course) -> Estimate:
         """The fit under a lower rank, where one is asked for or improves Akaike's criterion clearly."""
         rank = self.rank
-        if isinstance(self.method, Traits):
+        if isinstance(self.method, Traits) or fitted.bandit.leaving is not None:  # moments do not know who leaves
             return fitted
         if rank == "auto":
             if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:

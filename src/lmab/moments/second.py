@@ -11,7 +11,7 @@ import numpy as np
 from .._shapes import Array, Float, Integer
 from ..checks import OneOf, check, check_count, optional
 from ..data.packed import Packed
-from ..data.sessions import Sessions
+from ..data.sessions import Sessions, require_nobody_left
 from ..errors import InvalidArgument
 from ..model.bandit import FAMILIES
 from ..model.rewards import distinct_values, index_among
@@ -89,6 +89,7 @@ def subspace(
         >>> lmab.moments.subspace(log)
         Subspace(rank 4 of 40 rows, 20 arms)
     """
+    require_nobody_left("moments", sessions)
     moments = second_moments(sessions, pairs=pairs, rewards=rewards)
     size = len(moments.second)
     if rank is not None and check_count("rank", rank) > size:
