@@ -107,7 +107,7 @@ def test_version():
 
 
 def test_a_problem_is_one_line_and_exit_code_one(monkeypatch, capsys):
-    from lmab.cli import sample
+    from lmab.cli import logs as sample
     from lmab.errors import InvalidArgument
 
     def fail(*args, **kwargs):

@@ -21,8 +21,8 @@ from lmab.cli import app as application
 from lmab.cli import fit
 from lmab.cli import options as columns_of
 from lmab.cli.app import app
+from lmab.cli.logs import shop_log, write_shop
 from lmab.cli.options import Columns
-from lmab.cli.sample import shop_log, write_shop
 from lmab.errors import InvalidArgument
 
 ROOT = Path(__file__).parent.parent

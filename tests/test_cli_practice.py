@@ -282,7 +282,7 @@ def test_unwritable_output_is_found_before_the_work(folder, tmp_path, capsys, mo
 
     monkeypatch.setattr(lmab.Sessions, "read", never)
     monkeypatch.setattr("lmab.cli.plan.make_plan", never)
-    monkeypatch.setattr("lmab.cli.simulate.play", never)
+    monkeypatch.setattr("lmab.cli.logs.play", never)
     for command in (
         ["fit", folder / "train.parquet", "-o", tmp_path / "no" / "model.lmab"],
         ["fit", folder / "train.parquet", "-o", tmp_path],

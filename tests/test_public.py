@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import lmab
-from lmab.cli.sample import shop, shop_log, write_shop
+from lmab.cli.logs import shop, shop_log, write_shop
 
 ROOT = Path(__file__).parent.parent
 

@@ -40,11 +40,12 @@ MENU = {
     "budget": (_RESEARCH, "How many sessions the theory asks for, and how many are needed."),
     "reproduce": (_RESEARCH, "Run the studies of the paper and of ours."),
 }
+_ROOM = {"sample": "logs", "simulate": "logs", "pack": "logs", "refit": "serve"}  # Commands that share a module.
 
 
 def command(name: str) -> Callable[..., None]:
     """The function behind a command."""
-    return getattr(import_module(f"{__package__}.{name}"), name)
+    return getattr(import_module(f"{__package__}.{_ROOM.get(name, name)}"), name)
 
 
 def application(names: Iterable[str]) -> typer.Typer:

@@ -19,9 +19,9 @@ from ..evaluation.value import evaluate
 from ..planning.plan import plan
 from ..planning.problem import Plan
 from ..reporting.page import report
+from .logs import STEPS, shop, shop_log, write_shop
 from .options import Json, Seed
 from .output import say, show_json, show_table, working
-from .sample import STEPS, shop, shop_log, write_shop
 
 _COLUMNS = "--arm item --reward click"
 
