@@ -23,11 +23,11 @@ from lmab.estimation.passes import Threads
 
 from .rows import Rows
 
-N_CONTEXTS, N_ARMS, HORIZON = 7, 50, 7
+N_TYPES, N_ARMS, HORIZON = 7, 50, 7
 
 
 def main() -> Rows:
-    print(f"{N_CONTEXTS} types, {N_ARMS} arms, {HORIZON} steps; load of the machine {os.getloadavg()[0]:.1f}")
+    print(f"{N_TYPES} types, {N_ARMS} arms, {HORIZON} steps; load of the machine {os.getloadavg()[0]:.1f}")
     print("One thread is measured in processor time, which other programs disturb less.")
     data = _log(100_000)
     ours = _per_session(data, threads=1)
@@ -44,9 +44,9 @@ def main() -> Rows:
 def _log(n_sessions: int) -> Log:
     """Uniform exploration, in pieces so that the largest log fits into memory."""
     rng = np.random.default_rng(0)
-    bandit = lmab.random_bandit(N_CONTEXTS, N_ARMS, rng=rng)
+    bandit = lmab.random_bandit(N_TYPES, N_ARMS, rng=rng)
     arms = rng.integers(N_ARMS, size=n_sessions * HORIZON, dtype=np.int32)
-    types = np.repeat(rng.integers(N_CONTEXTS, size=n_sessions, dtype=np.int8), HORIZON)
+    types = np.repeat(rng.integers(N_TYPES, size=n_sessions, dtype=np.int8), HORIZON)
     rewards = np.empty(len(arms))
     for start in range(0, len(arms), 1 << 20):
         piece = slice(start, start + (1 << 20))
@@ -57,8 +57,8 @@ def _log(n_sessions: int) -> Log:
 def _per_session(data: Log, threads: int, repeats: int = 7, clock: Callable[[], float] = time.process_time) -> float:
     """Nanoseconds per session of one EM map: expectation, maximisation and all."""
     with Threads(threads) as passes:
-        task = Likelihood(data, N_CONTEXTS, data.prior(0.0), passes)
-        model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))
+        task = Likelihood(data, N_TYPES, data.prior(0.0), passes)
+        model = data.random_models(1, N_TYPES, np.random.default_rng(1))
         return _time(lambda: task.map(model), repeats, clock) / len(data.sessions) * 1e9
 
 
@@ -81,14 +81,14 @@ def _sparse(data: Log) -> float:
     from scipy.special import logsumexp
 
     counts, _ = data.features()
-    model = data.random_models(1, N_CONTEXTS, np.random.default_rng(1))[0, :, :N_CONTEXTS]
+    model = data.random_models(1, N_TYPES, np.random.default_rng(1))[0, :, :N_TYPES]
     transposed = counts.T.tocsr()
 
     def step() -> None:
         joint = np.log(model[0]) + counts @ np.log(model[1:])
         total = logsumexp(joint, axis=1, keepdims=True)
         shares = np.exp(joint - total)
-        cells = (transposed @ shares).reshape(N_ARMS, -1, N_CONTEXTS)
+        cells = (transposed @ shares).reshape(N_ARMS, -1, N_TYPES)
         shares.mean(axis=0), cells / cells.sum(axis=1, keepdims=True), total.sum()
 
     return _time(step, 3) / len(data.sessions) * 1e9
@@ -101,15 +101,15 @@ def _stepmix(n_sessions: int) -> float | None:
     except ImportError:
         return None
     rng = np.random.default_rng(0)
-    bandit = lmab.random_bandit(N_CONTEXTS, N_ARMS, rng=rng)
+    bandit = lmab.random_bandit(N_TYPES, N_ARMS, rng=rng)
     table = np.full((n_sessions, N_ARMS), np.nan)
     arms = np.argsort(rng.random((n_sessions, N_ARMS)), axis=1)[:, :HORIZON]
-    means = bandit.means[rng.integers(N_CONTEXTS, size=n_sessions)]
+    means = bandit.means[rng.integers(N_TYPES, size=n_sessions)]
     table[np.arange(n_sessions)[:, None], arms] = rng.random(arms.shape) < np.take_along_axis(means, arms, axis=1)
     seconds = []
     for max_iter in (1, 5):
         model = StepMix(
-            n_components=N_CONTEXTS, measurement="binary_nan", max_iter=max_iter, abs_tol=0.0, rel_tol=0.0,
+            n_components=N_TYPES, measurement="binary_nan", max_iter=max_iter, abs_tol=0.0, rel_tol=0.0,
             init_params="random", random_state=0, verbose=0, progress_bar=0,
         )  # fmt: skip
         seconds.append(_time(partial(model.fit, table), 1))

@@ -16,7 +16,7 @@ import lmab
 
 from .rows import Rows
 
-SESSIONS, STEPS, ARMS, CONTEXTS = 1_500_000, 10_000_000, 200, 8
+SESSIONS, STEPS, ARMS, TYPES = 1_500_000, 10_000_000, 200, 8
 LIMIT_SECONDS, LIMIT_BYTES = 180, 2e9
 
 _CHILD = """
@@ -44,11 +44,11 @@ def main() -> Rows:
             f"log: {SESSIONS:,} sessions, {STEPS:,} steps, {ARMS} arms, {path.stat().st_size / 1e6:.0f} MB of Parquet"
         )
         columns = ["--session", "session", "--arm", "item", "--reward", "click", "--step", "t"]
-        arguments = ["fit", str(path), *columns, "--types", str(CONTEXTS), "-o", f"{folder}/model.lmab"]
+        arguments = ["fit", str(path), *columns, "--types", str(TYPES), "-o", f"{folder}/model.lmab"]
         seconds, processor, peak = _run(arguments)
         verdict = "within" if seconds < LIMIT_SECONDS and peak < LIMIT_BYTES else "OVER"
         print(
-            f"lmab fit --types {CONTEXTS}, {os.cpu_count()} cores: {seconds:.1f} s ({processor:.1f} s of processor "
+            f"lmab fit --types {TYPES}, {os.cpu_count()} cores: {seconds:.1f} s ({processor:.1f} s of processor "
             f"time), peak {peak / 1e9:.2f} GB: {verdict} the limits of {LIMIT_SECONDS} s and {LIMIT_BYTES / 1e9:.0f} GB"
         )
         return {"wall": seconds, "used": processor, "GB": peak / 1e9}
@@ -60,11 +60,11 @@ def write(path: str) -> None:
     import pyarrow.parquet
 
     rng = np.random.default_rng(0)
-    bandit = lmab.random_bandit(CONTEXTS, ARMS, rng=rng)
+    bandit = lmab.random_bandit(TYPES, ARMS, rng=rng)
     lengths = 2 + rng.multinomial(STEPS - 2 * SESSIONS, np.full(SESSIONS, 1 / SESSIONS))
     owner = np.repeat(np.arange(SESSIONS, dtype=np.int32), lengths)
     steps = np.arange(STEPS, dtype=np.int32) - np.repeat(np.cumsum(lengths) - lengths, lengths).astype(np.int32)
-    types = rng.choice(CONTEXTS, size=SESSIONS, p=bandit.weights)[owner]
+    types = rng.choice(TYPES, size=SESSIONS, p=bandit.weights)[owner]
     arms = rng.integers(ARMS, size=STEPS)
     clicks = bandit.rewards.sample(types, arms, rng=rng).astype(np.int8)
     items = pa.DictionaryArray.from_arrays(pa.array(arms.astype(np.int16)), [f"item-{arm:03d}" for arm in range(ARMS)])

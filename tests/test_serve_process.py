@@ -82,6 +82,11 @@ def test_everything_is_warm_before_the_first_request(monkeypatch):
 
 def test_warming_up_reads_and_plays_a_plan(monkeypatch):
     warmed: list[versions.Version] = []
-    monkeypatch.setattr(versions.Version, "warm", lambda version: warmed.append(version) or version)
+
+    def noted(version):
+        warmed.append(version)
+        return version
+
+    monkeypatch.setattr(versions.Version, "warm", noted)
     versions.warm_up()
     assert type(warmed[0].compact.policy).__name__ == "VectorPolicy"

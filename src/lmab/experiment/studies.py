@@ -198,7 +198,7 @@ FIG3B = Study(
     },
 )
 
-EPISODES = Study(
+SESSIONS = Study(
     name="sessions",
     title="Sessions needed: M = 5, A = 50, H = 7",
     axis="n_sessions",
@@ -372,7 +372,7 @@ NAIVE = Study(
     },
 )
 
-STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, EPISODES, ORDER, IDENTIFIABILITY, SEPARATION, NAIVE, PLANNING, ARMS)
+STUDIES = (FIG2A, FIG2B, FIG3A, FIG3B, SESSIONS, ORDER, IDENTIFIABILITY, SEPARATION, NAIVE, PLANNING, ARMS)
 
 
 @dataclass(frozen=True)
