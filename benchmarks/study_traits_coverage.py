@@ -68,7 +68,7 @@ def run(case: Case, seed: int) -> dict[str, Any]:
     chances = np.take_along_axis(truth.chances(rng.normal(size=(case.n_sessions, 2))), arms, axis=1)
     log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < chances) * 1.0, n_arms=N_ARMS)
     start = time.process_time()
-    estimate = lmab.fit(log, method=METHOD, rng=rng)
+    estimate = lmab.fit(log, method=METHOD, rng=rng, check=False)
     plan = lmab.plan(estimate, horizon=HORIZON, repeats=False, method=lmab.QMDP())
     found = lmab.certify(estimate, plan, log, rng=rng)
     seconds = time.process_time() - start

@@ -531,6 +531,8 @@ def test_the_report_is_green_and_calls_types_real_only_where_all_agree(road):
         assert ("The types are real" in page) is green
         assert "session so far helps to predict" in page  # in both cases: memory alone does not show types
         assert estimate.check.verdict.split(":")[0] in page
+        assert page.index("</h1>") < page.index(estimate.check.verdict.split(":")[0]) < page.index("<h2>")  # it leads
+        assert ('class="ours"' in page) is real  # the bar of an unsupported gain is grey
     assert (
         "Count on the gain" in reporting.render(reporting.gather(estimate.bandit, plan, certificate=certificate))
     ) is real

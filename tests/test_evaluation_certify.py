@@ -94,6 +94,10 @@ def test_what_a_log_tells_about_types_decides_how_far_up_a_certificate_reaches(n
     assert found.value[0] == plain.value[0]
 
 
+def test_the_value_of_a_traits_model_is_raised_and_keeps_its_width():
+    assert certifying._raised((2.0, 2.8)) == pytest.approx((2.1, 2.9))
+
+
 def test_one_type_has_nothing_to_be_told():
     log = lmab.simulate(
         lmab.LatentBandit.bernoulli([1.0], [[0.2, 0.4]]), lmab.Uniform(2), n_sessions=40, horizon=2, rng=0

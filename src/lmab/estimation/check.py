@@ -106,11 +106,15 @@ class Check:
     def agrees(self) -> bool:
         """Held-out sessions support the types: one type, unrelated arms and generosity alone predict them worse.
 
-        That there is more than one type must be sure. The other two explain the same differences between sessions in
-        another way, and of two explanations the likelier one is taken.
+        That there is more than one type must be sure, and unrelated arms must predict worse by a standard error.
+        Generosity explains the same differences between sessions in another way, and the better of the two is taken.
         """
-        others = (self.over_independent_arms, self.over_generosity)
-        return self.over_one_type.sure and all(gain is None or gain.likely for gain in others)
+        return self.over_one_type.sure and self.over_independent_arms.likely and not self._generous
+
+    @property
+    def _generous(self) -> bool:
+        """Generosity alone predicts held-out sessions as well."""
+        return self.over_generosity is not None and self.over_generosity.mean <= 0
 
     @property
     def better_by_degrees(self) -> bool:
@@ -133,7 +137,7 @@ class Check:
     @property
     def verdict(self) -> str:
         """The answer, with its number."""
-        one, arms, generosity = self.over_one_type, self.over_independent_arms, self.over_generosity
+        one, arms = self.over_one_type, self.over_independent_arms
         if self.n_types == 1:
             return "Not asked: a model of one type predicts the same for every session. Fit more types to see."
         if not one.sure:
@@ -146,7 +150,7 @@ class Check:
                 f"Little: {self._who} predict held-out sessions better than one type does, but no better than if arms "
                 f"had nothing to do with each other. Longer sessions may show more; until then play the best arms."
             )
-        if generosity is not None and not generosity.likely:
+        if self._generous:
             return (
                 f"Generosity alone: sessions like all arms more or less, and {self._who} predict held-out sessions no "
                 f"better than that. Then the most popular arms are best for everybody."

@@ -31,6 +31,7 @@ _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one
 _ABOVE, _BELOW = 0.4, 0.1  # The part of its share of misses that an end takes which reaches further: see `_intervals`.
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _FURTHER = 1.3  # times as far as their quantiles upper ends reach from the median, where types are hardly told apart
+_TRAITS_LOW = 0.25  # of half its width, by which the interval of a traits model's value lies too low
 _ROUNDING = 1e-9
 _REACH = 2.0  # standard errors of a simulated value that an interval adds
 _FEW_VALUES = 8  # rewards after each of which leaving is counted
@@ -104,6 +105,8 @@ def certify(
     value, optimum, regret, gain, undone = _intervals(
         plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
     )  # fmt: skip
+    if estimate.factors is not None:
+        value = _raised(value)
     average = _average_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None)
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
         optimum = (min(optimum[0], value[0]), optimum[1])
@@ -343,6 +346,12 @@ def _intervals(
     error = _REACH * stderr
     wider = [(low - error, high + error) for low, high in (value, (low, high + undone), gain)]
     return wider[0], wider[1], (0.0, regret + error), wider[2], undone
+
+
+def _raised(value: Interval) -> Interval:
+    """The interval of a traits model's value, higher: a plan earns less on models near its own than in truth."""
+    more = _TRAITS_LOW * (value[1] - value[0]) / 2
+    return value[0] + more, value[1] + more
 
 
 def _union(

@@ -110,7 +110,9 @@ def _opening(contents: Contents) -> Markup:
     types = f"{count(bandit.n_types, 'hidden type')} of sessions"
     what = types if people is None else count(people.factors.n_alive, "hidden factor")
     text = f"{what}, {count(bandit.n_arms, 'arm')} to choose from, {count(contents.horizon, 'step')} per session."
-    return element("header", element("h1", contents.title), element("p", text, class_="soft"))
+    check = contents.check
+    verdict = _NOTHING if check is None else prose("p", check.verdict, class_="lead")
+    return element("header", element("h1", contents.title), verdict, element("p", text, class_="soft"))
 
 
 def worth(contents: Contents) -> Markup:
@@ -122,8 +124,12 @@ def worth(contents: Contents) -> Markup:
         "section",
         element("h2", "What personalisation is worth"),
         element("p", _sentence(contents, "best single arm" if single else "same arms", fixed), class_="lead"),
-        prose("p", contents.verdict.sentence) if contents.certificate is None else _NOTHING,  # else it says so itself
-        _bars(values, f"best single arm, {fixed}" if single else "same arms for everyone"),
+        prose("p", _gain_said(contents)) if contents.certificate is None else _NOTHING,  # Else it says so itself.
+        _bars(
+            values,
+            f"best single arm, {fixed}" if single else "same arms for everyone",
+            supported=contents.check is None or contents.check.agrees,
+        ),
         element(
             "p",
             f"Expected reward of a session of {_steps(contents)} under the model. The optimum lies within the hatched "
@@ -135,6 +141,11 @@ def worth(contents: Contents) -> Markup:
 
 def _steps(contents: Contents) -> str:
     return steps_of(contents.horizon, people_leave=contents.bandit.leaving is not None)
+
+
+def _gain_said(contents: Contents) -> str:
+    """Whether the gain may be counted on; what the check said stands at the top of the page."""
+    return contents.verdict.sentence if contents.check is None else contents.verdict.short
 
 
 def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
@@ -165,7 +176,8 @@ def _reached(values: Worth) -> str:
     return f"So the policy makes at least {percent(values.captured)} of the gain that is possible."
 
 
-def _bars(values: Worth, fixed: str) -> Markup:
+def _bars(values: Worth, fixed: str, *, supported: bool = True) -> Markup:
+    """What everybody gets, the policy and the bounds; grey where held-out sessions do not support the types."""
     low = min(0.0, values.fixed, values.policy.mean)
     span = max(values.known, values.upper) - low or 1.0
 
@@ -184,7 +196,7 @@ def _bars(values: Worth, fixed: str) -> Markup:
     return element(
         "div",
         row(fixed, values.fixed, f"{values.fixed:.4g}"),
-        row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours", hatched),
+        row("this policy", mine.mean, f"{mine.mean:.4g}{noise}", "ours" if supported else "", hatched),
         row("no policy earns more", values.upper, f"{values.upper:.4g}"),
         row("type known from the start", values.known, f"{values.known:.4g}"),
         class_="bars",
