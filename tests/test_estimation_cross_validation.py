@@ -171,7 +171,8 @@ def gains(one, arms, generosity):
         (2.1, 1.1, None, True, "There are types: "),
         (1.9, 9.0, None, False, "Nothing found: 3 types predict held-out sessions no better than one type does."),
         (9.0, 0.9, None, False, "Little: 3 types predict held-out sessions better than one type does, but no better"),
-        (9.0, 9.0, 0.9, False, "Generosity alone: sessions like all arms more or less"),
+        (9.0, 9.0, 0.1, True, "There are types"),
+        (9.0, 9.0, 0.0, False, "Generosity alone: sessions like all arms more or less"),
     ],
 )
 def test_types_are_supported_where_one_is_surely_worse_and_no_other_explanation_is_likelier(
