@@ -41,6 +41,19 @@ def test_shown_chances_are_shrunk_from_cell_to_value_to_all():
     np.testing.assert_allclose(leave_rates.shown(counts), expected)
 
 
+def test_arms_that_differ_by_chance_have_the_rate_of_the_reward():
+    rng = np.random.default_rng(5)
+    known = np.full((40, 1), 300.0)
+    left = rng.binomial(300, 0.2, (40, 1)).astype(float)
+    counts = np.stack([np.zeros_like(left), known - left, left])
+    assert np.ptp(leave_rates.shown(counts)) < 0.3 * np.ptp(left / known)
+    apart = rng.binomial(300, rng.beta(2.0, 8.0, (40, 1))).astype(float)
+    assert leave_rates.strengths(apart, known)[0] == pytest.approx(10.0, rel=0.5)
+    assert leave_rates.strengths(left, known)[0] > 100
+    assert leave_rates.strengths(np.zeros((3, 1)), np.ones((3, 1)))[0] == 2.0
+    assert leave_rates.strengths(np.array([[0.0], [90.0]]), np.full((2, 1), 90.0))[0] == 2.0
+
+
 def test_types_multiply_the_shown_chances():
     """Counts that follow the product exactly are found again, up to the pseudo-counts."""
     base, ratio = np.array([[0.05, 0.2], [0.1, 0.3]]), np.array([[0.5, 1.5], [2.0, 0.8]])

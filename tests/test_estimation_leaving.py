@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -117,6 +118,11 @@ def test_a_packed_log_has_the_same_codes_and_fit(by_type, fitted, tmp_path):
     here, there = observe(by_type).with_letters(), observe(packed).with_letters()
     np.testing.assert_array_equal(here.held.codes, there.held.codes)
     np.testing.assert_array_equal(here.shown, there.shown)
+    assert there.travels
+    away = pickle.loads(pickle.dumps(there))  # as on the workers of a cluster
+    np.testing.assert_array_equal(away.steps(1000, 1700).own.codes, here.steps(1000, 1700).own.codes)
+    on_device = [codes for codes, *_ in there.partitions()]  # as a GPU is given them
+    np.testing.assert_array_equal(np.concatenate(on_device), here.held.codes)
     found = lmab.fit(packed, n_types=3, leaving="type", method=QUICK, check=False, rng=0)
     assert found.bandit == replace(fitted.bandit, arm_labels=found.bandit.arm_labels)
 

@@ -21,6 +21,7 @@ FREE = 10.0  # Steps that the chance of a type, arm and reward counts as, at its
 PSEUDO = 2.0  # Steps at the chance of a wider group.
 _ROUNDS = 10  # Of proportional fitting.
 _SURE = 0.999  # The largest centre: nobody leaves for certain.
+_ALIKE = 1e4  # Steps where arms do not differ at all.
 _SESSIONS = 1 << 16  # Counted at once.
 INSIDE = (1e-6, 1 - 1e-6)  # Where drawn chances to leave lie.
 
@@ -45,16 +46,40 @@ def letter_counts(sessions: Sessions | Packed, values: Float[Array, "Z"]) -> Flo
 def shown(counts: Float[Array, "L A Z"]) -> Float[Array, "A Z"]:
     """The chance to leave after each arm and value, shrunk to that of the value, and this to the one of all steps.
 
+    The arms say by how much: where they differ no more than chance explains, all have the rate of the value, because a
+    plan would lean on any arm that people happened not to leave.
+
     Examples:
         >>> import numpy as np
         >>> shown(np.array([[[0.0, 0.0]], [[6.0, 9.0]], [[4.0, 1.0]]])).round(3).tolist()
-        [[0.38, 0.136]]
+        [[0.396, 0.104]]
     """
     left, known = counts[LEFT], counts[GOES_ON] + counts[LEFT]
     overall = (left.sum() + 0.5) / (known.sum() + 1.0)
     by_value = (left.sum(axis=0) + PSEUDO * overall) / (known.sum(axis=0) + PSEUDO)
-    found: Float[Array, "A Z"] = (left + PSEUDO * by_value) / (known + PSEUDO)
+    strength = strengths(left, known)
+    found: Float[Array, "A Z"] = (left + strength * by_value) / (known + strength)
     return found
+
+
+def strengths(left: Float[Array, "A Z"], known: Float[Array, "A Z"]) -> Float[Array, "Z"]:
+    """Steps that the rate of a value counts as for each of its arms, from how much the arms differ (by moments).
+
+    With the variance v of chances around their mean m, these are m (1 - m) / v - 1 steps, and at least two.
+
+    Examples:
+        >>> import numpy as np
+        >>> strengths(np.array([[20.0], [60.0]]), np.array([[200.0], [200.0]])).round(1).tolist()
+        [7.3]
+    """
+    total, seen = known.sum(axis=0), (known > 0).sum(axis=0)
+    mean = left.sum(axis=0) / np.maximum(total, 1.0)
+    noise = mean * (1 - mean)
+    rates = left / np.maximum(known, 1.0)
+    excess = (known * (rates - mean) ** 2).sum(axis=0) - (seen - 1) * noise
+    spread = excess / np.maximum(total - (known**2).sum(axis=0) / np.maximum(total, 1.0), 1e-9)
+    found = np.where(spread > noise / _ALIKE, noise / np.maximum(spread, noise / _ALIKE + 1e-300) - 1, _ALIKE)
+    return np.where((seen > 1) & (noise > 0), np.maximum(found, PSEUDO), PSEUDO)
 
 
 def typed(counts: Float[Array, "L A Z M"]) -> Float[Array, "M A Z"]:
