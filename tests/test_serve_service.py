@@ -111,6 +111,24 @@ def test_the_same_request_gets_the_same_answer_also_after_a_restart_and_from_ano
     go(scenario())
 
 
+def test_a_replica_that_missed_a_step_takes_it_from_the_store(event_store):
+    """It has the session in its memory, but the step in between was decided by another replica."""
+
+    async def scenario():
+        policy = lmab.plan(BANDIT, horizon=HORIZON).policy
+        async with served(event_store, policy_bytes(floor=0.0)) as one, served(event_store) as other:
+            for reward in (0.0, 1.0):
+                name = f"s{reward}"
+                played = [await one.told(name, 0), await other.told(name, 1, reward), await one.told(name, 2, reward)]
+                history = [(told["arm"], reward) for told in played[:2]]
+                assert [told["step"] for told in played] == [0, 1, 2]
+                assert played[2]["arm"] == policy.act_on(history)
+                assert await one.told(name, 1, reward) == played[1]
+                assert await other.told(name, 2, reward) == played[2]
+
+    go(scenario())
+
+
 def test_the_first_write_wins(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:

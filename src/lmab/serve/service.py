@@ -197,7 +197,9 @@ class Service:
             if self.settings.without_store:  # the steps before were answered while the store was away
                 return await self._unknown_past(question, rows)
             raise Problem("out-of-order", f"step {question.step} is out of order: the next step is {len(rows)}")
-        return self._live.get(question.session) or await self._restored(rows)
+        restored = await self._restored(rows)
+        live = self._live.get(question.session)  # perhaps another request has loaded it meanwhile, or decided more
+        return live if live is not None and len(live.rows) >= question.step else restored
 
     async def _stored(self, session: str) -> list[StoredStep] | None:
         """The steps of a session; None where the store does not answer and nobody needs to wait for it."""
