@@ -61,17 +61,20 @@ def test_an_arm_that_the_policy_does_not_know_tells_it_nothing(event_store):
 def test_a_person_is_known_by_earlier_sessions_alone(event_store, monkeypatch):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
-            history = []
+            past = {"a": [], "b": []}
             for session, rewards in (("a", [0.0, 0.0, 1.0]), ("b", [1.0, 1.0])):
                 told = await client.told(session, 0, person="ann")
                 for step, reward in enumerate(rewards, start=1):
-                    history.append((told["arm"], reward))
+                    past[session].append((told["arm"], reward))
                     told = await client.told(session, step, reward)
             found = (await story(client, "b"))["belief"]  # its own steps count once
-            np.testing.assert_allclose(found, POLICY.belief(POLICY.start(history=history)), atol=1e-9)
-            monkeypatch.setattr(service_module, "_HISTORY", 2)
+            state = POLICY.start(sessions=[past["a"]])
+            for arm, reward in past["b"]:
+                state = POLICY.tell(state, arm, reward)
+            np.testing.assert_allclose(found, POLICY.belief(state), atol=1e-9)
+            monkeypatch.setattr(service_module, "_HISTORY", 3)
             await client.told("c", 0, person="ann")
-            expected = POLICY.belief(POLICY.start(history=history[-2:]))
+            expected = POLICY.belief(POLICY.start(sessions=[past["a"][-1:], past["b"]]))
             np.testing.assert_allclose(belief_now(client, "c"), expected, atol=1e-9)
 
     go(scenario())
@@ -86,7 +89,7 @@ def test_rewards_that_a_version_does_not_know_are_left_out_of_a_persons_history(
             version = await client.service.register.add_version(policy_bytes(floor=0.0))
             await client.service.register.promote(version.name, 1.0)
             await client.told("b", 0, person="ann")
-            expected = POLICY.belief(POLICY.start(history=[(1, 1.0)]))
+            expected = POLICY.belief(POLICY.start(sessions=[[(1, 1.0)]]))
             np.testing.assert_allclose(belief_now(client, "b"), expected, atol=1e-9)
 
     go(scenario())

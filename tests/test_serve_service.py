@@ -254,9 +254,9 @@ def test_a_person_who_returns_starts_from_what_is_known_and_can_be_erased(event_
                 history.append((told["arm"], reward))
                 told = await client.told("a", step, reward)
             again = await client.told("b", 0, person="ann")
-            assert again["arm"] == policy.act(policy.start(history=history))
+            assert again["arm"] == policy.act(policy.start(sessions=[history]))
             story = (await client.http.get("/v1/sessions/b")).json()
-            np.testing.assert_allclose(story["belief"], policy.belief(policy.start(history=history)), atol=1e-9)
+            np.testing.assert_allclose(story["belief"], policy.belief(policy.start(sessions=[history])), atol=1e-9)
             assert story["person"] == "ann"
             await client.told("other", 0, person="bob")
             assert (await client.http.delete("/v1/persons/ann")).json()["sessions"] == 2

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_rows_are_those_of_a_span_of_time(event_store):
                 ((100.5, 300.5), ["middle", "new", "new"]),
             ):
                 assert [row.session for row in await store.rows(*span)] == wanted
-            row = LogRow("new", 1, 0, 0.0, 0.5, "v", 301.0, 0, 0, 300.0, 0, told=301.0, known=1)
+            row = LogRow("new", 1, 0, 0.0, 0.5, "v", 301.0, 0, 0, 300.0, 0, told=301.0, known=1, person="ann")
             assert (await store.rows(300.0, 301.0))[1] == row
             await store.write([Job(decision=decided("alone", 0, 0, 400.0))])
             row = LogRow("alone", 0, 0, None, 0.5, "v", 400.0, 0, 0, 400.0, 0, told=None, known=0)
@@ -81,9 +82,12 @@ def test_a_person_is_known_by_the_last_steps_of_earlier_sessions(event_store):
     async def scenario():
         async with opened(event_store) as store:
             whole = [(0, 1.0), (1, 0.0), (2, 1.0), (1, 1.0), (0, 0.0)]
-            assert await store.person("ann", 1e9, 100) == whole
-            assert await store.person("ann", 1e9, 2) == whole[-2:]
-            assert await store.person("ann", 300.0, 100) == whole[:3]  # sessions that began before that moment
+            found = await store.person("ann", 1e9, 100)
+            assert [step[:2] for step in found] == whole
+            assert [len(list(steps)) for _, steps in groupby(found, key=lambda step: step.session)] == [2, 1, 2]
+            assert [step[:2] for step in await store.person("ann", 1e9, 2)] == whole[-2:]
+            before = await store.person("ann", 300.0, 100)  # sessions that began before that moment
+            assert [step[:2] for step in before] == whole[:3]
             assert await store.person("bob", 1e9, 100) == []
 
     go(scenario())
@@ -237,7 +241,7 @@ def test_tables_of_another_version_are_refused_and_say_so(event_store, tmp_path)
             else:
                 await store._writers.execute("UPDATE lmab_schema SET version=99")
         other = open_store(event_store)
-        with pytest.raises(InvalidFile, match="the tables must be of version 3, got version 99: use the release"):
+        with pytest.raises(InvalidFile, match="the tables must be of version 4, got version 99: use the release"):
             await other.open()
         await other.close()
 

@@ -119,7 +119,8 @@ REWARDS = st.builds(
 
 
 def decided(session: str, step: int, arm: int, person: str | None) -> Decision:
-    return Decision(session, step, arm, 0.5, "v", 0.0, 0, 0, None, None, person if step == 0 else None)
+    features = f'{{"arm": {arm}}}' if step == 0 and person is not None else None
+    return Decision(session, step, arm, 0.5, "v", 0.0, 0, 0, None, None, person if step == 0 else None, features)
 
 
 DECISIONS = st.builds(

@@ -182,7 +182,7 @@ def first_difference(steps: Sequence[LogRow], one: ArmTable, other: ArmTable) ->
 
     Both are replayed by the code that serves sessions.
     """
-    lives = [LiveSession("", table, None, [], False) for table in (one, other)]
+    lives = [LiveSession("", table, None, [], False, steps[0].features) for table in (one, other)]
     for index, row in enumerate(steps):
         if lives[0].best(None)[0] != lives[1].best(None)[0]:
             return index

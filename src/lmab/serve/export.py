@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float
+from ..data.features import Features, person_values
 from ..data.sessions import Sessions
 from ..errors import InvalidData
 from .messages import Label
@@ -67,6 +68,8 @@ def _sessions(
     rows: Sequence[LogRow], place: dict[int, int], labels: tuple[Label, ...], *, with_propensities: bool
 ) -> tuple[Sessions, Float[Array, "N"]]:
     starts = [i for i, row in enumerate(rows) if i == 0 or row.session != rows[i - 1].session]
+    known = known_features([rows[i].features for i in starts])
+    persons = [rows[i].person for i in starts]
     return (
         Sessions(
             np.array([place[row.arm] for row in rows], np.int32),
@@ -75,9 +78,25 @@ def _sessions(
             len(labels),
             np.array([row.propensity for row in rows], np.float64) if with_propensities else None,
             None if labels == tuple(range(len(labels))) else labels,
+            Features.of(known, len(starts)) if known else None,
+            person_values(persons, len(starts)) if any(one is not None for one in persons) else None,
         ),
         np.array([rows[i].began for i in starts]),
     )
+
+
+def known_features(rows: Sequence[str | None]) -> dict[str, list[Any]]:
+    """What was known before sessions, by column; a column that has texts for some and numbers for others is text."""
+    read: dict[str, dict[str, Any]] = {text: json.loads(text) for text in set(rows) if text is not None}
+    names = sorted({name for one in read.values() for name in one})
+    found: dict[str, list[Any]] = {}
+    for name in names:
+        values = [None if text is None else read[text].get(name) for text in rows]
+        if any(isinstance(value, str) for value in values):
+            values = [value if value is None or isinstance(value, str) else f"{value:g}" for value in values]
+        if any(value is not None for value in values):
+            found[name] = values
+    return found
 
 
 async def export_days(store: Store, folder: Path) -> list[Path]:
@@ -137,6 +156,11 @@ def _write_day(path: Path, rewarded: Sequence[LogRow], labels: Sequence[Label], 
         "policy": pa.array([row.policy for row in rewarded], pa.string()),
         "day": pa.array([path.stem] * len(rewarded), pa.string()),
     }
+    if any(row.person is not None for row in rewarded):
+        columns["person"] = pa.array([row.person for row in rewarded], pa.string())
+    for name, values in known_features([row.features for row in rewarded]).items():
+        kind = pa.string() if any(isinstance(value, str) for value in values) else pa.float64()
+        columns[f"feature_{name}" if name in (*columns, "person") else name] = pa.array(values, kind)
     temporary = path.with_suffix(".tmp")
     pq.write_table(pa.table(columns).replace_schema_metadata({_STATE: json.dumps(says)}), temporary)
     os.chmod(temporary, 0o600)

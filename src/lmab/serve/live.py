@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
 
-from ..errors import LmabError
+from ..errors import InvalidArgument, LmabError
+from ..model.type_prior import TypePrior
 from ..policies.policy import CompactState
 from .messages import Problem
 from .stores import Decision, PlayedArm, StoredStep
@@ -17,11 +21,18 @@ class LiveSession:
     `table` is that of the session's version with the arms that are open now: the service renews it at every decision.
     """
 
-    __slots__ = ("broken", "hole", "person", "policy", "rewards", "rows", "state", "table")
+    __slots__ = ("broken", "features", "hole", "person", "policy", "rewards", "rows", "state", "table")
 
     def __init__(
-        self, policy: str, table: ArmTable, person: str | None, known: Sequence[PlayedArm], broken: bool
+        self,
+        policy: str,
+        table: ArmTable,
+        person: str | None,
+        known: Sequence[PlayedArm],
+        broken: bool,
+        features: str | None = None,
     ) -> None:
+        self.features = features  # what is known before the session, as JSON
         self.policy, self.table, self.person, self.broken = policy, table, person, broken
         self.rows: list[Decision] = []
         self.hole: int | None = None  # the first step that the store does not have: no later one is recorded
@@ -29,11 +40,10 @@ class LiveSession:
         self.state: CompactState | None = None
         compact = table.version.compact
         if compact is not None:
-            self.state = compact.start()
-            if known:
-                history = [(table.place[arm], reward) for arm, reward in known if arm in table.place]
-                usable = [(arm, reward) for arm, reward in history if table.version.accepts(reward)]
-                self.state = compact.start(history=usable) if usable else compact.start()
+            prior = compact.policy.type_prior
+            told = None if features is None or prior is None else usable_features(prior, json.loads(features))
+            past = _past_sessions(known, table)
+            self.state = compact.start(features=told, sessions=past) if told or past else compact.start()
 
     def check_reward(self, step: int, reward: float) -> None:
         """Raise where there cannot be such a reward, or another one is known."""
@@ -107,10 +117,45 @@ class LiveSession:
             return None, True
 
 
+def _past_sessions(known: Sequence[PlayedArm], table: ArmTable) -> list[list[tuple[int, float]]] | None:
+    """The earlier sessions of a person, as far as a version knows their arms and rewards."""
+    found = []
+    for _, steps in groupby(known, key=lambda step: step.session):
+        usable = [
+            (table.place[step.arm], step.reward)
+            for step in steps
+            if step.arm in table.place and table.version.accepts(step.reward)
+        ]
+        if usable:
+            found.append(usable)
+    return found or None
+
+
+def usable_features(
+    prior: TypePrior, given: Mapping[str, str | float | None], *, strict: bool = False
+) -> dict[str, Any] | None:
+    """The features that a version asks for; what it does not know, or knows as another kind of value, is left out.
+
+    With `strict`, a value of the wrong kind raises.
+    """
+    found: dict[str, Any] = {}
+    for term in prior.terms:
+        value = given.get(term.name)
+        try:
+            prior.weights({term.name: value})
+        except InvalidArgument as error:
+            if strict:
+                raise Problem("bad-value", str(error)) from None
+            continue
+        if value is not None:
+            found[term.name] = value
+    return found or None
+
+
 def restore(rows: Sequence[StoredStep], table: ArmTable, known: Sequence[PlayedArm], broken: bool) -> LiveSession:
     """The session that the store has."""
     first = rows[0].decision
-    live = LiveSession(first.policy, table, first.person, known, broken)
+    live = LiveSession(first.policy, table, first.person, known, broken, first.features)
     live.rows = [step.decision for step in rows]
     live.rewards = {step.decision.step: step.reward for step in rows if step.reward is not None}
     return live

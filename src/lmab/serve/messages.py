@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -13,6 +14,7 @@ from ..errors import LmabError
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Step = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+MOST_FEATURES, MOST_LETTERS = 100, 200  # columns of a session, and letters of a value
 Label = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column of integers holds
 
 
@@ -24,6 +26,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     reward: float | None = None  # Reward of step - 1.
     allowed: list[Label] | None = None  # labels of the arms that may be played; None: all that are open
     person: Name | None = None  # who returns, so that earlier sessions inform this one; read at step 0
+    features: dict[Name, str | float | bool | None] | None = None  # what is known before the session; read at step 0
     baseline: Label | None = None  # what your present rule would play: answered in apprentice mode
 
 
@@ -93,6 +96,7 @@ class SessionHistory(msgspec.Struct):
 
     session: str
     person: str | None
+    features: dict[str, str | float | None] | None
     policy: str
     steps: list[HistoryStep]
     belief: list[float] | None  # now
@@ -168,6 +172,22 @@ def check_name(name: str) -> None:
     """A text that every store can hold: one that a store refuses would take the whole commit with it."""
     if "\0" in name or (not name.isprintable() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in name)):
         raise Problem("bad-value", "names of sessions, persons, arms and versions must be text without the character 0")
+
+
+def check_features(features: Mapping[str, str | float | bool | None]) -> str:
+    """What is known before a session as the text that a store keeps; truth values are numbers."""
+    if len(features) > MOST_FEATURES:
+        raise Problem("bad-value", f"features must be at most {MOST_FEATURES}, got {len(features)}")
+    for name, value in features.items():
+        check_name(name)
+        if isinstance(value, str):
+            check_name(value)
+            if len(value) > MOST_LETTERS:
+                raise Problem("bad-value", f"features[{name!r}] must have at most {MOST_LETTERS} letters")
+        elif value is not None and not math.isfinite(value):
+            raise Problem("bad-value", f"features[{name!r}] must be text, a finite number or null")
+    known = {name: float(value) if isinstance(value, bool) else value for name, value in features.items()}
+    return json.dumps(known, ensure_ascii=False)
 
 
 def check_labels(labels: Sequence[Label]) -> None:

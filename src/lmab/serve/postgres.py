@@ -46,7 +46,7 @@ Value = TypeVar("Value")
 _TABLES = f"""
 CREATE TABLE decisions(session TEXT NOT NULL, step INT NOT NULL, arm INT NOT NULL,
     propensity FLOAT8, policy TEXT NOT NULL, at FLOAT8 NOT NULL, explored INT NOT NULL, fallback INT NOT NULL,
-    preferred INT, allowed TEXT, person TEXT, PRIMARY KEY(session, step));
+    preferred INT, allowed TEXT, person TEXT, features TEXT, PRIMARY KEY(session, step));
 CREATE TABLE rewards(session TEXT NOT NULL, step INT NOT NULL, reward FLOAT8 NOT NULL,
     at FLOAT8 NOT NULL, defaulted INT NOT NULL, PRIMARY KEY(session, step));
 CREATE INDEX decisions_person ON decisions(person, at) WHERE person IS NOT NULL;
@@ -80,11 +80,12 @@ _WRITE = (
     "(SELECT 1 FROM tombstones WHERE session = ANY($2::text[])) FOR SHARE), "
     "r AS (INSERT INTO rewards SELECT u.* FROM guard, unnest($3::text[],$4::int[],$5::float8[],$6::float8[],$7::int[]) "
     "AS u), d AS (INSERT INTO decisions SELECT u.* FROM guard, unnest($8::text[],$9::int[],$10::int[],$11::float8[],"
-    "$12::text[],$13::float8[],$14::int[],$15::int[],$16::int[],$17::text[],$18::text[]) AS u) "
+    "$12::text[],$13::float8[],$14::int[],$15::int[],$16::int[],$17::text[],$18::text[],$19::text[]) AS u) "
     "SELECT count(*) FROM guard"
 )
 _COLUMNS = (
-    "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, d.allowed, d.person"
+    "d.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, d.allowed, d.person, "
+    "d.features"
 )
 _ERASED = "SELECT count FROM signals WHERE name='erased'"
 
@@ -236,7 +237,7 @@ class PostgresStore(Store):
             new = [tombstone(row.session) for row in accepted.decisions if row.step == 0]
             try:
                 done = await db.fetchval(
-                    _WRITE, self._erased, new, *_columns(accepted.rewards, 5), *_columns(accepted.decisions, 11)
+                    _WRITE, self._erased, new, *_columns(accepted.rewards, 5), *_columns(accepted.decisions, 12)
                 )
             except asyncpg.UniqueViolationError:
                 done = 0
@@ -309,12 +310,12 @@ class PostgresStore(Store):
             "WHERE d.session=$1 ORDER BY d.step"
         )
         rows = await self._readers.fetch(query, session)
-        return [StoredStep(Decision(*tuple(row)[:11]), row[11], bool(row[12])) for row in rows]
+        return [StoredStep(Decision(*tuple(row)[:12]), row[12], bool(row[13])) for row in rows]
 
     async def person(self, person: str, before: float, limit: int) -> list[PlayedArm]:
         query = (
             "WITH p AS (SELECT session, at FROM decisions WHERE person=$1 AND at<$2 ORDER BY at DESC LIMIT $3) "
-            "SELECT d.arm, r.reward FROM p JOIN decisions d ON d.session=p.session JOIN rewards r "
+            "SELECT d.arm, r.reward, d.session FROM p JOIN decisions d ON d.session=p.session JOIN rewards r "
             "ON r.session=d.session AND r.step=d.step ORDER BY p.at DESC, d.session, d.step DESC LIMIT $4"
         )
         return [PlayedArm(*tuple(row)) for row in await self._readers.fetch(query, person, before, _RECENT, limit)][
@@ -429,10 +430,10 @@ class PostgresStore(Store):
 
     async def rows(self, since: float, until: float) -> list[LogRow]:
         query = (
-            "WITH s AS (SELECT session, at AS began, (person IS NOT NULL)::int AS known FROM decisions "
-            "WHERE step=0 AND at>=$1 AND at<$2) "
+            "WITH s AS (SELECT session, at AS began, (person IS NOT NULL)::int AS known, person, features "
+            "FROM decisions WHERE step=0 AND at>=$1 AND at<$2) "
             "SELECT d.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-            "d.explored, d.fallback, s.began, (d.allowed IS NOT NULL)::int, r.at, s.known "
+            "d.explored, d.fallback, s.began, (d.allowed IS NOT NULL)::int, r.at, s.known, s.person, s.features "
             "FROM s JOIN decisions d USING(session) LEFT JOIN rewards r "
             "ON r.session=d.session AND r.step=d.step ORDER BY s.began, d.session, d.step"
         )

@@ -315,7 +315,9 @@ def _relied_on(made: Plan, fitted: Estimate, young: Sequence[Label], rng: np.ran
     places = [arm for arm, label in enumerate(labels) if label in set(young)]
     if not places:
         return None
-    log = simulate(fitted.bandit, made.policy, n_sessions=_TRIED, horizon=made.horizon, rng=rng)
+    log = simulate(
+        fitted.bandit, made.policy, n_sessions=_TRIED, horizon=made.horizon, type_prior=fitted.type_prior, rng=rng
+    )
     shares = np.bincount(log.arms, minlength=log.n_arms) / log.n_steps
     worst = max(places, key=lambda arm: float(shares[arm]))
     return labels[worst] if shares[worst] > _RELIES else None

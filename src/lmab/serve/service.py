@@ -17,8 +17,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from .live import LiveSession, restore
-from .messages import Answer, Erasure, Label, Problem, Question, Reward, check_finite, check_name
+from .live import LiveSession, restore, usable_features
+from .messages import Answer, Erasure, Label, Problem, Question, Reward, check_features, check_finite, check_name
 from .register import Register
 from .stores import Commits, Decision, Job, PlayedArm, RewardRow, Store, StoredStep
 from .versions import Defaults, Version
@@ -159,12 +159,13 @@ class Service:
             check_name(question.person)
         if question.reward is not None:
             check_finite(question.reward)
+        features = None if question.features is None else check_features(question.features)
         if self.trouble and not self.settings.without_store:
             raise Problem("no-store", self.trouble)
         now = self.clock()
         live = self._live.get(question.session)
         if live is None or question.step > len(live.rows):
-            live = await self._load(question, now)
+            live = await self._load(question, features, now)
         live.table, live.broken = await self.register.table_of(live.policy)
         rewards = self._rewards_of(live, question, now)
         if question.step < len(live.rows):
@@ -180,13 +181,19 @@ class Service:
             live.learn(reward.step, reward.reward)  # a new step has learned them before it decided
         return answer
 
-    async def _load(self, question: Question, now: float) -> LiveSession:
+    async def _load(self, question: Question, features: str | None, now: float) -> LiveSession:
         """The session from the store; a first step needs no look, because the first write wins."""
         if question.step == 0:
             name = self.register.version_of(question.session)
             table, broken = await self.register.table_of(name)
+            compact = table.version.compact
+            prior = None if compact is None else compact.policy.type_prior
+            if features is not None and prior is not None:
+                usable_features(prior, json.loads(features), strict=True)
             known = await self._known(question.person, now)
-            return self._live.get(question.session) or LiveSession(name, table, question.person, known, broken)
+            return self._live.get(question.session) or LiveSession(
+                name, table, question.person, known, broken, features
+            )
         rows = None if self.trouble else await self._stored(question.session)
         if rows is None:
             return await self._unknown_past(question)
@@ -268,10 +275,10 @@ class Service:
         self.counts["explored"] += explored
         self.counts["fallback"] += fallback
         given = None if question.allowed is None else json.dumps(question.allowed)
-        person = live.person if question.step == 0 else None
+        person, features = (live.person, live.features) if question.step == 0 else (None, None)
         row = Decision(
             question.session, question.step, arm, chance, live.policy, now, int(explored), int(fallback), preferred,
-            given, person,
+            given, person, features,
         )  # fmt: skip
         live.rows.append(row)
         return row

@@ -61,7 +61,7 @@ _PRAGMAS = (
 _STEP = "step, arm, propensity, policy, at, explored, fallback, preferred, allowed"
 _REWARD = "step, reward, at, defaulted"
 _TABLES = (
-    "CREATE TABLE sessions(number INTEGER PRIMARY KEY, session TEXT NOT NULL UNIQUE, person TEXT)",
+    "CREATE TABLE sessions(number INTEGER PRIMARY KEY, session TEXT NOT NULL UNIQUE, person TEXT, features TEXT)",
     "CREATE TABLE steps(number INTEGER NOT NULL, step INTEGER NOT NULL, arm INTEGER NOT NULL, "
     "propensity REAL, policy TEXT NOT NULL, at REAL NOT NULL, explored INTEGER NOT NULL, fallback INTEGER NOT NULL, "
     "preferred INTEGER, allowed TEXT, PRIMARY KEY(number, step)) WITHOUT ROWID",
@@ -78,7 +78,8 @@ _TABLES = (
     "CREATE TABLE signals(name TEXT PRIMARY KEY, count INTEGER NOT NULL)",
     "INSERT INTO signals VALUES('changed', 0), ('erased', 0)",
     # What people read by their own SQL:
-    f"CREATE VIEW decisions AS SELECT session, {_STEP}, CASE step WHEN 0 THEN person END AS person "
+    f"CREATE VIEW decisions AS SELECT session, {_STEP}, CASE step WHEN 0 THEN person END AS person, "
+    "CASE step WHEN 0 THEN features END AS features "
     "FROM steps JOIN sessions USING(number)",
     f"CREATE VIEW rewards AS SELECT session, {_REWARD} FROM step_rewards JOIN sessions USING(number)",
     "CREATE VIEW labelled AS SELECT session, step, json_extract('[' || label || ']', '$[0]') AS label, reward, "
@@ -88,7 +89,8 @@ _TABLES = (
 )
 _PAST = (
     "SELECT n.session, d.step, d.arm, d.propensity, d.policy, d.at, d.explored, d.fallback, d.preferred, d.allowed, "
-    "CASE d.step WHEN 0 THEN n.person END, r.reward, r.defaulted FROM sessions n JOIN steps d USING(number) "
+    "CASE d.step WHEN 0 THEN n.person END, CASE d.step WHEN 0 THEN n.features END, "
+    "r.reward, r.defaulted FROM sessions n JOIN steps d USING(number) "
     "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE n.session=? ORDER BY d.step"
 )
 
@@ -180,8 +182,8 @@ class Writer:
         first = [row for row in accepted.decisions if row.step == 0]
         for start in range(0, len(first), MOST):
             part = first[start : start + MOST]
-            statement = _statement("sessions(session, person)", len(part), 2) + " RETURNING session, number"
-            values = list(chain.from_iterable((row.session, row.person) for row in part))
+            statement = _statement("sessions(session, person, features)", len(part), 3) + " RETURNING session, number"
+            values = list(chain.from_iterable((row.session, row.person, row.features) for row in part))
             self._numbers.update(self.db.execute(statement, values).fetchall())
         numbers = self._numbers
         rewards = [(numbers[row[0]], *row[1:]) for row in accepted.rewards]
@@ -325,11 +327,12 @@ class SqliteStore(Store):
 
     async def session(self, session: str) -> list[StoredStep]:
         rows = await self._read(_PAST, (session,))
-        return [StoredStep(Decision(*row[:11]), row[11], bool(row[12])) for row in rows]
+        return [StoredStep(Decision(*row[:12]), row[12], bool(row[13])) for row in rows]
 
     async def person(self, person: str, before: float, limit: int) -> list[PlayedArm]:
         query = (
-            "SELECT d.arm, r.reward FROM (SELECT number FROM sessions WHERE person=? ORDER BY number DESC LIMIT ?) n "
+            "SELECT d.arm, r.reward, n.number "
+            "FROM (SELECT number FROM sessions WHERE person=? ORDER BY number DESC LIMIT ?) n "
             "CROSS JOIN steps p ON p.number=n.number AND p.step=0 CROSS JOIN steps d ON d.number=n.number "
             "CROSS JOIN step_rewards r ON r.number=d.number AND r.step=d.step WHERE p.at<? "
             "ORDER BY n.number DESC, d.step DESC LIMIT ?"
@@ -466,7 +469,7 @@ class SqliteStore(Store):
         query = (
             "WITH s AS (SELECT number, at AS began FROM steps WHERE step=0 AND at>=? AND at<?) "
             "SELECT n.session, d.step, d.arm, r.reward, d.propensity, d.policy, d.at, "
-            "d.explored, d.fallback, s.began, d.allowed IS NOT NULL, r.at, n.person IS NOT NULL "
+            "d.explored, d.fallback, s.began, d.allowed IS NOT NULL, r.at, n.person IS NOT NULL, n.person, n.features "
             "FROM s JOIN sessions n USING(number) JOIN steps d USING(number) "
             "LEFT JOIN step_rewards r ON r.number=d.number AND r.step=d.step ORDER BY s.began, n.session, d.step"
         )

@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from ..errors import InvalidFile
 from .messages import Label, Problem
 
-SCHEMA_VERSION = 3  # Version of the tables; a store with tables of another version is refused.
+SCHEMA_VERSION = 4  # Version of the tables; a store with tables of another version is refused.
 DEADLINE = 1.0  # seconds after which a request that waits for the store is refused
 PASSWORD = "LMAB_STORE_PASSWORD"  # the environment variable that holds the password of the database
 PASSWORD_FILE = "LMAB_STORE_PASSWORD_FILE"  # the one that names a file which holds it
@@ -48,6 +48,7 @@ class Decision(NamedTuple):
     preferred: int | None  # the policy's own arm, where a baseline was answered
     allowed: str | None  # the allowed labels as JSON, where the request named them
     person: str | None  # at step 0
+    features: str | None = None  # at step 0: what is known before the session, as JSON
 
     def same(self, other: Decision) -> bool:
         """Whether both are the same answer; the time may differ."""
@@ -77,6 +78,7 @@ class PlayedArm(NamedTuple):
 
     arm: int
     reward: float
+    session: str | int = 0  # its name or number: steps of one session follow one another
 
 
 class LogRow(NamedTuple):
@@ -95,6 +97,8 @@ class LogRow(NamedTuple):
     restricted: int  # 1: the request named the arms that were allowed
     told: float | None = None  # time of the reward
     known: int = 0  # 1: the session began with a person, whose earlier sessions may have informed it
+    person: str | None = None
+    features: str | None = None  # what was known before the session, as JSON
 
 
 class ArmRow(NamedTuple):

@@ -218,7 +218,8 @@ def session_history(service: Service, rows: Sequence[StoredStep], live: LiveSess
                 )
             )  # fmt: skip
         so_far.rows.append(row)
-    return SessionHistory(rows[0].decision.session, live.person, live.policy, steps, _belief(so_far))
+    known = None if live.features is None else json.loads(live.features)
+    return SessionHistory(rows[0].decision.session, live.person, known, live.policy, steps, _belief(so_far))
 
 
 def _belief(live: LiveSession) -> list[float] | None:
