@@ -100,7 +100,9 @@ def _horizon(policy: Policy, horizon: int | None) -> int:
 def _on_model(
     policy: Policy, bandit: LatentBandit, horizon: int, rng: np.random.Generator, *, quiet: bool
 ) -> dict[str, Any]:
-    value = value_of(policy, bandit, horizon=horizon, rng=rng)
+    prior = policy.type_prior
+    prior = prior if prior is not None and prior.n_types == bandit.n_types else None
+    value = value_of(policy, bandit, horizon=horizon, type_prior=prior, rng=rng)
     fixed = bandit.best_fixed(horizon, policy.repeats)
     if not quiet:
         how = "exactly" if value.exact else f"± {value.stderr:.4f}"

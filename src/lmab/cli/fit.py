@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .._html import count
+from .._html import count, percent
 from ..checks import NOT_NEGATIVE, check_writable
 from ..checks import check as check_value
 from ..data.packed import Packed
@@ -36,6 +36,7 @@ from ..planning.plan import plan
 from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json, Seed, n_types, with_columns
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
+_VALUES = 12  # Values of a column whose shares of types are shown.
 _FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
 Form = StrEnum("Form", {name: name for name in FORMS})  # type: ignore[misc]
@@ -270,6 +271,7 @@ def _summary(
         "output": str(output),
         **sizes,
         "types": estimate.n_types,
+        "known_before": _known_summary(estimate),
         "factors": None if estimate.factors is None else _factor_summary(estimate.factors, estimate.bandit),
         "weights": estimate.bandit.weights.tolist(),
         "log_likelihood": estimate.log_likelihood,
@@ -282,6 +284,35 @@ def _summary(
         "sessions_wanted": None if wanted is None else vars(wanted),
         "notes": remarks,
     }
+
+
+def _known_summary(estimate: Estimate) -> dict[str, Any] | None:
+    """What features and persons tell, for machines: the weights of the types by value."""
+    prior = estimate.type_prior
+    if prior is None:
+        return None
+    shares = {
+        column: {str(value): weights.tolist() for value, weights in values.items()}
+        for column, values in prior.by_values().items()
+    }
+    return {"weights": shares, "keep": prior.keep, "gain": estimate.known}
+
+
+def _known(estimate: Estimate) -> list[list[str]]:
+    """A row for some values of each column: the share of each type, the largest type first."""
+    prior = estimate.type_prior
+    if prior is None:
+        return []
+    order = estimate.bandit.by_size
+    return [
+        [
+            column,
+            value if isinstance(value, str) else f"{value:.4g}",
+            ", ".join(f"{rank + 1}: {percent(float(weights[m]))}" for rank, m in enumerate(order)),
+        ]
+        for column, values in prior.by_values().items()
+        for value, weights in list(values.items())[:_VALUES]
+    ]
 
 
 def _check_summary(checked: Check) -> dict[str, Any]:
@@ -338,6 +369,13 @@ def _show(
         say(f"Sessions differ by degrees, at {count(estimate.n_types, 'point')}: {estimate.factors}.")
         head = ["", "size", "one end (loading)", "other end (loading)"]
         show_table("Factors", head, _factors(estimate.factors, estimate.bandit))
+    if sessions.features is not None or sessions.persons is not None:
+        say(f"{estimate.message[:1].upper()}{estimate.message[1:]}.")
+    rows = _known(estimate)
+    if rows:
+        show_table("Known before a session", ["column", "value", "types"], rows)
+    if estimate.type_prior is not None and estimate.type_prior.keep is not None:
+        say(f"Who comes back has kept the type with probability {estimate.type_prior.keep:.2f}.")
     if wanted is not None:
         more = f"at most about {wanted.sessions:,} more sessions like these"
         say(f"The regret is below {wanted.bound:.4f} now; a regret of {wanted.regret:g} needs {more}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,6 +101,21 @@ class Check:
     over_traits: Gain | None = None  # Gain of types over continuous ones.
     replay: Replay | None = None  # None: no session leaves a choice
     n_factors: int | None = None  # alive in a traits model; None: types
+
+    def plus(self, mean: float, stderr: float) -> Check:
+        """The check of a model that predicts sessions better by so much, because something is known before them."""
+
+        def more(one: Gain) -> Gain:
+            return Gain(one.mean + mean, float(np.hypot(one.stderr, stderr)))
+
+        return replace(
+            self,
+            log_likelihood=self.log_likelihood + mean,
+            over_one_type=more(self.over_one_type),
+            over_independent_arms=more(self.over_independent_arms),
+            over_generosity=None if self.over_generosity is None else more(self.over_generosity),
+            over_traits=None if self.over_traits is None else more(self.over_traits),
+        )
 
     @property
     def agrees(self) -> bool:

@@ -56,7 +56,8 @@ def check(
     """Fit to four fifths of the sessions (of at most 100,000), and look at the others; five times, each fifth once.
 
     A log of up to 300 sessions is split twice; of more than 20,000 one fifth is enough. Generosity is fitted only where
-    one type and unrelated arms predict worse than the model, since without that there is nothing to explain.
+    one type and unrelated arms predict worse than the model, since without that there is nothing to explain. The fits
+    know nothing before a session; what knowing it gains is added, where the estimate found that.
 
     Args:
         sessions: the log; or an estimate or a `Log`, whose sessions are encoded already.
@@ -90,7 +91,7 @@ def check(
         generosity = _gain(rows, [fold.over_fit(_GENEROSITY, rng) for fold in some])
     compared = several and traits and not method.own_number
     replayed = np.concatenate([fold.replayed() for fold in folds]) if several else np.empty(0)
-    return Check(
+    result = Check(
         n_types=folds[0].bandit.n_types,
         n_sessions=len(np.unique(everyone)),
         log_likelihood=float(np.concatenate([fold.model for fold in folds]).mean()),
@@ -102,6 +103,8 @@ def check(
         replay=_replay(replayed),
         n_factors=folds[0].n_factors,
     )
+    known = sessions.known if isinstance(sessions, Estimate) else None
+    return result if known is None else result.plus(*known)
 
 
 def _model(

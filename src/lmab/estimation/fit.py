@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -23,9 +24,9 @@ from .cross_validation import LEAST
 from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
-from .log import Log
+from .log import Log, Prior
 from .passes import Threads, require_backend
-from .prior import unlearnable
+from .prior import Schedule, run, unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
 
 _DEFAULT = EM()
@@ -37,6 +38,8 @@ _FOLDS = 5
 _TRAITS_FOLDS = 2  # fits of traits take long
 _PATIENCE = 2  # Numbers tried beyond the last that was worth it; twice as many where even more may be chosen.
 _WORTH = 0.01  # Part of the gain of all types so far that one more must add: a wrong model gains a little for ever.
+_EMPTY = 1e-3  # The weight below which a type was left empty.
+_WEAK = 1.0  # Pseudo-plays per type and arm, where types are looked for that features tell.
 _CLEAR = 2.0  # Standard errors that leave no doubt.
 _MORE, _ONE_MORE = 3, 1  # Types that may be added to what is enough: in doubt, and where its gain was clear.
 _METHOD = EM(restarts=6, tolerance=1e-5, prior="learned", sweeps=24)
@@ -188,19 +191,29 @@ def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
 def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generator) -> Estimate:
     """The estimate with the prior over types that features and persons tell, where held-out sessions say so.
 
-    Types are learned again together with their prior by `EM` without a rank; those of other methods stay.
+    Types are learned again together with their prior by `EM` without a rank; those of other methods stay. Where short
+    sessions alone left a type empty, what arms are like was learned from merged types: then a weak prior is tried, and
+    what arms are like is learned again from the types that features tell.
     """
-    together = isinstance(method, EM) and method.rank is None and result.bandit.rewards.values is not None
+    log, together = result.require_log(), isinstance(method, EM) and method.rank is None
+    together = together and result.bandit.rewards.values is not None
     with Threads(getattr(method, "threads", None)) as passes:
-        found = type_priors.learn(
-            result.require_log(),
-            result.bandit,
-            result.arm_prior if together else None,
-            ridge=not (isinstance(method, EM) and method.prior == 0),
-            tolerance=getattr(method, "tolerance", 1e-8),
-            rng=rng,
-            passes=passes,
-        )
+
+        def learn(bandit: LatentBandit, arm_prior: Prior | None) -> type_priors.Learned | None:
+            return type_priors.learn(
+                log,
+                bandit,
+                arm_prior,
+                ridge=not (isinstance(method, EM) and method.prior == 0),
+                tolerance=getattr(method, "tolerance", 1e-8),
+                rng=rng,
+                passes=passes,
+            )
+
+        found = learn(result.bandit, result.arm_prior if together else None)
+        empty = result.learned is not None and result.bandit.weights.min() < _EMPTY
+        if together and empty and isinstance(method, EM):
+            found, result = _retried(found, learn, result, replace(method, prior=_WEAK), rng)
     if found is None:
         return result
     _warn(list(found.doubts))
@@ -219,7 +232,32 @@ def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generat
         trace=np.array(found.trace) if found.trace else result.trace,
         status=status,
         message="; ".join([ended, *found.sentences]),
+        known=None if found.gain is None else (found.gain.mean, found.gain.stderr),
     )
+
+
+def _retried(
+    found: type_priors.Learned | None,
+    learn: Callable[[LatentBandit, Prior | None], type_priors.Learned | None],
+    result: Estimate,
+    method: Estimator,
+    rng: np.random.Generator,
+) -> tuple[type_priors.Learned | None, Estimate]:
+    """What features tell under a weak prior, then under the one that their types point to; or what was found."""
+    log = result.require_log()
+    start = method.fit(log, n_types=result.n_types, rng=rng).bandit
+    weak = learn(start, log.prior(_WEAK))
+    if weak is None or weak.type_prior is None or not weak.type_prior.columns or log.sessions.features is None:
+        return found, result
+    known = type_priors.group_log(log, weak.type_prior)
+    if known is None or unlearnable(log) is not None:
+        return weak, result
+    schedule = Schedule(chains=4, burn=60, keep=10, thin=3)
+    prior = run(known[0], weak.bandit, rng=rng, schedule=schedule, n_groups=known[1]).prior
+    again = learn(weak.bandit, prior)
+    if again is None or again.type_prior is None:
+        return weak, result
+    return again, replace(result, learned=prior)
 
 
 def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None:

@@ -217,6 +217,7 @@ class Estimate:
     learned: Prior | None = field(default=None, repr=False)  # Prior of every arm, where it was learned.
     factors: Factors | None = field(default=None, repr=False)  # Where types and arms of a traits model lie.
     type_prior: TypePrior | None = None  # the weights of a session by what is known before it; None: the same for all
+    known: tuple[float, float] | None = None  # what features gain on held-out sessions, and its standard error
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ and only B and `keep` are learned. A person's sessions are a chain, walked forwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -24,13 +24,15 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
-from ..model.type_prior import Category, Numeric, People, Term, TypePrior, softmax
+from ..model.type_prior import Category, Numeric, People, Term, TypePrior, clustered, softmax
 from .climb import Climb, climb, draw_starts
 from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
 from .passes import Passes
 
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
 _MANY, _DENSE = 64, 0.2  # Rows of so many coefficients are sparse, where at most this part of them is not 0.
+_MERGED = 20_000  # Rows of features up to which those that became equal are merged.
+_FEW = 0.5  # Sessions for each row of features below which rows of nobody are looked for.
 _LEVELS = 1000  # Levels of a column that have a coefficient, at most; the others are the average person.
 _LEAST = 5  # Sessions that a level must have.
 _CUTS = 16  # A column of more numbers is cut at as many quantiles.
@@ -45,7 +47,9 @@ _ROUGH = 1e-5  # Log-likelihood per session that may remain to be gained where f
 _CLEAR = 1.0  # Standard errors by which held-out sessions must be predicted better.
 _UNSEEN = 1e-4  # The probability that a held-out reward is of any kind.
 _SUSPECT = 0.95  # A column that explains more of the rewards is suspected to be made of them.
+_LOOKED_AT = 20_000  # Sessions of a larger log that are compared with the columns, about.
 _FIRST_STEPS = 10  # Steps whose rewards are compared with the columns.
+MOST_GROUPS = 24  # of people, whose features give them different priors
 _STAY = 0.5  # The value of `keep` from which it is learned.
 _STEEPEST = 12.0  # The largest logit of `keep`.
 
@@ -133,13 +137,21 @@ class Design:
         if not terms or features is None:
             return cls((), np.ones((1, 1)), np.zeros(n_sessions, np.int32), np.zeros(1))
         n_terms = sum(term.n_terms for term in terms)
-        rows = TypePrior(terms, np.zeros((1 + n_terms, 1))).design(features)
-        x, groups = np.unique(rows, axis=0, return_inverse=True)
-        return cls(terms, x, groups.ravel()[features.rows].astype(np.int32), np.array([0.0, *[ridge] * n_terms]))
+        used, own = np.unique(features.rows, return_inverse=True)
+        table = tuple(column[used] for column in features.table)
+        x = TypePrior(terms, np.zeros((1 + n_terms, 1))).design(Features(features.columns, table, own))
+        if len(x) <= _MERGED:
+            x, groups = np.unique(x, axis=0, return_inverse=True)
+            own = groups.ravel()[own]
+        return cls(terms, x, own.astype(np.int32), np.array([0.0, *[ridge] * n_terms]))
 
     def part(self, sessions: Integer[Array, "n"]) -> Design:
-        """The same rows for some of the sessions."""
-        return replace(self, groups=self.groups[sessions])
+        """The rows of some of the sessions; those of nobody are left out where most are."""
+        groups = self.groups[sessions]
+        if len(groups) > _FEW * len(self.x):
+            return replace(self, groups=groups)
+        used, groups = np.unique(groups, return_inverse=True)
+        return replace(self, x=self.x[used], groups=groups.astype(np.int32))
 
     @property
     def size(self) -> int:
@@ -285,6 +297,19 @@ def grouped(log: Log, groups: Integer[Array, "N"], n_groups: int) -> Log | None:
         return replace(log, beside=Beside(n_groups, groups), _cuts={})
     steps = Coded.of(log.sessions.load(), log.values, letters=log.letters).after(groups, n_groups)
     return replace(log, memory=steps, beside=Beside(n_groups), _cuts={})
+
+
+def group_log(log: Log, prior: TypePrior) -> tuple[Log, int] | None:
+    """The log with a group of people in front of each session, those of like priors together; and their number."""
+    features = log.sessions.features
+    if features is None:
+        return None
+    rows = features.only(prior.columns)
+    each = prior.weights(replace(rows, rows=np.arange(rows.n_rows, dtype=np.int32)))
+    counts = np.bincount(rows.rows, minlength=rows.n_rows).astype(float)
+    centres, _, own = clustered(each, counts / counts.sum(), MOST_GROUPS)
+    found = grouped(log, own[rows.rows], len(centres))
+    return None if found is None else (found, len(centres))
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,6 +536,14 @@ class Task:
         """log-likelihood of each session, after the person's earlier ones where persons come back."""
         return self._walk(fitted, design, unseen)[0]
 
+    def without_each(self, fitted: Fitted, design: Design) -> Iterator[tuple[str, Float[Array, "N"]]]:
+        """The name of each column, and the scores where it is not known."""
+        like, scales = self._likelihoods(fitted, _UNSEEN)
+        logits = design.x @ fitted.coefficients
+        for term, block in zip(design.terms, design.blocks, strict=True):
+            weights = softmax(logits - design.x[:, block] @ fitted.coefficients[block])
+            yield term.name, self._scored(like, weights, design.groups, fitted.keep)[0] + scales
+
     def informed(self, fitted: Fitted, design: Design) -> float:
         """How much a session tells about the prior: the variance of what its posterior adds to its weights."""
         _, posterior, weights = self._walk(fitted, design, 0.0)
@@ -519,18 +552,28 @@ class Task:
     def _walk(
         self, fitted: Fitted, design: Design, unseen: float
     ) -> tuple[Float[Array, "N"], Float[Array, "N M"], Float[Array, "G M"]]:
-        like, scales = self.like, np.zeros(len(self))
-        if self.coded is not None:
-            assert fitted.rows is not None
-            assert self.types is not None
-            like, scales = self.coded.likelihoods((1 - unseen) * fitted.rows + unseen / self.types.n_values)
-        assert like is not None
+        like, scales = self._likelihoods(fitted, unseen)
         weights = np.ascontiguousarray(design.weights(fitted.coefficients))
-        edges = self.edges if fitted.keep is not None else np.arange(len(self) + 1)
-        logs, posterior, fresh = np.empty(len(self)), np.empty_like(like), np.empty_like(weights)
-        keep = fitted.keep or 0.0
-        kernel("em").returning(like, edges, weights, design.groups, keep, posterior, fresh, np.empty(2), logs)
+        logs, posterior = self._scored(like, weights, design.groups, fitted.keep)
         return logs + scales, posterior, weights
+
+    def _likelihoods(self, fitted: Fitted, unseen: float) -> tuple[Float[Array, "N M"], Float[Array, "N"]]:
+        """The likelihood of each session by type, scaled, and the logs of the scales."""
+        if self.like is not None:
+            return self.like, np.zeros(len(self))
+        assert self.coded is not None
+        assert fitted.rows is not None
+        assert self.types is not None
+        return self.coded.likelihoods((1 - unseen) * fitted.rows + unseen / self.types.n_values)
+
+    def _scored(
+        self, like: Float[Array, "N M"], weights: Float[Array, "G M"], groups: Integer[Array, "N"], keep: float | None
+    ) -> tuple[Float[Array, "N"], Float[Array, "N M"]]:
+        """The log of each session's probability, less its scale, and its posterior."""
+        edges = self.edges if keep is not None else np.arange(len(self) + 1)
+        logs, posterior, fresh = np.empty(len(self)), np.empty_like(like), np.empty_like(weights)
+        kernel("em").returning(like, edges, weights, groups, keep or 0.0, posterior, fresh, np.empty(2), logs)
+        return logs, posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -633,11 +676,8 @@ def gain_of(task: Task, design: Design, refit: Refit, base: Fitted, rng: np.rand
         score = part.scores(new, own, _UNSEEN)
         gains.append(np.add.reduceat(score - part.scores(old, base.design.part(there), _UNSEEN), part.edges[:-1]))
         n_held += len(there)
-        for term, block in zip(own.terms, own.blocks, strict=True):
-            less = replace(own, x=own.x.copy())
-            less.x[:, block] = 0.0
-            lost = float((score - part.scores(new, less, _UNSEEN)).sum())
-            losses[term.name] = losses.get(term.name, 0.0) + lost
+        for name, scores in part.without_each(new, own):
+            losses[name] = losses.get(name, 0.0) + float((score - scores).sum())
     found = np.concatenate(gains)
     error = float(found.std() * np.sqrt(len(found))) / n_held
     return Gain(float(found.sum()) / n_held, error, {name: loss / n_held for name, loss in losses.items()})
@@ -665,6 +705,7 @@ class Learned:
     converged: bool
     sentences: tuple[str, ...]  # what was kept and what not, and why
     doubts: tuple[str, ...]  # what a reader should look at
+    gain: Gain | None = None  # of the features on held-out sessions, where they were kept and sessions held out
 
 
 def learn(
@@ -702,14 +743,14 @@ def learn(
         sentences.append(f"{len(log):,} of the {len(sessions):,} sessions were looked at")
     task, order = _task(log, encoded, bandit, arm_prior, passes)
     settings = _Settings(encoded, order, ridge, tolerance, rng)
-    fitted, done = _plain(task, bandit, encoded), None
+    fitted, done, known = _plain(task, bandit, encoded), None, None
     if terms and log.features is not None:
         design = Design.of(terms, log.features.take(order), len(task), ridge=_FIRST_RIDGE if ridge else 0.0)
-        found, way, said = _tried(task.strangers, design, fitted, settings)
-        fitted, done = found, way or done
+        found, way, said, gain = _tried(task.strangers, design, fitted, settings)
+        fitted, done, known = found, way or done, None if way is None else gain
         sentences.append(f"{', '.join(term.name for term in terms)}: {said}")
     if task.returns:
-        found, way, said = _tried(task, fitted.design, fitted, settings)
+        found, way, said, _ = _tried(task, fitted.design, fitted, settings)
         fitted, done = found, way or done
         kept = "" if way is None else f" (the type is kept with probability {fitted.keep:.2f})"
         sentences.append(f"who comes back{kept}: {said}")
@@ -722,9 +763,8 @@ def learn(
     if prior.columns and log.features is not None:
         prior = prior.among(People.of(log.features.only(prior.columns)))
     total = _log_likelihood(types, prior, sessions.load())
-    return replace(
-        result, type_prior=prior, log_likelihood=total, sentences=tuple(sentences), doubts=_suspects(log, terms)
-    )
+    words, doubts = tuple(sentences), _suspects(log, terms)
+    return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -738,8 +778,10 @@ class _Settings:
     rng: np.random.Generator
 
 
-def _tried(task: Task, design: Design, base: Fitted, settings: _Settings) -> tuple[Fitted, Climb | None, str]:
-    """The fit with a design, or `base` where that is not worse; and what is said about it.
+def _tried(
+    task: Task, design: Design, base: Fitted, settings: _Settings
+) -> tuple[Fitted, Climb | None, str, Gain | None]:
+    """The fit with a design, or `base` where that is not worse; what is said about it, and what it gains held out.
 
     Shrunk fits are compared on held-out persons, those of maximum likelihood by Schwarz's criterion.
     """
@@ -755,17 +797,17 @@ def _tried(task: Task, design: Design, base: Fitted, settings: _Settings) -> tup
     if settings.ridge:
         gain = gain_of(task, design, lambda *given: refit(*given)[0], base, rng)
         if not gain.clear:
-            return base, None, f"left out, since held-out sessions are not predicted better ({gain})"
+            return base, None, f"left out, since held-out sessions are not predicted better ({gain})", gain
         parts = ", ".join(f"{name} {loss:+.4f}" for name, loss in gain.columns.items())
         more = f": {parts}" if len(gain.columns) > 1 and fresh else ""
-        return *refit(everybody, base, settings.tolerance), f"known before a session, worth {gain}{more}"
+        return *refit(everybody, base, settings.tolerance), f"known before a session, worth {gain}{more}", gain
     found, done = refit(everybody, base, settings.tolerance)
     rise = float(task.scores(found, found.design).sum() - task.scores(base, base.design).sum())
     n_more = (task.n_types - 1) * design.n_free if fresh else 1
     said = f"{rise:+.2f} of log-likelihood for {n_more} parameter{'s' if n_more > 1 else ''}"
     if rise <= n_more * np.log(len(task)) / 2:
-        return base, None, f"left out ({said})"
-    return found, done, f"known before a session ({said})"
+        return base, None, f"left out ({said})", None
+    return found, done, f"known before a session ({said})", None
 
 
 def _task(
@@ -865,12 +907,13 @@ def _suspects(log: Sessions, terms: Sequence[Term]) -> tuple[str, ...]:
     """Columns that follow the rewards so closely that they are hardly known before the session."""
     if log.features is None:
         return ()
-    targets = [np.add.reduceat(log.rewards, log.offsets[:-1])]
-    steps, n_steps = log.steps, min(_FIRST_STEPS, int(log.lengths.min()))
-    targets += [log.rewards[steps == step] for step in range(n_steps)]
-    found = []
+    some = slice(None, None, max(len(log) // _LOOKED_AT, 1))
+    n_steps = min(_FIRST_STEPS, int(log.lengths.min()))
+    targets = [np.add.reduceat(log.rewards, log.offsets[:-1])[some]]
+    targets += [log.rewards[log.offsets[:-1] + step][some] for step in range(n_steps)]
+    known, found = log.features.take(some), []
     for term in terms:
-        x = term.terms(log.features[term.name])
+        x = term.terms(known[term.name])
         best = max(_explained(x, target) for target in targets)
         if best > _SUSPECT:
             found.append(
@@ -885,5 +928,8 @@ def _explained(x: Float[Array, "N k"], target: Float[Array, "N"]) -> float:
     centred = target - target.mean()
     if not centred.any():
         return 0.0
+    if x.shape[1] == 1:
+        own = x[:, 0] - x[:, 0].mean()
+        return float((own @ centred) ** 2 / max(own @ own, 1e-300) / (centred @ centred))
     fit = np.linalg.lstsq(x - x.mean(axis=0), centred, rcond=None)[0]
     return 1 - float(((centred - (x - x.mean(axis=0)) @ fit) ** 2).sum() / (centred**2).sum())

@@ -22,6 +22,7 @@ from ..estimation.information import Information
 from ..estimation.result import Estimate
 from ..estimation.traits.coordinates import TraitCoordinates, hidden_size
 from ..estimation.traits.surface import Factors
+from ..estimation.type_priors import MOST_GROUPS
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
@@ -36,7 +37,6 @@ _POOL = 24  # Of many arms so many are planned with: the best of every type and 
 _MANY = 200  # arms
 WRITTEN_OUT = 20_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
-MOST_GROUPS = 24  # Most groups of people whose features give them different priors.
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
 

@@ -21,6 +21,7 @@ from ..evaluation.off_policy import LogEvidence
 from ..evaluation.value import Evaluation, value_of, weigh
 from ..model import belief
 from ..model.bandit import LatentBandit
+from ..model.type_prior import TypePrior
 from ..planning.plan import plan
 from ..planning.problem import Plan, policy_of
 from ..policies.histories import Tree
@@ -32,6 +33,7 @@ _SEED = 0  # The sessions are drawn with this seed that are simulated where no e
 _MOST_SESSIONS = 50_000  # A larger held-out log is checked on this many of its sessions.
 _FEWEST = 30  # A step is shown where at least this many sessions reach it.
 _BINS, _REACH = 16, 3.2  # The density has this many bins along each factor, from -3.2 to 3.2.
+_VALUES = 12  # Values of a column that are shown, at most.
 _GROUPS = 5  # The tree of a traits model shows fifths of the sessions along factor 1.
 _SIMULATED = 500  # Sessions simulated; the density takes at most this many sessions of a log for each bin.
 
@@ -54,6 +56,15 @@ class Worth:
 
 
 @dataclass(frozen=True, eq=False)
+class KnownBefore:
+    """What is known before a session says about its type, and what knowing it is worth."""
+
+    shares: dict[str, dict[str, Float[Array, "M"]]]  # weights of the types by column and value
+    keep: float | None  # chance that a person who comes back has kept the type
+    worth: float | None  # what the policy earns more per session than if nothing were known; None: it asks for nothing
+
+
+@dataclass(frozen=True, eq=False)
 class Contents:
     """Everything that `page.render` shows."""
 
@@ -69,6 +80,7 @@ class Contents:
     settings: tuple[tuple[str, str], ...]
     check: Check | None = None  # What held-out sessions say about the fit.
     people: People | None = None  # where sessions lie on the factors of a traits model; None: types
+    known: KnownBefore | None = None  # None: nothing is known before a session
 
     @property
     def verdict(self) -> Verdict:
@@ -116,9 +128,12 @@ def gather(
     if isinstance(policy, Plan) and steps != policy.horizon:
         raise InvalidArgument(f"horizon must be the plan's, {policy.horizon}, for its bounds to hold, got {steps}")
     repeats = policy is None or policy.repeats
-    made = policy if isinstance(policy, Plan) else plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats)
+    prior = _prior_behind(estimate, policy)
+    made = policy
+    if not isinstance(made, Plan):
+        made = plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
     chosen = made.policy if policy is None else policy_of(policy)
-    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats)
+    worth = measure(bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior)
     factors = None if estimate is None else estimate.factors
     tree = tree_of(chosen, bandit, steps)
     if factors is not None and tree is not None:
@@ -144,7 +159,31 @@ def gather(
         settings=tuple(lines.items()),
         check=_check_behind(estimate, certificate),
         people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
+        known=None if prior is None else known_before(prior, bandit, chosen, worth, steps),
     )
+
+
+def _prior_behind(estimate: Estimate | None, policy: Policy | Plan | None) -> TypePrior | None:
+    """The type prior of the estimate, or that of the policy."""
+    found = None if estimate is None else estimate.type_prior
+    return found if found is not None or policy is None else policy_of(policy).type_prior
+
+
+def known_before(
+    prior: TypePrior, bandit: LatentBandit, policy: Policy, worth: Worth, horizon: int
+) -> KnownBefore | None:
+    """The shares of types by what is known, and what knowing it is worth; None where a prior knows nothing."""
+    shares: dict[str, dict[str, Float[Array, "M"]]] = {}
+    for name, values in prior.by_values().items():
+        some = list(values.items())[:_VALUES]
+        shares[name] = {value if isinstance(value, str) else f"{value:.4g}": weights for value, weights in some}
+    if not shares and prior.keep is None:
+        return None
+    gained = None
+    if shares and policy.type_prior is not None:
+        alone = value_of(policy, bandit, horizon=horizon, rng=_SEED)  # everybody starts as the average person
+        gained = worth.policy.mean - alone.mean
+    return KnownBefore(shares, prior.keep, gained)
 
 
 def _estimate_behind(model: LatentBandit | Estimate, policy: Policy | Plan | None) -> Estimate | None:
@@ -160,12 +199,23 @@ def _check_behind(estimate: Estimate | None, certificate: Certificate | None) ->
     return check or (None if certificate is None else certificate.check)
 
 
-def measure(bandit: LatentBandit, policy: Policy, upper: float, horizon: int, *, repeats: bool = True) -> Worth:
-    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type."""
+def measure(
+    bandit: LatentBandit,
+    policy: Policy,
+    upper: float,
+    horizon: int,
+    *,
+    repeats: bool = True,
+    type_prior: TypePrior | None = None,
+) -> Worth:
+    """The values of the best fixed arm (without repeats, list of arms), of the policy, and of knowing the type.
+
+    With a type prior they are means over people, each of whom starts from what is known.
+    """
     return Worth(
         fixed=bandit.best_fixed(horizon, repeats),
         fixed_arms=bandit.best_fixed_arms(horizon, repeats),
-        policy=value_of(policy, bandit, horizon=horizon, rng=_SEED),
+        policy=value_of(policy, bandit, horizon=horizon, type_prior=type_prior, rng=_SEED),
         upper=upper,
         known=bandit.known_type(horizon, repeats),
     )

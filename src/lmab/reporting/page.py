@@ -48,7 +48,7 @@ def render(contents: Contents) -> str:
     )
     beside = element("div", worth(contents), certificate(contents), class_="pair")
     model = (types, heat_map, who_leaves) if contents.people is None else (factors, people)
-    parts = (tree, *model, held_out, number_of_types, settings)
+    parts = (tree, *model, known_before, held_out, number_of_types, settings)
     body = element("body", element("main", _opening(contents), beside, *(part(contents) for part in parts)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
@@ -256,6 +256,39 @@ def heat_map(contents: Contents) -> Markup:
         element("h2", "Arms by types"),
         element("p", note + " ", key, class_="soft"),
         element("div", *maps, class_="maps"),
+    )
+
+
+def known_before(contents: Contents) -> Markup:
+    """The shares of types by what is known before a session, and what knowing it is worth."""
+    known = contents.known
+    if known is None:
+        return _NOTHING
+    order = contents.bandit.by_size
+    said = []
+    if known.worth is not None:
+        said.append(
+            f"Knowing it is worth {known.worth:+.4g} per session of {contents.horizon} steps on the model: so much "
+            f"more does this policy earn than if it took everybody for the average person."
+        )
+    if known.keep is not None:
+        said.append(f"Who comes back has kept the type with probability {known.keep:.2f}; else it is drawn anew.")
+    tables = []
+    for column, values in known.shares.items():
+        marks = [element("th", f"type {rank + 1}") for rank in range(len(order))]
+        rows = [
+            element("tr", element("th", value), *(element("td", percent(float(weights[m]))) for m in order))
+            for value, weights in values.items()
+        ]
+        tables.append(element("table", element("tr", element("th", column), *marks), *rows))
+    return element(
+        "section",
+        element("h2", "What is known before a session"),
+        *(element("p", sentence) for sentence in said),
+        *tables,
+        element("p", "Shares of the types by value; other columns are those of the average person.", class_="soft")
+        if tables
+        else _NOTHING,
     )
 
 

@@ -60,7 +60,8 @@ def plot_worth(bandit: LatentBandit, plan: Plan, *, ax: Any = None) -> Any:
             f"plot_worth must get a LatentBandit and a Plan, got a {type(bandit).__name__} and a {type(plan).__name__}"
         )
     ax = _axes(ax, (6, 2))
-    worth = measure(bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats)
+    prior = None if plan.estimate is None else plan.estimate.type_prior
+    worth = measure(bandit, plan.policy, plan.upper, plan.horizon, repeats=plan.repeats, type_prior=prior)
     values = [worth.fixed, worth.policy.mean, worth.known]
     ax.barh(range(3), values, color=["0.6", "C0", "0.6"], xerr=None)
     ax.barh(1, max(worth.upper - values[1], 0.0), left=values[1], color="none", edgecolor="C0", hatch="////")

@@ -1,0 +1,219 @@
+"""What is known before a session: `python -m benchmarks.study_people [coverage] [gain] [short] [useless] [keep]`.
+
+Every row draws a fresh truth and a log whose types depend on features, or whose persons come back, and compares what is
+learned with the truth. `coverage`: how often the claims of certificates hold, which are means over people. `gain`: what
+policies earn with and without features. `short`: the error of the means where sessions are too short for the types.
+`useless`: what columns that tell nothing cost. `keep`: the probability that a type is kept. Rows go to
+`docs/coverage/people.jsonl` as they are done, and those already there are not done again, so that the study can be
+stopped and continued. `--table` only makes the table of coverage. Set OMP_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lmab
+
+ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "people.jsonl"
+CLAIMS = ("value", "optimum", "regret", "gain")
+LOGS = 60  # of each cell
+_SEED = 73_000  # 71,000 was used before empty types were looked for again with features
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is drawn and fitted."""
+
+    n_types: int
+    n_arms: int
+    horizon: int
+    n_sessions: int
+    levels: tuple[int, ...]  # of each column
+    strength: float  # of the columns: the spread of their coefficients
+
+
+CELLS = {
+    "one column of 6": Cell(3, 10, 4, 1000, (6,), 2.0),
+    "three columns": Cell(3, 10, 4, 1000, (2, 3, 4), 1.0),
+    "weak": Cell(2, 8, 4, 600, (4,), 0.5),
+    "short sessions": Cell(3, 8, 2, 2000, (6,), 2.0),
+}
+
+
+def known_people(cell: Cell, rng: np.random.Generator) -> tuple[lmab.LatentBandit, lmab.TypePrior]:
+    """A bandit, and a prior whose weights are a softmax of the columns."""
+    means = rng.beta(2, 3, (cell.n_types, cell.n_arms))
+    terms = [lmab.model.type_prior.Category(f"c{i}", tuple(f"v{j}" for j in range(n)), (1 / n,) * n)
+             for i, n in enumerate(cell.levels)]  # fmt: skip
+    coefficients = rng.normal(0, cell.strength, (1 + sum(cell.levels), cell.n_types))
+    coefficients[0] *= 0.5 / cell.strength
+    return lmab.LatentBandit.bernoulli(np.full(cell.n_types, 1 / cell.n_types), means), lmab.TypePrior(
+        terms, coefficients
+    )
+
+
+def coverage(name: str, number: int) -> Row:
+    """Whether the four claims of a certificate hold on one log."""
+    cell = CELLS[name]
+    rng = np.random.default_rng([_SEED, list(CELLS).index(name), number])
+    truth, prior = known_people(cell, rng)
+    log = lmab.simulate(
+        truth, lmab.Uniform(cell.n_arms), n_sessions=cell.n_sessions, horizon=cell.horizon, type_prior=prior, rng=rng
+    )
+    began = time.process_time()
+    estimate = lmab.fit(log, n_types=cell.n_types, method=lmab.EM(restarts=8), check=False, rng=rng)
+    plan = lmab.plan(estimate, horizon=cell.horizon)
+    certificate = lmab.certify(estimate, plan, log, n_draws=50, rng=rng)
+    seconds = time.process_time() - began
+    everybody: dict[str, Any] = {"type_prior": prior, "features": log.features}
+    value = lmab.evaluate(plan, truth, horizon=cell.horizon, **everybody).mean
+    best = lmab.plan(truth, horizon=cell.horizon, method=lmab.Certified(gap=0.001), time_limit=5.0, **everybody)
+    people = prior.people_of(log.features)
+    assert people is not None
+    weights = people.shares @ prior.weights(people.features)
+    fixed = cell.horizon * float((weights @ truth.means).max())
+    truths = {"value": (value, value), "optimum": (best.lower, best.upper), "gain": (value - fixed, value - fixed),
+              "regret": (best.lower - value, best.upper - value)}  # fmt: skip
+    held = {}
+    for claim, (low, high) in truths.items():
+        interval = getattr(certificate, claim)
+        held[claim] = interval is None or bool(interval[0] <= high + 1e-9 and low - 1e-9 <= interval[1])
+    kept = estimate.type_prior is not None
+    width = None if certificate.value is None else certificate.value[1] - certificate.value[0]
+    return {**held, "kept": kept, "earned": value, "best": best.upper, "fixed": fixed, "width": width,
+            "seconds": round(seconds, 2)}  # fmt: skip
+
+
+def gain(name: str, number: int) -> Row:
+    """What is earned per session with features and without, from logs of the given size."""
+    n = int(name)
+    rng = np.random.default_rng([_SEED, 100, number])
+    truth = lmab.random_bandit(4, 20, kind="hard", rng=rng)
+    weights = {f"v{i}": row for i, row in enumerate(rng.dirichlet(np.full(4, 0.4), 8))}
+    prior = lmab.TypePrior.by_value("segment", weights)
+    log = lmab.simulate(truth, lmab.Uniform(20), n_sessions=n, horizon=7, type_prior=prior, rng=rng)
+    found = {}
+    for label, sessions in (("with", log), ("without", lmab.Sessions.from_arrays(
+        log.arms.reshape(n, 7), log.rewards.reshape(n, 7), n_arms=20))):  # fmt: skip
+        estimate = lmab.fit(sessions, n_types=4, method=lmab.EM(restarts=8), check=False, rng=rng)
+        plan = lmab.plan(estimate, horizon=7, time_limit=5.0)
+        found[label] = lmab.evaluation.value.value_of(plan, truth, horizon=7, type_prior=prior, rng=0).mean
+    return found
+
+
+def short(name: str, number: int) -> Row:
+    """The error of the means of 5 types from sessions of 2 steps."""
+    n = int(name)
+    rng = np.random.default_rng([_SEED, 200, number])
+    truth = lmab.LatentBandit.bernoulli(np.full(5, 0.2), rng.uniform(0.1, 0.9, (5, 10)))
+    prior = lmab.TypePrior.by_value("segment", {f"v{i}": w for i, w in enumerate(rng.dirichlet(np.full(5, 0.3), 20))})
+    log = lmab.simulate(truth, lmab.Uniform(10), n_sessions=n, horizon=2, type_prior=prior, rng=rng)
+    method = lmab.EM(restarts=8, prior=1.0)
+    known = lmab.fit(log, n_types=5, method=method, check=False, rng=rng)
+    blind = lmab.Sessions.from_arrays(log.arms.reshape(n, 2), log.rewards.reshape(n, 2), n_arms=10)
+    unknown = lmab.fit(blind, n_types=5, method=method, check=False, rng=rng)
+    return {"with": error_of_means(truth, known.bandit), "without": error_of_means(truth, unknown.bandit)}
+
+
+def error_of_means(truth: lmab.LatentBandit, found: lmab.LatentBandit) -> float:
+    """The mean absolute error of the means, under the best match of the types."""
+    from scipy.optimize import linear_sum_assignment
+
+    cost = np.abs(truth.means[:, None] - found.means[None]).mean(axis=2)
+    return float(cost[linear_sum_assignment(cost)].mean())
+
+
+def useless(name: str, number: int) -> Row:
+    """Held-out log-likelihood per session with useless columns beside that without any."""
+    rng = np.random.default_rng([_SEED, 300, number])
+    truth = lmab.LatentBandit.bernoulli([0.4, 0.3, 0.3], rng.uniform(0.1, 0.9, (3, 10)))
+    logs = [lmab.simulate(truth, lmab.Uniform(10), n_sessions=n, horizon=5, rng=rng) for n in (500, 4000)]
+    columns = [{f"c{i}": rng.normal(size=len(log)) for i in range(int(name))} for log in logs]
+    train, test = (
+        lmab.Sessions.from_arrays(log.arms.reshape(-1, 5), log.rewards.reshape(-1, 5), n_arms=10, features=more)
+        for log, more in zip(logs, columns, strict=True)
+    )
+    method = lmab.EM(restarts=8, prior=1.0)
+    estimate = lmab.fit(train, n_types=3, method=method, check=False, rng=0)
+    plain = lmab.fit(logs[0], n_types=3, method=method, check=False, rng=0)
+    scores = [lmab.model.belief.log_joint(one.bandit, test) for one in (estimate, plain)]
+    if estimate.type_prior is not None and estimate.type_prior.columns and test.features is not None:
+        own = estimate.type_prior.weights(test.features.only(estimate.type_prior.columns))
+        scores[0] += np.log(own) - np.log(estimate.bandit.weights)
+    with_, without = (float(np.logaddexp.reduce(score, axis=1).mean()) for score in scores)
+    return {"lost": without - with_, "kept": estimate.type_prior is not None}
+
+
+def keep(name: str, number: int) -> Row:
+    """The probability that a type is kept, learned from 10,000 persons of 4 sessions."""
+    rng = np.random.default_rng([_SEED, 400, number])
+    truth = lmab.LatentBandit.bernoulli([0.4, 0.3, 0.3], rng.uniform(0.1, 0.9, (3, 10)))
+    prior = lmab.TypePrior.constant(truth.weights, keep=float(name))
+    persons = np.repeat(np.arange(10_000), 4)
+    log = lmab.simulate(
+        truth, lmab.Uniform(10), n_sessions=40_000, horizon=5, type_prior=prior, persons=persons, rng=rng
+    )
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(restarts=8, prior=1.0), check=False, rng=rng)
+    return {"keep": None if estimate.type_prior is None else estimate.type_prior.keep}
+
+
+STUDIES: dict[str, tuple[Callable[[str, int], Row], Sequence[str], int]] = {
+    "coverage": (coverage, tuple(CELLS), LOGS),
+    "gain": (gain, ("500", "10000"), 10),
+    "short": (short, ("50000",), 3),
+    "useless": (useless, ("30",), 10),
+    "keep": (keep, (".3", ".6", ".9"), 1),
+}
+
+
+def stored(path: Path = ROWS) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def table(rows: Sequence[Row]) -> str:
+    """How often each claim held, by cell."""
+    cells = defaultdict(list)
+    for row in rows:
+        if row["study"] == "coverage":
+            cells[row["cell"]].append(row)
+    lines = ["| log | logs | features kept | value | optimum | regret | gain |", "|---|---|---|---|---|---|---|"]
+    for name, found in cells.items():
+        shares = " | ".join(f"{np.mean([row[claim] for row in found]):.2f}" for claim in CLAIMS)
+        lines.append(f"| {name} | {len(found)} | {np.mean([row['kept'] for row in found]):.2f} | {shares} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("studies", nargs="*", default=list(STUDIES))
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--rows", type=Path, default=ROWS)
+    given = parser.parse_args()
+    done = {(row["study"], row["cell"], row["log"]) for row in stored(given.rows)}
+    for study in [] if given.table else given.studies:
+        run, cells, n_logs = STUDIES[study]
+        for number in range(n_logs):
+            for cell in cells:
+                if (study, cell, number) in done:
+                    continue
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    row = {"study": study, "cell": cell, "log": number, **run(cell, number)}
+                with given.rows.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print(table(stored(given.rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What is known before a session, in the report and at the command line: shares of types by value, and their worth."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lmab
+from lmab.cli.app import app
+from lmab.reporting.contents import gather
+from lmab.reporting.page import render
+
+RUNNER = CliRunner()
+TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]])
+PRIOR = lmab.TypePrior.by_value("country", {"de": [0.9, 0.1], "fr": [0.2, 0.8]}, keep=0.4)
+
+
+@pytest.fixture(scope="module")
+def log():
+    persons = np.repeat(np.arange(100), 2)
+    features = {"country": np.array(["de", "fr"], object)[np.repeat(np.arange(100), 2) % 2]}
+    return lmab.simulate(
+        TRUTH, lmab.Uniform(3), n_sessions=200, horizon=4, type_prior=PRIOR, features=features, persons=persons, rng=0
+    )
+
+
+def test_the_report_shows_shares_of_types_by_value_and_what_they_are_worth():
+    plan = lmab.plan(TRUTH, horizon=3, type_prior=PRIOR)
+    found = gather(TRUTH, plan)
+    assert found.worth.policy.mean == pytest.approx(plan.lower, abs=0.02)
+    alone = lmab.evaluate(plan, TRUTH, horizon=3).mean
+    assert found.known.worth == pytest.approx(found.worth.policy.mean - alone)
+    assert found.known.worth > 0.1
+    np.testing.assert_allclose(found.known.shares["country"]["de"], [0.9, 0.1])
+    page = render(found)
+    for words in ("What is known before a session", "<th>country</th>", "<th>fr</th>", "<td>80%</td>",
+                  "kept the type with probability 0.40", f"worth {found.known.worth:+.4g} per session"):  # fmt: skip
+        assert words in page, words
+
+
+def test_without_features_the_report_says_nothing_of_them():
+    plan = lmab.plan(TRUTH, horizon=3)
+    assert gather(TRUTH, plan).known is None
+    assert "known before" not in render(gather(TRUTH, plan))
+    blind = lmab.plan(TRUTH, horizon=3, type_prior=lmab.TypePrior.constant([0.5, 0.5]))
+    assert gather(TRUTH, blind).known is None
+    again = lmab.plan(TRUTH, horizon=3, type_prior=lmab.TypePrior.constant([0.5, 0.5], keep=0.7))
+    known = gather(TRUTH, again).known
+    assert (known.keep, known.worth, known.shares) == (0.7, None, {})
+
+
+def test_the_command_line_goes_from_features_to_a_certificate(log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["session,arm,reward,land,who"]
+    for i in range(len(log)):
+        one = log[i]
+        for arm, reward in zip(one.arms, one.rewards, strict=True):
+            rows.append(f"s{i},{arm},{reward:g},{log.features['country'][i]},p{log.persons[i]}")
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    known = ["--features", "land", "--person", "who"]
+    said = RUNNER.invoke(app, ["fit", "log.csv", *known, "--types", "2", "--no-check", "--prior", "2"])
+    assert said.exit_code == 0, said.output
+    assert "Known before a session" in said.output
+    assert "land" in said.output
+    made = RUNNER.invoke(app, ["plan", "model.lmab", "--horizon", "4"])
+    assert made.exit_code == 0, made.output
+    found = RUNNER.invoke(app, ["evaluate", "policy.lmab", "--model", "model.lmab", "--json"])
+    plan = lmab.load(tmp_path / "policy.lmab")
+    value = json.loads(found.output)["model"]["mean"]
+    assert plan.lower - 1e-6 <= value <= plan.upper + 1e-6
+    shown = RUNNER.invoke(app, ["report", "model.lmab", "policy.lmab"])
+    assert shown.exit_code == 0, shown.output
+    assert "What is known before a session" in (tmp_path / "report.html").read_text()
