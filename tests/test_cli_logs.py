@@ -185,3 +185,31 @@ def test_arms_named_by_negative_numbers_keep_their_names():
     assert columns_of._by_number(named) is named
     assert columns_of._by_number(numbered).arms.tolist() == [1, 2]
     assert columns_of._by_number(replace(log, arm_labels=("a", "b"))).arm_labels == ("a", "b")
+
+
+def test_rare_arms_are_left_out_said_and_left_out_again_by_the_certificate(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = generator(3)
+    arms = rng.choice(["tea", "milk", "cake", "rare", "never seen"], p=[0.4, 0.3, 0.27, 0.02, 0.01], size=(300, 4))
+    rows = [f"{i},{arm},{int(rng.random() < 0.4)}" for i, shown in enumerate(arms) for arm in shown]
+    Path("log.csv").write_text("session,arm,reward\n" + "\n".join([*rows, "900,rare,1"]) + "\n")
+    fitted = ("fit", "log.csv", "--types", 2, "--restarts", 2, "--no-check")
+    said = text(*fitted, "--min-plays", 100)
+    assert "Left out: 2 arms with" in said
+    assert "and 1 session that played nothing else (never seen, rare)" in " ".join(said.split())
+    assert "law of arms, a mean reward of 0." in " ".join(said.split())
+    model = lmab.load("model.lmab")
+    assert (model.bandit.arm_labels, model.left_out) == (("cake", "milk", "tea"), ("never seen", "rare"))
+    text("plan", "model.lmab", "--horizon", 3, "--anyway")
+    whole = lmab.Sessions.read("log.csv")
+    assert whole.n_arms == 5
+    planned = lmab.load("policy.lmab")
+    log = Columns().read(Path("log.csv"), arms_of=columns_of.arms_behind(planned))
+    assert log.arm_labels == ("cake", "milk", "tea")
+    assert planned.estimate.with_log(log).n_sessions == planned.estimate.with_log(whole).n_sessions == 300
+    found = json.loads(text(*fitted, "--top-arms", 4, "--json"))
+    assert found["left_out"] == ["never seen"]
+    assert lmab.load("model.lmab").left_out == ("never seen",)
+    assert "Left out" not in text(*fitted, "--min-plays", 2, "--top-arms", 5)
+    with pytest.raises(InvalidArgument, match=r"--min-plays must leave some arm, got 5000: the most .* has 4"):
+        text(*fitted, "--min-plays", 5000)

@@ -20,7 +20,7 @@ from lmab import Sessions
 from lmab.data import columns, log_files, sessions
 from lmab.data import log_files as logfiles
 from lmab.data.sessions import sample_rows
-from lmab.errors import InvalidData, InvalidFile
+from lmab.errors import InvalidArgument, InvalidData, InvalidFile
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 COLUMNS: dict[str, Any] = {"session": "e", "arm": "a", "reward": "r", "step": "t"}
@@ -498,3 +498,39 @@ def test_as_many_as_are_shuffled_are_the_first_of_a_shuffle(monkeypatch):
     assert (
         sample_rows(20, 5, np.random.default_rng(1)).tolist() == np.random.default_rng(1).permutation(20)[:5].tolist()
     )
+
+
+def test_frequent_arms_are_those_with_enough_plays_and_of_these_the_most_played():
+    log = Sessions.from_arrays([[0, 1, 1], [1, 2, 2], [3, 3, 2]], np.zeros((3, 3)), n_arms=5)
+    assert log.frequent_arms().tolist() == [0, 1, 2, 3]  # an arm that was never played is not frequent
+    assert log.frequent_arms(2).tolist() == [1, 2, 3]
+    assert log.frequent_arms(3).tolist() == [1, 2]
+    assert log.frequent_arms(top=1).tolist() == [1]  # of equals the first
+    assert log.frequent_arms(3, top=5).tolist() == [1, 2]
+    assert log.frequent_arms(9).tolist() == []
+    for wrong in ({"min_plays": 0}, {"top": 0}):
+        with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+            log.frequent_arms(**wrong)
+
+
+def test_only_some_arms_keep_all_that_belongs_to_their_steps():
+    log = Sessions(
+        [0, 1, 2, 2, 1, 0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0, 3, 4, 6], 3,
+        propensities=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], arm_labels=("a", "b", "c"),
+        features={"x": [10.0, 20.0, 30.0]}, persons=["p", "q", "r"], endings=[0, 1, 0],
+    )  # fmt: skip
+    few = log.only_arms([1, 0])
+    assert few.arm_labels == ("a", "b")
+    assert few.arms.tolist() == [0, 1, 1, 0]
+    assert few.rewards.tolist() == [1.0, 2.0, 5.0, 6.0]
+    assert few.propensities.tolist() == [0.1, 0.2, 0.5, 0.6]
+    assert few.offsets.tolist() == [0, 2, 4]  # the session of arm c alone is gone
+    assert few.features["x"].tolist() == [10.0, 30.0]
+    assert few.persons.tolist() == ["p", "r"]
+    assert few.ended is None  # the first one's last step is gone
+    assert log[[2]].only_arms([0]).ended.tolist() == log.ended[2:].tolist()
+    for wrong in ([], [3], [-1]):
+        with pytest.raises(InvalidArgument, match="arms must be some of the 3"):
+            log.only_arms(wrong)
+    with pytest.raises(InvalidArgument, match="arms must be played"):
+        Sessions.from_arrays([[0]], [[1.0]], n_arms=2).only_arms([1])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from serving import BANDIT, HORIZON, LABELS, policy_bytes
 
 import lmab
 from lmab.model.categorical import Categorical
+from lmab.serve.register import Register
 from lmab.serve.stores import ArmRow
 from lmab.serve.versions import ArmTable, Defaults, Version, _pick, read_version, uniform_version
 
@@ -108,3 +111,17 @@ def test_the_version_without_a_policy_is_what_the_defaults_say():
 def test_an_arm_without_a_floor_is_never_explored():
     for draw in (0.0, 0.5, 1.0 - 2**-53, 1.0):  # the ends of the range, too
         assert _pick([5, 6, 7], [0.0, 0.2, 0.0], draw) == 6
+
+
+def test_arms_that_a_fit_left_out_are_open_and_explored(tmp_path):
+    log = lmab.simulate(BANDIT, lmab.Uniform(BANDIT.n_arms), n_sessions=60, horizon=HORIZON, rng=0)
+    estimate = dataclasses.replace(lmab.fit(log, n_types=2, check=False, rng=0), left_out=("rare",))
+    version = read_version(file_of(lmab.plan(estimate, horizon=HORIZON), tmp_path), Defaults())
+    assert version.left_out == ("rare",)
+    assert read_version(policy_bytes(), Defaults()).left_out == ()
+    register = Register(None, Defaults(HORIZON), lambda: 0.0, lambda: None)
+    register.use_standby((), version)
+    assert [arm.label for arm in register.arms] == [*version.labels, "rare"]
+    table = ArmTable(version, register.arms)
+    assert len(table.open) == len(version.labels) + 1
+    assert len(version.labels) not in table.place  # the policy itself does not play it

@@ -59,6 +59,34 @@ class Wanted:
     sessions: int  # more of them
 
 
+@dataclass(frozen=True)
+class Rare:
+    """The arms that --min-plays and --top-arms leave out."""
+
+    labels: tuple[str | int, ...] = ()
+    steps: float = 0.0  # share of the steps that played them
+    sessions: int = 0  # that played nothing else
+
+    @property
+    def _names(self) -> str:
+        shown = ", ".join(map(str, self.labels[:5]))
+        return shown + (f" and {len(self.labels) - 5:,} more" if len(self.labels) > 5 else "")
+
+    def sentence(self, estimate: Estimate) -> str:
+        """What was left out, and what becomes of it."""
+        law = estimate.law_of_arms
+        values = estimate.bandit.rewards.values
+        known = "nothing is known of them"
+        if law is not None:
+            mean = float(law) if np.ndim(law) == 0 else float(law @ values)
+            known = f"they get the law of arms, a mean reward of {mean:.3g} in every type"
+        gone = f", and {count(self.sessions, 'session')} that played nothing else" if self.sessions else ""
+        return (
+            f"Left out: {count(len(self.labels), 'arm')} with {self.steps:.1%} of the steps{gone} "
+            f"({self._names}). In the service {known}, and `lmab refit` fits them once they were played."
+        )
+
+
 @with_columns
 def fit(
     log: Annotated[
@@ -87,6 +115,12 @@ def fit(
             rich_help_panel=_FIT,
         ),
     ] = "learned",
+    min_plays: Annotated[
+        int, typer.Option(help="Leave out arms that were played less often.", min=1, rich_help_panel=_FIT)
+    ] = 1,
+    top_arms: Annotated[
+        int | None, typer.Option(help="Keep only the arms that were played most.", min=1, rich_help_panel=_FIT)
+    ] = None,
     restarts: Annotated[int, typer.Option(help="Number of random starts.", min=1, rich_help_panel=_FIT)] = 20,
     leaving: Annotated[
         Form,
@@ -123,11 +157,12 @@ def fit(
     method = _method(traits, types, prior, restarts, factors)
     number, rng = None if method.own_number else n_types(types), np.random.default_rng(seed)
     with working("reading the log"):
-        sessions = columns.open(log)
+        sessions, rare = _frequent(columns.open(log), min_plays, top_arms)
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
         estimate = _estimate(sessions, number, (rewards, leaving), method, rng, backend, cluster, output)
+        estimate = replace(estimate, left_out=rare.labels)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -142,8 +177,28 @@ def fit(
     if as_json:
         show_json(_summary(estimate, known, wanted, remarks, output))
         return
+    if rare.labels:
+        say(rare.sentence(estimate))
     _show(estimate, known, wanted, remarks, verbose=verbose)
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(sessions)} -o policy.lmab")
+
+
+def _frequent(log: Sessions | Packed, min_plays: int, top_arms: int | None) -> tuple[Sessions | Packed, Rare]:
+    """The log without its rare arms, and what was left out."""
+    if min_plays == 1 and top_arms is None:
+        return log, Rare()
+    if isinstance(log, Packed):
+        raise InvalidArgument("--min-plays and --top-arms must be given with a log that is not packed")
+    kept = log.frequent_arms(min_plays, top_arms)
+    if len(kept) == 0:
+        raise InvalidArgument(
+            f"--min-plays must leave some arm, got {min_plays}: the most played one has {log.plays.max():,} plays"
+        )
+    if len(kept) == log.n_arms:
+        return log, Rare()
+    few, names = log.only_arms(kept), log.arm_labels or range(log.n_arms)
+    left_out = tuple(names[arm] for arm in np.setdiff1d(np.arange(log.n_arms), kept).tolist())
+    return few, Rare(left_out, 1 - few.n_steps / log.n_steps, len(log) - len(few))
 
 
 def _method(traits: bool, types: str, prior: str, restarts: int, factors: int) -> Estimator:
@@ -270,6 +325,7 @@ def _summary(
     return {
         "output": str(output),
         **sizes,
+        "left_out": list(estimate.left_out),
         "types": estimate.n_types,
         "known_before": _known_summary(estimate),
         "factors": None if estimate.factors is None else _factor_summary(estimate.factors, estimate.bandit),

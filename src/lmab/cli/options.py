@@ -67,8 +67,15 @@ class Columns:
     )
     encoding: Annotated[str, typer.Option("--encoding", help="Encoding of text files.")] = "utf-8"
 
-    def read(self, path: Path | list[Path], *, arms_of: LatentBandit | Policy | None = None) -> Sessions:
-        """The log at `path`, with the arms of a model or policy: an arm that the model does not know is an error."""
+    def read(self, path: Path | list[Path], *, arms_of: LatentBandit | Policy | Estimate | None = None) -> Sessions:
+        """The log at `path`, with the arms of a model or policy: an arm that the model does not know is an error.
+
+        Steps of arms that were left out of the fit, because they are rare, are left out here too.
+        """
+        if isinstance(arms_of, Estimate) and arms_of.left_out:
+            whole = arms_of.bandit.with_arms(arms_of.left_out)
+            return arms_of.without_rare(self.read(path, arms_of=whole)).load()
+        arms_of = arms_of.bandit if isinstance(arms_of, Estimate) else arms_of
         labels = None if arms_of is None else arms_of.arm_labels
         if arms_of is not None and labels is None and arms_of.n_arms is not None:
             labels = tuple(range(arms_of.n_arms))
@@ -260,10 +267,10 @@ def estimate_behind(path: Path, planned: Policy | Plan) -> tuple[Estimate, Plan]
     return planned.estimate, planned
 
 
-def arms_behind(planned: Policy | Plan) -> LatentBandit | Policy:
+def arms_behind(planned: Policy | Plan) -> Estimate | Policy:
     """What knows the arms of a plan: its model, because the policy of a fixed choice knows no names of arms."""
     if isinstance(planned, Plan):
-        return planned.policy if planned.estimate is None else planned.estimate.bandit
+        return planned.policy if planned.estimate is None else planned.estimate
     return planned
 
 

@@ -383,6 +383,50 @@ class Sessions:
             _both(self.endings, other.endings),
         )
 
+    def frequent_arms(self, min_plays: int = 1, top: int | None = None) -> Integer[Array, "K"]:
+        """The arms that were played at least `min_plays` times; with `top`, the most played of them only.
+
+        Examples:
+            >>> import lmab
+            >>> log = lmab.Sessions.from_arrays([[0, 1], [1, 2], [1, 2]], [[1.0, 0.0]] * 3)
+            >>> log.frequent_arms(2), log.frequent_arms(top=1)
+            (array([1, 2]), array([1]))
+        """
+        plays = self.plays
+        often = np.flatnonzero(plays >= check_count("min_plays", min_plays))
+        if top is not None:
+            often = often[np.argsort(-plays[often], kind="stable")[: check_count("top", top)]]
+        return np.sort(often)
+
+    def only_arms(self, arms: Sequence[int] | Integer[Array, "K"]) -> Sessions:
+        """The steps that played one of these arms, which keep their names; sessions without such a step are left out.
+
+        Where the last step of a session is left out, the log no longer says how sessions ended.
+
+        Examples:
+            >>> import lmab
+            >>> log = lmab.Sessions.from_arrays([[0, 1], [1, 2], [2, 2]], [[1.0, 0.0]] * 3)
+            >>> few = log.only_arms([0, 1])
+            >>> few, few.arm_labels, few.arms
+            (Sessions(2 sessions, 3 steps, 2 arms), (0, 1), array([0, 1, 1], dtype=int32))
+        """
+        kept = np.unique(np.asarray(arms, np.int64))
+        if len(kept) == 0 or kept[0] < 0 or kept[-1] >= self.n_arms:
+            raise InvalidArgument(f"arms must be some of the {self.n_arms} arms of the log, got {list(arms)!r}")
+        place = np.full(self.n_arms, -1, np.int32)
+        place[kept] = np.arange(len(kept))
+        steps = np.flatnonzero(place[self.arms] >= 0)
+        lengths = np.bincount(np.repeat(np.arange(len(self)), self.lengths)[steps], minlength=len(self))
+        rows = np.flatnonzero(lengths)
+        if len(rows) == 0:
+            raise InvalidArgument(f"arms must be played in some session, got {list(arms)!r}")
+        ends = place[self.arms[self.offsets[1:] - 1]][rows] >= 0  # the last step is there
+        known = self if ends.all() else replace(self, endings=None)
+        found = known._taken(steps, _offsets(lengths[rows]), rows)
+        names = self.arm_labels or range(self.n_arms)
+        labels = tuple(names[arm] for arm in kept.tolist())
+        return replace(found, arms=place[found.arms], n_arms=len(kept), arm_labels=labels)
+
     def split(self, fraction: float = 0.5, *, rng: Rng) -> tuple[Sessions, Sessions]:
         """Two logs: a random `fraction` of the sessions, and the others. Steps of a session stay together.
 

@@ -219,6 +219,7 @@ class Estimate:
     type_prior: TypePrior | None = None  # the weights of a session by what is known before it; None: the same for all
     known: tuple[float, float] | None = None  # what features gain on held-out sessions, and its standard error
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
+    left_out: tuple[str | int, ...] = field(default=(), repr=False)  # rare arms whose steps were not fitted
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -323,7 +324,8 @@ class Estimate:
         """
         if self.encoded is not None and sessions is self.sessions:
             return self
-        log = sessions.with_arms(self.bandit.n_arms) if sessions.n_arms < self.bandit.n_arms else sessions
+        log = self.without_rare(sessions)
+        log = log.with_arms(self.bandit.n_arms) if log.n_arms < self.bandit.n_arms else log
         log = log if self.bins is None else self.bins.cut(log)
         found = Fingerprint.of(log)
         if found == self.log and self.encoded is not None:
@@ -333,6 +335,14 @@ class Estimate:
         raise InvalidArgument(
             f"sessions must be the log that the estimate was fitted to ({self.log}), got another ({found})"
         )
+
+    def without_rare(self, sessions: Sessions | Packed) -> Sessions | Packed:
+        """The log without the steps of the arms that were left out of the fit, where it has any."""
+        if not self.left_out or isinstance(sessions, Packed) or self.bandit.arm_labels is None:
+            return sessions
+        names, rare = sessions.arm_labels or range(sessions.n_arms), set(self.left_out)
+        kept = [arm for arm, name in enumerate(names) if name not in rare]
+        return sessions if len(kept) == sessions.n_arms else sessions.only_arms(kept)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to `path`; `lmab.load` gives the same estimate back, to the bit, but for the log: see `with_log`."""

@@ -122,7 +122,8 @@ class Register:
 
     def use_standby(self, labels: Sequence[Label], version: Version | None) -> None:
         """Answer without the store, with the arms and the policy that were given at the start."""
-        self._take_arms([ArmRow(label, True) for label in labels or (() if version is None else version.labels)])
+        known = () if version is None else (*version.labels, *version.left_out)
+        self._take_arms([ArmRow(label, True) for label in labels or known])
         if version is not None:
             self._versions[version.name] = version
             self.rollout = Rollout(version.name, None, 0.0, self.clock(), "the store is away")
@@ -230,12 +231,13 @@ class Register:
         """Keep a policy file; nobody gets it before it is promoted."""
         self.require_store()
         version = await asyncio.to_thread(lambda: read_version(body, self.defaults).warm())
-        check_labels(version.labels)
+        known = (*version.labels, *version.left_out)
+        check_labels(known)
         await self.asked(self.store.add_version(version.name, body, self.clock(), note.replace("\0", "")))
         self._versions[version.name] = version
         self._tables.pop(version.name, None)
         self.broken.pop(version.name, None)
-        await self.add_arms(version.labels)
+        await self.add_arms(known)
         return version
 
     async def promote(self, version: str, share: float, note: str = "") -> Rollout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ class Version:
     labels: tuple[Label, ...]  # Labels of the policy's arms.
     floor: float | Float[Array, "A"] | None  # None: the floors of the register
     values: frozenset[float] | None  # rewards that there can be; None: any number
+    left_out: tuple[Label, ...] = ()  # rare arms that were not fitted: open, explored, and telling nothing
 
     def accepts(self, reward: float) -> bool:
         return self.values is None or reward in self.values
@@ -90,7 +91,9 @@ def read_version(body: bytes, defaults: Defaults) -> Version:
         raise Problem("bad-policy", f"the policy does not load: {str(error).split(': ', 1)[-1]}") from None
     if not isinstance(found, Policy | Plan):
         raise Problem("bad-policy", f"the file must hold a policy, got a {type(found).__name__}")
-    return _version(name_of(body), policy_of(found), defaults)
+    version = _version(name_of(body), policy_of(found), defaults)
+    estimate = found.estimate if isinstance(found, Plan) else None
+    return version if estimate is None else replace(version, left_out=estimate.left_out)
 
 
 def warm_up() -> None:
