@@ -90,9 +90,9 @@ manual: $(VENV)/.installed-dev     ## docs/cli.md, from the commands themselves
 pictures: $(VENV)/.installed       ## the pictures of README and of the home page; needs Chromium (Debian: chromium)
 	$(BIN)/python docs/pictures/make.py
 
-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## the report in headless Chromium, with screenshots
+browser: $(VENV)/.installed-dev $(VENV)/.installed-browser  ## report and page of the service in headless Chromium, with screenshots
 	mkdir -p build/screenshots
-	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest tests/test_browser.py
+	LMAB_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest tests/test_browser.py tests/test_serve_page.py
 
 reproduction: $(VENV)/.installed   ## docs/reproduction.md from the rows of a full run in results/
 	$(BIN)/lmab reproduce all --full --plot-only --out results

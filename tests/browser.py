@@ -25,7 +25,7 @@ def find() -> tuple[str | None, str]:
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
-        return None, "playwright is not installed (extra browser)"
+        return None, "playwright is not installed: `make browser` installs it and runs these tests"
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     return path, "no Chromium found (Debian: apt-get install chromium, or set CHROMIUM to its path)"
 

@@ -155,3 +155,14 @@ def test_the_same_numbers_in_two_logs_are_two_sessions_where_rows_are_put_togeth
     first, again, other = (reading._ids(numbers, None, way, False, file) for file in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not (first == other).any()
+
+
+def test_values_of_all_batches_together_are_counted(monkeypatch):
+    monkeypatch.setattr(reading, "MAX_VALUES", 3)
+    known = reading.Dictionaries()
+    assert known.value_places(np.array([1.0, 0.0, 1.0])).tolist() == [1, 0, 1]
+    assert known.value_places(np.array([2.0, 0.0])).tolist() == [2, 0]
+    with pytest.raises(reading.Change) as change:
+        known.value_places(np.array([0.0, 5.0]))
+    assert change.value.changes == {"listed": False}
+    assert known.values == [0.0, 1.0, 2.0]

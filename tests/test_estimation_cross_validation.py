@@ -344,3 +344,13 @@ def test_a_session_earns_more_where_types_differ(rng):
     log = lmab.Sessions.from_arrays(arms, (rng.random(arms.shape) < bandit.means[type_, arms]) * 1.0)
     gains = masked_gains(bandit, popularity_of(log), log)
     assert gains.mean() > 5 * gains.std() / np.sqrt(len(gains))
+
+
+@pytest.mark.parametrize(
+    ("n_sessions", "n_folds", "folds", "held"),
+    [(300, 5, 10, 600), (301, 5, 5, 301), (300, 2, 2, 120), (20_000, 5, 5, 20_000), (20_001, 5, 1, 4001), (3, 5, 6, 6)],
+)
+def test_small_logs_are_split_twice_and_of_large_ones_a_fifth_is_held_out(n_sessions, n_folds, folds, held):
+    found = cross_validation._held_out(n_sessions, n_folds, generator(0))
+    assert (len(found), sum(map(len, found))) == (folds, held)
+    assert all((np.diff(one) > 0).all() for one in found)

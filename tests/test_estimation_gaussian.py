@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import lmab
-from lmab.estimation.gaussian import misfit
+from lmab.errors import InvalidArgument
+from lmab.estimation.gaussian import _log_normal, _profile_variance, gaussian, misfit
 
 MEANS = [[2.0, 0.0, 0.5], [0.0, 2.0, 1.0]]
 TRUTH = lmab.LatentBandit.gaussian([0.5, 0.5], MEANS, scale=1.0)
@@ -30,3 +31,22 @@ def test_whole_sessions_of_a_large_log_are_looked_at(rng, monkeypatch):
     monkeypatch.setattr("lmab.estimation.gaussian._STEPS", 5_000)
     log = lmab.simulate(TRUTH, lmab.Greedy(TRUTH, horizon=5), n_sessions=4000, horizon=5, rng=rng)
     assert misfit(TRUTH, log) == []
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 2.0])
+def test_the_variance_within_sessions_is_the_likeliest(ratio, rng):
+    arms = rng.integers(3, size=(60, 5))
+    means = np.array([0.0, 1.0, -2.0])
+    rewards = means[arms] + rng.normal(size=(60, 3))[np.arange(60)[:, None], arms] + 0.7 * rng.normal(size=arms.shape)
+    log = lmab.Sessions.from_arrays(arms, rewards, n_arms=3)
+    best = _profile_variance(log, means, ratio)
+    likelihoods = [_log_normal(log, means, factor * best, ratio).sum() for factor in (0.98, 1.0, 1.02)]
+    assert max(likelihoods) == likelihoods[1]
+
+
+def test_a_bandit_of_another_family_is_refused_in_words():
+    other = lmab.LatentBandit.bernoulli([1.0], [[0.2, 0.8]])
+    with pytest.raises(
+        InvalidArgument, match=r"bandit must have normal rewards, as this log was read, got LatentBandit"
+    ):
+        gaussian(other)

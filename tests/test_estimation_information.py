@@ -13,7 +13,7 @@ from lmab._kernel.compiled import sums as compiled
 from lmab._kernel.reference import sums as reference
 from lmab.errors import TooLarge
 from lmab.estimation.families import observe
-from lmab.estimation.information import contrasts, standard_errors, within_support
+from lmab.estimation.information import check_size, contrasts, standard_errors, within_support
 from lmab.estimation.log import Prior
 from lmab.estimation.passes import SERIAL, Threads
 
@@ -409,3 +409,9 @@ def test_too_many_parameters_are_refused(rng, monkeypatch):
 @pytest.mark.parametrize(("smallest", "free"), [(1e-5, 2), (1e-8, 1)])
 def test_small_probabilities_are_inside_until_a_ten_millionth(smallest, free):
     assert within_support(np.array([smallest, 0.5, 0.5 - smallest])).shape[1] == free
+
+
+def test_six_thousand_parameters_are_not_too_many():
+    check_size(2, 6000)
+    with pytest.raises(TooLarge, match="about 6001 parameters of 2 types was asked for, more than 6000: fit fewer"):
+        check_size(2, 6001)

@@ -331,3 +331,8 @@ def test_sessions_of_step_1_apart_are_played_beside_those_of_step_2(times, pairs
     found = method.measure(Setting("spherical", 2, 5, 3, 100), Setting("spherical", 2, 5, 3).draw(0), 0)
     assert found.sessions_used == (1 + times) * 100
     assert method.measure.learner(Setting("spherical", 2, 5, 3, 100), None).pairs == pairs
+
+
+def test_a_mean_is_above_or_below_by_more_than_two_standard_errors():
+    signs = {Mean(mean, 0.1, 9): (mean > 0.2, mean < -0.2) for mean in (-0.3, -0.21, -0.2, 0.0, 0.2, 0.21, 0.3)}
+    assert {one: (one.above, one.below) for one in signs} == signs

@@ -624,3 +624,14 @@ def test_the_check_is_that_of_the_estimate_behind_the_plan_or_of_the_certificate
     unknown = replace(plan, estimate=None)
     assert reporting.gather(estimate.bandit, unknown).check is None
     assert reporting.gather(estimate.bandit, unknown, certificate=certificate).check is certificate.check is not None
+
+
+def test_the_heading_of_the_cards_counts_the_types(tmp_path):
+    for weights, means, heading in (
+        ([1.0], [[0.2, 0.8]], "<h2>1 type of sessions</h2>"),
+        ([0.5, 0.5], [[0.2, 0.8], [0.9, 0.1]], "<h2>2 types of sessions</h2>"),
+    ):
+        reporting.write(
+            reporting.gather(lmab.LatentBandit.bernoulli(weights, means), horizon=2), tmp_path / "page.html"
+        )
+        assert heading in (tmp_path / "page.html").read_text()

@@ -15,6 +15,7 @@ import pytest
 from serving import go
 
 from lmab.errors import InvalidFile
+from lmab.serve import postgres as postgres_module
 from lmab.serve import sqlite as sqlite_module
 from lmab.serve.messages import Problem
 from lmab.serve.stores import (
@@ -479,3 +480,14 @@ def test_a_client_that_goes_away_takes_no_other_answer_with_it(fails):
         assert (commits.n_jobs, commits.n_failed) == ((0, 3) if fails else (2, 0))  # nobody waits for the other
 
     go(scenario())
+
+
+@pytest.mark.parametrize(("deadline", "seconds", "told"), [(60.0, 0.01, "0.01"), (0.02, None, "0.02")])
+def test_a_connection_waits_as_long_as_it_was_told_and_no_longer(monkeypatch, deadline, seconds, told):
+    async def never(self, work):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(postgres_module._Link, "_work", never)
+    link = postgres_module._Link("postgresql://nowhere", deadline)
+    with pytest.raises(TimeoutError, match=f"the database did not answer within {told} s"):
+        go(link.run(never, seconds))

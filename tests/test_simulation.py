@@ -147,3 +147,10 @@ def test_what_a_type_prior_needs():
         simulate(bandit, [[0]], persons=[1], rng=0)
     with pytest.raises(InvalidArgument, match="type_prior must have the bandit's 2 types, got 3"):
         simulate(bandit, [[0]], type_prior=lmab.TypePrior.constant([0.2, 0.3, 0.5]), rng=0)
+
+
+@pytest.mark.parametrize(("given", "kind"), [("uniform", "str"), (3, "int"), ([[0.5]], "list"), ({}, "dict")])
+def test_what_is_no_policy_is_named_by_its_kind(given, kind):
+    bandit = LatentBandit.bernoulli([1.0], [[0.2, 0.8]])
+    with pytest.raises(InvalidArgument, match=rf"policy must be a Policy or an \(n, H\) array of arms, got {kind}$"):
+        simulate(bandit, given, n_sessions=3, horizon=2, rng=0)

@@ -100,15 +100,15 @@ class _Link:
 
     async def run(self, work: Callable[[Any], Awaitable[Value]], seconds: float | None = None) -> Value:
         """The result of `work` on the connection within some seconds; the caller holds the lock."""
-        task = asyncio.ensure_future(self._work(work))
+        task, limit = asyncio.ensure_future(self._work(work)), self.deadline if seconds is None else seconds
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.deadline if seconds is None else seconds)
+            done, _ = await asyncio.wait({task}, timeout=limit)
         except asyncio.CancelledError:
             self._abandon(task)
             raise
         if not done:
             self._abandon(task)
-            raise TimeoutError(f"the database did not answer within {self.deadline:g} s")
+            raise TimeoutError(f"the database did not answer within {limit:g} s")
         try:
             return task.result()
         except OSError:
