@@ -534,3 +534,9 @@ def test_only_some_arms_keep_all_that_belongs_to_their_steps():
             log.only_arms(wrong)
     with pytest.raises(InvalidArgument, match="arms must be played"):
         Sessions.from_arrays([[0]], [[1.0]], n_arms=2).only_arms([1])
+
+
+def test_one_session_is_not_several():
+    log = Sessions.from_arrays([[0]], [[1.0]])
+    assert repr(log) == "Sessions(1 session, 1 step, 1 arm)"
+    assert repr(log + log) == "Sessions(2 sessions, 2 steps, 1 arm)"

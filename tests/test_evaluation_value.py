@@ -127,7 +127,7 @@ def test_bad_input(policy, arguments, message, rng):
 
 def test_continuous_rewards_ask_for_simulation():
     bandit = LatentBandit.gaussian([1.0], [[0.0]])
-    with pytest.raises(ValueError, match="rewards are continuous"):
+    with pytest.raises(ValueError, match="rewards take more values than a walk over histories can follow"):
         lmab.evaluate(lmab.Greedy(bandit), bandit, horizon=2)
 
 

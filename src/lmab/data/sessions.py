@@ -490,7 +490,8 @@ class Sessions:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Sessions({len(self)} sessions, {self.n_steps} steps, {self.n_arms} arms)"
+        sizes = ((len(self), "session"), (self.n_steps, "step"), (self.n_arms, "arm"))
+        return f"Sessions({', '.join(f'{n} {noun}' if n == 1 else f'{n} {noun}s' for n, noun in sizes)})"
 
 
 def columns_of_sessions(features: Sequence[str], person: str | None, ended: str | None) -> dict[str, str | None]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._doors import door
 
 if TYPE_CHECKING:
+    from .assumptions import Assumption as Assumption
     from .check import Calibration as Calibration
     from .check import Check as Check
     from .check import Gain as Gain

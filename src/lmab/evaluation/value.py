@@ -293,7 +293,7 @@ def _obstacle(policy: Policy, bandit: LatentBandit) -> str | None:
     if not policy.deterministic:
         return f"{type(policy).__name__} plays at random"
     if policy.adaptive and not bandit.rewards.discrete:
-        return "rewards are continuous"
+        return "rewards take more values than a walk over histories can follow"
     return None
 
 

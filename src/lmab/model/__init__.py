@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .bandit import wasserstein as wasserstein
     from .bins import Bins as Bins
     from .categorical import Categorical as Categorical
+    from .counts import Counts as Counts
     from .gaussian import Gaussian as Gaussian
     from .instances import random_bandit as random_bandit
     from .rewards import Rewards as Rewards

@@ -77,14 +77,14 @@ class LatentBandit:
         return cls(weights, Categorical(probabilities, values), leaving=leaving)
 
     @classmethod
-    def gaussian(cls, weights: Any, means: Any, scale: float = 1.0) -> LatentBandit:
-        """Normal rewards with `means` (M, A) and one standard deviation."""
-        return cls(weights, Gaussian(means, scale))
+    def gaussian(cls, weights: Any, means: Any, scale: float = 1.0, *, leaving: Any = None) -> LatentBandit:
+        """Normal rewards with `means` (M, A) and one standard deviation; nobody may leave, so `leaving` is None."""
+        return cls(weights, Gaussian(means, scale), leaving=leaving)
 
     @classmethod
-    def counts(cls, weights: Any, means: Any) -> LatentBandit:
-        """Counts 0, 1, 2, ... with Poisson laws of these `means` (M, A)."""
-        return cls(weights, Counts(means))
+    def counts(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
+        """Counts 0, 1, 2, ... with Poisson laws of these `means` (M, A); nobody may leave, so `leaving` is None."""
+        return cls(weights, Counts(means), leaving=leaving)
 
     @property
     def means(self) -> Float[Array, "M A"]:
