@@ -24,6 +24,7 @@ from ..estimation.fit import fit as find_types
 from ..estimation.leaving import FORMS
 from ..estimation.passes import connected, require_backend
 from ..estimation.result import Estimate, Estimator, Progress
+from ..estimation.shown import Selection
 from ..estimation.traits.surface import Factors
 from ..estimation.traits.traits import Traits
 from ..evaluation import diagnostics
@@ -48,6 +49,14 @@ class Device(StrEnum):
 
     cpu = "cpu"
     gpu = "gpu"
+
+
+class Selected(StrEnum):
+    """Whether types explain which arms were shown as well."""
+
+    auto = "auto"
+    true = "true"
+    false = "false"
 
 
 @dataclass(frozen=True)
@@ -129,6 +138,13 @@ def fit(
             rich_help_panel=_FIT,
         ),
     ] = _AUTO,
+    selected: Annotated[
+        Selected,
+        typer.Option(
+            help="Types also explain which arms were shown; auto: where that predicts rewards better.",
+            rich_help_panel=_FIT,
+        ),
+    ] = Selected.auto,
     check: Annotated[bool, typer.Option(help="Check predictions on held-out sessions.", rich_help_panel=_SAID)] = True,
     regret: Annotated[
         float | None, typer.Option(help="Say how many more sessions this regret needs.", rich_help_panel=_SAID)
@@ -161,7 +177,8 @@ def fit(
     _require_types(sessions, number, rewards, columns)
     _require_packed(sessions, cluster)
     with collected_warnings() as remarks:
-        estimate = _estimate(sessions, number, (rewards, leaving), method, rng, backend, cluster, output)
+        said = rewards, leaving, _SELECTED[selected]
+        estimate = _estimate(sessions, number, said, method, rng, backend, cluster, output)
         estimate = replace(estimate, left_out=rare.labels)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
@@ -181,6 +198,10 @@ def fit(
         say(rare.sentence(estimate))
     _show(estimate, known, wanted, remarks, verbose=verbose)
     say(f"Model written to {output}. Next: lmab plan {output} --horizon {_typical(sessions)} -o policy.lmab")
+
+
+Said = tuple[str | None, str, bool | str]  # kind of rewards, who leaves, and whether arms are explained
+_SELECTED: dict[Selected, bool | str] = {Selected.auto: "auto", Selected.true: True, Selected.false: False}
 
 
 def _frequent(log: Sessions | Packed, min_plays: int, top_arms: int | None) -> tuple[Sessions | Packed, Rare]:
@@ -261,7 +282,7 @@ def _require_packed(sessions: Sessions | Packed, cluster: str | None) -> None:
 
 
 def _estimate(
-    sessions: Sessions | Packed, number: int | str | None, said: tuple[str | None, str], method: Estimator,
+    sessions: Sessions | Packed, number: int | str | None, said: Said, method: Estimator,
     rng: np.random.Generator, backend: str | None, cluster: str | None, output: Path,
 ) -> Estimate:  # fmt: skip
     """The fit, here or on a cluster; where the cluster is lost, the best model so far is kept."""
@@ -276,7 +297,7 @@ def _estimate(
 
 
 def _fitted(
-    sessions: Sessions | Packed, number: int | str | None, said: tuple[str | None, str], method: Estimator,
+    sessions: Sessions | Packed, number: int | str | None, said: Said, method: Estimator,
     rng: np.random.Generator, backend: Any,
 ) -> Estimate:  # fmt: skip
     with progress() as bar, interruptible() as asked_to_stop:
@@ -289,7 +310,7 @@ def _fitted(
 
         return find_types(
             sessions, n_types=number, rewards=said[0], leaving=str(said[1]), method=method, rng=rng, progress=show,
-            backend=backend, check=False,
+            backend=backend, selected=said[2], check=False,
         )  # fmt: skip
 
 
@@ -334,6 +355,7 @@ def _summary(
         "bic": estimate.bic,
         "converged": estimate.converged,
         "message": estimate.message,
+        "selection": None if estimate.selection is None else _selection_summary(estimate.selection),
         "heldout_by_types": None if curve is None else dict(zip(curve.n_types, curve.log_likelihood, strict=True)),
         "check": None if estimate.check is None else _check_summary(estimate.check),
         "identifiability": {**vars(known), "sentences": known.sentences},
@@ -389,6 +411,17 @@ def _check_summary(checked: Check) -> dict[str, Any]:
     }
 
 
+def _selection_summary(found: Selection) -> dict[str, Any]:
+    """How arms were chosen for types, for machines."""
+    return {
+        "kind": found.kind,
+        "favour": found.favour.tolist(),
+        "likelihood_ratio": found.ratio,
+        "log_evidence": found.evidence,
+        "gain": vars(found.gain),
+    }
+
+
 def _factor_summary(factors: Factors, bandit: LatentBandit) -> dict[str, Any]:
     """The factors for machines."""
     return {
@@ -418,6 +451,9 @@ def _show(
         say(_binned(estimate.bins))
     if estimate.curve is not None:
         say(f"{estimate.curve if verbose else estimate.curve.reason}.")
+    if estimate.selection is not None:
+        said = estimate.selection.sentence
+        say(f"{said[0].upper()}{said[1:]}.")
     if estimate.factors is None:
         head = ["", "of the sessions", "average arm", "best arms (mean reward)"]
         show_table("Hidden types", head, _types(estimate.bandit))

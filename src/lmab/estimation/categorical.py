@@ -340,7 +340,7 @@ class CategoricalLog(ValuesLog):
     def information(self, bandit: LatentBandit, prior: Prior, passes: Passes = SERIAL) -> Information:
         """The information of the log and the prior, of which only the strengths matter in logits."""
         weights, rewards = bandit.weights, categorical(bandit)
-        matrix = information_of_codes(self, weights, _scores(self, bandit, rewards), prior, passes)
+        matrix = information_of_codes(self, weights, code_scores(self, bandit, rewards), prior, passes)
         return Information(matrix, CategoricalCoordinates(weights, rewards, self.played))
 
 
@@ -462,7 +462,7 @@ class CategoricalCoordinates(Coordinates):
         return [Categorical(probabilities, self.rewards.values) for probabilities in drawn]
 
 
-def _scores(log: CategoricalLog, bandit: LatentBandit, rewards: Categorical) -> CodeScores:
+def code_scores(log: CategoricalLog, bandit: LatentBandit, rewards: Categorical) -> CodeScores:
     """The scores of a bandit's rewards, which may know more values than the log shows."""
     basis = contrasts(rewards.n_values)
     code = np.arange(log.n_own) % log.n_cells

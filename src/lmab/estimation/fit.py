@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,7 +18,7 @@ from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, LmabWarning, Status
 from ..model.bandit import LatentBandit
 from . import leaving as who_leaves
-from . import type_priors
+from . import selection, type_priors
 from .assumptions import tested
 from .categorical import CategoricalLog
 from .cross_validation import LEAST
@@ -25,9 +26,10 @@ from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
 from .log import Log, Prior
-from .passes import Threads, require_backend
+from .passes import Threads, opened, require_backend
 from .prior import Schedule, run, unlearnable
 from .result import Curve, Estimate, Estimator, Observer, StopOnce
+from .shown import explained
 
 _DEFAULT = EM()
 _OWN = "its types are points of the factors; say how many with n_points, and how many factors with n_factors"
@@ -58,6 +60,7 @@ def fit(
     progress: Observer | None = None,
     backend: Any = None,
     start: LatentBandit | None = None,
+    selected: bool | str = "auto",
     check: bool = True,
 ) -> Estimate:
     """Fit a latent bandit to a log.
@@ -85,6 +88,10 @@ def fit(
         start: a model with the arms of the log, such as that of last night: `EM` starts from it, too, so that a few
             restarts are enough. The objective never ends below that of this model, and the types are given its
             order. Where "auto" chooses another number of types, it is not used.
+        selected: whether the types also explain which arms were shown, because the site knew more about people than
+            the log says. "auto": where the arms depend on the session, and rewards of held-out sessions are predicted
+            better for it (`estimate.selection`); else the fit is what it was. True: always; False: never. Rewards must
+            be on finitely many values. Propensities do not repair such a log; the site's segment as a feature does.
         check: whether held-out sessions are asked about the types (`estimate.check`), which `lmab.plan` follows. Only
             fits under a learned prior are checked: the others are the paper's methods.
 
@@ -100,6 +107,8 @@ def fit(
     rng = check_rng(rng, "the starts are random")
     require_log("sessions", sessions)
     _check_method(method, backend, start)
+    if not isinstance(selected, bool) and selected != "auto":
+        raise InvalidArgument(f"selected must be 'auto', True or False, got {selected!r}")
     own_number = getattr(method, "own_number", False)  # methods of others may not know of it
     if own_number and n_types not in (None, "auto"):
         raise InvalidArgument(f"n_types must not be given with {type(method).__name__}, got {n_types!r}: {_OWN}")
@@ -128,6 +137,8 @@ def fit(
         curve = result.curve or curve
     if (sessions.features is not None or sessions.persons is not None) and not watch.stopped:
         result = _with_type_prior(result, method, rng)
+    if selected and not watch.stopped:
+        result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
     if rewards == "binned":
         result = replace(result, bins=log.bins)
     if result.encoded is not None:
@@ -139,7 +150,8 @@ def fit(
     if curve is not None:
         result = replace(result, curve=curve, message=f"{result.message}; {curve}")
     if getattr(method, "checked", False) and result.status is not Status.INTERRUPTED:
-        result = replace(result, tested=tested(result.bandit, result.sessions))
+        found = tested(result.bandit, result.sessions)
+        result = replace(result, tested=found if result.selection is None else explained(found))
         return _checked(result, rng) if check else result
     return result
 
@@ -156,7 +168,7 @@ def fit_with_spare(sessions: Sessions, *, method: Estimator, rng: np.random.Gene
     """
     log = observe(sessions, **said)
     curve = choose(log, forgiving=_forgives(method, log), spare=True, rng=rng)
-    found = fit(sessions, n_types=curve.chosen, method=method, rng=rng, check=False, **said)
+    found = fit(sessions, n_types=curve.chosen, method=method, selected=False, rng=rng, check=False, **said)
     return replace(found, curve=curve, message=f"{found.message}; {curve}")
 
 
@@ -258,6 +270,58 @@ def _retried(
     if again is None or again.type_prior is None:
         return weak, result
     return again, replace(result, learned=prior)
+
+
+def _with_selection(
+    result: Estimate, method: Estimator, *, always: bool, rng: np.random.Generator, backend: Any
+) -> Estimate:
+    """The estimate with types that explain the arms as well, where this is asked for and held-out rewards say so.
+
+    Draws come from a copy of the generator, so that a fit that stays as it was stays so to the bit.
+    """
+    why_not = _unexplainable(result, method)
+    if why_not is not None and always:
+        raise InvalidArgument(f"selected must be False or 'auto' {why_not}, got True")
+    log = result.encoded
+    if why_not is not None or not isinstance(log, CategoricalLog) or not (always or method.checked):
+        return result
+    found = tested(result.bandit, result.sessions).shown
+    if not always and not selection.asks(found.score, result.sessions):
+        return result
+    with opened(backend, getattr(method, "threads", None)) as passes:
+        said = selection.explain(
+            log, result.bandit, result.arm_prior, always=always, fires=found.fires, rng=deepcopy(rng), passes=passes
+        )
+    _warn([] if said.doubt is None else [said.doubt])
+    if said.candidate is None or said.selection is None:
+        return result
+    bandit, ended = said.candidate.bandit, bool(said.candidate.climb.converged[0])
+    return replace(
+        result,
+        bandit=replace(bandit, leaving=result.bandit.leaving),
+        selection=said.selection,
+        log_likelihood=log.log_likelihood(bandit),
+        n_parameters=result.n_parameters + said.selection.n_parameters,
+        trace=np.array(said.candidate.climb.traces[0]),
+        status=Status.CONVERGED if ended else Status.ITERATION_LIMIT,
+        message=f"{result.message}; {said.selection.sentence}",
+    )
+
+
+def _unexplainable(result: Estimate, method: Estimator) -> str | None:
+    """Why types cannot explain the arms of this log."""
+    leaving = result.bandit.leaving
+    if not isinstance(method, EM) or method.rank is not None:
+        return "for methods other than EM without a rank"
+    if not isinstance(result.encoded, CategoricalLog):
+        return "where rewards are not on finitely many values (cut them with rewards='binned')"
+    if result.n_types < 2 or result.bandit.n_arms < 2 or len(result.encoded.values) < 2:
+        return "where there are no two types, arms and rewards"
+    if result.type_prior is not None:
+        return "where features or persons tell the type before a session, as the segment of a site does"
+    if result.encoded.letters or (leaving is not None and not np.allclose(leaving, leaving[:1])):
+        return "where who leaves depends on the type"
+    return None
 
 
 def _check_method(method: Any, backend: Any, start: LatentBandit | None) -> None:

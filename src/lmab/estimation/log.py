@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -113,6 +113,17 @@ class Steps(NamedTuple):
         return Steps(self.codes[first:last], offsets, counts, self.numbers[first:last], 0, self.high - self.low)
 
 
+@runtime_checkable
+class StepCodes(Protocol):
+    """Codes after steps that follow from the codes of the arms and the numbers of the sessions: none is stored."""
+
+    def of(self, codes: Integer[Array, "S"], offsets: Integer[Array, "K1"], low: int) -> Integer[Array, "S"]:
+        """The codes after the steps of sessions `low`, `low` + 1, ...; -1: none."""
+
+    def subset(self, rows: Integer[Array, "n"]) -> StepCodes:
+        """The same for some of the sessions."""
+
+
 class Beside(NamedTuple):
     """Codes beside those of the arms: `n_rows` more rows of every table, after those of the arms.
 
@@ -123,13 +134,15 @@ class Beside(NamedTuple):
 
     n_rows: int
     front: Integer[Array, "N"] | None = None  # one code in front of each session
-    steps: Integer[Array, "S"] | None = None  # one code after each step; -1: none
+    steps: Integer[Array, "S"] | StepCodes | None = None  # one code after each step; -1: none
 
     def subset(self, sessions: Sessions | Packed, rows: Integer[Array, "n"]) -> Beside:
         """The codes beside some of the sessions."""
         front = None if self.front is None else self.front[rows]
         if self.steps is None:
             return self._replace(front=front)
+        if not isinstance(self.steps, np.ndarray):
+            return Beside(self.n_rows, front, self.steps.subset(rows))
         assert isinstance(sessions, Sessions)
         lengths = sessions.offsets[rows + 1] - sessions.offsets[rows]
         ends = np.cumsum(lengths)
@@ -140,8 +153,9 @@ class Beside(NamedTuple):
         """The steps of sessions `low`, `low` + 1, ... with their codes beside them; numbers beside those are 0."""
         codes, offsets, numbers = steps.codes.astype(np.int64), steps.offsets, steps.numbers
         if self.steps is not None:
-            codes, kept = np.stack([codes, n_own + self.steps], axis=1).ravel(), np.ones(2 * len(codes), bool)
-            kept[1::2] = self.steps >= 0
+            after = self.steps if isinstance(self.steps, np.ndarray) else self.steps.of(codes, offsets, low)
+            codes, kept = np.stack([codes, n_own + after], axis=1).ravel(), np.ones(2 * len(codes), bool)
+            kept[1::2] = after >= 0
             numbers = np.stack([numbers, np.zeros_like(numbers)], axis=1).ravel()[kept] if len(numbers) else numbers
             offsets = np.concatenate([[0], np.cumsum(kept)])[2 * offsets]
             codes = codes[kept]
@@ -655,6 +669,7 @@ class CodeScores:
     logs: Float[Array, "D M"]  # log-probability in every type
     scores: Float[Array, "D M K"]  # gradient of that in the coordinates of the arm and type
     seen: Float[Array, "A M K K"]  # information of one play of an arm in a type that is known
+    beside: Float[Array, "B M"] | None = None  # logs of the rows of codes beside those of the arms; None: all are 0
 
 
 def information_of_codes(
@@ -674,11 +689,15 @@ def _information(
 ) -> Float[Array, "Q Q"]:
     """What some sessions tell about the rewards, less what is missing because their types are not seen."""
     n_arms, n_types, n_entries = scores.seen.shape[:3]
-    found = log.alone(log.steps(low, high).own)
+    whole = log.steps(low, high).own
+    found = log.alone(whole)
     offsets, codes = found.offsets, found.codes.astype(np.int64)
     counts, arms = found.counts if len(found.counts) else np.ones(high - low), scores.arms[codes]
+    read, logs = (
+        (found, scores.logs) if scores.beside is None else (whole, np.concatenate([scores.logs, scores.beside]))
+    )
     with np.errstate(divide="ignore"):
-        joint = np.log(weights) + np.add.reduceat(scores.logs[codes], offsets[:-1], axis=0)
+        joint = np.log(weights) + np.add.reduceat(logs[read.codes.astype(np.int64)], read.offsets[:-1], axis=0)
     shares = normalised(joint, weights)
     size = n_types * (1 + n_arms * n_entries)
     result = np.empty((size, size))

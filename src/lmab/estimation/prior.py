@@ -19,7 +19,7 @@ import numpy as np
 
 from .._shapes import Array, Float, Integer
 from ..model.bandit import LatentBandit
-from .log import Log, Prior
+from .log import Chain, Log, Prior
 from .passes import Threads
 
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
@@ -95,17 +95,19 @@ def run(
     schedule: Schedule,
     threads: int | None = None,
     n_groups: int = 0,
+    chain: Callable[[], Chain] | None = None,
 ) -> Draws:
     """Short chains from `bandit`, and the prior of every arm that is nearest to what they drew.
 
-    With `n_groups`, the log has the group of each session as a code beside those of its steps.
+    With `n_groups`, the log has the group of each session as a code beside those of its steps. What a chain walks
+    over may be more than the rewards of the log: then `chain` makes it.
 
     Every chain has a generator of its own, so that the draws are the same to the bit for any number of threads.
     """
     stop = Event()
     with Threads(threads) as passes:
         try:
-            one = partial(_draws, log, bandit, schedule, stop, n_groups)
+            one = partial(_draws, chain or partial(log.chain, bandit), schedule, stop, bandit, n_groups)
             priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
@@ -137,10 +139,15 @@ def _averaged(
 
 
 def _draws(
-    log: Log, bandit: LatentBandit, schedule: Schedule, stop: Event, n_groups: int, rng: np.random.Generator
+    make: Callable[[], Chain],
+    schedule: Schedule,
+    stop: Event,
+    bandit: LatentBandit,
+    n_groups: int,
+    rng: np.random.Generator,
 ) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
     """Weights, rewards, leaving, weights of groups, centres and inverse strengths of the arms, of each draw kept."""
-    kept, chain = [], log.chain(bandit)
+    kept, chain = [], make()
     groups = GroupWeights(bandit.weights, n_groups) if n_groups else None
     for sweep in range(schedule.burn + schedule.keep * schedule.thin):
         if stop.is_set():
@@ -202,6 +209,13 @@ def weigh_groups(
     return found.each
 
 
-def draw_models(log: Log, bandit: LatentBandit, *, rng: np.random.Generator, schedule: Schedule) -> Draws:
+def draw_models(
+    log: Log,
+    bandit: LatentBandit,
+    *,
+    rng: np.random.Generator,
+    schedule: Schedule,
+    chain: Callable[[], Chain] | None = None,
+) -> Draws:
     """Models that the log could have come from, by chains that start at `bandit`."""
-    return run(log, bandit, rng=rng, schedule=schedule)
+    return run(log, bandit, rng=rng, schedule=schedule, chain=chain)

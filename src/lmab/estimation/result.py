@@ -24,11 +24,14 @@ from ..model.bandit import LatentBandit
 from ..model.bins import Bins
 from ..model.type_prior import TypePrior
 from .assumptions import Assumption, Assumptions, tested
+from .categorical import CategoricalLog
 from .check import Calibration, Check, Gain, Replay
 from .families import observe
 from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
 from .passes import opened
+from .shown import Selection
+from .shown import information as information_shown
 from .traits.coordinates import traits_information
 from .traits.surface import Factors
 
@@ -220,6 +223,7 @@ class Estimate:
     known: tuple[float, float] | None = None  # what features gain on held-out sessions, and its standard error
     tested: Assumptions | None = field(default=None, repr=False)  # by `lmab.fit`; see `assumptions`
     left_out: tuple[str | int, ...] = field(default=(), repr=False)  # rare arms whose steps were not fitted
+    selection: Selection | None = field(default=None, repr=False)  # how arms were chosen for types, if fitted
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status.named(self.status))  # files and other methods may give its text
@@ -389,7 +393,10 @@ class Estimate:
         with opened(backend) as passes:
             if self.factors is not None:
                 return traits_information(there.require_log(), self.factors, self.bandit, passes.processor)
-            return there.require_log().information(self.bandit, there.arm_prior, passes.processor)
+            log = there.require_log()
+            if self.selection is not None and isinstance(log, CategoricalLog):
+                return information_shown(log, self.bandit, self.selection, there.arm_prior, passes.processor)
+            return log.information(self.bandit, there.arm_prior, passes.processor)
 
     def standard_errors(self, sessions: Sessions | Packed | None = None, *, backend: Any = None) -> StandardErrors:
         """Standard errors of the weights and means, from the observed information, which `backend` computes.
@@ -434,6 +441,7 @@ _PARTS: files.Makers = {
             Factors,
             Assumption,
             Assumptions,
+            Selection,
         )
     },
 }

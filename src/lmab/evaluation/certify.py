@@ -14,10 +14,12 @@ from ..data.packed import Packed
 from ..data.sessions import Sessions, require_log, sample_rows
 from ..errors import InvalidArgument, TooLarge
 from ..estimation.assumptions import DRIFT, LEAVING, SHOWN, left_after, reaction, reacts, tested
+from ..estimation.categorical import CategoricalLog
 from ..estimation.em import EM
 from ..estimation.log import Log
 from ..estimation.prior import Schedule, draw_models, run, weigh_groups
 from ..estimation.result import Estimate
+from ..estimation.shown import chain_of, explained
 from ..estimation.type_priors import grouped
 from ..model import belief
 from ..model.bandit import LatentBandit
@@ -99,7 +101,7 @@ def certify(
     else:
         found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend)
     deviations = reaction(sessions)
-    below = _BELOW if reacts(deviations) else 1.0
+    below = _BELOW if reacts(deviations) or estimate.selection is not None else 1.0
     told = _told(estimate, found.n_parameters)
     further = _FURTHER if hardly_told(told) else 1.0
     value, optimum, regret, gain, undone = _intervals(
@@ -111,7 +113,10 @@ def certify(
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
         optimum = (min(optimum[0], value[0]), optimum[1])
     assumptions = tested(estimate.bandit, sessions)
-    refused = {claim for name, one in assumptions.by_name.items() if one.fires for claim in _REFUSES[name]}
+    fired = {name for name, one in assumptions.by_name.items() if one.fires}
+    if estimate.selection is not None:
+        assumptions, fired = explained(assumptions), fired - {SHOWN}
+    refused = {claim for name in fired for claim in _REFUSES[name]}
     if estimate.check is not None and not estimate.check.agrees:
         refused.add("gain")
     return Certificate(
@@ -182,7 +187,7 @@ def _drawn(
     if n_parameters <= PARAMETER_LIMIT:
         around, floored = _around(estimate, replanner, groups, n_draws, rng, backend)
         sets.append(around)
-    more = one_more(estimate.require_log(), estimate.n_types, rng)
+    more = (0.0, 0.0) if estimate.selection is not None else one_more(estimate.require_log(), estimate.n_types, rng)
     if too_few(more):
         sets.append(_with_one_more(estimate, replanner, groups, n_draws, rng))
     ends = _ends(estimate.sessions, plan.horizon, replanner)
@@ -267,7 +272,10 @@ def _gibbs(
     schedule = Schedule.of(data, n_draws)
     known = None if numbers is None else grouped(data, numbers, len(groups))
     if known is None:
-        draws = draw_models(data, start, rng=rng, schedule=schedule)
+        chain = None
+        if estimate.selection is not None and isinstance(data, CategoricalLog):
+            chain = chain_of(data, start, estimate.selection)
+        draws = draw_models(data, start, rng=rng, schedule=schedule, chain=chain)
         weights = _group_weights(data, draws.weights, draws.rewards, groups, rng)
     else:
         draws = run(known, start, rng=rng, schedule=schedule, n_groups=len(groups))
@@ -329,9 +337,10 @@ def _intervals(
 
     Drawn models lie low where arms that pay little tell types apart: the law of arms draws types together, and
     one step of policy iteration falls short of the best plan. So optimum and gain reach further up than down. They lie
-    high where the log reacts to rewards, since it knows arms from sessions that they suit: then value and optimum reach
-    further down (`below`). Where the log hardly tells types apart, drawn models lie low as a whole, and every upper end
-    reaches `further` from the median. Simulated values have an error of their own (`stderr`), which the intervals add.
+    high where the log reacts to rewards, or where its site knew whom arms suit, since such logs know arms from sessions
+    that they suit: then value and optimum reach further down (`below`). Where the log hardly tells types apart, drawn
+    models lie low as a whole, and every upper end reaches `further` from the median. Simulated values have an error of
+    their own (`stderr`), which the intervals add.
     """
     best = max(own, *(float(drawn.transferred.max()) for drawn in sets))  # the best known for the estimate
     undone = max(plan.upper - best, 0.0)

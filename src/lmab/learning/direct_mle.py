@@ -115,7 +115,7 @@ class DirectMLE(Learner):
         if number == "auto" and len(sessions) > 1:
             fitted = fit_with_spare(sessions, method=self.method, rng=rng, **said)
         else:
-            fitted = fit(sessions, n_types=number, method=self.method, rng=rng, check=False, **said)
+            fitted = fit(sessions, n_types=number, method=self.method, selected=False, rng=rng, check=False, **said)
         note_estimate(course, name, fitted)
         return fitted
 

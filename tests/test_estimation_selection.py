@@ -1,0 +1,244 @@
+"""When types explain arms: the rule, what it leaves alone, and what fits, certificates and files make of it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from seeds import generator
+from test_estimation_shown import segments
+
+import lmab
+import lmab.estimation.fit as fit_module
+from lmab.errors import InvalidArgument, LmabWarning
+from lmab.estimation import selection as module
+from lmab.estimation.families import observe
+from lmab.estimation.shown import Site
+
+METHOD = lmab.EM(restarts=4, tolerance=1e-6, sweeps=40, threads=1)
+
+
+def truth(seed=0, n_types=2, n_arms=10):
+    rng = generator(seed)
+    return lmab.LatentBandit.bernoulli(np.full(n_types, 1 / n_types), rng.beta(1, 1.5, (n_types, n_arms)))
+
+
+def order(found, bandit):
+    """The types of an estimate in the order of those that they resemble."""
+    cost = np.abs(bandit.means[:, None] - found.bandit.means[None]).sum(axis=2)
+    return [0, 1] if np.trace(cost) <= np.trace(cost[:, ::-1]) else [1, 0]
+
+
+def fit(log, rng=0, **more):
+    return lmab.fit(log, n_types=2, method=METHOD, check=False, rng=rng, **more)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """A log of a site that knew the type, with three fits."""
+    bandit = truth()
+    log = segments(generator(1), n=1000, steps=4, truth=bandit)
+    return bandit, log, {selected: fit(log, selected=selected) for selected in (False, "auto", True)}
+
+
+def test_a_site_that_knew_is_found_out_and_promises_come_down(known):
+    bandit, _, fits = known
+    assert fits["auto"].selection is not None
+    assert fits[False].selection is None
+    over = {}
+    for selected in (False, "auto"):
+        plan = lmab.plan(fits[selected].bandit, horizon=4)
+        over[selected] = plan.lower - lmab.evaluate(plan.policy, bandit, horizon=4).mean
+    assert over["auto"] < over[False] - 0.1
+    assert fits["auto"].bandit.distance(bandit) < fits[False].bandit.distance(bandit)
+
+
+def test_what_was_found_is_said(known):
+    found = known[2]["auto"]
+    assert found.selection.sentence in found.message
+    assert found.selection.ratio > module.RATIO
+    assert found.selection.gain.mean > 0
+    assert found.converged
+    assert found.n_parameters == known[2][False].n_parameters + found.selection.n_parameters
+    assert found.log_likelihood < known[2][False].log_likelihood
+    assert found.assumptions["shown"].fires
+    assert "the types of this fit explain which arms were shown as well" in found.assumptions["shown"].sentence
+
+
+def test_asking_for_it_gives_what_the_rule_takes(known):
+    np.testing.assert_array_equal(known[2][True].bandit.means, known[2]["auto"].bandit.means)
+
+
+def test_a_random_log_keeps_its_fit_to_the_bit():
+    log = lmab.simulate(truth(), lmab.Uniform(10), n_sessions=600, horizon=4, rng=3)
+    plain, auto = (fit(log, selected=selected) for selected in (False, "auto"))
+    assert auto.selection is None
+    assert (auto.bandit.means == plain.bandit.means).all()
+    assert auto.message == plain.message
+    forced = fit(log, selected=True)
+    assert forced.selection is not None
+    assert abs(forced.selection.steepness) < 1.5
+
+
+def test_the_generator_is_where_it_would_have_been():
+    log = segments(generator(1), n=400, steps=4, truth=truth())
+    numbers = []
+    for selected in (False, "auto"):
+        rng = np.random.default_rng(5)
+        fit(log, rng=rng, selected=selected)
+        numbers.append(rng.random())
+    assert numbers[0] == numbers[1]
+
+
+def test_a_site_that_reacts_keeps_its_fit():
+    bandit = truth(3, n_arms=5)
+    for policy in (lmab.policies.Exploring(lmab.Greedy(bandit), floor=0.2), lmab.Thompson(bandit)):
+        log = lmab.simulate(bandit, policy, n_sessions=600, horizon=4, rng=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert fit(log).selection is None
+
+
+def hidden(n=800, steps=5, seed=5):
+    """A site whose segments have nothing to do with what people like."""
+    rng, bandit = generator(seed), truth()
+    types, groups = rng.integers(2, size=(2, n))
+    chances = np.exp(1.5 * rng.normal(size=(2, 10)))
+    chances /= chances.sum(axis=1, keepdims=True)
+    arms = (np.cumsum(chances[groups], axis=1)[:, None] > rng.random((n, steps, 1))).argmax(axis=2)
+    rewards = bandit.rewards.sample(np.repeat(types, steps), arms.ravel(), rng=rng).reshape(n, steps)
+    return lmab.Sessions.from_arrays(arms, rewards, n_arms=10)
+
+
+def test_segments_that_types_do_not_explain_are_warned_of_with_the_remedy():
+    with pytest.warns(LmabWarning, match="in a way that types do not explain") as told:
+        found = fit(hidden())
+    assert found.selection is None
+    text = str(told[0].message)
+    assert "threshold 15" in text
+    assert "threshold 3" in text
+    assert "log what the site knew, such as the segment, as a feature (propensities do not repair this)" in text
+
+
+def test_a_log_without_repeats_is_normalised_over_the_arms_left():
+    bandit = truth(2)
+    log = segments(generator(2), n=800, steps=4, truth=bandit, repeats=False)
+    found, plain = fit(log), fit(log, selected=False)
+    assert found.selection is not None
+    promised = [lmab.plan(one.bandit, horizon=4, repeats=False) for one in (found, plain)]
+    over = [one.lower - lmab.evaluate(one.policy, bandit, horizon=4).mean for one in promised]
+    assert over[0] < over[1] - 0.05
+    popular = np.argsort(-(0.5 * np.arange(10) + generator(6).gumbel(size=(600, 10))), axis=1)[:, :4]
+    types = generator(7).integers(2, size=600)
+    rewards = bandit.rewards.sample(np.repeat(types, 4), popular.ravel(), rng=generator(8)).reshape(600, 4)
+    assert fit(lmab.Sessions.from_arrays(popular, rewards, n_arms=10)).selection is None
+
+
+def test_claims_rest_on_types_that_explain_arms(known, tmp_path):
+    bandit, log, fits = known
+    found = fits["auto"]
+    plan = lmab.plan(found.bandit, horizon=4)
+    certificate = lmab.certify(found, plan, log, n_draws=40, rng=1)
+    earned = lmab.evaluate(plan.policy, bandit, horizon=4).mean
+    assert certificate.value[0] <= earned <= certificate.value[1]
+    assert certificate.assumptions["shown"].fires
+    assert "the claims rest on that" in certificate.table["shown"]
+    assert certificate.one_more == (0.0, 0.0)
+    other = lmab.plan(fits[False].bandit, horizon=4)
+    assert lmab.certify(fits[False], other, log, n_draws=40, rng=1).value is None
+    found.save(tmp_path / "estimate.lmab")
+    loaded = lmab.load(tmp_path / "estimate.lmab")
+    np.testing.assert_array_equal(loaded.selection.favour, found.selection.favour)
+    assert loaded.selection.sentence == found.selection.sentence
+    again = lmab.certify(loaded.with_log(log), plan, log, n_draws=40, rng=1)
+    assert again.value == certificate.value
+
+
+def test_a_packed_log_gives_the_same_types(known, tmp_path):
+    _, log, fits = known
+    packed = lmab.pack(log, tmp_path / "packed")
+    found = fit(packed)
+    np.testing.assert_allclose(found.bandit.means, fits["auto"].bandit.means, rtol=1e-9)
+
+
+def test_a_large_log_is_decided_on_a_part_and_fitted_whole(known, monkeypatch, tmp_path):
+    bandit, log, _ = known
+    plain = Site.of
+    monkeypatch.setattr(module.Site, "of", classmethod(lambda cls, log, **said: plain(log, most=400, **said)))
+    fits = [fit(data, selected=True) for data in (log, lmab.pack(log, tmp_path / "packed"))]
+    np.testing.assert_allclose(fits[0].bandit.means, fits[1].bandit.means, rtol=1e-9)
+    monkeypatch.setattr(module.Site, "over", lambda self, log: self)
+    part = fit(log, selected=True)
+    error, more = (
+        np.abs(found.bandit.relabel(types=order(found, bandit)).means - bandit.means).mean()
+        for found in (fits[0], part)
+    )
+    assert error < more
+
+
+def test_few_sessions_are_not_asked(known):
+    log = known[1]
+    assert module.asks(5.0, log)
+    assert not module.asks(5.0, log[:99])
+    assert not module.asks(0.9, lmab.simulate(truth(), lmab.Uniform(10), n_sessions=600, horizon=4, rng=3))
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({"selected": "yes"}, "selected must be 'auto', True or False, got 'yes'"),
+        ({"selected": True, "rewards": "gaussian"}, "where rewards are not on finitely many values"),
+        ({"selected": True, "n_types": 1}, "where there are no two types"),
+        (
+            {"selected": True, "method": lmab.EM(prior=1.0, rank=1)},
+            "for methods other than EM without a rank, got True",
+        ),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(more, wanted):
+    log = lmab.simulate(truth(), lmab.Uniform(10), n_sessions=60, horizon=3, rng=3)
+    with pytest.raises(InvalidArgument, match=wanted):
+        lmab.fit(log, **({"n_types": 2, "method": METHOD, "rng": 0} | more))
+
+
+def test_what_else_tells_the_type_needs_no_explanation(known):
+    found, reason = known[2][False], fit_module._unexplainable
+    assert reason(found, METHOD) is None
+    told = replace(found, type_prior=lmab.TypePrior((), np.zeros((1, 2)), 0.5))
+    assert "where features or persons tell the type" in reason(told, METHOD)
+    leaving = np.full((2, 10, 2), 0.1)
+    alike, apart = (replace(found.bandit, leaving=one) for one in (leaving, leaving * [[[1]], [[2]]]))
+    assert reason(replace(found, bandit=alike), METHOD) is None
+    assert reason(replace(found, bandit=apart), METHOD) == "where who leaves depends on the type"
+
+
+def test_rewards_are_predicted_from_arms_so_far_and_earlier_rewards(rng):
+    bandit = truth()
+    log = segments(rng, n=80, steps=3, truth=bandit)
+    site = Site.of(observe(log))
+    rows, u = np.arange(10, 30), rng.gamma(4.0, 0.25, size=(10, 2))
+    told = module._Told.of(site, rows)
+    model = site.log.pack(bandit)[0]
+    chance = site.shares[:, :, None] * u / (site.shares @ u)[:, None]
+    for favour in (None, u):
+        expected = []
+        for row in rows:
+            total, mass, one = 0.0, bandit.weights.copy(), log[int(row)]
+            for step, (arm, reward) in enumerate(zip(one.arms, one.rewards, strict=True)):
+                if favour is not None:
+                    mass = mass * chance[site.states[log.offsets[row] + step], arm]
+                paid = np.where(reward > 0, bandit.means[:, arm], 1 - bandit.means[:, arm])
+                total += np.log((mass * paid).sum() / mass.sum())
+                mass = mass * paid
+            expected.append(total)
+        np.testing.assert_allclose(told.rewards(model, favour, 2), expected, rtol=1e-9)
+
+
+def test_pairs_are_compared_with_those_of_neighbouring_sessions():
+    log = lmab.Sessions.from_arrays([[0, 0], [1, 1], [0, 0], [1, 1]], np.zeros((4, 2)))
+    # Together (0, 0) and (1, 1) twice each; with the next session's second step (0, 1) and (1, 0) twice each.
+    assert module.pairs(log) == pytest.approx((4 * 4 / 2 - 4) / np.sqrt(8))
+    assert module.pairs(log[[0, 1]]) == pytest.approx((4 * 1 - 4) / np.sqrt(8))
+    assert module.pairs(lmab.Sessions.from_arrays([[0], [1]], [[0.0], [1.0]])) == 0.0
