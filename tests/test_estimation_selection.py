@@ -12,6 +12,7 @@ from test_estimation_shown import segments
 
 import lmab
 import lmab.estimation.fit as fit_module
+import lmab.evaluation.certify as certify_module
 from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import selection as module
 from lmab.estimation.families import observe
@@ -242,3 +243,8 @@ def test_pairs_are_compared_with_those_of_neighbouring_sessions():
     assert module.pairs(log) == pytest.approx((4 * 4 / 2 - 4) / np.sqrt(8))
     assert module.pairs(log[[0, 1]]) == pytest.approx((4 * 1 - 4) / np.sqrt(8))
     assert module.pairs(lmab.Sessions.from_arrays([[0], [1]], [[0.0], [1.0]])) == 0.0
+
+
+def test_claims_reach_further_where_types_explain_arms():
+    assert certify_module._stretched((1.0, 3.0), 1.5) == (0.5, 3.5)
+    assert certify_module._stretched((0.0, 3.0), 1.5) == (0.0, 4.5)

@@ -34,6 +34,7 @@ _ABOVE, _BELOW = 0.4, 0.1  # The part of its share of misses that an end takes w
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _FURTHER = 1.3  # times as far as their quantiles upper ends reach from the median, where types are hardly told apart
 _TRAITS_LOW = 0.25  # of half its width, by which the interval of a traits model's value lies too low
+_EXPLAINED = 1.5  # times as far ends lie from the middle where types explain arms: a site's shares are taken for known
 _ROUNDING = 1e-9
 _REACH = 2.0  # standard errors of a simulated value that an interval adds
 _FEW_VALUES = 8  # rewards after each of which leaving is counted
@@ -370,6 +371,15 @@ def _union(
     ends = np.array([np.quantile(sample, [below * own, 0.5, 1 - above * own]) for sample, own in misses])
     low, middle, high = float(ends[:, 0].min()), float(ends[:, 1].max()), float(ends[:, 2].max())
     return low, high if further == 1.0 else middle + further * (high - middle)
+
+
+def _stretched(claim: Interval, times: float) -> Interval:
+    """The interval with ends `times` as far from its middle, and one that starts at 0 so long, since it is a bound."""
+    low, high = claim
+    if low == 0:
+        return 0.0, times * high
+    middle, reach = (low + high) / 2, times * (high - low) / 2
+    return middle - reach, middle + reach
 
 
 def _columns(drawn: Replanned) -> Float[Array, "B 4"]:
