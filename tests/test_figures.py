@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from benchmarks import figures, growth, rows, study_billion
+from benchmarks import figures, growth, rows, study_billion, study_coverage
 
 RUN = rows.Measured(
     "python -m benchmarks x", "2026-01-01", "0.2.0", "a machine", {"a/b": 23.849, "c": 0.0931}, {"": "| t |"}
@@ -23,6 +23,13 @@ RUN = rows.Measured(
 def test_the_page_says_what_was_measured(page):
     text = page.read_text()
     assert figures.filled(text, rows.read()) == text, "run: make figures"
+
+
+def test_what_is_said_of_certificates_is_what_the_stored_rows_say():
+    stored = [json.loads(line) for line in study_coverage.ROWS.read_text().splitlines()]
+    mine = [row for row in stored if study_coverage.mine(row)]
+    assert study_coverage.page_of(mine) in study_coverage.PAGE.read_text(), "run: study_coverage --table"
+    assert study_coverage.readme_of(mine) in study_coverage.README.read_text(), "run: study_coverage --table"
 
 
 @pytest.mark.parametrize("path", figures.pictures(), ids=lambda path: path.name)
