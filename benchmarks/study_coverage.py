@@ -391,7 +391,8 @@ def sentence(rows: list[dict[str, Any]]) -> str:
     new, old = ([name for name in plain if (CELLS[name].seed == _NEW) == newer] for newer in (True, False))
     held = {name: [_mean(groups[name], claim) for claim in _CLAIMS] for name in plain}
     counts = [len(groups[name]) for name in new]
-    shares = min(min(held[name]) for name in new), *(np.mean([held[name] for name in some]) for some in (new, old))
+    shares = [float(np.mean([held[name] for name in some])) for some in (new, old)]
+    shares.insert(0, min(min(held[name]) for name in new))
     least, average, before = (f"{100 * share:.0f}%" for share in shares)
     fired = ", ".join(
         f"{sum(test in row['fires'] for row in groups[name])} of {len(groups[name])} logs of *{name}*"
