@@ -366,11 +366,11 @@ def test_the_comparison_says_when_too_few_sessions_tell():
 
 def test_the_demonstration_runs_the_defaults_and_nears_the_optimum(tmp_path):
     said: list[str] = []
-    people = Population(population().bandit, per_night=600, n_nights=2)
+    people = Population(population().bandit, per_night=700, n_nights=3)
     play_demo(Options(str(tmp_path / "events.db"), port=0), said.append, people, stay=False)
     nights = [line for line in said if line.startswith("Night")]
     share = float(nights[-1].split("earns ")[1].split("%")[0])
-    assert len(nights) == 2
+    assert len(nights) == 3
     assert share > 95.0, said
 
 
