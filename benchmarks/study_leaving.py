@@ -120,7 +120,7 @@ def weights_found(n_sessions: int = 200_000) -> dict[str, list[float]]:
 def table(rows: list[stored.StudyRow]) -> str:
     """The mean share of the best plan by kind and size of the log, as Markdown."""
     lines = [
-        "| kind | sessions | logs | steps of a session | ignored | with leaving | promised / earned, ignored | with leaving | by type |",  # noqa: E501
+        "| kind | sessions | logs | steps of a session | ignored | with leaving | promised / earned, ignored | promised / earned, with leaving | by type |",  # noqa: E501
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for case in CASES:
