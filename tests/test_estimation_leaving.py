@@ -274,3 +274,17 @@ def test_learners_of_the_paper_refuse_people_who_leave_and_direct_likelihood_lea
     method = lmab.EM(restarts=2, tolerance=1e-4, sweeps=4, threads=1)
     found = lmab.learn(environment, lmab.DirectMLE(n_types=2, method=method), n_sessions=300, rng=0)
     assert found.plan.people_leave
+
+
+@pytest.mark.parametrize("form", ["shown", "type"])
+def test_what_is_known_before_a_session_does_not_forget_who_leaves(form):
+    prior = lmab.TypePrior.by_value("land", {"de": [0.9, 0.05, 0.05], "fr": [0.05, 0.9, 0.05], "it": [0.05, 0.05, 0.9]})
+    log = lmab.simulate(truth("type"), lmab.Uniform(4), n_sessions=400, horizon=6, type_prior=prior, rng=1)
+    found = lmab.fit(log, n_types=3, leaving=form, method=QUICK, check=False, rng=0)
+    assert found.type_prior is not None
+    assert found.bandit.leaving is not None
+    assert found.bandit.leaves_by_type is (form == "type")
+    if form == "shown":
+        np.testing.assert_array_equal(found.bandit.leaving[0], observe(log).shown)
+    else:
+        assert np.ptp(found.bandit.leaving.mean(axis=(1, 2))) > 0.3

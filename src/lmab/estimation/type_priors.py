@@ -851,6 +851,8 @@ def _learned(task: Task, encoded: Log, bandit: LatentBandit, fitted: Fitted, don
         model = encoded.pack(bandit)[0].copy()
         model[0, : task.n_types], model[1:, : task.n_types] = weights, fitted.rows
         found = replace(encoded.bandit(model, task.n_types), arm_labels=bandit.arm_labels)
+        if bandit.leaving is not None and not encoded.letters:  # the same in all types
+            found = replace(found, leaving=bandit.leaving)
         places = _matched(bandit, found)
         found, prior = found.relabel(types=places), prior.relabel(places)
     n_more = (task.n_types - 1) * design.n_free + (fitted.keep is not None)
