@@ -27,7 +27,7 @@ class TooLarge(LmabError, ValueError):
 
 
 class ClusterLost(LmabError):
-    """The cluster that passes ran on does not answer; `fit` holds the best model so far, where there is one."""
+    """The cluster that passes ran on does not answer; `estimate` holds the best model so far, where there is one."""
 
     def __init__(self, message: str, estimate: Any = None) -> None:
         super().__init__(message)

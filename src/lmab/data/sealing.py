@@ -95,7 +95,7 @@ def replace_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """An error of the disk says what to do."""
+    """Turn an error of the disk into a message that says what to do."""
     try:
         yield
     except OSError as error:

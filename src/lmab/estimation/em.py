@@ -270,7 +270,7 @@ class EM(Estimator):
         rounds: tuple[int, ...],
         progress: StopOnce,
     ) -> Climb | None:
-        """Short climbs, after each of which the worse half drops out; none where there are no more than finish."""
+        """Short climbs, after each of which the worse half drops out, until no more are left than may finish."""
         way: Climb | None = None
         for maps in rounds:
             if len(models) <= n_finishers or (way is not None and way.stopped):

@@ -92,7 +92,7 @@ class MomentMatching(Estimator):
         log, n_types = request.log, request.n_types
         sessions = log.sessions
         if sessions.horizon < 2:
-            raise InvalidArgument(f"sessions must have sessions of at least 2 steps, got {sessions.horizon}")
+            raise InvalidArgument(f"sessions must have at least 2 steps, got {sessions.horizon}")
         continuous = log.values is None
         if continuous and self.design is None and not theory.identifiable(n_types, sessions.horizon):
             return self._solve_cut(request)

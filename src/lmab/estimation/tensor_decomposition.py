@@ -69,7 +69,7 @@ class TensorDecomposition(Estimator):
         sessions = log.sessions
         if sessions.horizon < 3:
             raise InvalidArgument(
-                f"sessions must have sessions of at least 3 steps: third moments need three, got {sessions.horizon}"
+                f"sessions must have at least 3 steps: third moments need three, got {sessions.horizon}"
             )
         moments = second_moments(sessions, values=log.values, rewards=log.family)
         used = self._used(moments)

@@ -138,7 +138,7 @@ class Branches:
         return cls(arms, tuple(rows), tuple(used))
 
     def worth(self, values: list[Float[Array, "_ M"]], steps: int) -> Float[Array, "K M"]:
-        """What the branches with `steps` to go earn, of what every node of every level earns."""
+        """Pick the values of the branches with `steps` to go from the values of all nodes."""
         return values[len(values) - steps][self.rows[steps - 1]]
 
 

@@ -125,7 +125,7 @@ def second_moments(
     check("pairs", pairs, OneOf(_PAIRS))
     check("rewards", rewards, optional(OneOf(tuple(FAMILIES))))
     if sessions.horizon < 2:
-        raise InvalidArgument("sessions must have sessions of at least 2 steps, because correlations need two, got 1")
+        raise InvalidArgument("sessions must have at least 2 steps, because correlations need two, got 1")
     if values is None and (rewards is None or FAMILIES[rewards].by_value):
         values = distinct_values(_seen(sessions, pairs), limited=rewards is None)
     per_arm = 1 if values is None else len(values)

@@ -40,7 +40,7 @@ class Metrics:
         self.seconds = 0.0
 
     def decided(self, seconds: float) -> None:
-        """One decision took this long."""
+        """Count a decision and the time that it took."""
         self.latency[bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
 
