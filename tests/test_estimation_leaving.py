@@ -214,8 +214,14 @@ def test_a_log_without_ends_and_one_of_normal_rewards_are_fitted_as_ever():
     log = log_of("reward", 60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rewards of 0 and 1 are hardly normal, which a fit says
-        assert lmab.fit(replace(log, endings=None), n_types=1, rng=0).bandit.leaving is None
-        assert lmab.fit(log, n_types=1, rewards="gaussian", rng=0).bandit.leaving is None
+        silent = lmab.fit(replace(log, endings=None), n_types=1, rng=0)
+    assert silent.bandit.leaving is None
+    assert "who leaves" not in silent.message
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rewards of 0 and 1 are hardly normal, which a fit says
+        normal = lmab.fit(log, n_types=1, rewards="gaussian", rng=0)
+    assert normal.bandit.leaving is None
+    assert "who leaves is ignored, since rewards are gaussian: cut them into a few values" in normal.message
 
 
 def test_chains_draw_who_leaves(by_type, fitted, rng):

@@ -139,6 +139,9 @@ def fit(
         result = _with_type_prior(result, method, rng)
     if selected and not watch.stopped:
         result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
+    unasked = who_leaves.ignored(leaving, sessions, log, method)
+    if unasked is not None:
+        result = replace(result, message=f"{result.message}; {unasked}")
     if rewards == "binned":
         result = replace(result, bins=log.bins)
     if result.encoded is not None:

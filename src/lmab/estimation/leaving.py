@@ -51,6 +51,14 @@ def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> s
     return NONE if why_not is not None or not _ends_by_itself(sessions) else leaving
 
 
+def ignored(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
+    """That nobody asked who leaves, though the log says it, and why; None where that is not so."""
+    why_not = _why_not(sessions, log, method)
+    if leaving != AUTO or why_not is None or not _ends_by_itself(sessions):
+        return None
+    return f"who leaves is ignored, since {why_not}"
+
+
 def _why_not(sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
     """Why no chance to leave can be fitted; None: one can."""
     if sessions.endings is None:
