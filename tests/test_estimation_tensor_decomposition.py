@@ -145,7 +145,7 @@ def test_directions_without_any_signal_do_no_harm(rng):
 
 def test_two_steps_are_too_few(rng):
     log = lmab.simulate(lmab.random_bandit(2, 4, rng=rng), lmab.Uniform(4), n_sessions=50, horizon=2, rng=rng)
-    with pytest.raises(ValueError, match="sessions of at least 3 steps: third moments need three, got 2"):
+    with pytest.raises(ValueError, match="sessions must have at least 3 steps: third moments need three, got 2"):
         lmab.fit(log, n_types=2, method=lmab.estimation.TensorDecomposition(), rng=rng)
 
 
