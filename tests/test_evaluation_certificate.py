@@ -16,6 +16,7 @@ import lmab
 from lmab import reporting
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument
+from lmab.estimation.assumptions import Assumption, Assumptions
 from lmab.estimation.check import Calibration, Check, Gain
 from lmab.evaluation import diagnostics
 from lmab.evaluation.certificate import Verdict
@@ -251,6 +252,21 @@ def test_the_sentence_has_as_many_decimals_as_its_shortest_interval_needs(certif
     assert "%)" not in replace(certificate, **{**changes, "optimum": (-3.0, -1.0)}).sentence
     exact = {"value": (2.0, 2.0), "optimum": (2.0, 2.0), "regret": (0.0, 0.0), "gain": (0.0, 0.0)}
     assert "earns 2.0000 to 2.0000 under" in replace(certificate, **exact).sentence  # no more than four decimals
+
+
+def test_an_assumption_that_does_not_hold_is_said_in_the_first_sentence_and_in_full_below(certificate):
+    fine, broken = Assumption(False, 0.3, "All is well."), Assumption(True, 9.0, "Something depends; log more.")
+    drifts = replace(certificate, tested=Assumptions(fine, fine, broken))
+    assert "over the best fixed choice, for the mixture of types in the log, which changed over it." in drifts.sentence
+    assert drifts.table["drift"] == broken.sentence
+    assert len(drifts.sentence.split(". ")) == 3
+    leaves = replace(certificate, tested=Assumptions(fine, broken, fine), value=None, regret=None, gain=None)
+    assert leaves.sentence.startswith("Nothing is claimed about what this policy earns: something depends; log more.")
+    assert "mixture" not in leaves.sentence
+    assert next(iter(leaves.table)) == "leaving"
+    calm = replace(certificate, tested=Assumptions(fine, fine, fine))
+    assert "mixture" not in calm.sentence
+    assert not {"shown", "leaving", "drift"} & set(calm.table)
 
 
 def test_a_claim_that_is_refused_is_not_told(certificate):
