@@ -467,8 +467,10 @@ def test_each_interval_holds_as_often_as_claimed(study):
     claimed = [case for case in study.CASES if case.claimed]
     rows = [study.run(case, seed) for seed in range(1000, 1015) for case in claimed]
     assert len(rows) >= 100
+    told = [row for row in rows if row["value"] is not None]
+    assert len(told) >= 0.99 * len(rows)  # others were refused without need
     for name in ("value", "optimum", "regret"):
-        assert np.mean([row[name] for row in rows]) >= 0.85
+        assert np.mean([row[name] for row in told]) >= 0.85
 
 
 @pytest.mark.parametrize(
