@@ -280,7 +280,7 @@ def run(name: str, log_number: int) -> dict[str, Any]:
     start = time.process_time()
     method = lmab.EM(prior="learned", tolerance=1e-6, threads=1)
     said = {"rewards": "gaussian"} if not truth.rewards.discrete else {"values": truth.rewards.values}
-    estimate = lmab.fit(log, n_types=number, method=method, rng=rng, check=False, **said)
+    estimate = lmab.fit(log, n_types=number, method=method, rng=rng, selected=False, check=False, **said)
     plan = lmab.plan(estimate.bandit, horizon=cell.horizon, repeats=cell.repeats, time_limit=2.0)
     certificate = lmab.certify(estimate, plan, log, rng=rng)
     seconds = time.process_time() - start

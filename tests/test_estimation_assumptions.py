@@ -192,7 +192,7 @@ def test_an_estimate_keeps_its_assumptions_in_its_file(tmp_path):
 
 def test_a_certificate_claims_nothing_that_its_log_contradicts():
     log = made_up("segments", 5, n_sessions=800)[1]
-    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, check=False)
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(prior="learned", restarts=4), rng=1, selected=False, check=False)
     found = lmab.certify(estimate, lmab.plan(estimate, horizon=5, anyway=True), log, n_draws=20, rng=2)
     assert (found.value, found.optimum, found.regret, found.gain) == (None, None, None, None)
     assert found.assumptions["shown"].fires
