@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import growth, rows
+from . import growth, rows, study_loop
 
 ROOT = Path(__file__).parent.parent
 NUMBER = rf"(?<![\w.,]){rows.NUMBER}"
@@ -22,7 +22,10 @@ TABLE = re.compile(r"<!-- table: (?P<run>[^/\s]+)(?:/(?P<table>\S+))? -->\n.*?<!
 UNIT = r"(?:s|ms|µs|ns|seconds?|microseconds?|minutes?|hours?|kB|MB|GB)\b|times (?:as|the)\b"
 BARE = re.compile(rf"{NUMBER}(?: (?:to|and|or) (?:{NUMBER}|§))?(?: (?:{UNIT}))")
 MADE: dict[str, Callable[[dict[str, rows.Measured]], str]] = {"growth": growth.table}  # tables
-DRAWN: dict[str, Callable[[dict[str, rows.Measured]], str]] = {"growth.svg": growth.picture}  # in docs/pictures
+DRAWN: dict[str, Callable[[dict[str, rows.Measured]], str]] = {  # in docs/pictures
+    "growth.svg": growth.picture,
+    "loops.svg": study_loop.drawn,
+}
 GENERATED = {"cli.md", "reproduction.md"}  # by other programs, from rows of their own
 
 

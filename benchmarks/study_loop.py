@@ -21,6 +21,7 @@ import numpy as np
 import lmab
 from lmab._html import Frame, Markup, element, line
 from lmab.evaluation.sequential import HARM, GainBounds, StratifiedEvidence, Stratum, bounds, sessions_needed
+from lmab.experiment.store import Lines
 from lmab.policies.policy import Policy
 from lmab.policies.wrappers import Relabelled
 from lmab.serve.canary import END, FEWEST, MARGIN, SAME, SHARES, WAIT, next_share, verdict
@@ -311,6 +312,11 @@ def picture(rows: list[dict[str, Any]]) -> str:
     title = f"{len(rows)} loops: the mean, the middle 80%, and the loop that earned least after the arm was opened"
     label = "part of what is possible that night"
     return str(frame.draw(title, "night", label, *marks, integers=True, standalone=True)) + "\n"
+
+
+def drawn(_: Any) -> str:
+    """The picture of the stored loops."""
+    return picture(Lines(ROWS).records())
 
 
 def main() -> None:

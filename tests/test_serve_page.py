@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import browser
 import pytest
 
+from benchmarks.serve_kill import swapper
 from benchmarks.serve_load import HOST, Record, Served, player, write_policy
 from lmab.serve.refit import RefitOptions, refit
 from lmab.serve.stores import open_store
@@ -22,21 +24,27 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A server that has played some sessions and was refitted once."""
+    """A server that has played some sessions, half of them with a canary, which a refit has looked at."""
     folder = tmp_path_factory.mktemp("served")
     write_policy(folder / "policy.lmab")
     served = Served(str(folder / "events.db"), str(folder / "policy.lmab"))
     served.start()
     record = Record()
 
-    async def fill() -> None:
+    async def played(until: int, tag: str) -> None:
         def enough() -> bool:
-            return record.acknowledged >= 2000
+            return record.acknowledged >= until
 
-        await asyncio.gather(*(player(f"p{i}", [served.port], record, enough, seed=i) for i in range(8)))
+        await asyncio.gather(*(player(f"{tag}{i}", [served.port], record, enough, seed=i) for i in range(8)))
+
+    async def fill() -> None:
+        await played(800, "p")
+        await asyncio.to_thread(swapper(served, folder), 0)
+        await played(2000, "q")
         store = open_store(served.store)
         await store.open()
-        await refit(store, folder / "policies", RefitOptions(types=2, least=100, time_limit=5.0), rng=0)
+        later = time.time() + 4000
+        await refit(store, folder / "policies", RefitOptions(types=2, least=100, time_limit=5.0), rng=0, now=later)
         await store.close()
 
     try:

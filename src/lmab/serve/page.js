@@ -5,7 +5,7 @@ const esc = text => String(text).replace(/[&<>"']/g, c => `&#${c.charCodeAt(0)};
 const num = (x, digits = 3) => x === null || x === undefined ? "–" : Number(x).toFixed(digits);
 const percent = x => `${(100 * x).toFixed(1)}%`;
 const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
-const hue = index => index % 6;
+const hue = index => index % 12;
 let token = sessionStorage.getItem("lmab-token") || "", chosen = "";
 
 async function get(path) {
@@ -21,7 +21,7 @@ function order(s) {  // versions in the order of their colours: the one in force
 }
 function keys(names, s) {
   const role = name => name === s.policy.active ? " (in force)" : name === s.policy.canary ? " (canary)" : "";
-  return `<p class=soft>${names.map((name, i) => `<span class="key k${hue(i)}"></span>${esc(name)}${role(name)}`).join("")}</p>`;
+  return `<p class=soft>${names.map((name, i) => `<span class=named><span class="key k${hue(i)}"></span>${esc(name)}${role(name)}</span> `).join("")}</p>`;
 }
 function day(seconds, width) {
   const when = new Date(1000 * seconds);
@@ -29,7 +29,7 @@ function day(seconds, width) {
 }
 function overTime(s, value, label) {
   const points = s.series.filter(p => p.sessions >= 5);
-  if (points.length < 2) return "<p class=soft>Nothing to draw yet: at least five sessions in each of two spans of time are needed.</p>";
+  if (new Set(points.map(p => p.at)).size < 2) return "<p class=soft>Nothing to draw yet: at least five sessions in each of two spans of time are needed.</p>";
   const names = order(s), wide = window.innerWidth < 700 ? 380 : 900, tall = 210;
   const xs = points.map(p => p.at), left = Math.min(...xs), right = Math.max(...xs, left + s.width);
   const top = Math.max(...points.map(p => value(p).high)), low = Math.min(0, ...points.map(p => value(p).low));
@@ -43,7 +43,7 @@ function overTime(s, value, label) {
     return `<polygon class="band f${c}" points="${[...up, ...down].join(" ")}"></polygon><polyline class="line s${c}" points="${line}"></polyline>${dots}`;
   }).join("");
   return `<svg viewBox="0 0 ${wide} ${tall}" role="img" aria-label="${label}"><line class="axis" x1="40" x2="${wide - 15}" y1="${y(low)}" y2="${y(low)}"></line>
-    <text x="36" y="${y(top) + 4}" text-anchor="end">${num(top, 2)}</text><text x="36" y="${y(low) + 4}" text-anchor="end">${num(low, 1)}</text>
+    <text x="36" y="${y(top) + 4}" text-anchor="end">${num(top, 2)}</text><text x="36" y="${y(low) + 4}" text-anchor="end">${num(Math.abs(low) < 0.05 ? 0 : low, 1)}</text>
     <text x="40" y="${tall - 6}">${day(left, s.width)}</text><text x="${wide - 15}" y="${tall - 6}" text-anchor="end">${day(Math.max(...xs), s.width)}</text>${drawn}</svg>${keys(names, s)}
     <p class=soft>Means with 95% bands, for each ${s.width >= 86400 ? "day" : s.width >= 3600 ? "hour" : "minute"} in which sessions began.</p>`;
 }
@@ -53,12 +53,13 @@ function rewards(s) {
   const low = Math.min(0, ...versions.map(v => v.low)), high = Math.max(...versions.map(v => v.high), 0.001);
   const x = v => 10 + 330 * (v - low) / (high - low);
   const rows = versions.map((v, i) => {
-    const y = 20 + 46 * i, c = hue(i), role = v.version === s.policy.active ? "in force" : v.version === s.policy.canary ? `canary, ${percent(s.policy.share)}` : "";
-    return `<text x="10" y="${y - 4}">${esc(v.version)} ${role}: ${num(v.mean)}${v.few ? "" : ` (${num(v.low)} to ${num(v.high)})`}, ${counted(v.sessions, "session")}</text>
+    const y = 34 + 62 * i, c = hue(i), role = v.version === s.policy.active ? "in force" : v.version === s.policy.canary ? `canary, ${percent(s.policy.share)}` : "";
+    return `<text x="10" y="${y - 20}">${esc(v.version)}${role ? `, ${role}` : ""}</text>
+      <text x="10" y="${y - 5}">${num(v.mean)}${v.few ? "" : ` (${num(v.low)} to ${num(v.high)})`}, ${counted(v.sessions, "session")}</text>
       <rect class="back" x="10" y="${y + 2}" width="330" height="8" rx="2"></rect>
       <rect class="f${c}" x="${x(v.low)}" y="${y + 3}" width="${Math.max(x(v.high) - x(v.low), 1)}" height="6"></rect>
       <circle class="dot f${c}" cx="${x(v.mean)}" cy="${y + 6}" r="6"></circle>`; }).join("");
-  return `<svg viewBox="0 0 350 ${46 * versions.length + 10}" role="img" aria-label="reward per session with 95% intervals">${rows}</svg>
+  return `<svg viewBox="0 0 350 ${62 * versions.length}" role="img" aria-label="reward per session with 95% intervals">${rows}</svg>
     <p class=soft>Mean and 95% interval (from 30 sessions on) of the sessions of the last 30 days, from ${num(low, 1)} to ${num(high, 2)}. Versions ran on different days: the canary is judged within days, beside this.</p>`;
 }
 function canary(s) {
@@ -118,7 +119,7 @@ async function history(name) {
   try {
     const s = await get(`/v1/sessions/${encodeURIComponent(name)}`);
     const rows = s.steps.map(p => `<tr><td>${p.step}</td><td>${belief(p.belief)}</td><td>${esc(p.label)}</td><td>${num(p.reward, 2)}</td><td>${num(p.propensity)}</td><td class=why>${esc(p.why)}</td></tr>`).join("");
-    const types = s.belief ? `<p class=soft>${s.belief.map((_, i) => `<span class="key k${hue(i)}"></span>type ${i + 1}`).join("")}</p>` : "";
+    const types = s.belief ? `<p class=soft>${s.belief.map((_, i) => `<span class=named><span class="key k${hue(i)}"></span>type ${i + 1}</span> `).join("")}</p>` : "";
     at("history").innerHTML = `<p class=soft>${esc(s.session)}, version ${esc(s.policy)}${s.person ? `, person ${esc(s.person)}` : ""}</p>${types}
       <table><tr><th>step</th><th class=left>belief before</th><th>arm</th><th>reward</th><th>probability</th><th class=left>why</th></tr>${rows}
       <tr><td>now</td><td>${belief(s.belief)}</td><td></td><td></td><td></td><td></td></tr></table>`;
