@@ -27,12 +27,12 @@ _MARKS = "<!-- rows -->", "<!-- /rows -->"
 _SEED = 83_000
 _TYPES, _ARMS, _STEPS, _SESSIONS = 3, 20, 5, 2000
 KNOWS = {
-    "segments": 40,
-    "mild segments": 40,
-    "the type, right in 87%": 15,
-    "the top five of the type": 15,
-    "favours, not by liking": 15,
-    "without repeats": 15,
+    "segments": 30,
+    "mild segments": 30,
+    "the type, right in 87%": 8,
+    "the top five of the type": 8,
+    "favours, not by liking": 8,
+    "without repeats": 8,
 }  # logs of each case in which the site knew the type
 NULLS = {"uniform": 17, "long tail": 17, "popular": 17, "drift": 17, "greedy": 17, "Thompson": 17}
 
@@ -137,14 +137,14 @@ def run(case: str, number: int) -> dict[str, Any]:
     row["kind"] = None if ours.selection is None else ours.selection.kind
     if case in NULLS:
         return row
-    best = lmab.plan(truth, horizon=_STEPS, repeats=case != "without repeats", time_limit=1.5).lower
+    best = lmab.plan(truth, horizon=_STEPS, repeats=case != "without repeats", time_limit=20.0).lower
     judged = [_judged(one.bandit, truth, best, case) for one in ((today,) if same else (today, ours))]
     return row | {"today": judged[0], "ours": judged[-1]}
 
 
 def _judged(bandit: lmab.LatentBandit, truth: lmab.LatentBandit, best: float, case: str) -> list[float]:
     """What the plan for a fit promises beyond what it earns, and its share of the optimum."""
-    plan = lmab.plan(bandit, horizon=_STEPS, repeats=case != "without repeats", time_limit=1.5)
+    plan = lmab.plan(bandit, horizon=_STEPS, repeats=case != "without repeats", time_limit=20.0)
     earned = lmab.evaluate(plan.policy, truth, horizon=_STEPS).mean
     return [plan.lower - earned, earned / best]
 
