@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from lmab.data.features import Features
 from lmab.errors import LmabWarning
 from lmab.estimation import type_priors
 from lmab.estimation.climb import climb
+from lmab.estimation.cross_validation import check
 from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL
 from lmab.model import belief
@@ -303,3 +305,73 @@ def test_keep_is_found_within_two_hundredths(keep):
     assert fit(log, n_types=4, method=EM(restarts=8), rng=1, check=False).type_prior.keep == pytest.approx(
         keep, abs=0.02
     )
+
+
+def test_rows_of_nobody_are_left_out_where_most_are(rng):
+    features = Features.of({"age": np.arange(100.0)}, 100)
+    design = type_priors.Design.of(type_priors.terms_of(features)[0], features, 100, ridge=1.0)
+    some = design.part(np.array([3, 7, 3]))
+    assert len(some.x) < len(design.x)
+    np.testing.assert_array_equal(some.x[some.groups], design.x[design.groups[[3, 7, 3]]])
+    most = design.part(np.arange(60))
+    assert most.x is design.x
+
+
+def test_a_column_that_is_not_known_is_that_of_the_average_person(rng):
+    features = Features.of({"a": rng.normal(size=40).round(1), "b": ["x", "y"] * 20}, 40)
+    design = type_priors.Design.of(type_priors.terms_of(features)[0], features, 40, ridge=1.0)
+    task = type_priors.Task(2, np.arange(40), like=rng.random((40, 2)))
+    fitted = type_priors.Fitted(design, rng.normal(size=(design.size, 2)), None, None)
+    found = dict(task.without_each(fitted, design))
+    assert list(found) == ["a", "b"]
+    for name, block in zip(found, design.blocks, strict=True):
+        less = replace(design, x=design.x.copy())
+        less.x[:, block] = 0.0
+        np.testing.assert_allclose(found[name], task.scores(fitted, less))
+
+
+def test_groups_of_people_are_codes_in_front_of_sessions(rng):
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
+    prior = lmab.TypePrior.by_value("land", {"a": [0.9, 0.1], "b": [0.2, 0.8]})
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=50, horizon=3, type_prior=prior, rng=rng)
+    encoded = observe(log)
+    known, n_groups = type_priors.group_log(encoded, prior)
+    assert n_groups == 2
+    assert known.n_beside == 2
+    groups = np.add.reduceat(known.held.codes >= encoded.n_own, known.held.offsets[:-1], dtype=int)
+    assert (groups == 1).all()  # one code for each session, wherever it stands after merging
+    assert known.held.counts.sum() == 50
+    assert type_priors.group_log(observe(replace(log, features=None)), prior) is None
+    normal = observe(log, rewards="gaussian")
+    assert type_priors.group_log(normal, prior) is None
+
+
+@pytest.mark.slow
+def test_types_that_short_sessions_leave_empty_are_found_with_features():
+    rng = np.random.default_rng([71_000, 3, 0])
+    means = rng.beta(2, 3, (3, 8))
+    weights = {f"v{i}": row for i, row in enumerate([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])}
+    prior = lmab.TypePrior.by_value("land", weights)
+    truth = lmab.LatentBandit.bernoulli([1 / 3] * 3, means)
+    log = lmab.simulate(truth, lmab.Uniform(8), n_sessions=600, horizon=2, type_prior=prior, rng=rng)
+    plain = lmab.fit(replace(log, features=None), n_types=3, method=lmab.EM(restarts=4), check=False, rng=0)
+    assert plain.bandit.weights.min() < 1e-3  # sessions of two steps do not tell three types apart
+    estimate = lmab.fit(log, n_types=3, method=lmab.EM(restarts=4), check=False, rng=0)
+    assert estimate.type_prior.columns == ("land",)
+    assert estimate.bandit.weights.min() > 0.2
+    assert estimate.known[0] > estimate.known[1] > 0
+
+
+def test_a_check_counts_what_is_known_before_a_session():
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.9, 0.1], [0.2, 0.7]])
+    log = lmab.simulate(bandit, lmab.Uniform(2), n_sessions=60, horizon=3, rng=0)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(restarts=1, prior=1.0), check=False, rng=0)
+    method = lmab.EM(restarts=1, prior=1.0)
+    one, other = (
+        check(replace(estimate, known=known), method=method, n_types=2, traits=False, rng=1)
+        for known in (None, (0.5, 0.3))
+    )
+    assert other.log_likelihood == pytest.approx(one.log_likelihood + 0.5)
+    assert other.over_one_type.mean == pytest.approx(one.over_one_type.mean + 0.5)
+    assert other.over_one_type.stderr == pytest.approx(np.hypot(one.over_one_type.stderr, 0.3))
+    assert other.over_independent_arms.mean == pytest.approx(one.over_independent_arms.mean + 0.5)

@@ -43,6 +43,7 @@ _FIRST_RIDGE = 5.0  # The ridge before one is learned.
 _PILOT = 10_000  # Sessions on which starts compete and the ridge is learned.
 _STARTS, _FINISHERS, _START_MAPS = 8, 2, 60  # Starts that are drawn, those that climb on, and maps before that.
 _FOLDS, _ENOUGH, _HELD = 5, 10_000, 50_000  # Folds of small logs, sessions that make one fold enough, and at most.
+_SAMPLED = 1e-6  # Log-likelihood per session that may remain to be gained where the fit is to a sample of the log.
 _ROUGH = 1e-5  # Log-likelihood per session that may remain to be gained where fits are only compared.
 _CLEAR = 1.0  # Standard errors by which held-out sessions must be predicted better.
 _UNSEEN = 1e-4  # The probability that a held-out reward is of any kind.
@@ -741,6 +742,7 @@ def learn(
         encoded = encoded.subset(_some(log, size, rng))
         log = encoded.sessions.load()
         sentences.append(f"{len(log):,} of the {len(sessions):,} sessions were looked at")
+        tolerance = max(tolerance, _SAMPLED)
     task, order = _task(log, encoded, bandit, arm_prior, passes)
     settings = _Settings(encoded, order, ridge, tolerance, rng)
     fitted, done, known = _plain(task, bandit, encoded), None, None
