@@ -43,6 +43,7 @@ _FIRST_RIDGE = 5.0  # The ridge before one is learned.
 _PILOT = 10_000  # Sessions on which starts compete and the ridge is learned.
 _STARTS, _FINISHERS, _START_MAPS = 8, 2, 60  # Starts that are drawn, those that climb on, and maps before that.
 _FOLDS, _ENOUGH, _HELD = 5, 10_000, 50_000  # Folds of small logs, sessions that make one fold enough, and at most.
+_DESCRIBED = 200_000  # Sessions of a larger log from which levels, means and quantiles of columns are taken.
 _SAMPLED = 1e-6  # Log-likelihood per session that may remain to be gained where the fit is to a sample of the log.
 _ROUGH = 1e-5  # Log-likelihood per session that may remain to be gained where fits are only compared.
 _CLEAR = 1.0  # Standard errors by which held-out sessions must be predicted better.
@@ -735,7 +736,7 @@ def learn(
     if bandit.n_types == 1 or (sessions.features is None and sessions.persons is None):
         return None
     log = sessions.load()
-    terms, remarks = ((), ()) if log.features is None else terms_of(log.features)
+    terms, remarks = ((), ()) if log.features is None else terms_of(_looked_at(log.features, rng))
     sentences = [f"{remark}: it tells nothing" for remark in remarks]
     size = _CELLS // (1 + sum(term.n_terms for term in terms))
     if log.features is not None and len(log) > size and log.features.n_rows > size:
@@ -767,6 +768,12 @@ def learn(
     total = _log_likelihood(types, prior, sessions.load())
     words, doubts = tuple(sentences), _suspects(log, terms)
     return replace(result, type_prior=prior, log_likelihood=total, sentences=words, doubts=doubts, gain=known)
+
+
+def _looked_at(features: Features, rng: np.random.Generator) -> Features:
+    """Those of all sessions, or of many drawn ones, from which columns are described."""
+    n = len(features.rows)
+    return features if n <= _DESCRIBED else features.take(sample_rows(n, _DESCRIBED, rng))
 
 
 @dataclass(frozen=True, eq=False)
