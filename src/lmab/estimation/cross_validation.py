@@ -39,6 +39,7 @@ _ONE_TYPE = EM(restarts=1, tolerance=1e-3, prior="learned", sweeps=8)  # it has 
 _GENEROSITY = Traits(n_factors=1, n_points=12, equal_loadings=True)
 _GENEROUS = 2  # folds that it is fitted to, which takes as long as types do
 _TRAITS = Traits(n_points=128)  # that types are compared with
+_COMPARED = 500  # arms of a log up to which they are: of more, traits take minutes
 _BINS = 10
 _CELLS = 1 << 22  # pairs of session and arm that are replayed at once
 
@@ -65,7 +66,8 @@ def check(
             number that predicts best.
         method: how it is fitted; None: by `EM`, or by `Traits` where the estimate was.
         rewards: as for `lmab.fit`; encoded already, the log knows its own.
-        traits: whether types are compared with traits, on the first fifth; this takes as long as all the rest.
+        traits: whether types are compared with traits, on the first fifth, in a log of at most 500 arms; this takes as
+            long as all the rest.
         n_folds: fifths that are held out in turn, where fits take long.
         rng: which sessions are held out, and where fits start.
 
@@ -89,7 +91,7 @@ def check(
         some = folds[:_GENEROUS]
         rows = np.concatenate([fold.rows for fold in some])
         generosity = _gain(rows, [fold.over_fit(_GENEROSITY, rng) for fold in some])
-    compared = several and traits and not method.own_number
+    compared = several and traits and not method.own_number and observations.sessions.n_arms <= _COMPARED
     replayed = np.concatenate([fold.replayed() for fold in folds]) if several else np.empty(0)
     result = Check(
         n_types=folds[0].bandit.n_types,

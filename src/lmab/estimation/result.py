@@ -26,13 +26,11 @@ from ..model.type_prior import TypePrior
 from .assumptions import Assumption, Assumptions, tested
 from .categorical import CategoricalLog
 from .check import Calibration, Check, Gain, Replay
-from .families import observe
 from .information import Information, StandardErrors, standard_errors
 from .log import START, Log, Prior
 from .passes import opened
 from .shown import Selection
 from .shown import information as information_shown
-from .traits.coordinates import traits_information
 from .traits.surface import Factors
 
 _SESSIONS = 1 << 16  # looked at together
@@ -392,6 +390,8 @@ class Estimate:
         there = self if sessions is None else self.with_log(sessions)
         with opened(backend) as passes:
             if self.factors is not None:
+                from .traits.coordinates import traits_information
+
                 return traits_information(there.require_log(), self.factors, self.bandit, passes.processor)
             log = there.require_log()
             if self.selection is not None and isinstance(log, CategoricalLog):
@@ -449,6 +449,8 @@ _PARTS: files.Makers = {
 
 def _observe(bandit: LatentBandit, sessions: Sessions | Packed, known_scale: bool) -> Log:
     """The log, encoded as for the fit of `bandit`."""
+    from .families import observe  # Whoever loads a policy and plays it fits nothing.
+
     rewards = bandit.rewards
     scale = rewards.spread if known_scale else None
     log = observe(sessions, rewards=rewards.family, values=rewards.values, scale=scale)

@@ -39,7 +39,7 @@ class Categorical:
     def __post_init__(self) -> None:
         probabilities = check_distribution("probabilities", check_array("probabilities", self.probabilities, ndim=3))
         values = check_array("values", self.values, ndim=1)
-        if len(np.unique(values)) != len(values):
+        if len(set(values.tolist())) != len(values):
             raise InvalidArgument(f"values must be distinct, got {values.tolist()}")
         if len(values) != probabilities.shape[2]:
             raise InvalidArgument(
