@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
 import browser
@@ -43,7 +42,7 @@ def service(tmp_path_factory):
         await played(2000, "q")
         store = open_store(served.store)
         await store.open()
-        later = time.time() + 4000
+        later = max(row.at for row in await store.rows(0.0, 1e12)) + 4000  # every reward has come by then
         await refit(store, folder / "policies", RefitOptions(types=2, least=100, time_limit=5.0), rng=0, now=later)
         await store.close()
 
