@@ -129,6 +129,6 @@ def test_a_fixed_choice_is_read_with_the_arms_of_its_model():
     estimate = lmab.fit(replace(log, arm_labels=("tea", "cake")), n_types=1, rng=0, check=False)
     made = lmab.plan(estimate, horizon=2)
     fixed = replace(made, policy=lmab.policies.Stationary(0, horizon=2))
-    assert options.arms_behind(fixed).arm_labels == ("tea", "cake")
+    assert options.arms_behind(fixed).bandit.arm_labels == ("tea", "cake")
     assert options.arms_behind(replace(fixed, estimate=None)) is fixed.policy
     assert options.arms_behind(fixed.policy) is fixed.policy

@@ -251,6 +251,18 @@ def test_policies_that_cannot_be_served_are_refused_by_name(store):
     go(scenario())
 
 
+def test_requests_of_every_path_are_counted_by_how_they_ended(store):
+    async def scenario():
+        async with served(store, policy_bytes(floor=0.5)) as client:
+            for _ in range(2):
+                assert (await client.http.get("/v1/summary")).status_code == 200
+            lines = (await client.http.get("/metrics")).text.splitlines()
+            counted = [line for line in lines if line.startswith("lmab_requests_total") and "summary" in line]
+            assert [line.rpartition(" ")[2] for line in counted] == ["2"], lines
+
+    go(scenario())
+
+
 def test_metrics_summary_and_description(store):
     async def scenario():
         async with served(store, policy_bytes(floor=0.5)) as client:
