@@ -35,7 +35,7 @@ from .decision_tree import Branches, Cut, DecisionTree, discrete, improved, only
 
 _POOL = 24  # Of many arms so many are planned with: the best of every type and on average, and as many that tell most.
 _MANY = 200  # arms
-WRITTEN_OUT = 20_000  # histories of one step, up to which a plan is written out; of more it is simulated
+WRITTEN_OUT = 10_000  # histories of one step, up to which a plan is written out; of more it is simulated
 _CROWD = 1024  # about, and at least one of each type
 FLOOR = 1.0  # least information about any direction: a coordinate (a logit, say) is never less sure than +-1
 LEARNED_FLOOR = 0.25  # the same under a learned prior, which knows how far arms can be apart
