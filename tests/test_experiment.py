@@ -11,7 +11,7 @@ import pytest
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidFile
-from lmab.experiment import STUDIES, Store, draw, read_table, tables, wanted, write_table
+from lmab.experiment import STUDIES, RowStore, draw, read_table, tables, wanted, write_table
 from lmab.experiment.analysis import Mean, Point, points, sessions_needed
 from lmab.experiment.checks import Evidence, who_scales
 from lmab.experiment.methods import (
@@ -113,7 +113,7 @@ def test_types_on_a_line_have_rank_two():
 
 
 def test_a_line_cut_short_is_ignored_and_the_next_row_is_whole(tmp_path):
-    store, rows = Store(tmp_path), toy_rows()
+    store, rows = RowStore(tmp_path), toy_rows()
     store.append(rows[0])
     half = json.dumps(asdict(rows[1]))[:40]
     with open(store.path, "a") as file:
@@ -124,7 +124,7 @@ def test_a_line_cut_short_is_ignored_and_the_next_row_is_whole(tmp_path):
 
 
 def test_the_later_of_two_rows_counts(tmp_path):
-    store, first = Store(tmp_path), toy_rows()[0]
+    store, first = RowStore(tmp_path), toy_rows()[0]
     store.append(first)
     store.append(replace(first, value=9.0))
     assert [found.value for found in store.rows()] == [9.0]
