@@ -46,6 +46,15 @@ def test_the_longest_file_starts_first_and_the_others_keep_their_order():
     assert times.longest_first(names, {"test_y": 2.0, "test_u": 1.5, "test_v": 1.0}) == ["c", "b", "a", "d"]
 
 
+def test_the_order_does_not_depend_on_the_order_of_sums(monkeypatch):
+    """0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit."""
+    known = {"test_a": 0.1, "test_b": 0.2, "test_c": 0.3}
+    for names in (["test_a", "test_b", "test_c"], ["test_c", "test_b", "test_a"]):
+        monkeypatch.setattr(times, "set", lambda some, names=names: sorted(set(some), key=names.index), raising=False)
+        both = {"a": names, "b": ["test_d"]}
+        assert times.longest_first(both, {**known, "test_d": 0.6}) == ["a", "b"]
+
+
 def test_files_are_ordered_where_none_is_named(items):
     before = chosen(items)
     conftest.pytest_collection_modifyitems(Config(quick=False, named=True), items)

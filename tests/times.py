@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import xml.etree.ElementTree as xml
 from collections import Counter
+from math import fsum
 from pathlib import Path
 
 FILE = Path(__file__).parent / "times.tsv"
@@ -32,8 +33,11 @@ def write(report: Path, path: Path = FILE) -> None:
 
 
 def longest_first(names: dict[str, list[str]], known: dict[str, float]) -> list[str]:
-    """Files in the order in which they start, from the functions in each; otherwise as they come."""
-    return sorted(names, key=lambda file: -sum(known.get(name, 0.0) for name in set(names[file])))
+    """Files in the order in which they start, from the functions in each; otherwise as they come.
+
+    The sum is exact, because the processes of one run must agree on the order, and a set has another in each of them.
+    """
+    return sorted(names, key=lambda file: -fsum(known.get(name, 0.0) for name in set(names[file])))
 
 
 if __name__ == "__main__":
