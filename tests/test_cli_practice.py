@@ -385,8 +385,8 @@ def test_the_log_is_read_and_encoded_once(folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(lmab.Sessions, "read", classmethod(reading))
     monkeypatch.setattr(ValuesLog, "encode", classmethod(encoding))
-    log = (folder / "train.parquet", *COLUMNS)
-    run("fit", *log, "--types", 2, "--regret", 0.5, "-o", tmp_path / "model.lmab")
+    log = (folder / "train.parquet", *COLUMNS)  # What was shown is explained with codes of its own.
+    run("fit", *log, "--types", 2, "--selected", "false", "--regret", 0.5, "-o", tmp_path / "model.lmab")
     assert (len(reads), encoded.count(3000)) == (1, 1)
     run("plan", tmp_path / "model.lmab", "--horizon", 4, "-o", tmp_path / "policy.lmab")
     run("evaluate", tmp_path / "policy.lmab", "--certify", *log, "--save-certificate", tmp_path / "c.lmab")

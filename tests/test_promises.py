@@ -28,7 +28,7 @@ def test_certificates_hold_where_most_arms_were_hardly_played(cell, number, monk
         assert sum(row[claim] for row in rows) >= number - number // 4, claim  # 0.1 held .2 to .67 of them
 
 
-@few_or_many
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])  # One is chance
 def test_sparse_rewards_are_not_learned_worse_than_by_one_type(number):
     case = Case("sparse", 4, 20, 7, 2_000)
     shares = []

@@ -223,8 +223,9 @@ class Stage:
         top = exponents.max(axis=0)
         exponents -= top
         powers = np.exp(exponents)
-        totals = mixture @ powers
-        factors = powers @ (prior / totals)
+        with np.errstate(invalid="ignore"):  # OpenBLAS raises false flags on small products of single precision
+            totals = mixture @ powers
+            factors = powers @ (prior / totals)
         plane = payoff.dtype.type(increment) * (np.log(totals) + top + np.log(factors.max()))
         return cls(exponents, powers, totals, factors, plane, mixture)
 
