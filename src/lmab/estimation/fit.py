@@ -113,7 +113,8 @@ def fit(
     if own_number and n_types not in (None, "auto"):
         raise InvalidArgument(f"n_types must not be given with {type(method).__name__}, got {n_types!r}: {_OWN}")
     log = observe(sessions, rewards=rewards, values=values, scale=scale)
-    form = who_leaves.asked(leaving, sessions, log, method)
+    silent = leaving == who_leaves.AUTO and sessions.endings is None  # The log does not say how sessions ended.
+    form = who_leaves.NONE if silent else who_leaves.asked(leaving, sessions, log, method)
     watch = StopOnce(progress)
     curve = None
     if n_types == "auto" and not own_number and len(sessions) > 1:
@@ -139,7 +140,7 @@ def fit(
         result = _with_type_prior(result, method, rng)
     if selected and not watch.stopped:
         result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
-    unasked = who_leaves.ignored(leaving, sessions, log, method)
+    unasked = None if silent else who_leaves.ignored(leaving, sessions, log, method)
     if unasked is not None:
         result = replace(result, message=f"{result.message}; {unasked}")
     if rewards == "binned":
