@@ -12,9 +12,9 @@ import pytest
 import lmab
 from lmab.experiment import studies
 from lmab.experiment.analysis import Evidence, wanted
-from lmab.experiment.checks import _changes, _moved, three_points, width
+from lmab.experiment.checks import _changes, _moved, reads, three_points, width
 from lmab.experiment.claims import CLAIMS, FIGURES, OURS, PAPER, READING
-from lmab.experiment.methods import Line, Measurement, Setting, generator
+from lmab.experiment.methods import ED_MLE, L_UCRL_PUBLISHED, Line, Measurement, Setting, generator
 from lmab.experiment.page import _rows_of, counted, page
 from lmab.experiment.store import Row, perform, read_table, row_of
 from lmab.experiment.studies import STUDIES, Study
@@ -558,7 +558,13 @@ def test_shares_just_at_the_threshold():
 
 
 @pytest.mark.parametrize(
-    "text", ["In parameters", "Tensor decomposition has less", "ED+MLE as printed, L-UCRL refitted (Q"]
+    "text",
+    [
+        "ED+MLE is ahead of UCB",
+        "In parameters",
+        "Tensor decomposition has less",
+        "ED+MLE as printed, L-UCRL refitted (Q",
+    ],
 )
 def test_the_page_that_explains_the_figures_says_what_the_rows_say(text):
     rows = read_table(DOCS / "reproduction" / "rows.csv.gz")
@@ -571,3 +577,12 @@ def test_the_page_that_explains_the_figures_says_what_the_rows_say(text):
     assert numbers
     for number in numbers:
         assert number in words, number
+
+
+@pytest.mark.parametrize("measure", ["fraction_qmdp", "fraction"])
+def test_the_same_page_tells_the_order_of_all_pairs_and_the_published_form(measure):
+    rows = read_table(DOCS / "reproduction" / "rows.csv.gz")
+    claim = next(each for each in CLAIMS if each.text.startswith("In parameters"))
+    finding = reads(ED_MLE, L_UCRL_PUBLISHED, measure)(Evidence(_rows_of(claim, rows, "full")))
+    words = " ".join((DOCS / "figures-explained.md").read_text().split())
+    assert finding.text.partition("significantly ")[2] in words
