@@ -776,6 +776,24 @@ def test_a_simulator_plays_as_a_live_system_would(implementation, chance, monkey
     np.testing.assert_allclose(first.rewards.probabilities, second.rewards.probabilities, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kept", ["compiled", "reference"])
+def test_arms_that_were_hardly_played_get_the_same_bonus_in_a_simulator(kept, monkeypatch):
+    """With fewer than two plays of an arm, the least count in the bonus decides."""
+    from importlib import import_module
+
+    from lmab.learning.l_ucrl import OptimisticRule, SoftCounts
+
+    monkeypatch.setattr(lmab.learning.l_ucrl, "kernel", lambda name: import_module(f"lmab._kernel.{kept}.{name}"))
+    rng, task = generator(3), Task(4, HORIZON, 40)
+    for _ in range(60):
+        paid = rng.uniform(0, 1.2, (2, 4, 2)) * rng.integers(0, 2, (2, 4, 1))
+        counts = SoftCounts(BANDIT, rng.uniform(0.5, 2, 2), paid.sum(axis=2), paid)
+        rule = OptimisticRule(learning.LUCRL(2, refit=False, bonus=0.2), task, counts)
+        played = rule.play(BANDIT, 1, HORIZON, rng)
+        history = list(zip(played.arms.tolist(), played.rewards.tolist(), strict=True))
+        assert [rule.policy().act_on(history[:step]) for step in range(HORIZON)] == played.arms.tolist()
+
+
 def test_optimism_is_simulated_on_normal_rewards_and_where_people_leave():
     normal = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 4.0], [4.0, 0.0]])
     leaving = lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.2, 0.9], [0.9, 0.2]], leaving=np.full((2, 2, 2), 0.5))
