@@ -24,9 +24,10 @@ class Example:
         return self.make(bandit)
 
 
+LIGHT = lmab.EM(restarts=3, sweeps=12)  # where the fit is not the point
 EXAMPLES: dict[str, Example] = {
     "DirectMLE": Example(lambda bandit: lmab.DirectMLE(bandit.n_types)),
-    "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, thompson_rounds=3)),
+    "DirectMLE in rounds": Example(lambda bandit: lmab.DirectMLE(bandit.n_types, thompson_rounds=3, method=LIGHT)),
     "EDMLE": Example(lambda bandit: lmab.learning.EDMLE(bandit.n_types)),
     "EDMoments": Example(lambda bandit: lmab.learning.EDMoments(bandit.n_types)),
     "Tensor": Example(lambda bandit: lmab.learning.Tensor(bandit.n_types)),

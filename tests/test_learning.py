@@ -558,6 +558,22 @@ def test_values_of_histories_are_those_of_dynamic_programming():
     assert tree.n_histories == 4 + 16
 
 
+def test_values_of_histories_are_renewed_to_the_same_bits():
+    """Sessions change the values of the histories on their way alone."""
+    from lmab.learning.history_ucbvi import _Tree
+
+    rng, task = generator(8), Task(n_arms=3, horizon=3, n_sessions=60, values=(0, 0.5, 1))
+    tree = _Tree.for_task(task)
+    tables = tree.scores(0.1, 60)
+    for n in (1, 4, 30):
+        arms, rewards = rng.integers(3, size=(n, 3)), rng.choice([0, 0.5, 1], size=(n, 3))
+        arms[0, 2] = -1  # A session that ended early.
+        followed = tree.count(Sessions.from_arrays(arms, rewards, n_arms=3))
+        tree.renew(tables, followed, 0.1, 60)
+        for renewed, table in zip(tables, tree.scores(0.1, 60), strict=True):
+            np.testing.assert_array_equal(renewed, table)
+
+
 def test_an_arm_of_two_core_pairs_is_played_twice_as_often():
     from lmab.learning.designed import core_plays
     from lmab.learning.learner import Task
@@ -676,8 +692,9 @@ def test_l_ucrl_starts_from_tensors():
 
 def test_without_a_number_of_types_it_is_chosen():
     """DirectMLE() is DirectMLE("auto"): the same sessions, the same choice, the same model."""
-    found = [learn(lmab.DirectMLE(number, thompson_rounds=1), Recorder()) for number in (None, "auto")]
-    assert [one["thompson"].n_sessions for one in found] == [600, 600]
+    both = [lmab.DirectMLE(number, thompson_rounds=1, method=learners.LIGHT) for number in (None, "auto")]
+    found = [lmab.learn(Recorder(), one, n_sessions=400, rng=generator(2)) for one in both]
+    assert [one["thompson"].n_sessions for one in found] == [200, 200]
     assert found[0].bandit == found[1].bandit
     with pytest.raises(InvalidArgument, match="n_types must be an integer of at least 1 or 'auto' or None, got 'all'"):
         lmab.DirectMLE("all")
@@ -942,6 +959,93 @@ def test_a_rare_type_has_its_weight(seed):
     assert learned["fit"].facts["status"] == "converged"
     assert learned.bandit.weights.min() == pytest.approx(0.1, abs=0.06)
     assert bandit.distance(learned.bandit) < 0.1
+
+
+class Failing(Recorder):
+    """An environment that fails in its second round."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self.error = error
+
+    def play(self, arms):
+        raise self.error("gone")
+
+    run_before = Recorder.run
+
+    def run(self, policy, n_sessions):
+        if self.rounds:
+            raise self.error("gone")
+        return self.run_before(policy, n_sessions)
+
+
+@pytest.mark.parametrize("error", [ConnectionError, KeyboardInterrupt])
+def test_an_error_keeps_the_sessions_that_were_played(error):
+    environment = Failing(error)
+    with pytest.raises(error, match="gone") as caught:
+        learn(learning.EDMLE(2), environment)
+    assert caught.value.run.sessions_used == environment.sessions_used == 960
+    np.testing.assert_array_equal(caught.value.run.sessions.rewards, environment.rounds[0].rewards)
+    assert "The 960 sessions that were told are kept" in caught.value.__notes__[0]
+
+
+def test_an_error_before_the_first_session_is_left_as_it_is():
+    with pytest.raises(InvalidArgument, match="horizon must be at least 3") as caught:
+        lmab.learn(lmab.Simulator(BANDIT, horizon=2, rng=0), learning.Tensor(2), n_sessions=100, rng=0)
+    assert not hasattr(caught.value, "run")
+
+
+@pytest.mark.parametrize("learner", [learning.EDMLE(2), learning.EDMoments(2), learning.Tensor(2)])
+def test_moments_of_binned_rewards_are_refused_before_anything_is_played(learner):
+    environment = Recorder()
+    with pytest.raises(
+        InvalidArgument, match=r"rewards must not be 'binned' for (EDMLE|EDMoments|Tensor): use DirectMLE"
+    ):
+        lmab.learn(environment, learner, n_sessions=100, rng=0, rewards="binned")
+    assert environment.rounds == []
+
+
+def test_what_a_task_says_of_rewards_is_checked_before_anything_is_played():
+    with pytest.raises(InvalidArgument, match="rewards must be 'categorical'"):
+        Task(4, 3, 100, rewards="normal")
+    with pytest.raises(InvalidArgument, match="values must be None for gaussian rewards, got 2 values"):
+        Task(4, 3, 100, rewards="gaussian", values=[0, 1])
+    with pytest.raises(
+        InvalidArgument, match="rewards must be categorical: HistoryUCBVI counts histories, got 'counts'"
+    ):
+        lmab.learn(Recorder(), learning.HistoryUCBVI(), n_sessions=100, rng=0, rewards="counts")
+
+
+AMOUNTS = lmab.LatentBandit.categorical([0.5, 0.5], generator(3).dirichlet(np.ones(3), size=(2, 4)), [0, 0.5, 11.5])
+OTHER_REWARDS = {
+    "binned": (lmab.DirectMLE(2, thompson_rounds=0), AMOUNTS, "binned"),
+    "ties": (learning.EDMoments(2, restarts=1), AMOUNTS, "gaussian"),  # Half of the rewards are equal.
+    "counts": (
+        learning.EDMoments(2, restarts=1),
+        lmab.LatentBandit.counts([0.5, 0.5], generator(3).uniform(0.2, 3, (2, 4))),
+        "counts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_REWARDS)
+def test_other_rewards_lose_no_session(name):
+    """Each of these ended in an error when all sessions were played."""
+    learner, bandit, rewards = OTHER_REWARDS[name]
+    environment = lmab.Simulator(bandit, horizon=2, rng=generator(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # 200 sessions match no moments.
+        learned = lmab.learn(environment, learner, n_sessions=200, rng=0, planner=lmab.QMDP(), rewards=rewards)
+    assert learned.sessions_used == 200
+
+
+def test_histories_take_unknown_rewards_for_the_nearest_value():
+    environment = lmab.Simulator(rare(0.02), horizon=2, rng=generator(4))
+    with pytest.warns(LmabWarning, match=r"\d+ rewards are none of the values \[0.0, 0.5\] and count as the nearest"):
+        learned = lmab.learn(environment, learning.HistoryUCBVI(), n_sessions=300, rng=0, values=[0, 0.5])
+    assert learned.sessions_used == 300
+    with pytest.raises(InvalidArgument, match="must be among the values"):
+        learned.policy.act_on([(0, 1.0)])  # What is played later is for the user to say.
 
 
 def test_no_more_sessions_are_taken_than_are_left():

@@ -28,8 +28,12 @@ from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce, fi
 
 BINS = optional(Or(Count(2), OneOf(("auto",))))
 _SAME = 1.01  # costs within this factor are the same solution
-_NOISE = 1.9  # Half the 95% quantile of a chi-square: moments do not tell costs apart that differ by less.
+_NOISE = (
+    1.9  # Half the 95% quantile of a chi-square: costs, or log-likelihoods, that differ by less are not told apart.
+)
 _FALSE_ALARMS = 0.01  # share of logs of a true model that may be called unmatched
+_UNKNOWN = 1e-14  # part of what is known of the best known direction, below which a direction is not known at all
+_VAGUE = 10.0  # An interval of a weight whose ends differ by more than this factor tells nearly nothing.
 _SESSIONS = 1 << 16  # looked at together
 _LEAST_WEIGHT = 1e-3  # where the geometric search for w_min ends
 _MAX_EVALUATIONS = 200
@@ -106,7 +110,7 @@ class MomentMatching(Estimator):
             log,
             bandit,
             status=Status.INTERRUPTED if request.progress.stopped else _status(best, tensors),
-            message=self._message(best, tensors, core, n_types, sessions.horizon),
+            message=self._message(best, task, sessions.horizon),
             starts=Starts(len(fits), len(fits), sum(one.cost <= _SAME * best.cost + 1e-12 for one in fits)),
         )
 
@@ -157,13 +161,15 @@ class MomentMatching(Estimator):
             starts, limit = [task.restart(one) for one in sorted(levels[-1], key=lambda one: one.cost)[:3]], limit / 2
         return levels
 
-    def _message(self, best: Fit, tensors: tuple[CoreMoments, ...], core: Design, n_types: int, horizon: int) -> str:
+    def _message(self, best: Fit, task: Matching, horizon: int) -> str:
+        tensors, core, n_types = task.tensors, task.design, task.n_types
         n_values = 2 if core.values is None else len(core.values)
         delta = theory.delta_tsr(n_types, n_values, horizon, self.epsilon, len(core.support))
         entries = sum(len(tensor.entries) for tensor in tensors)
-        regime = "parameters are identifiable"
+        regime, told = "parameters are identifiable", _told_of_weights(task, best)
         if not theory.identifiable(n_types, horizon):
             regime = f"sessions of {horizon} < 2M - 1 steps do not identify parameters: trust values, not types"
+            told = ""  # No weight is better than another.
         doubt = {
             Status.ITERATION_LIMIT: "; stopped before the least squares converged: raise restarts",
             Status.UNMATCHED: f"; more than {_allowed(tensors):.1f} standard errors, or probabilities "
@@ -172,8 +178,17 @@ class MomentMatching(Estimator):
         return (
             f"matched {entries} moments up to order {tensors[-1].order} over {len(core.support)} core pairs; largest "
             f"residual {best.residual:.2g} ({best.largest_error:.1f} standard errors; the theory's delta_tsr is "
-            f"{delta:.2g}); {regime}{doubt.get(_status(best, tensors), '')}"
+            f"{delta:.2g}); {regime}{told}{doubt.get(_status(best, tensors), '')}"
         )
+
+
+def _told_of_weights(task: Matching, best: Fit) -> str:
+    """What the moments tell of the least weight; where they hardly do, what to try."""
+    if task.n_types == 1:
+        return ""
+    low, high = task.least_weight(best)
+    vague = ", which is nearly nothing: types that differ little need many more sessions" if high > _VAGUE * low else ""
+    return f"; least weight {best.weights.min():.2g} (95%: {low:.2g} to {high:.2g}{vague})"
 
 
 def _least(fits: list[Fit]) -> float:
@@ -184,8 +199,8 @@ def _best_level(levels: list[list[Fit]], core: Design, log: Log) -> tuple[list[F
     """The least weight that fits best, and its bandit.
 
     Among the levels whose costs the moments do not tell apart, the likelihood of the log decides: the lowest cost alone
-    may belong to probabilities beyond their bounds, and clipping them moves every mean. Of equal levels the largest
-    least weight is taken.
+    may belong to probabilities beyond their bounds, and clipping them moves every mean. Among those that the likelihood
+    does not tell apart either, the lowest cost is taken, and of equal ones the largest least weight.
     """
     lowest = min(_least(level) for level in levels)
     found: list[tuple[float, list[Fit], LatentBandit]] = []
@@ -195,7 +210,8 @@ def _best_level(levels: list[list[Fit]], core: Design, log: Log) -> tuple[list[F
         best = min(level, key=lambda one: one.cost)
         bandit = reconstruct(best.weights, best.core, core, log.sessions)
         found.append((float(log.heldout(bandit).sum()) if len(levels) > 1 else 0.0, level, bandit))
-    _, fits, bandit = max(found, key=lambda one: one[0])
+    likeliest = max(one[0] for one in found)
+    _, fits, bandit = min((one for one in found if one[0] >= likeliest - _NOISE), key=lambda one: _least(one[1]))
     return fits, bandit
 
 
@@ -356,6 +372,26 @@ class Matching:
         shares = _softmax(point[: self.n_types - 1])
         weights = w_min + (1 - self.n_types * w_min) * shares
         return weights / weights.sum(), point[self.n_types - 1 :].reshape(self.n_core, self.n_types)
+
+    def least_weight(self, fit: Fit) -> tuple[float, float]:
+        """A 95% interval of the least weight of a solution, whatever least weight the solution was held to.
+
+        It is symmetric in the logit of the weight, whose variance is that of least squares with residuals in standard
+        errors. Where the types differ little it is wide: the moments then fit nearly any weight.
+        """
+        from scipy.special import expit
+
+        weights = fit.weights
+        point = np.concatenate([np.log(weights[:-1] / weights[-1]), fit.core.ravel()])
+        slopes = self.jacobian(point, 0.0)
+        known, directions = np.linalg.eigh(slopes.T @ slopes)  # What the moments tell of each direction.
+        least = int(weights.argmin())
+        gradient = np.zeros(len(point))  # d log(w / (1 - w)) / d point, for the least weight
+        gradient[: self.n_types - 1] = (np.eye(self.n_types)[least] - weights)[:-1] / (1 - weights[least])
+        variances = (directions.T @ gradient) ** 2 / np.maximum(known, _UNKNOWN * known.max())
+        reach = NormalDist().inv_cdf(0.975) * float(np.sqrt(variances.sum()))
+        logit = float(np.log(weights[least] / (1 - weights[least])))
+        return float(expit(logit - reach)), float(expit(logit + reach))
 
     def residuals(self, point: Float[Array, "p"], w_min: float) -> Float[Array, "q"]:
         weights, core = self.unpack(point, w_min)

@@ -21,6 +21,7 @@ from .learner import (
     Learner,
     Task,
     check_enough,
+    check_not_binned,
     declared_values,
     note_estimate,
     planned,
@@ -157,6 +158,7 @@ class Tensor(Learner):
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         if task.horizon < 3:
             raise InvalidArgument(f"horizon must be at least 3 for third moments, got {task.horizon}")
+        check_not_binned(task, "Tensor")
         check_enough(task, task.n_sessions, self.n_types)
         course = Course()
         uniform = Uniform(task.n_arms, horizon=task.horizon)

@@ -33,6 +33,7 @@ from .learner import (
     Learner,
     Task,
     check_enough,
+    check_not_binned,
     floored,
     lenient,
     note_estimate,
@@ -192,6 +193,7 @@ class EDMLE(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
+        check_not_binned(task, "EDMLE")
         n_first, n_second = self._shares(task)
         check_enough(task, n_second, self.n_types)
         if self.space is not None:
@@ -290,6 +292,7 @@ class EDMoments(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         course = Course()
+        check_not_binned(task, "EDMoments")
         n_first, n_second = share_out(task.n_sessions, self.split)
         weights = self._least_weights()
         n_trial = round(_TRIAL * n_second) if len(weights) > 1 else 0
@@ -301,7 +304,8 @@ class EDMoments(Learner):
         n_second -= n_trial
         check_enough(task, n_second, self.n_types)
         exploration = yield from uniform_plays(task, n_first, course)
-        family, bins = task.rewards, None
+        # Counts and normal rewards are both matched by their means.
+        family, bins = "gaussian" if task.rewards == "counts" else task.rewards, None
         if family == "gaussian" and not identifiable(self.n_types, task.horizon):
             family, bins = "categorical", Bins.of_log(exploration, self.bins, self.epsilon)
             exploration = bins.cut(exploration)

@@ -125,6 +125,8 @@ class DirectMLE(Learner):
         if isinstance(self.method, Traits) or fitted.bandit.leaving is not None:  # moments do not know who leaves
             return fitted
         if rank == "auto":
+            if task.rewards == "binned":  # The eigenvalues of bins are not those of rewards.
+                return fitted
             if task.horizon < 2 or len(uniform) < 4 or uniform.n_arms * len(np.unique(uniform.rewards)) > _MAX_ROWS:
                 return fitted
             space = subspace(uniform, rewards=task.rewards)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from .. import files
 from .._shapes import Array, Bool, Float, Integer
 from ..checks import POSITIVE, check_array, check_count, check_fields
 from ..data.sessions import Sessions
-from ..errors import InvalidArgument, TooLarge
+from ..errors import InvalidArgument, LmabWarning, TooLarge
 from ..model.categorical import Categorical
 from ..policies.policy import Policy, State, best_allowed
 from .learner import Campaign, Course, Exploration, Learner, Task
@@ -22,6 +23,8 @@ LIMIT = 4_000_000  # continued histories (history, arm, value) that are counted
 
 class HistoryPolicy(Policy):
     """Plays the best arm after every sequence of (arm, reward), from a table of all sequences.
+
+    With `nearest` it takes a reward that is none of the values for the nearest of them; else it refuses it.
 
     Examples:
         >>> import numpy as np
@@ -33,12 +36,13 @@ class HistoryPolicy(Policy):
     kind = "history"
     order_free = False
 
-    def __init__(self, values: Any, scores: Sequence[Float[Array, "K A"]]) -> None:
+    def __init__(self, values: Any, scores: Sequence[Float[Array, "K A"]], *, nearest: bool = False) -> None:
+        self.nearest = nearest
         self.values = check_array("values", values, ndim=1)
         self.horizon = check_count("the number of scores", len(scores))
         self.n_arms = scores[0].shape[1]
         self.n_codes = self.n_arms * len(self.values)
-        self._codes = _codec(self.n_arms, self.values).codes
+        self._codes = _codec(self.n_arms, self.values, nearest).codes
         for step, table in enumerate(scores):  # row: the codes so far as digits of a number, the first one leading
             if table.shape != (self.n_codes**step, self.n_arms):
                 raise InvalidArgument(f"scores[{step}] must have {self.n_codes**step} rows, got shape {table.shape}")
@@ -64,12 +68,13 @@ class HistoryPolicy(Policy):
 
     def record(self) -> files.Record:
         tables = {f"scores-{step}": table for step, table in enumerate(self.scores)}
-        return files.Record(self.kind, {"horizon": self.horizon}, {"values": self.values, **tables})
+        fields = {"horizon": self.horizon, **({"nearest": True} if self.nearest else {})}
+        return files.Record(self.kind, fields, {"values": self.values, **tables})
 
     @classmethod
     def from_record(cls, record: files.Record) -> HistoryPolicy:
         tables = [record.arrays[f"scores-{step}"] for step in range(record.fields["horizon"])]
-        return cls(record.arrays["values"], tables)
+        return cls(record.arrays["values"], tables, nearest=record.fields.get("nearest", False))
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,9 @@ class HistoryUCBVI(Learner):
     """UCBVI (Azar et al., 2017) on the Markov decision process of histories, (AZ)^H of them (section 1 of the paper).
 
     It needs no number of types and no assumption, but it refuses problems with too many histories. Rewards are 0 and
-    1 unless `learn` is given the `values`. A round has `growth` times as many sessions as were played before it.
+    1 unless `learn` is given the `values`. Another reward counts as the nearest of them, and a warning says how often:
+    a run that ended at a rare reward would lose its sessions. A round has `growth` times as many sessions as were
+    played before it.
 
     Examples:
         >>> import numpy as np, lmab
@@ -97,14 +104,20 @@ class HistoryUCBVI(Learner):
 
     def campaign(self, task: Task, *, rng: np.random.Generator) -> Campaign:
         tree = _Tree.for_task(task)
-        course = Course()
-        played = 0
+        course, optimism = Course(), tree.scores(self.bonus, task.n_sessions)
+        played = unknown = 0
         while played < task.n_sessions:
-            policy = HistoryPolicy(tree.values, tree.scores(self.bonus, task.n_sessions))
+            policy = HistoryPolicy(tree.values, [table.copy() for table in optimism], nearest=True)
             n = min(max(1, int(self.growth * played)), task.n_sessions - played)
             sessions = yield from course.explore(Exploration.of_policy("explore", policy, n))
-            tree.count(sessions)
+            tree.renew(optimism, tree.count(sessions), self.bonus, task.n_sessions)
+            unknown += int((~np.isin(sessions.rewards, tree.values)).sum())
             played += len(sessions)
+        if unknown:
+            message = (
+                f"{unknown} rewards are none of the values {tree.values.tolist()} and count as the nearest of them"
+            )
+            warnings.warn(f"{message}: give `learn` all values that may be paid", LmabWarning, stacklevel=2)
         policy = HistoryPolicy(tree.values, tree.scores(None, task.n_sessions))
         course.note("counts", histories=tree.n_histories, visited=tree.n_visited)
         return course.learned(policy, None)
@@ -120,8 +133,8 @@ class _Tree:
 
     @classmethod
     def for_task(cls, task: Task) -> _Tree:
-        if task.rewards == "gaussian":
-            raise InvalidArgument("rewards must be categorical: HistoryUCBVI counts histories, got 'gaussian'")
+        if task.rewards not in (None, "categorical"):
+            raise InvalidArgument(f"rewards must be categorical: HistoryUCBVI counts histories, got {task.rewards!r}")
         values = np.array((0.0, 1.0) if task.values is None else task.values)
         sizes = [(task.n_arms * len(values)) ** (step + 1) for step in range(task.horizon)]
         if sum(sizes) > LIMIT:
@@ -139,38 +152,51 @@ class _Tree:
     def n_visited(self) -> int:
         return sum(int(np.count_nonzero(level)) for level in self.counts)
 
-    def count(self, sessions: Sessions) -> None:
+    def count(self, sessions: Sessions) -> list[Integer[Array, "k"]]:
+        """Count what followed each history, and return the histories of each length that it followed."""
         arms, rewards = sessions.to_arrays()
         played = arms >= 0
         codes = np.zeros(arms.shape, np.int64)
-        codes[played] = _codec(self.n_arms, self.values).codes(arms[played], rewards[played])
-        rows = np.zeros(len(arms), np.int64)
+        codes[played] = _codec(self.n_arms, self.values, nearest=True).codes(arms[played], rewards[played])
+        rows, followed = np.zeros(len(arms), np.int64), []
         for step in range(arms.shape[1]):
+            followed.append(np.unique(rows[played[:, step]]))
             rows = rows * (self.n_arms * len(self.values)) + codes[:, step]
             np.add.at(self.counts[step], rows[played[:, step]], 1)
+        return followed
 
     def scores(self, bonus: float | None, n_sessions: int) -> list[Float[Array, "K A"]]:
         """Value of every arm after every history: optimistic, or (bonus None) with the worst reward for unseen arms."""
+        sizes = [len(level) // (self.n_arms * len(self.values)) for level in self.counts]
+        tables = [np.empty((size, self.n_arms)) for size in sizes]
+        self.renew(tables, [np.arange(size) for size in sizes], bonus, n_sessions)
+        return tables
+
+    def renew(
+        self, tables: list[Float[Array, "K A"]], rows: Sequence[Integer[Array, "k"]], bonus: float | None,
+        n_sessions: int,
+    ) -> None:  # fmt: skip
+        """Put the values of these histories into the tables: after a session those on its way change, and no others."""
         horizon, spread = len(self.counts), float(np.ptp(self.values))
-        width = np.log(2 * self.n_histories * n_sessions)
-        after: Float[Array, "C"] = np.zeros(1)
-        tables = []
-        for step in reversed(range(horizon)):
-            seen = self.counts[step].reshape(-1, self.n_arms, len(self.values))
+        width, shape = np.log(2 * self.n_histories * n_sessions), (-1, self.n_arms, len(self.values))
+        for step in reversed(range(len(rows))):
+            here, left = rows[step], horizon - step
+            seen = self.counts[step].reshape(shape)[here]
             visits = seen.sum(axis=2)
-            left = horizon - step
-            earned = self.values + (0.0 if left == 1 else after.reshape(seen.shape))
+            earned = self.values
+            if left > 1:
+                next_histories = here[:, None] * (self.n_arms * len(self.values)) + np.arange(seen[0].size)
+                earned = earned + tables[step + 1][next_histories].max(axis=2).reshape(seen.shape)
             value = (seen * earned).sum(axis=2) / np.maximum(visits, 1)
             if bonus is None:
                 value[visits == 0] = left * self.values.min()
             else:
                 value += bonus * left * spread * np.sqrt(width / np.maximum(visits, 1))
                 value = np.where(visits == 0, left * self.values.max(), np.minimum(value, left * self.values.max()))
-            tables.append(value)
-            after = value.max(axis=1)
-        return tables[::-1]
+            tables[step][here] = value
 
 
-def _codec(n_arms: int, values: Float[Array, "Z"]) -> Categorical:
+def _codec(n_arms: int, values: Float[Array, "Z"], nearest: bool = False) -> Categorical:
     """A reward family that is used only to number (arm, value) pairs; its probabilities mean nothing."""
-    return Categorical(np.full((1, n_arms, len(values)), 1 / len(values)), values)
+    edges = (values[1:] + values[:-1]) / 2 if nearest and len(values) > 1 else None
+    return Categorical(np.full((1, n_arms, len(values)), 1 / len(values)), values, edges)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Integer
-from ..checks import check_array, check_count
+from ..checks import OneOf, check, check_array, check_count, optional
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument
+from ..estimation.families import FAMILIES
 from ..estimation.result import Estimate
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
@@ -209,13 +210,16 @@ class Task:
     n_sessions: int  # the budget
     planner: Planner = CERTIFIED
     time_limit: float = 60.0  # seconds for planning
-    rewards: str | None = None  # "categorical", "gaussian", or None: categorical on the observed values
+    rewards: str | None = None  # As in `fit`: "categorical", "gaussian", "counts", "binned"; None: by observed values.
     values: Sequence[float] | None = None  # Values of categorical rewards, where some may not be seen, rising.
 
     def __post_init__(self) -> None:
         for name in ("n_arms", "horizon", "n_sessions"):
             check_count(name, getattr(self, name))
+        check("rewards", self.rewards, optional(OneOf(FAMILIES)))
         if self.values is not None:
+            if self.rewards not in (None, "categorical"):
+                raise InvalidArgument(f"values must be None for {self.rewards} rewards, got {len(self.values)} values")
             known = np.unique(check_array("values", self.values, ndim=1))
             object.__setattr__(self, "values", tuple(known.tolist()))
 
@@ -297,6 +301,12 @@ def lenient(bandit: LatentBandit) -> LatentBandit:
         return bandit
     edges = (rewards.values[1:] + rewards.values[:-1]) / 2
     return replace(bandit, rewards=replace(rewards, edges=edges))
+
+
+def check_not_binned(task: Task, learner: str) -> None:
+    """Raise before anything is played when the learner matches moments, because bins are made from the whole log."""
+    if task.rewards == "binned":
+        raise InvalidArgument(f"rewards must not be 'binned' for {learner}: use DirectMLE, or 'gaussian' or 'counts'")
 
 
 def check_enough(task: Task, n_fitted: int, n_types: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -183,6 +184,8 @@ def learn(
         values: the reward values, where some may be too rare to be seen while learning.
         progress: called with the `Run` after each round.
 
+    Whatever fails after the first round, the sessions are kept: the error has the `run`, and so `error.run.sessions`.
+
     Examples:
         >>> import numpy as np, lmab
         >>> rng = np.random.default_rng(0)
@@ -196,11 +199,24 @@ def learn(
     """
     task = Task(environment.n_arms, environment.horizon, n_sessions, planner, time_limit, rewards, values)
     run = Run(learner, task, rng=rng)
-    while not run.finished:
-        run.tell(run.ask().on(environment))
-        if progress is not None:
-            progress(run)
+    with _sessions_kept(run):
+        while not run.finished:
+            run.tell(run.ask().on(environment))
+            if progress is not None:
+                progress(run)
     return run.learned
+
+
+@contextmanager
+def _sessions_kept(run: Run) -> Iterator[None]:
+    """Give an error that comes after sessions were played the run that holds them."""
+    try:
+        yield
+    except BaseException as error:  # Ctrl-C and a live system that fails among them.
+        if run.sessions_used:
+            error.run = run  # type: ignore[attr-defined]
+            error.add_note(f"The {run.sessions_used} sessions that were told are kept in the error: error.run.sessions")
+        raise
 
 
 def _sessions_record(sessions: Sessions) -> files.Record:
