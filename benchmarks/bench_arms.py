@@ -2,10 +2,12 @@
 
 100,000 sessions of 10 steps, 6 types, 5 values, arms played at random. *stars*: how much a type likes an arm is a
 quality plus four tastes; *unrelated*: every type draws what an arm pays anew, which is the hardest to plan for. Every
-size runs in a process of its own, so that memory is its own; seconds are those of the processor.
+part runs in a process of its own, so that memory is its own; seconds are those of the processor. What is done is kept
+in `build/arms`, so that the benchmark goes on where it was stopped: delete the folder to measure anew.
 
 Peers (extra `peers`): implicit factors the same log by alternating least squares, and Vowpal Wabbit decides from the
-session so far. What is not installed is reported in one line.
+session so far, of at most 2,000 arms: it asks about each of them at every step. What is not installed is reported in
+one line.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -29,12 +30,14 @@ from .timing import fastest, timed
 
 SIZES = (50, 500, 2_000, 10_000)
 LARGE = 2_000  # arms of the table
+CASES = [*(("stars", size) for size in SIZES), ("unrelated", LARGE)]
 SESSIONS, STEPS, TYPES, VALUES = 100_000, 10, 6, 5
 TASTES = 4
 LIMIT = 10.0  # processor seconds for each plan
 DECIDED = 200  # sessions of which decisions are timed
 LEARNED = 20_000  # sessions that Vowpal Wabbit learns from
 PLAYED = 1_000  # sessions in which policies are compared
+FOLDER = Path(__file__).parent.parent / "build" / "arms"
 
 
 def instance(kind: str, n_arms: int) -> lmab.LatentBandit:
@@ -55,18 +58,27 @@ def log_of(bandit: lmab.LatentBandit) -> lmab.Sessions:
 
 
 def main() -> Rows:
-    rows: Rows = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, n_arms in [*(("stars", size) for size in SIZES), ("unrelated", LARGE)]:
-            for part in PARTS:
-                rows |= _child(part, kind, n_arms, folder)
-            print(sentence(kind, n_arms, rows), flush=True)
-    return rows | _ratios(rows)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = FOLDER / "rows.json"
+    done: dict[str, Rows] = json.loads(kept.read_text()) if kept.exists() else {}
+    for kind, n_arms in sorted(CASES, key=lambda case: (case[1] != LARGE, case[1])):
+        for part in PARTS:
+            name = f"{part}/{kind}/{n_arms}"
+            if name not in done and not (part == "vw" and n_arms > LARGE):
+                found = _child(part, kind, n_arms)
+                done |= {name: found} if found else {}
+                kept.write_text(json.dumps(done))
+        print(sentence(kind, n_arms, _all(done)), flush=True)
+    return _all(done) | _ratios(_all(done))
 
 
-def _child(part: str, kind: str, n_arms: int, folder: str) -> Rows:
+def _all(done: dict[str, Rows]) -> Rows:
+    return {row: value for rows in done.values() for row, value in rows.items()}
+
+
+def _child(part: str, kind: str, n_arms: int) -> Rows:
     """The rows of one part, from a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.bench_arms", part, kind, str(n_arms), folder]
+    command = [sys.executable, "-m", "benchmarks.bench_arms", part, kind, str(n_arms), str(FOLDER)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{part}, {kind}, {n_arms:,} arms: {done.stderr.strip().splitlines()[-1]}", flush=True)
@@ -120,16 +132,17 @@ def planned(kind: str, n_arms: int, folder: Path, *, repeats: bool) -> Rows:
     if repeats:
         compact = plan.policy.compact()
         rows["decision"] = fastest(partial(_decide, compact), repeats=5).used / (DECIDED * STEPS) * 1e6
+        rows["decision/policy"] = fastest(partial(_decide, plan.policy), repeats=2).used / (DECIDED * STEPS) * 1e6
     return rows
 
 
-def _decide(compact: Any) -> None:
-    """Sessions step by step: what an arm paid, and the next arm."""
+def _decide(policy: Any) -> None:
+    """Sessions step by step: the next arm, and what it paid."""
     for session in range(DECIDED):
-        state = compact.start()
+        state = policy.start()
         for step in range(STEPS):
-            arm = compact.act(state)
-            state = compact.observe(state, arm, float(1 + (session + step * step) % VALUES))
+            arm = policy.act(state)
+            state = policy.observe(state, arm, float(1 + (session + step * step) % VALUES))
 
 
 def certified(kind: str, n_arms: int, folder: Path) -> Rows:
@@ -227,21 +240,22 @@ COLUMNS = {
     "fit": ("fit, s", "{:.1f}"), "check": ("check, s", "{:.1f}"), "plan/to-1%": ("plan to 1%, s", "{:.2f}"),
     "plan/gap": ("left after 10 s", "{:.2%}"), "plan/MB": ("MB", "{:.0f}"),
     "once/gap": ("without repeats, left after 10 s", "{:.2%}"), "once/MB": ("MB", "{:.0f}"),
-    "certificate": ("certificate, s", "{:.1f}"), "decision": ("a decision, µs", "{:.1f}"),
-    "implicit": ("implicit: fit, s", "{:.1f}"), "vw/decision": ("Vowpal Wabbit: a decision, µs", "{:.1f}"),
+    "certificate": ("certificate, s", "{:.1f}"), "decision": ("a decision, µs", "{:.2f}"),
+    "implicit": ("implicit: fit, s", "{:.1f}"), "fit/ratio": ("our fit, times implicit's", "{:.1f}"),
+    "vw/decision": ("Vowpal Wabbit: a decision, µs", "{:.1f}"),
+    "decision/ratio": ("our decision, times Vowpal Wabbit's", "{:.5f}"),
     "earned": ("a session earns", "{:.1f}"), "vw/earned": ("with Vowpal Wabbit", "{:.1f}"),
 }  # fmt: skip
 
 
 def table(rows: Rows) -> str:
     """Sizes across, measures down."""
-    cases = [*(("stars", size) for size in SIZES), ("unrelated", LARGE)]
     lines = [
-        "| | " + " | ".join(f"{kind}, {size:,} arms" for kind, size in cases) + " |",
-        "|---" * (1 + len(cases)) + "|",
+        "| | " + " | ".join(f"{kind}, {size:,} arms" for kind, size in CASES) + " |",
+        "|---" * (1 + len(CASES)) + "|",
     ]
     for name, (label, form) in COLUMNS.items():
-        found = (rows.get(f"{kind}/{size}/{name}") for kind, size in cases)
+        found = (rows.get(f"{kind}/{size}/{name}") for kind, size in CASES)
         lines.append(f"| {label} | " + " | ".join("" if x is None else form.format(x) for x in found) + " |")
     return "\n".join(lines)
 

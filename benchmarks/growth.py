@@ -1,4 +1,4 @@
-"""How packing and fitting grow with the log: rows of `bench_pack` and `study_billion` as a table and a picture."""
+"""How work grows: with sessions (rows of `bench_pack` and `study_billion`), and with arms (rows of `bench_arms`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from .rows import Measured
 
 _RUNS = ("pack", "study_billion")  # where both have a size, the study counts
 _ROW = re.compile(r"grow/(\d+)/seconds")
+_ARMS = re.compile(r"stars/(\d+)/(\S+)")
+_PARTS = {"fit": "fit", "check": "check", "certificate": "certificate", "plan/to-1%": "plan to 1%"}
+_LEGEND = 240.0, 150.0  # where the names of the lines begin
 _STYLE = """
 .chart { color: #1b2230; } .chart .memory { stroke: #b5572a; stroke-width: 1.5; fill: none; }
 .chart circle.memory { fill: #b5572a; }
+.chart .check { stroke: #2f8f6b; stroke-width: 1.5; fill: none; } .chart circle.check { fill: #2f8f6b; }
+.chart .plan { stroke: #8a56b0; stroke-width: 1.5; fill: none; } .chart circle.plan { fill: #8a56b0; }
 @media (prefers-color-scheme: dark) { .chart { color: #e6e9ef; } }
 """
 
@@ -62,10 +67,32 @@ def picture(runs: Mapping[str, Measured]) -> str:
     return frame.draw(title, "sessions", "seconds, or MB", *marks, standalone=True) + "\n"
 
 
+def arms_picture(runs: Mapping[str, Measured]) -> str:
+    """Seconds of fit, check, certificate and plan by the number of arms, as an SVG with logarithmic axes."""
+    found: dict[str, dict[int, float]] = {part: {} for part in _PARTS}
+    for match, value in ((_ARMS.fullmatch(name), value) for name, value in runs["arms"].rows.items()):
+        if match and match[2] in found:
+            found[match[2]][int(match[1])] = value
+    drawn = {part: sorted(by_size.items()) for part, by_size in found.items() if by_size}
+    every = np.log10([pair for pairs in drawn.values() for pair in pairs])
+    frame = Frame.around(every[:, 0], every[:, 1], powers=True)
+    marks = [element("style", Markup(_STYLE))]
+    colours = dict(zip(_PARTS, ("curve", "check", "memory", "plan"), strict=True))
+    for place, (part, pairs) in enumerate(drawn.items()):
+        across, up = np.log10(pairs).T
+        dot = "point" if colours[part] == "curve" else colours[part]
+        marks.append(_series(frame, across, up, colours[part], dot, ""))
+        left, top = _LEGEND[0], _LEGEND[1] + 16 * place  # names below the lines, which rise
+        marks.append(element("circle", cx=left, cy=top - 4, r=4, class_=dot))
+        marks.append(element("text", _PARTS[part], x=left + 10, y=top))
+    title = "Seconds of the processor by the number of arms"
+    return frame.draw(title, "arms", "seconds", *marks, standalone=True) + "\n"
+
+
 def _series(frame: Frame, xs: np.ndarray, ys: np.ndarray, style: str, dot: str, name: str) -> Markup:
     """A line with its points, and its name below the middle one, where rising lines leave room."""
     places = [frame.at(x, y) for x, y in zip(xs.tolist(), ys.tolist(), strict=True)]
     dots = join(*(element("circle", cx=x, cy=y, r=3, class_=dot) for x, y in places))
     middle = places[len(places) // 2]
-    label = element("text", name, x=middle[0] + 8, y=middle[1] + 16)
+    label = element("text", name, x=middle[0] + 8, y=middle[1] + 16) if name else Markup("")
     return join(line(frame, xs.tolist(), ys.tolist(), style), dots, label)

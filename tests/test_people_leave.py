@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from lmab.evaluation.replanning import CrowdReplanner, Replanner
 from lmab.reporting.contents import gather
 from lmab.reporting.page import render
 
+plan_module = sys.modules["lmab.planning.plan"]  # whose name the function has in the package
 MEANS = [[0.9, 0.2, 0.5, 0.6], [0.1, 0.8, 0.6, 0.3], [0.5, 0.5, 0.1, 0.9]]
 BY_TYPE = np.broadcast_to(np.array([0.5, 0.15, 0.02])[:, None, None], (3, 4, 2)) * [[[1.0, 0.5]]]
 TRUTH = lmab.LatentBandit.bernoulli([0.5, 0.3, 0.2], MEANS, leaving=BY_TYPE)
@@ -60,6 +62,22 @@ def test_a_fit_that_knows_who_leaves_by_type_does_not_warn_of_it(log, estimate):
     assert not assumptions.tested(estimate.bandit, log).shown.fires
 
 
+def test_a_rule_of_the_site_is_not_taken_for_taste(rng):
+    """Two right answers in a row end a session: types that leave do not explain it, and nothing is claimed."""
+    base = replace(TRUTH, leaving=None)
+    arms, rewards = lmab.simulate(base, lmab.Uniform(4), n_sessions=1000, horizon=6, rng=rng).to_arrays()
+    row = np.cumsum((rewards[:, 1:] * rewards[:, :-1]) > 0, axis=1) > 0
+    arms[:, 2:][row[:, :-1]] = -1
+    ended = np.where((arms >= 0).sum(axis=1) < 6, "left", "unknown")
+    ruled = lmab.Sessions.from_arrays(arms, rewards, ended=ended)
+    found = lmab.fit(ruled, n_types=3, leaving="type", method=QUICK, check=False, rng=0)
+    said = found.assumptions["leaving"]
+    assert said.fires
+    assert "a rule of the site ends sessions" in said.sentence
+    honest = lmab.certify(found, lmab.plan(found.bandit, horizon=3), ruled, n_draws=20, rng=1)
+    assert honest.value is None
+
+
 @pytest.mark.parametrize("bandit", [TRUTH, SHOWN], ids=["by type", "shown"])
 def test_plans_are_worth_on_drawn_models_what_they_are_worth_there(bandit, rng):
     """The tree of a plan on another model with other chances to leave, against the exact value; and a crowd, too."""
@@ -84,7 +102,9 @@ def test_arms_that_the_log_plays_have_their_own_best_fixed_choice():
     assert found.fixed_played[0] == pytest.approx(some.best_fixed(3))
 
 
-def test_plans_say_at_most():
+def test_plans_say_at_most(estimate):
+    fixed = plan_module._fixed_choice(estimate.bandit, 3, True, estimate, "no types")
+    assert "over at most 3 steps" in repr(fixed)  # its policy knows no bandit
     plan = lmab.plan(TRUTH, horizon=3)
     assert plan.people_leave
     assert "over at most 3 steps" in repr(plan)

@@ -8,7 +8,9 @@ import pytest
 
 import lmab
 from lmab import Certified, LatentBandit
+from lmab.planning import search as search_module
 from lmab.planning.information_price import information_price
+from lmab.planning.once import certified as module
 from lmab.planning.once import exact as no_repeats_exact
 from lmab.planning.once.certified import arm_prices, priced
 from lmab.planning.problem import Clock, Problem
@@ -48,7 +50,7 @@ def check_bounds(seed: int) -> None:
     search = Search(there, seed=0)
     if horizon > 1:
         search.look_ahead(Clock(60.0))
-        search.use(price)
+        search.use([price])
         for _ in range(3):
             search.advance(1e-3 * problem.scale)
             assert search.upper_bound + refund >= best - slack
@@ -83,6 +85,19 @@ def test_the_search_without_repeats_brackets_the_optimum(seed, monkeypatch):
         )
         if plan.status == "certified":
             assert plan.gap <= 0.01
+
+
+@pytest.mark.parametrize(("wide", "rounds"), [(False, [8, 16, 32, 64]), (True, [8, 16, 16, 16])])
+def test_rounds_grow_until_many_arms_take_the_memory(wide, rounds, monkeypatch):
+    monkeypatch.setattr(search_module, "_WIDE", 100 if wide else 1 << 16)
+    monkeypatch.setattr(module, "_BATCHES", 1)
+    asked = []
+    monkeypatch.setattr(module.OncePlans, "back_up", lambda self, n: asked.append(n))
+    search = module.OnceSearch(Problem.of(lmab.random_bandit(3, 8, rng=1), 4), 4, 0, 1e9, Clock(60.0))
+    search._charge()
+    for cycle in range(4):
+        search._cycle(cycle, lambda lower: 1e-9)
+    assert asked == rounds
 
 
 def test_large_plans_say_what_was_not_reached():

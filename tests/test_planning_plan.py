@@ -550,7 +550,7 @@ def test_a_poor_price_does_not_raise_the_upper_bound():
     channels = problem.table.reshape(problem.n_arms, -1, len(problem.weights))
     shape = (5, problem.n_arms)
     poor = Guess(np.ones(shape), np.ones((*shape, channels.shape[1])), np.full(5, 1e3))
-    search.use(certify(problem.means, channels, problem.weights / problem.weights.sum(), poor))
+    search.use([certify(problem.means, channels, problem.weights / problem.weights.sum(), poor)])
     assert search.upper_bound == before
     search.charge_for_information(Clock(60.0))
     assert lmab.plan(problem.bandit, horizon=4, method=Exact()).lower <= search.upper_bound < before

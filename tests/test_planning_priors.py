@@ -11,6 +11,7 @@ import lmab
 from lmab.errors import InvalidArgument
 from lmab.model.type_prior import clustered, nearest
 from lmab.planning import Lookahead, PointBased
+from lmab.planning.information_price import information_price, information_prices
 from lmab.planning.problem import Problem
 from lmab.planning.search import Search
 from lmab.policies.histories import walk
@@ -92,6 +93,22 @@ def test_bounds_hold_for_all_people_and_for_each(seed):
     assert violations(seed)[1] == []
 
 
+def test_bounds_of_one_person_hold_without_repeats_at_any_prior():
+    bandit, prior, _, _ = case(1)
+    plan = lmab.plan(bandit, horizon=3, type_prior=prior, repeats=False)
+    others = np.random.default_rng(0).dirichlet(np.ones(bandit.n_types), 20)
+    lower, upper = plan.by_prior.at(others)
+    own = [lmab.plan(replace(bandit, weights=row), horizon=3, method=lmab.Exact(), repeats=False) for row in others]
+    exact = np.array([one.lower for one in own])
+    assert (lower <= exact + 1e-9).all()
+    assert (upper >= exact - 1e-9).all()
+    assert (upper <= others @ np.sort(bandit.means, axis=1)[:, -3:].sum(axis=1) + 1e-9).all()
+    assert (lower >= 0.8 * exact).mean() > 0.5
+    looked = lmab.plan(bandit, horizon=3, type_prior=prior, method=Lookahead(1))
+    with pytest.raises(InvalidArgument, match="only Certified proves bounds for one person"):
+        looked.bounds({"group": "1"})
+
+
 @pytest.mark.slow
 def test_four_hundred_bounds_hold():
     found = [violations(seed) for seed in range(2, 18)]
@@ -137,7 +154,6 @@ def test_many_people_are_grouped_and_the_bounds_are_for_all_of_them():
     prior = lmab.TypePrior(["age"], np.array([[0.0, 0.2, -0.2], [1.5, -0.5, -1.0]]))
     ages = np.random.default_rng(1).normal(size=300)
     plan = lmab.plan(bandit, horizon=3, type_prior=prior, features={"age": ages}, representatives=8)
-    assert len(plan.by_prior.priors) == 8 + 300
     assert "8 groups of 300 different priors" in plan.message
     weights = prior.weights({"age": ages})
     each = np.array([lmab.plan(replace(bandit, weights=row), horizon=3, method=lmab.Exact()).lower for row in weights])
@@ -148,6 +164,19 @@ def test_many_people_are_grouped_and_the_bounds_are_for_all_of_them():
         bounds = plan.bounds({"age": age})
         assert bounds.lower <= value + 1e-9 <= bounds.upper + 2e-9
         assert bounds.upper <= 1.05 * bounds.lower
+
+
+def test_prices_found_together_are_bounds_at_every_prior_and_nearly_as_tight_as_one_by_one():
+    bandit, _, weights, _ = case(1)
+    problem = Problem.of(bandit, 4)
+    exact = [lmab.plan(replace(bandit, weights=row), horizon=4, method=lmab.Exact()).lower for row in weights]
+    for stop in (False, True):
+        found = information_prices(problem.means, problem.table, weights, 4, stop=lambda stop=stop: stop)
+        for price in found:
+            assert (price.bound(weights, 4) >= np.array(exact) - 1e-9).all()
+        if not stop:
+            own = [information_price(problem.means, problem.table, row, 4).at_start for row in weights]
+            assert np.mean([price.at_start for price in found]) <= 1.02 * np.mean(own)
 
 
 def test_groups_keep_the_mean_and_the_shares():
@@ -165,7 +194,7 @@ def test_groups_keep_the_mean_and_the_shares():
 
 
 def test_trees_of_all_roots_survive_the_burial_of_points():
-    """Points are shared: where dead ones are taken out, what every tree knows of the others moves along."""
+    """Every root has its own points: where dead ones are taken out, what its tree knows of the others moves along."""
     bandit, _, weights, counts = case(3)
     problem = Problem.of(bandit, 4, priors=weights, shares=counts / counts.sum())
     search, clock = Search(problem, seed=0), lmab.planning.Clock(60.0)
@@ -173,10 +202,11 @@ def test_trees_of_all_roots_survive_the_burial_of_points():
     for _ in range(6):
         search.advance(1e-3, 1 << 18)
     before = search.upper_bounds.copy()
-    for stage in range(2, 5):
-        search.upper.drops[stage, 0] = 0.0  # the first point of every stage is dead
-    search._bury_dead_points()
-    for nodes in search.roots:
+    for root, nodes in enumerate(search.roots):
+        search._now = root
+        for stage in range(2, 5):
+            search.upper.drops[stage, : int(search.upper.counts[stage] > 1)] = 0.0  # the first of several is dead
+        search._bury_dead_points()
         count = int(nodes.counts[0])
         own, steps = nodes.points[:count], nodes.steps[:count]
         assert (own < search.upper.counts[steps]).all()

@@ -241,6 +241,45 @@ def test_a_tree_of_wide_nodes_is_begun_anew_and_keeps_what_it_proved(monkeypatch
     assert search.upper_bound < 1.01 * optimum
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_many_arms_are_priced_at_once_and_backed_up_again_after_trials(monkeypatch, wide):
+    """With wide nodes the order of work differs; the bounds hold either way."""
+    monkeypatch.setattr(search_module, "_WIDE", 100 if wide else 1 << 16)
+    asked = []
+    for name in ("advance", "back_up", "charge_for_information"):
+        whole = getattr(Search, name)
+
+        def spy(self, *given, name=name, whole=whole):
+            asked.append(name)
+            return whole(self, given[0], 1 << 8) if name == "advance" else whole(self, *given)
+
+        monkeypatch.setattr(Search, name, spy)
+    bandit = lmab.random_bandit(5, 8, rng=np.random.default_rng(1))
+    plan = lmab.plan(bandit, horizon=5, method=lmab.Certified(gap=1e-4, n_beliefs=5))
+    assert plan.lower <= _optimum(bandit, bandit.weights, 5) + 1e-9 <= plan.upper + 2e-9
+    first = asked.index("charge_for_information")
+    last = len(asked) - 1 - asked[::-1].index("back_up")
+    assert asked[first - 1] == ("back_up" if wide else "advance")
+    assert (last > first) == wide
+
+
+def test_bounds_of_thousands_of_codes_hold():
+    """A new node then takes the information price for enough, which is a bound by itself."""
+    rng = np.random.default_rng(3)
+    few = rng.dirichlet(np.ones(3), size=(3, 4))
+    chances = few[:, np.arange(1400) % 4]  # the same four arms again and again: the optimum is that of four
+    small = lmab.LatentBandit.categorical([0.2, 0.3, 0.5], few, [0.0, 1.0, 3.0])
+    bandit = lmab.LatentBandit.categorical([0.2, 0.3, 0.5], chances, [0.0, 1.0, 3.0])
+    optimum = lmab.plan(small, horizon=4, method=lmab.Exact()).lower
+    search = Search(Problem.of(bandit, 4, 2), seed=0)
+    search.charge_for_information(Clock(10.0))
+    assert search.price.rates[1:].max() > 0
+    for _ in range(5):
+        search.advance(1e-9, 1 << 16)
+    assert search.lower_bound <= optimum + 1e-9 <= search.upper_bound + 2e-9
+    assert search.upper_bound < 1.05 * optimum
+
+
 def test_what_nodes_have_looked_at_stays_looked_at_when_dead_points_go():
     it = Problem.of(lmab.random_bandit(5, 8, rng=np.random.default_rng(1)), 6, 2)
     search = Search(it, seed=0)

@@ -13,7 +13,6 @@ from .data.features import LEFT, UNKNOWN, Features, person_numbers, person_value
 from .data.sessions import Sessions
 from .errors import InvalidArgument
 from .model.bandit import LatentBandit
-from .model.categorical import Categorical
 from .model.type_prior import ASSUMED_KEEP, TypePrior
 from .policies.histories import known_start
 from .policies.policy import Policy, State
@@ -179,9 +178,9 @@ def leaves(
     rng: np.random.Generator,
 ) -> Bool[Array, "n"]:
     """Whether each person leaves after a reward; nobody does where the bandit has no leaving."""
-    if bandit.leaving is None or not isinstance(bandit.rewards, Categorical):
+    if bandit.leaving is None:
         return np.zeros(len(types), bool)
-    return rng.random(len(types)) < bandit.leaving[types, arms, bandit.rewards.encode(rewards)]
+    return rng.random(len(types)) < bandit.leaving[types, arms, bandit.left_after(rewards)]
 
 
 def draw_types(bandit: LatentBandit, n: int, rng: np.random.Generator) -> Integer[Array, "n"]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import files
 from .._html import card, percent
-from .._shapes import Array, Float, Shaped
+from .._shapes import Array, Float, Integer, Shaped
 from ..checks import check_array, check_count, check_distribution, choices
 from ..errors import InvalidArgument, InvalidFile
 from .categorical import Categorical
@@ -83,7 +83,10 @@ class LatentBandit:
 
     @classmethod
     def counts(cls, weights: Any, means: Any, *, leaving: Any = None) -> LatentBandit:
-        """Counts 0, 1, 2, ... with Poisson laws of these `means` (M, A); nobody may leave, so `leaving` is None."""
+        """Counts 0, 1, 2, ... with Poisson laws of these `means` (M, A).
+
+        `leaving` (M, A, Z) is the chance to leave after 0, 1, ...; the last one is that of all larger counts.
+        """
         return cls(weights, Counts(means), leaving=leaving)
 
     @property
@@ -129,16 +132,34 @@ class LatentBandit:
     @cached_property
     def people_leave(self) -> bool:
         """Whether a session may end before the horizon."""
-        if self.leaving is None or not isinstance(self.rewards, Categorical):
-            return False
-        return bool((self.leaving * self.rewards.probabilities > 0).any())
+        return self.leaving is not None and bool((self.leaving * self._left_after > 0).any())
+
+    @cached_property
+    def _left_after(self) -> Float[Array, "M A Z"]:
+        """The probability of what `leaving` has a chance for: every value, or small counts and all larger ones."""
+        assert self.leaving is not None
+        assert not isinstance(self.rewards, Gaussian)
+        return self.rewards.shares_of_places(self.leaving.shape[2])
+
+    def left_after(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
+        """The place of each reward along the last axis of `leaving`.
+
+        Examples:
+            >>> import numpy as np, lmab
+            >>> bandit = lmab.LatentBandit.counts([1.0], [[2.0]], leaving=[[[0.5, 0.2, 0.1]]])
+            >>> bandit.left_after(np.array([0.0, 1.0, 9.0]))
+            array([0, 1, 2])
+        """
+        assert self.leaving is not None
+        assert not isinstance(self.rewards, Gaussian)
+        return self.rewards.places(rewards, self.leaving.shape[2])
 
     @property
     def stays(self) -> Float[Array, "M A"]:
         """The probability that a session goes on after an arm, in every type."""
-        if self.leaving is None or not isinstance(self.rewards, Categorical):
+        if self.leaving is None:
             return np.ones(self.means.shape)
-        return np.maximum(1.0 - (self.rewards.probabilities * self.leaving).sum(axis=2), 0.0)  # 1.0 where nobody leaves
+        return np.maximum(1.0 - (self._left_after * self.leaving).sum(axis=2), 0.0)  # 1.0 where nobody leaves
 
     @property
     def leaves_by_type(self) -> bool:
@@ -157,6 +178,8 @@ class LatentBandit:
         channel = self.rewards.channel(self.weights, bins)
         if self.leaving is None:
             return channel
+        if isinstance(self.rewards, Counts):
+            return self.rewards.staying(channel, self.leaving)
         shown = self.channel()
         return channel._replace(table=np.ascontiguousarray(shown.reshape(self.n_types, -1).T))
 
@@ -177,9 +200,9 @@ class LatentBandit:
 
     def _evidence(self, arms: Shaped[Array, "n"], rewards: Shaped[Array, "n"]) -> Float[Array, "n M"]:
         found = self.rewards.evidence(arms, rewards)
-        if self.leaving is None or not isinstance(self.rewards, Categorical):
+        if self.leaving is None:
             return found
-        return found * (1 - self.leaving[:, np.asarray(arms), self.rewards.encode(rewards)].T)
+        return found * (1 - self.leaving[:, np.asarray(arms), self.left_after(rewards)].T)
 
     @cached_property
     def _rows(self) -> dict[tuple[int, float], Float[Array, "1 M"]]:
@@ -312,9 +335,8 @@ class LatentBandit:
     def _leaving_with_arms(self, count: int) -> Float[Array, "M B Z"]:
         """The leave probabilities with `count` more arms: after every value, the average over types and arms."""
         assert self.leaving is not None
-        assert isinstance(self.rewards, Categorical)
-        seen = np.einsum("m,maz->z", self.weights, self.rewards.probabilities)
-        left = np.einsum("m,maz,maz->z", self.weights, self.rewards.probabilities, self.leaving)
+        seen = np.einsum("m,maz->z", self.weights, self._left_after)
+        left = np.einsum("m,maz,maz->z", self.weights, self._left_after, self.leaving)
         average = np.where(seen > 0, left / np.where(seen > 0, seen, 1.0), self.leaving.mean(axis=(0, 1)))
         new = np.broadcast_to(average, (self.n_types, count, len(average)))
         return np.concatenate([self.leaving, new], axis=1)
@@ -376,16 +398,17 @@ class LatentBandit:
 
 def _checked_leaving(given: Any, rewards: Categorical | Gaussian | Counts) -> Float[Array, "M A Z"]:
     """The leave probabilities as an array of their own."""
-    if not isinstance(rewards, Categorical):
+    if isinstance(rewards, Gaussian):
         raise InvalidArgument(
             f"leaving must be None for {rewards}: people who leave can be modelled where rewards take finitely many "
-            "values; cut the rewards into bins"
+            "values, or count; cut the rewards into bins"
         )
     found = check_array("leaving", given, ndim=3)
-    if found.shape != rewards.probabilities.shape:
+    wanted = (*rewards.means.shape, rewards.probabilities.shape[2] if isinstance(rewards, Categorical) else -1)
+    if found.shape[:2] != wanted[:2] or wanted[2] not in (-1, found.shape[2]) or found.shape[2] == 0:
+        shape = str(wanted) if wanted[2] > 0 else f"({wanted[0]}, {wanted[1]}, 1 or more)"
         raise InvalidArgument(
-            f"leaving must hold one probability for each type, arm and value, {rewards.probabilities.shape}, got "
-            f"shape {found.shape}"
+            f"leaving must hold one probability for each type, arm and value, {shape}, got shape {found.shape}"
         )
     if (found < 0).any() or (found > 1).any():
         where = tuple(int(i) for i in np.argwhere((found < 0) | (found > 1))[0])

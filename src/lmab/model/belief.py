@@ -108,8 +108,8 @@ def log_stays(bandit: LatentBandit, sessions: Sessions, steps: slice = slice(Non
     after = np.full(sessions.n_steps, WENT_ON, np.uint8)
     after[sessions.offsets[1:] - 1] = UNKNOWN if sessions.endings is None else sessions.endings
     after = after[steps]
-    values = bandit.rewards.encode(sessions.rewards[steps])  # type: ignore[union-attr]
-    chance = bandit.leaving[:, sessions.arms[steps], values].T
+    places = bandit.left_after(sessions.rewards[steps])
+    chance = bandit.leaving[:, sessions.arms[steps], places].T
     with np.errstate(divide="ignore"):
         logs = np.where((after == LEFT)[:, None], np.log(chance), np.log1p(-chance))
     logs[after == UNKNOWN] = 0.0

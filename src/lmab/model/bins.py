@@ -37,7 +37,9 @@ class Bins:
         """Bins that hold equally many rewards each; the value of a bin is the mean of its rewards."""
         check_count("bins", n_bins, minimum=2)
         edges = np.unique(np.quantile(rewards, np.arange(1, n_bins) / n_bins))
-        return cls(edges, _means(rewards, edges))
+        counts, sums = counts_and_sums(lambda: [rewards], edges)
+        filled = np.flatnonzero(counts)  # Where many rewards are equal, the bin below them may hold none.
+        return cls(edges[filled[1:] - 1], sums[filled] / counts[filled])
 
     @classmethod
     def with_zero_apart(cls, rewards: Float[Array, "S"], n_bins: int = BINS) -> Bins:
@@ -115,16 +117,6 @@ class Bins:
         if isinstance(sessions, Packed):
             return sessions.cut(self.edges, self.values)  # type: ignore[return-value]
         return replace(sessions, rewards=self.apply(sessions.rewards))
-
-
-def _means(rewards: Float[Array, "S"], edges: Float[Array, "E"]) -> Float[Array, "Z"]:
-    place = np.searchsorted(edges, rewards, side="right")
-    counts = np.bincount(place, minlength=len(edges) + 1)
-    sums = np.bincount(place, rewards, minlength=len(edges) + 1)
-    if len(edges) == 0:
-        return np.array([rewards.mean()])
-    middles = np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
-    return np.where(counts > 0, sums / np.maximum(counts, 1), middles)
 
 
 def counts_and_sums(pieces: Pieces, edges: Float[Array, "E"]) -> tuple[Integer[Array, "Z"], Float[Array, "Z"]]:

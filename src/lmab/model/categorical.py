@@ -121,6 +121,14 @@ class Categorical:
         """Cumulative probabilities without the last column, one row per (type, arm)."""
         return np.cumsum(self.probabilities, axis=2)[:, :, :-1].reshape(-1, self.n_values - 1)
 
+    def places(self, rewards: Any, n_places: int) -> Integer[Array, "n"]:
+        """The place of each reward among the values after each of which people may leave."""
+        return self.encode(rewards)
+
+    def shares_of_places(self, n_places: int) -> Float[Array, "M A Z"]:
+        """The probability of each place."""
+        return self.probabilities
+
     def encode(self, rewards: Shaped[Array, "n"]) -> Integer[Array, "n"]:
         """The index of each reward among `values`; another reward raises, unless `edges` say where it belongs."""
         if self.edges is not None:

@@ -76,6 +76,35 @@ class Counts:
         table = np.diff(np.concatenate([ends[0], below, ends[1]], axis=1), axis=1).reshape(-1, self.n_types)
         return Channel(np.ascontiguousarray(table), middle, edges)
 
+    def places(self, rewards: Float[Array, "n"], n_places: int) -> Integer[Array, "n"]:
+        """The place of each count among 0, 1, ... and the last one, which stands for all larger counts too.
+
+        Examples:
+            >>> Counts(np.array([[2.0]])).places(np.array([0.0, 1.0, 7.0]), 3)
+            array([0, 1, 2])
+        """
+        return np.minimum(require_counts(np.asarray(rewards, np.float64)), n_places - 1).astype(np.int64)
+
+    def shares_of_places(self, n_places: int) -> Float[Array, "M A Z"]:
+        """The probability of each place."""
+        from scipy.special import gammaln, xlogy
+
+        counts = np.arange(n_places - 1.0)
+        each = np.exp(xlogy(counts, self.means[:, :, None]) - self.means[:, :, None] - gammaln(counts + 1))
+        return np.concatenate([each, np.maximum(1 - each.sum(axis=2, keepdims=True), 0.0)], axis=2)
+
+    def staying(self, channel: Channel, leaving: Float[Array, "M A Z"]) -> Channel:
+        """What sessions show that go on, where the channel has counts in bins and the last chance is of larger ones."""
+        assert channel.edges is not None
+        n_places, last = leaving.shape[2], leaving[:, :, -1]
+        table = channel.table.reshape(self.n_arms, -1, self.n_types).copy()
+        shares, arms = self.shares_of_places(n_places), np.arange(self.n_arms)
+        table *= (1 - last).T[:, None]
+        for place in range(n_places - 1):
+            bins = (place > channel.edges).sum(axis=1)
+            table[arms, bins] += (shares[:, :, place] * (last - leaving[:, :, place])).T
+        return channel._replace(table=np.ascontiguousarray(np.maximum(table, 0.0).reshape(-1, self.n_types)))
+
     def _quantiles(self, weights: Float[Array, "M"], arm: int, parts: int) -> Float[Array, "E"]:
         """The counts at which the share of an arm's rewards passes 1, 2, ... of `parts` parts."""
         from scipy.special import pdtr

@@ -21,6 +21,9 @@ from ..errors import InvalidArgument, InvalidFile
 
 ASSUMED_KEEP = 0.9  # where no log told how often people keep their type: of all single guesses this one costs least
 MOST_PEOPLE = 2_000  # different rows of features that a prior remembers
+_LEVELS = 1000  # Levels of a column that have a coefficient, at most; the others are the average person.
+_LEAST = 5  # Sessions that a level must have.
+_CUTS = 16  # A column of more numbers is cut at as many quantiles.
 _LLOYD = 20  # rounds of k-means
 _TINY = 1e-300
 
@@ -351,6 +354,74 @@ def softmax(logits: Float[Array, "n M"]) -> Float[Array, "n M"]:
     """Rows that are positive and sum to 1."""
     found = np.exp(logits - logits.max(axis=1, keepdims=True))
     return found / found.sum(axis=1, keepdims=True)
+
+
+def terms_of(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
+    """The columns that can tell anything, and a remark on each that cannot.
+
+    Examples:
+        >>> features = Features.of({"land": ["de", "fr"] * 5, "age": [3.0] * 10}, 10)
+        >>> terms_of(features)
+        ((Category(name='land', levels=('de', 'fr'), shares=(0.5, 0.5)),), ("'age' is the same in all sessions",))
+    """
+    counts = np.bincount(features.rows, minlength=features.n_rows).astype(float)
+    terms, remarks = list[Term](), list[str]()
+    for name, values in zip(features.columns, features.table, strict=True):
+        found = _numeric(name, values, counts) if values.dtype.kind == "f" else _category(name, values, counts)
+        if isinstance(found, str):
+            remarks.append(found)
+        else:
+            terms.append(found)
+    return tuple(terms), tuple(remarks)
+
+
+def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) -> Category | str:
+    sizes: dict[str, float] = {}
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if value is not None and count:
+            sizes[value] = sizes.get(value, 0.0) + count
+    frequent = sorted(sizes, key=lambda level: (-sizes[level], level))[:_LEVELS]
+    levels = [level for level in frequent if sizes[level] >= _LEAST]
+    if not sizes:
+        return f"{name!r} is missing in all sessions"
+    if len(sizes) < 2:
+        return f"{name!r} is the same in all sessions"
+    if len(levels) < 2:
+        return f"{name!r} has no two values with at least {_LEAST} sessions each"
+    total = sum(sizes[level] for level in levels)
+    return Category(name, tuple(sorted(levels)), tuple(sizes[level] / total for level in sorted(levels)))
+
+
+def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) -> Numeric | str:
+    known = ~np.isnan(values) & (counts > 0)
+    missing = bool((np.isnan(values) & (counts > 0)).any())
+    if not known.any():
+        return f"{name!r} is missing in all sessions"
+    numbers, sizes = values[known], counts[known]
+    edges: tuple[float, ...] = ()
+    means: tuple[float, ...] = ()
+    if len(np.unique(numbers)) > _CUTS:
+        edges, means = _cuts(numbers, sizes)
+        numbers = np.array(means)[np.searchsorted(edges, numbers, side="right")]
+    mean = float(np.average(numbers, weights=sizes))
+    scale = float(np.sqrt(np.average((numbers - mean) ** 2, weights=sizes)))
+    if scale <= 1e-12 * max(abs(mean), 1.0):
+        if not missing:
+            return f"{name!r} is the same in all sessions"
+        scale = 1.0
+    return Numeric(name, mean, scale, edges, means, missing)
+
+
+def _cuts(numbers: Float[Array, "n"], sizes: Float[Array, "n"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Edges at quantiles of the sessions, and the mean of what lies between two of them."""
+    order = np.argsort(numbers)
+    numbers, sizes = numbers[order], sizes[order]
+    places = np.searchsorted(np.cumsum(sizes), np.arange(1, _CUTS) / _CUTS * sizes.sum())
+    edges = np.unique(numbers[places])
+    edges = edges[edges > numbers[0]]
+    bins = np.searchsorted(edges, numbers, side="right")
+    means = np.bincount(bins, numbers * sizes) / np.bincount(bins, sizes)
+    return tuple(edges.tolist()), tuple(means.tolist())
 
 
 def clustered(

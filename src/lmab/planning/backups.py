@@ -22,6 +22,7 @@ _CANDIDATES = 6  # arms backed up at a belief; 2 are within 0.2% of all
 _ENDS = 32  # arms that the quick lookahead may stay with
 _CHUNK = 1 << 21  # numbers computed at once
 _LEAST_EACH = 4  # sessions of a round that start at each of several priors
+_APART = 1 << 54  # between the keys of sessions that start at different priors: more than the keys of all steps sum to
 _MANY, _FEW = 512, 256  # of more arms than this, so many are planned with
 _TELLING = 4  # one of so many of these tells much, the others pay well
 _DEEP, _BELIEFS = 4, 128  # arms with the best means that each of so many beliefs names
@@ -35,11 +36,6 @@ def fixed_arms(problem: Problem) -> list[VectorSet]:
 
 def join(first: VectorSet, second: VectorSet) -> VectorSet:
     return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
-
-
-def _united(sets: tuple[VectorSet, ...]) -> VectorSet:
-    vectors, arms = (np.concatenate(parts) for parts in zip(*sets, strict=True))
-    return _distinct(vectors, arms, np.ones(len(arms), bool))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,27 +139,20 @@ class Rounds:
         self._quick = QuickLookahead.of(problem)
         self._keys = rng.integers(1 << 40, size=len(problem.table))
 
-    def run(self, sets: list[VectorSet], n: int, start: Float[Array, "M"] | None = None) -> list[VectorSet]:
+    def run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
         """Vectors that improve on `sets` at the beliefs of n sessions; those found when `stop` says so.
 
-        `sets[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at `start`; None:
-        at the problem's weights, or, where it has several priors, a part of them at each.
+        `sets[t - 1]` holds the plans for t steps to go, and so does what is returned. Sessions begin at the problem's
+        weights, or, where it has several priors, a part of them at each.
         """
-        priors = self.problem.priors
-        if self.problem is not self._whole:
-            place = np.searchsorted(self._arms, np.arange(self._whole.n_arms)).clip(max=len(self._arms) - 1)
-            sets = [(vectors, place[arms]) for vectors, arms in sets]  # a neighbour, for an arm that is left out
-        found = self._run(sets, n, start, priors)
-        return found if self.problem is self._whole else [(vectors, self._arms[arms]) for vectors, arms in found]
+        if self.problem is self._whole:
+            return self._run(sets, n)
+        place = np.searchsorted(self._arms, np.arange(self._whole.n_arms)).clip(max=len(self._arms) - 1)
+        found = self._run([(vectors, place[arms]) for vectors, arms in sets], n)  # a neighbour, for an arm left out
+        return [(vectors, self._arms[arms]) for vectors, arms in found]
 
-    def _run(
-        self, sets: list[VectorSet], n: int, start: Float[Array, "M"] | None, priors: Float[Array, "K M"] | None
-    ) -> list[VectorSet]:
-        if start is None and priors is not None:
-            each = max(n // len(priors), _LEAST_EACH)
-            parts = [self._run(sets, each, prior, priors) for prior in priors]
-            return [_united(some) for some in zip(*parts, strict=True)]
-        visited = self._visit(sets, n, self.problem.weights if start is None else start)
+    def _run(self, sets: list[VectorSet], n: int) -> list[VectorSet]:
+        visited = self._visit(sets, n)
         nothing = (np.empty((0, len(self.problem.weights))), np.empty(0, np.int64))
         found = [nothing] * self.problem.horizon
         for remaining, (beliefs, candidates) in sorted(visited.items()):
@@ -180,13 +169,19 @@ class Rounds:
         everything = np.tile(np.arange(problem.n_arms), (len(starts), 1))
         return backup(problem, starts, everything, sets[-2][0], sets[-1][0], precision=np.float64)
 
-    def _visit(
-        self, sets: list[VectorSet], n: int, start: Float[Array, "M"]
-    ) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
+    def _starts(self, n: int) -> tuple[Float[Array, "n M"], Integer[Array, "n"]]:
+        """The beliefs at which n sessions begin, some at every prior, and the number of each session's prior."""
+        priors = self.problem.weights[None] if self.problem.priors is None else self.problem.priors
+        each = np.full(1, n) if len(priors) == 1 else np.full(len(priors), max(n // len(priors), _LEAST_EACH))
+        return np.repeat(priors, each, axis=0), np.repeat(np.arange(len(priors)), each)
+
+    def _visit(self, sets: list[VectorSet], n: int) -> dict[int, tuple[Float[Array, "k M"], Integer[Array, "k c"]]]:
         """Distinct beliefs of n sessions and the arms to try there, by steps to go."""
         problem, rng = self.problem, self._rng
-        types = rng.choice(len(start), size=n, p=start / start.sum())
-        beliefs, keys = np.tile(start, (n, 1)), np.zeros(n, np.int64)
+        beliefs, groups = self._starts(n)
+        n, keys = len(beliefs), groups * np.int64(_APART)
+        cumulative = (beliefs / beliefs.sum(axis=1, keepdims=True)).cumsum(axis=1)
+        types = (cumulative / cumulative[:, -1:] <= rng.random((n, 1))).sum(axis=1)
         visited = {}
         for remaining in range(problem.horizon, 1, -1):
             if self._stop():

@@ -17,7 +17,11 @@ from .search import MEMORY_LIMIT, Search
 _OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
 _GLANCE = 1 << 21  # multiplications spent on trials before each of them
 _ROUNDS = (12, 60)  # sessions of the first rounds of backups
+_MANY = 16  # times as many batches before these, where there are several priors: batches are smaller then
 _PRICE = 3  # batches after which the information price is asked for: easy plans are done by then
+_PRICE_LEAVE = 1  # the same where people leave: there it is worth more than what trials find meanwhile
+_COARSE = 0.98  # part of the gap that trials tolerate where people leave: long sessions are looked through evenly
+_AGAIN = frozenset(first << k for first in (4, 6) for k in range(20))  # batches before which many arms are backed up
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 
 
@@ -66,7 +70,7 @@ class Certified:
             reason = Status.INTERRUPTED
         clock.record(search.lower_bound, search.upper_bound)
         if problem.people is not None:
-            search.prove_for(problem.people, self._tolerance(problem, search.lower_bound), clock)
+            search.prove_for(*problem.people, self._tolerance(problem, search.lower_bound), clock)
         return self._plan(search, clock, reason)
 
     def solve_without_repeats(self, problem: Problem, clock: Clock) -> Plan:
@@ -88,8 +92,14 @@ class Certified:
         )
 
     def _run(self, search: Search, clock: Clock) -> Status:
-        """Small rounds of backups first, with a trial after each: easy plans close there. Then batches of trials."""
-        rounds = [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
+        """Small rounds of backups first, with a trial after each: easy plans close there. Then batches of trials.
+
+        Where there are several priors, every round begins with sessions of all of them, and the price comes first.
+        """
+        many = len(search.roots) > 1
+        rounds = [self.n_beliefs] * 2 if many else [n for n in _ROUNDS if n < self.n_beliefs] + [self.n_beliefs] * 2
+        if many:
+            search.charge_for_information(clock)
         for batch in itertools.count(-len(rounds)):
             clock.record(search.lower_bound, search.upper_bound)
             tolerance = self._tolerance(search.problem, search.lower_bound)
@@ -100,16 +110,22 @@ class Certified:
             if search.full:
                 return Status.MEMORY_LIMIT
             if batch < 0:
-                search.advance(tolerance, _GLANCE)
+                if not many:
+                    search.advance(tolerance, _GLANCE)
                 if search.upper_bound - search.lower_bound > tolerance:
                     search.back_up(rounds[batch])
                 continue
-            programs = _PRICE if search.problem.people_leave else max(_OPEN, search.problem.n_arms**2 // 100)
-            if batch == programs:  # after about as long as they take; where people leave, the price gains by them
+            leave = search.problem.people_leave
+            programs = _PRICE_LEAVE if leave else max(_OPEN, search.problem.n_arms**2 // 100)
+            # After about as long as they take; where people leave, the price gains by them.
+            if batch == (_MANY * programs if many else programs):
                 search.drop_dominated_arms(clock)
-            if batch == _PRICE:
+            if batch == (0 if search.wide else _PRICE_LEAVE if leave else _PRICE) and not many:
                 search.charge_for_information(clock)
-            search.advance(tolerance)
+            if search.wide and batch in _AGAIN:  # trials found better arms than backups had tried
+                search.back_up(self.n_beliefs)
+            gap = search.upper_bound - search.lower_bound
+            search.advance(max(tolerance, _COARSE * gap) if leave and not many else tolerance)
         raise AssertionError
 
     def _tolerance(self, problem: Problem, lower: float) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 from .._shapes import Array, Float
 
 _SLACK = 1e-13  # added to the bound, relative to its size: more than what rounding may take from it
+_STEPS = 3  # on the mixtures of several priors, between two on their laws
 _SMALLEST = 1e-9  # share of an arm in a mixture; laws of values: a thousandth of it
 
 
@@ -46,9 +47,9 @@ class InformationPrice:
 class Guess:
     """What the bound may be computed from; stages are steps to go, 1 to H (row 0 is not used)."""
 
-    mixtures: Float[Array, "T A"]  # q_t
-    laws: Float[Array, "T A Z"]  # Q_ta
-    increments: Float[Array, "T"]  # delta_t
+    mixtures: Float[Array, "T *k A"]  # q_t, of one prior or of each of several
+    laws: Float[Array, "T *k A Z"]  # Q_ta
+    increments: Float[Array, "T *k"]  # delta_t
 
 
 def information_price(
@@ -79,6 +80,100 @@ def information_price(
     with np.errstate(all="ignore"):  # single precision may overflow there; `certify` makes a bound of any guess
         guess = optimise(means, channels, prior, horizon, rounds, stop, stays=stays)
     return certify(means, channels, prior, guess, stays)
+
+
+def information_prices(
+    means: Float[Array, "A M"],
+    table: Float[Array, "D M"],
+    priors: Float[Array, "K M"],
+    horizon: int,
+    *,
+    sweeps: int = 8,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[InformationPrice]:
+    """A bound for each of several priors, found together: hardly looser than one by one, in a fraction of the time.
+
+    People must not leave. Stopped at once, they are still bounds.
+
+    Examples:
+        >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
+        >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
+        >>> [one] = information_prices(means, table, np.array([[0.5, 0.5]]), 5)
+        >>> 3.35771 <= one.at_start < 3.6
+        True
+    """
+    channels = table.reshape(len(means), -1, table.shape[1])
+    priors = priors / priors.sum(axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        guess = _optimise_together(means, channels, priors, horizon, sweeps, stop)
+    return _certify_together(means, channels, priors, guess)
+
+
+def _optimise_together(
+    means: Float[Array, "A M"],
+    channels: Float[Array, "A Z M"],
+    priors: Float[Array, "K M"],
+    horizon: int,
+    sweeps: int,
+    stop: Callable[[], bool],
+) -> Guess:
+    """As `optimise`, with fewer steps: the powers are computed once for several steps on the mixtures."""
+    single = np.float32
+    pay, rho, shown = means.astype(single), priors.astype(single), channels.astype(single)
+    learning, count, spread = InformationGain(shown), len(priors), max(float(np.ptp(means)), 1e-9)
+    entropy = np.maximum(-(priors * np.log(priors)).sum(axis=1), 1e-9)
+    knowing = priors @ means.max(axis=0) - (priors @ means.T).max(axis=1)
+    guess = Guess(
+        np.full((horizon + 1, count, len(means)), 1 / len(means), single),
+        np.tile(np.einsum("azm,km->kaz", shown, rho), (horizon + 1, 1, 1, 1)),
+        np.tile(np.maximum(knowing / entropy, 1e-3 * spread), (horizon + 1, 1)),
+    )
+    for sweep in range(sweeps):
+        used, gained = np.zeros((2, horizon + 1, count))
+        rates = _rates(guess.increments)
+        for t in range(1, horizon + 1):
+            if stop():
+                return guess
+            laws, increment = distribution(guess.laws[t], 1e-3 * _SMALLEST), guess.increments[t]
+            divergence = learning.divergences(laws)
+            stage = Stages.of(pay + rates[t - 1].astype(single)[:, None, None] * divergence, increment, rho)
+            mixture = guess.mixtures[t]
+            for _ in range(_STEPS):
+                mixture = distribution(mixture * stage.factors(mixture), _SMALLEST)
+            parts, factors = rho / stage.totals(mixture), stage.factors(mixture)
+            shares = stage.powers * parts[:, None] / np.maximum(factors, 1e-30)[..., None]
+            damping = np.maximum(0.02, increment / (increment + rates[t - 1])).astype(single)[:, None, None]
+            guess.mixtures[t], guess.laws[t] = mixture, laws + damping * (learning.shown_to_each(shares) - laws)
+            joint = mixture[..., None] * stage.powers * parts[:, None]
+            used[t] = (joint * stage.exponents).sum(axis=(1, 2)) + (rho * np.log(parts / rho)).sum(axis=1)
+            used[t] -= (mixture * factors * np.log(np.maximum(factors, 1e-30))).sum(axis=1)
+            gained[t] = (joint * divergence).sum(axis=(1, 2))
+        if sweep < sweeps - 1:
+            available = np.append(np.cumsum(gained[::-1], axis=0)[::-1][1:], np.zeros((1, count)), axis=0)
+            slope = np.clip((available - used) / entropy, -1, 1)
+            guess.increments = np.maximum(1e-4 * spread, guess.increments * np.exp(-0.5 * slope / (1 + sweep / 8)))
+    return guess
+
+
+def _certify_together(
+    means: Float[Array, "A M"], channels: Float[Array, "A Z M"], priors: Float[Array, "K M"], guess: Guess
+) -> list[InformationPrice]:
+    """As `certify`."""
+    learning, planes = InformationGain(channels), np.zeros((len(guess.increments), *priors.shape))
+    increments = np.maximum(guess.increments, 1e-6 * max(float(np.ptp(means)), 1e-12))
+    rates = _rates(increments)
+    for t in range(1, len(increments)):
+        laws = distribution(guess.laws[t].astype(float), 1e-3 * _SMALLEST)
+        payoff = means + rates[t - 1][:, None, None] * learning.divergences(laws)
+        mixture = distribution(guess.mixtures[t].astype(float), _SMALLEST)
+        step = Stages.of(payoff, increments[t], priors).planes(mixture)
+        largest = np.abs(payoff).max(axis=(1, 2)) + np.abs(step).max(axis=1) + 800 * rates[t]
+        planes[t] = planes[t - 1] + step + (_SLACK * largest)[:, None]
+    return [InformationPrice(planes[:, k], rates[:, k], prior) for k, prior in enumerate(priors)]
+
+
+def _rates(increments: Float[Array, "T K"]) -> Float[Array, "T K"]:
+    return np.concatenate([np.zeros_like(increments[:1]), np.cumsum(increments[1:], axis=0)])
 
 
 def letters(
@@ -203,6 +298,15 @@ class InformationGain:
         """The law of each arm's values when types come in these shares."""
         return np.einsum("azm,am->az", self.channels, shares)  # OpenBLAS can raise flags on many small products
 
+    def divergences(self, laws: Float[Array, "K A Z"]) -> Float[Array, "K A M"]:
+        """KL(P_am || Q_ka)"""
+        cross = np.matmul(np.log(laws).transpose(1, 0, 2), self.channels).transpose(1, 0, 2)
+        return np.maximum(self._negative_entropy - cross, 0)
+
+    def shown_to_each(self, shares: Float[Array, "K A M"]) -> Float[Array, "K A Z"]:
+        """The law of each arm's values, for every prior."""
+        return np.matmul(shares.transpose(1, 0, 2), self.channels.transpose(0, 2, 1)).transpose(1, 0, 2)
+
 
 @dataclass
 class Stage:
@@ -238,6 +342,36 @@ class Stage:
         log_factors = np.log(np.maximum(self.factors, 1e-30))
         plain = float((self.joint(prior) * self.exponents).sum())
         return plain - float(prior @ np.log(self.totals)) - float((self.mixture * self.factors) @ log_factors)
+
+
+@dataclass
+class Stages:
+    """`Stage` for several priors, before their mixtures are chosen."""
+
+    exponents: Float[Array, "K A M"]
+    powers: Float[Array, "K A M"]
+    top: Float[Array, "K M"]  # the maximum over arms that was taken from the exponents
+    increments: Float[Array, "K"]
+    priors: Float[Array, "K M"]
+
+    @classmethod
+    def of(cls, payoff: Float[Array, "K A M"], increments: Float[Array, "K"], priors: Float[Array, "K M"]) -> Stages:
+        increments = increments.astype(payoff.dtype)
+        exponents = payoff / increments[:, None, None]
+        top = exponents.max(axis=1)
+        exponents -= top[:, None]
+        return cls(exponents, np.exp(exponents), top, increments, priors)
+
+    def totals(self, mixtures: Float[Array, "K A"]) -> Float[Array, "K M"]:
+        return np.matmul(mixtures[:, None], self.powers)[:, 0]
+
+    def factors(self, mixtures: Float[Array, "K A"]) -> Float[Array, "K A"]:
+        """By which a Blahut-Arimoto step multiplies the mixtures."""
+        return np.matmul(self.powers, (self.priors / self.totals(mixtures))[..., None])[..., 0]
+
+    def planes(self, mixtures: Float[Array, "K A"]) -> Float[Array, "K M"]:
+        highest = np.log(self.factors(mixtures).max(axis=1, keepdims=True))
+        return self.increments[:, None] * (np.log(self.totals(mixtures)) + self.top + highest)
 
 
 def improve(

@@ -26,7 +26,7 @@ from .problem import BINS, Bounds, Clock, Plan, Problem
 _COMPILED = (Certified, Exact, Lookahead, PointBased, QMDP)  # planners whose kernels are compiled
 MAX_HORIZON = 10_000
 REPRESENTATIVES = 64  # priors that a plan for people with features is made for; it earns 99.8% at others
-_PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one
+_PEOPLE = 2_000  # different priors, the most frequent ones, at which bounds are proved one by one where that helps
 LONG, MANY = 10, 64  # steps without repeats, and types, beyond which searching earned no more than being greedy
 
 
@@ -190,7 +190,7 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
     if not people.type_prior.columns:
         return Problem.of(model, horizon, bins, type_prior=people.type_prior)
     priors, shares, _ = clustered(people.priors, people.shares, most)
-    likeliest = people.priors[np.argsort(-people.shares, kind="stable")[:_PEOPLE]]
+    likeliest = np.argsort(-people.shares, kind="stable")[:_PEOPLE]
     return Problem.of(
         model,
         horizon,
@@ -198,7 +198,7 @@ def _problem(model: LatentBandit, horizon: int, bins: int, people: _People | Non
         priors=priors,
         shares=shares,
         type_prior=people.type_prior,
-        people=None if len(priors) == len(people.priors) else likeliest,
+        people=None if len(priors) == len(people.priors) else (people.priors[likeliest], people.shares[likeliest]),
     )
 
 

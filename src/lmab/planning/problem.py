@@ -45,6 +45,9 @@ class Bounds(NamedTuple):
     upper: float
 
 
+Shared = tuple[Float[Array, "_ _"], Float[Array, "_"]]  #: priors over types, and the share of the people with each
+
+
 class OutOfTime(Exception):
     """The time of a run is over, inside a computation that has nothing to show yet."""
 
@@ -116,7 +119,7 @@ class Problem:
     priors: Float[Array, "K M"] | None = None  # where sessions start, if not all at `weights`, their mean
     shares: Float[Array, "K"] | None = None  # Share of the sessions that start at each prior.
     type_prior: TypePrior | None = None  # what the priors were made from; policies start from it
-    people: Float[Array, "n M"] | None = None  # all priors, where `priors` are those of groups of people
+    people: Shared | None = None  # the most frequent of all priors, where `priors` are those of groups of people
 
     @classmethod
     def of(
@@ -128,7 +131,7 @@ class Problem:
         priors: Float[Array, "K N"] | None = None,
         shares: Float[Array, "K"] | None = None,
         type_prior: TypePrior | None = None,
-        people: Float[Array, "n N"] | None = None,
+        people: Shared | None = None,
     ) -> Problem:
         """The problem of `bandit`; continuous rewards are put into `bins` bins per arm.
 
@@ -142,7 +145,7 @@ class Problem:
         table, _, edges = bandit.outcomes(bins)
         means = np.ascontiguousarray(bandit.means.T[:, types])
         table = np.ascontiguousarray(table[:, types])
-        all_ = None if people is None else np.ascontiguousarray(people[:, types])
+        all_ = None if people is None else (np.ascontiguousarray(people[0][:, types]), people[1])
         return cls(bandit, horizon, types, weights, table, means, edges, own, shares, type_prior, all_)
 
     def each(self) -> Iterator[tuple[float, Problem]]:
@@ -315,16 +318,38 @@ class PriorBounds:
     upper: Float[Array, "K"]  # at these priors
     known: Float[Array, "M"]  # what the best and the worst plan earn in every type
     worst: Float[Array, "M"]
-    planes: Float[Array, "M"]  # Planes of the information price, for all steps.
-    rate: Float[Array, "1"]  # 0: there is no price
-    reference: Float[Array, "M"]  # the prior of the price
+    planes: Float[Array, "P M"]  # Planes of the information prices, for all steps.
+    rates: Float[Array, "P"]  # 0: there is no price
+    references: Float[Array, "P M"]  # the priors of the prices
+
+    @classmethod
+    def over(
+        cls,
+        problem: Problem,
+        vectors: Float[Array, "J M"],
+        priors: Float[Array, "K M"],
+        upper: Float[Array, "K"],
+        ends: tuple[Float[Array, "M"], Float[Array, "M"]],
+        planes: Float[Array, "P M"],
+        rates: Float[Array, "P"],
+        references: Float[Array, "P M"],
+    ) -> PriorBounds:
+        """From arrays over the types of a problem; `ends` are what the best and the worst plan earn in every type.
+
+        A type that no session can have earns what it may, whatever the plan.
+        """
+        known, worst = (np.full(problem.bandit.n_types, end * problem.scale) for end in (1.0, -1.0))
+        known[problem.types], worst[problem.types] = ends
+        wide = problem.spread
+        return cls(wide(vectors), wide(priors), upper, known, worst, wide(planes), rates, wide(references))
 
     def at(self, priors: Float[Array, "n M"]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
         """The bounds at other priors: (lower, upper)."""
         lower, upper = (priors @ self.vectors.T).max(axis=1), priors @ self.known
-        if self.rate[0] > 0:
-            logs = np.log(np.maximum(priors, TINY)) - np.log(np.maximum(self.reference, TINY))
-            upper = np.minimum(upper, (priors * (self.planes + self.rate[0] * logs)).sum(axis=1))
+        if (self.rates > 0).all():
+            planes = self.planes - self.rates[:, None] * np.log(np.maximum(self.references, TINY))
+            told = (priors * np.log(np.maximum(priors, TINY))).sum(axis=1)
+            upper = np.minimum(upper, (priors @ planes.T + told[:, None] * self.rates).min(axis=1))
         for start in range(0, len(priors), _CHUNK):
             part = slice(start, start + _CHUNK)
             upper[part] = np.minimum(upper[part], self._between(priors[part]))
@@ -387,7 +412,8 @@ class Plan:
     @property
     def people_leave(self) -> bool:
         """Whether the model has people who leave: then the bounds are those of a session until they do."""
-        return getattr(getattr(self.policy, "bandit", None), "leaving", None) is not None
+        model = getattr(self.policy, "bandit", None) or (None if self.estimate is None else self.estimate.bandit)
+        return getattr(model, "leaving", None) is not None
 
     @property
     def _steps(self) -> str:
@@ -401,6 +427,9 @@ class Plan:
         """
         seconds = self.trace[-1].seconds if self.trace else 0.0
         if self.by_prior is None:
+            prior = getattr(self.policy, "type_prior", None)
+            if features is not None and prior is not None and prior.columns:
+                raise InvalidArgument("features must be None, because only Certified proves bounds for one person")
             if features is not None:
                 raise InvalidArgument(
                     "features must be None, because the plan starts everybody at one prior; plan with a type_prior, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from .._kernel.reference.planning_search import (
     price_bound,
 )
 from .._shapes import Array, Float, Integer
+from ..model.type_prior import nearest
 from .backups import Rounds, VectorSet, fixed_arms
-from .information_price import InformationPrice, information_price
+from .information_price import InformationPrice, information_price, information_prices
 from .problem import Clock, PriorBounds, Problem
 
 _SAMPLE = 10  # arms looked at before all are
@@ -31,10 +32,13 @@ _LARGEST = 800  # unknowns of the linear programs that look for dominated arms: 
 _LEAST = 0.5  # seconds to go below which they are not begun: loading the solver and one program may take as long
 _DEAD = 0.25  # share of points that fell and moved to the end, beyond which the gaps they left are closed
 MEMORY_LIMIT = 4e9  # bytes
-_LEAST_WORK = 1 << 20  # multiplications of the trials from one of several roots
+_PART, _LEAST_WORK = 2, 1 << 19  # of several roots one of so many is worked on, with as many multiplications
+_CLOSER = 0.1  # share of the tolerance at which one of several roots is left alone
+_OWN_PRICES = 1 << 22  # priors times means times steps up to which every prior has its own price
 _START = 512  # vectors and points per step at first; nodes: twice that
+_FEW = 128  # points and nodes at first, of one of several roots
 _WIDE = 1 << 16  # bytes of a node, of many arms: a tree of those does not grow, and is begun anew where it is full
-_RESERVED = 3 << 26  # bytes that such a tree gets; what is not written to takes no memory
+_RESERVED = 1 << 27  # bytes that such a tree gets; what is not written to takes no memory
 
 
 def undominated_arms(
@@ -194,16 +198,13 @@ class Search:
         self.lower = Lower(
             np.empty((stages, n_types, _START)), np.empty((stages, _START), np.int64), np.zeros(stages, np.int64)
         )
-        self.upper = Upper(
-            np.empty((stages, n_types, _START)),
-            np.empty((stages, n_types, _START), np.float32),
-            np.empty((stages, _START)),
-            np.zeros(stages, np.int64),
-        )
-        self.price = Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))
         self.starts = problem.weights[None] if problem.priors is None else problem.priors
         self.shares = np.ones(1) if problem.shares is None else problem.shares
-        self.roots = [self._root(start) for start in self.starts]  # a tree of nodes for every prior
+        # Every prior has a tree of nodes, points and a price: those of others hardly tell anything there, and every
+        # node would look through them. All share the vectors.
+        self.roots = [self._root(start) for start in self.starts]
+        self.uppers = [_no_points(stages, n_types, max(_START // len(self.starts), _FEW)) for _ in self.starts]
+        self.prices = [Price(np.zeros((stages, n_types)), np.zeros(stages), np.zeros(n_types))] * len(self.starts)
         self._now = 0  # the root that is worked on
         self._proved: list[tuple[Float[Array, "M"], float]] = []  # upper bounds at the priors of people
         for remaining, vectors in enumerate(fixed_arms(problem), start=1):
@@ -212,8 +213,8 @@ class Search:
     def _root(self, start: Float[Array, "M"]) -> Nodes:
         """The tree of sessions that begin at this belief."""
         problem, arms = self.problem, self.arms
-        capacity = max(2 * _START // len(self.starts), 2 * problem.horizon)
-        if self._wide:
+        capacity = max(2 * _START // len(self.starts), _FEW, 2 * problem.horizon)
+        if self.wide:
             reserved = min(_RESERVED, self.memory_limit / 4) / len(self.starts)
             capacity = max(int(reserved / self._node_size), 4 * problem.horizon)
         nodes = _empty_nodes(capacity, len(start), len(arms.means), len(arms.table))
@@ -226,7 +227,8 @@ class Search:
         return 8 * (len(self.arms.corner.T) + len(self.arms.table) + 2 * len(self.arms.means))
 
     @property
-    def _wide(self) -> bool:
+    def wide(self) -> bool:
+        """Whether a node of so many arms takes much memory, and time to open."""
         return self._node_size > _WIDE
 
     @property
@@ -237,6 +239,20 @@ class Search:
     @nodes.setter
     def nodes(self, nodes: Nodes) -> None:
         self.roots[self._now] = nodes
+
+    @property
+    def upper(self) -> Upper:
+        """The points of the prior that is worked on."""
+        return self.uppers[self._now]
+
+    @upper.setter
+    def upper(self, upper: Upper) -> None:
+        self.uppers[self._now] = upper
+
+    @property
+    def price(self) -> Price:
+        """The price of the prior that is worked on."""
+        return self.prices[self._now]
 
     @property
     def lower_bounds(self) -> Float[Array, "K"]:
@@ -282,22 +298,24 @@ class Search:
     @property
     def memory(self) -> int:
         """Bytes that the bounds take."""
-        return sum(array.nbytes for part in (self.lower, self.upper, *self.roots) for array in part)
+        return sum(array.nbytes for part in (self.lower, *self.uppers, *self.roots) for array in part)
 
     def advance(self, tolerance: float, work: int = _WORK) -> bool:
         """A batch of trials of a fixed amount of work: the clock has no say in what the same seed finds.
 
         Returns whether the gap is closed. Where the arrays are full and may not grow, `full` says so. Of several roots
-        the quarter is worked on whose gaps weigh most.
+        those are worked on whose gaps weigh most, a little on each.
         """
         if len(self.roots) == 1:
             return self._trials(tolerance, work)
         gaps = self.shares * np.maximum(self.upper_bounds - self.lower_bounds, 0)
-        widest = np.argsort(-gaps, kind="stable")[: -(-len(gaps) // 4)]
-        for root in widest[gaps[widest] > 0.5 * tolerance * self.shares[widest]].tolist():
-            self._now = root
-            self._trials(0.5 * tolerance, max(work // len(widest), _LEAST_WORK))
-            if self.full:
+        widest = np.argsort(-gaps, kind="stable")[: -(-len(gaps) // _PART)]
+        left = float(gaps.sum()) - tolerance
+        for root in widest[gaps[widest] > _CLOSER * tolerance * self.shares[widest]].tolist():
+            self._now, before = root, float(self.roots[root].upper[0])
+            self._trials(_CLOSER * tolerance, _LEAST_WORK)
+            left -= float(self.shares[root]) * (before - float(self.nodes.upper[0]))
+            if self.full or left <= 0:
                 break
         return self.upper_bound - self.lower_bound <= tolerance
 
@@ -314,28 +332,29 @@ class Search:
         return bool(reason == CLOSED)
 
     def charge_for_information(self, clock: Clock) -> None:
-        """Put the information price under the upper bound, and grow the tree of nodes anew: what they hold was
-        computed without it. Points and vectors stay."""
-        arms, problem = self.arms, self.problem
-        self.use(
-            information_price(
-                arms.means,
-                arms.table,
-                problem.weights,
-                problem.horizon,
-                people_leave=problem.people_leave,
-                stop=lambda: clock.expired,
-            )
+        """Put the information price under the upper bound: of every prior its own, or where that would take long, that
+        of the mean."""
+        arms, problem, n = self.arms, self.problem, len(self.starts)
+        if n > 1 and not problem.people_leave and n * arms.means.size * problem.horizon <= _OWN_PRICES:
+            found = information_prices(arms.means, arms.table, self.starts, problem.horizon, stop=lambda: clock.expired)
+            return self.use(found)
+        price = information_price(
+            arms.means,
+            arms.table,
+            problem.weights,
+            problem.horizon,
+            people_leave=problem.people_leave,
+            stop=lambda: clock.expired,
         )
+        self.use([price] * n)
 
-    def use(self, price: InformationPrice) -> None:
+    def use(self, prices: Sequence[InformationPrice]) -> None:
+        """Take over the prices, and grow the trees anew: what their nodes hold was computed without. Points stay."""
         horizon, old = self.problem.horizon, self.upper_bounds
-        self.price = Price(price.planes, price.rates, np.log(price.prior))
-        priced = [price.at_start * self.problem.weights.sum()]
-        if (
-            len(self.roots) > 1
-        ):  # the price is a bound at every belief; off its own prior, what a prior tells is paid for
-            priced = [price_bound(self.price, start, horizon) for start in self.starts]
+        self.prices = [Price(price.planes, price.rates, np.log(price.prior)) for price in prices]
+        priced = [prices[0].at_start * self.problem.weights.sum()]
+        if len(self.roots) > 1:  # off its own prior, a price also charges for what the prior tells
+            priced = [price_bound(*pair, horizon) for pair in zip(self.prices, self.starts, strict=True)]
         self.roots = [self._root(start) for start in self.starts]
         for nodes, bound, other in zip(self.roots, priced, old.tolist(), strict=True):
             nodes.upper[0] = min(bound, other)
@@ -373,45 +392,41 @@ class Search:
             for nodes in self.roots
         ]
 
-    def prove_for(self, people: Float[Array, "n M"], tolerance: float, clock: Clock) -> None:
-        """Some trials from the prior of every person, beside those of the groups, as long as there is time."""
-        for prior in people:
-            if clock.expired or self.full:
+    def prove_for(self, people: Float[Array, "n M"], shares: Float[Array, "n"], tolerance: float, clock: Clock) -> None:
+        """Trials from the priors of people, where gaps weigh most first, until the gap of their mean is closed."""
+        bounds = self.by_prior()
+        assert bounds is not None
+        lower, upper = bounds.at(people)
+        near, gaps = nearest(people, self.starts), shares * (upper - lower)
+        left = float(gaps.sum()) - tolerance * float(shares.sum())
+        for person in np.argsort(-gaps, kind="stable").tolist():
+            if left <= 0 or clock.expired or self.full:
                 return
-            nodes = self._root(prior)
-            nodes.upper[0] = min(nodes.upper[0], price_bound(self.price, prior, self.problem.horizon))
-            self.roots.append(nodes)
-            self._now = len(self.roots) - 1
-            self._trials(0.5 * tolerance, _LEAST_WORK >> 3)
-            self._proved.append((prior, float(self.nodes.upper[0])))
-            self.roots.pop()
-            self._now = 0
+            self._now, prior = int(near[person]), people[person]
+            tree, self.nodes = self.nodes, self._root(prior)
+            self.nodes.upper[0] = upper[person]
+            self._trials(_CLOSER * tolerance, _LEAST_WORK >> 2)
+            proved = float(self.nodes.upper[0])
+            self._proved.append((prior, proved))
+            left -= float(shares[person] * (upper[person] - proved))
+            self.nodes = tree
 
     def by_prior(self) -> PriorBounds | None:
         """What is proved at any prior; None where all sessions begin at one."""
         if self.problem.priors is None:
             return None
-        problem, width = self.problem, self.problem.bandit.n_types
         starts = np.concatenate(
             [self.starts, np.array([prior for prior, _ in self._proved]).reshape(-1, len(self.starts.T))]
         )
-        bounds = np.append(self.upper_bounds, [bound for _, bound in self._proved])
-
-        def wide(rows: Array) -> Array:
-            return problem.spread(np.atleast_2d(rows))
-
-        # A type that no session can have earns what it may, whatever the plan.
-        best, worst = (np.full(width, end * problem.scale) for end in (1.0, -1.0))
-        best[problem.types], worst[problem.types] = problem.known.best[-1], problem.known.worst[-1]
-        return PriorBounds(
-            vectors=wide(self.lower.vectors[-1, :, : self.lower.counts[-1]].T),
-            priors=wide(starts),
-            upper=bounds,
-            known=best,
-            worst=worst,
-            planes=wide(self.price.planes[-1])[0],
-            rate=self.price.rates[-1:].copy(),
-            reference=wide(np.exp(self.price.log_prior))[0],
+        return PriorBounds.over(
+            self.problem,
+            self.lower.vectors[-1, :, : self.lower.counts[-1]].T,
+            starts,
+            np.append(self.upper_bounds, [bound for _, bound in self._proved]),
+            (self.problem.known.best[-1], self.problem.known.worst[-1]),
+            np.stack([price.planes[-1] for price in self.prices]),
+            np.array([price.rates[-1] for price in self.prices]),
+            np.exp([price.log_prior for price in self.prices]),
         )
 
     def sets(self) -> list[VectorSet]:
@@ -431,7 +446,7 @@ class Search:
             beliefs, screen, drops, counts = self.upper
             self.upper = Upper(_doubled(beliefs), _doubled(screen), _doubled(drops), counts)
         if self.nodes.counts[0] + self.problem.horizon > len(self.nodes.upper):
-            if self._wide:
+            if self.wide:
                 self._begin_anew()
             else:
                 self.nodes = _doubled_nodes(self.nodes)
@@ -451,7 +466,10 @@ class Search:
 
     def _bury_dead_points(self) -> None:
         """Close the gaps that points left when they fell and moved to the end. The others keep their order, so what a
-        node has looked at stays a range of them. All trees share the points, so what each of them knows moves along."""
+        node has looked at stays a range of them."""
+        nodes = self.nodes
+        count = int(nodes.counts[0])
+        steps, points = nodes.steps[:count], nodes.points[:count]
         for stage, size in enumerate(self.upper.counts.tolist()):
             alive = self.upper.drops[stage, :size] < 0
             before = np.concatenate([[0], np.cumsum(alive)]).astype(np.int32)  # points that stay before each
@@ -459,14 +477,11 @@ class Search:
             for array in (self.upper.beliefs, self.upper.screen, self.upper.drops):
                 array[stage, ..., : len(places)] = array[stage][..., places]
             self.upper.counts[stage] = len(places)
-            for nodes in self.roots:
-                count = int(nodes.counts[0])
-                steps, points = nodes.steps[:count], nodes.points[:count]
-                owners = np.flatnonzero((steps == stage) & (points >= 0))
-                points[owners] = before[points[owners]]
-                parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
-                for known in (nodes.low, nodes.high):
-                    known[parents] = before[known[parents]]
+            owners = np.flatnonzero((steps == stage) & (points >= 0))
+            points[owners] = before[points[owners]]
+            parents = np.flatnonzero((steps == stage + 1) & (nodes.high[:count, 0] >= 0))
+            for known in (nodes.low, nodes.high):
+                known[parents] = before[known[parents]]
 
     def _grow_lower(self) -> None:
         self.lower = Lower(_doubled(self.lower.vectors), _doubled(self.lower.arms), self.lower.counts)
@@ -477,6 +492,15 @@ def _doubled(array: Array) -> Array:
     wide = np.empty((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
     wide[..., : array.shape[-1]] = array
     return wide
+
+
+def _no_points(stages: int, n_types: int, capacity: int) -> Upper:
+    return Upper(
+        np.empty((stages, n_types, capacity)),
+        np.empty((stages, n_types, capacity), np.float32),
+        np.empty((stages, capacity)),
+        np.zeros(stages, np.int64),
+    )
 
 
 def _empty_nodes(capacity: int, n_types: int, n_arms: int, n_codes: int) -> Nodes:

@@ -20,6 +20,7 @@ from .planning import FAST
 
 BLOCK = 256  # points or vectors handled at once: a block of every type's row stays in the first-level cache
 NEWS = 0.02  # a point that falls by this fraction of the tolerated error is news for nodes that knew it
+CODES = 4096  # beyond which a new node takes the price for enough: its own belief would cost three times as much
 LOW = -1e300
 
 fast = njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -110,8 +111,9 @@ def _open(arms, price, upper, nodes, node, steps, scratch):
     for start in range(0, n_codes, BLOCK):
         stop = min(start + BLOCK, n_codes)
         _corner_planes(arms, x, steps, start, stop, share)
-        for code in range(start, stop):
-            share[code] += _from_parent(arms.table, arms.order, code, need, weights)
+        if price.rates[steps] <= 0.0 or n_codes <= CODES:
+            for code in range(start, stop):
+                share[code] += _from_parent(arms.table, arms.order, code, need, weights)
         if price.rates[steps] > 0.0:
             _charge(arms, price, x, logs, steps, start, stop, share, scratch.sums)
     for arm in range(len(arms.means)):

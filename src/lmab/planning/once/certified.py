@@ -10,7 +10,7 @@ import numpy as np
 from ..._shapes import Array, Float
 from ...errors import Status
 from ..information_price import Guess, InformationGain, InformationPrice, Stage, certify, distribution, improve, letters
-from ..problem import Clock, Plan, Problem
+from ..problem import Clock, Plan, PriorBounds, Problem
 from ..search import Search
 from .exact import n_sets
 from .lookahead import WITHOUT_BINS, upper_without_bins
@@ -20,6 +20,7 @@ from .policy import once_policy
 _FOLLOW = 0.5  # by which prices follow how often the arms are played
 _REPEATS = 2  # Blahut-Arimoto steps a round; the first round does ten times as many
 _BATCHES = 40  # Batches of trials on the priced problem in the first cycle; every later cycle has twice as many.
+_WIDE_DOUBLINGS = 2  # of the sessions of a round at most, where nodes of many arms take the memory
 _STALLED = 0.1  # a cycle that takes less than this share of the gap away is the last
 
 
@@ -182,6 +183,29 @@ class OnceSearch:
         self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
         self.clock.record(self.lower_bound, self.upper_bound)
 
+    def by_prior(self) -> PriorBounds | None:
+        """What is proved at any prior; None where all sessions begin at one."""
+        problem, horizon = self.problem, self.problem.horizon
+        if problem.priors is None:
+            return None
+        best, worst, arms = problem.known.best[-1], problem.known.worst[-1], problem.means
+        plans = [worst[None], self.plans.plans[-1].vectors]
+        if not problem.people_leave:  # the order of arms does not matter: the best at every prior, and in every type
+            first = np.argsort(-(problem.priors @ arms.T), axis=1, kind="stable")[:, :horizon]
+            plans, best = [*plans, arms[first].sum(axis=1)], np.sort(arms, axis=0)[-horizon:].sum(axis=0)
+        planes, rate, reference = np.zeros(len(best)), 0.0, problem.weights
+        upper = problem.priors @ best
+        if self._prices is not None:
+            information, refund = self._prices.information, self._prices.refund
+            planes, rate, reference = information.planes[-1] + refund, float(information.rates[-1]), information.prior
+            upper = np.minimum(upper, information.bound(problem.priors, horizon) + problem.priors @ refund)
+            if self._search is not None:
+                upper = np.minimum(upper, self._search.upper_bounds + problem.priors @ refund)
+        return PriorBounds.over(
+            problem, np.concatenate(plans), problem.priors, upper, (best, worst),
+            planes[None], np.array([rate]), reference[None],
+        )  # fmt: skip
+
     def _ended(self, tolerance: Callable[[float], float]) -> Status | None:
         lower, upper = self.lower_bound, self.upper_bound
         self.clock.record(lower, upper)
@@ -210,7 +234,7 @@ class OnceSearch:
             self._search = Search(priced(self.problem, self._prices.prices), self._seed, self._memory_limit)
             self._search.look_ahead(self.clock)
             self._search.back_up(self._n_beliefs // 3 + 1)
-            self._search.use(self._prices.information)
+            self._search.use([self._prices.information] * len(self._search.starts))
         refund = float(self._prices.refund @ self.problem.weights)
         for _ in range(_BATCHES << cycle):
             if self.clock.expired or self._search.full:
@@ -219,7 +243,8 @@ class OnceSearch:
             self._lower_upper(self._search.upper_bound + refund)
             if closed or self.upper_bound - self.lower_bound <= tolerance(self.lower_bound):
                 break
-        self.plans.back_up(self._n_beliefs << (cycle + 1))
+        doublings = min(cycle + 1, _WIDE_DOUBLINGS) if self._search.wide else cycle + 1
+        self.plans.back_up(self._n_beliefs << doublings)
         self._greedy_start = max(self._greedy_start, self.plans.greedy_start())
 
     def _lower_upper(self, bound: float) -> None:
@@ -252,7 +277,8 @@ def plan_once_certified(
     elif reason != Status.CERTIFIED:
         message += f" (the asked gap was not reached: {_why(problem, reason)})"
     policy = once_policy(problem, search.plans.of_all_arms, search.greedy_steps)
-    return Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
+    plan = Plan(policy, problem.horizon, lower, upper, reason, message, tuple(clock.trace))
+    return replace(plan, by_prior=None if problem.binned else search.by_prior())
 
 
 def _why(problem: Problem, reason: Status) -> str:
