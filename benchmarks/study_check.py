@@ -2,8 +2,9 @@
 
 Five logs each of four families with types, and forty with one type in truth, are fitted with the default method and
 checked as `lmab.fit` does. A log of one type that is confirmed is a false alarm. Rows go to `docs/coverage/check.jsonl`
-as they are done, and those already there are not done again. Thresholds were chosen on other seeds. A first run, whose
-rows of one type stay, confirmed 9 of 20: there generosity had to be worse by a standard error, now it has to be worse.
+as they are done, and those already there are not done again. Thresholds and the law of arms were chosen on other seeds.
+A first run with other seeds confirmed 9 of 20: there generosity had to be worse by a standard error, now it has to be
+worse; a second one confirmed 14 of 20.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from . import rows as stored
 from .study_coverage import Truth, beta, hard, independent, probe
 
 ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "check.jsonl"
-_SEED, _LATER = 73_000, 79_000  # the second one for families with types, since the rule was changed after a run
+_SEED = 81_000
 _METHOD = lmab.EM(restarts=8, tolerance=1e-6, prior="learned", threads=1)
 FAMILIES: dict[str, tuple[Truth, int, int, int, int]] = {  # truth, types, arms, steps, sessions
     "independent, A = 8, N = 3,000": (independent, 3, 8, 5, 3000),
@@ -36,7 +37,7 @@ FAMILIES: dict[str, tuple[Truth, int, int, int, int]] = {  # truth, types, arms,
 def run(family: str, log_number: int) -> dict[str, Any]:
     """One log: whether its types were confirmed, and what the fit and its check took."""
     truth, n_types, n_arms, horizon, n_sessions = FAMILIES[family]
-    rng = np.random.default_rng([_SEED if n_types == 1 else _LATER, log_number, *family.encode()])
+    rng = np.random.default_rng([_SEED, log_number, *family.encode()])
     bandit = truth(rng, n_types, n_arms)
     log = lmab.simulate(bandit, lmab.Uniform(n_arms), n_sessions=n_sessions, horizon=horizon, rng=rng)
     with warnings.catch_warnings():

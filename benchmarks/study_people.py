@@ -1,9 +1,12 @@
-"""What is known before a session: `python -m benchmarks.study_people [coverage] [gain] [short] [useless] [keep]`.
+"""What is known before a session: `python -m benchmarks.study_people [coverage] [gain] [keep] ...`.
 
 Every row draws a fresh truth and a log whose types depend on features, or whose persons come back, and compares what is
 learned with the truth. `coverage`: how often the claims of certificates hold, which are means over people. `gain`: what
 policies earn with and without features. `short`: the error of the means where sessions are too short for the types.
-`useless`: what columns that tell nothing cost. `keep`: the probability that a type is kept. Rows go to
+`useless`: what columns that tell nothing cost. `keep`: the probability that a type is kept; `keep-given`: the same
+where the types are known, and its standard error. `plans`: the time of one plan for 64 priors beside that of one plan,
+and what it earns at priors that it was not made for beside a plan for each of them. `election`: what features of real
+people are worth, where the package polca is installed, which ships them; only on demand. Rows go to
 `docs/coverage/people.jsonl` as they are done, and those already there are not done again, so that the study can be
 stopped and continued. `--table` only makes the table of coverage. Set OMP_NUM_THREADS=1.
 """
@@ -11,24 +14,30 @@ stopped and continued. `--table` only makes the table of coverage. Set OMP_NUM_T
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import lmab
+from lmab.estimation import type_priors
+from lmab.estimation.climb import climb
+from lmab.planning.policies import VectorPolicy
 
 ROWS = Path(__file__).parent.parent / "docs" / "coverage" / "people.jsonl"
 CLAIMS = ("value", "optimum", "regret", "gain")
 LOGS = 60  # of each cell
 _SEED = 73_000  # 71,000 was used before empty types were looked for again with features
 Row = dict[str, Any]
+Array = Any
 
 
 @dataclass(frozen=True)
@@ -168,12 +177,118 @@ def keep(name: str, number: int) -> Row:
     return {"keep": None if estimate.type_prior is None else estimate.type_prior.keep}
 
 
+def keep_given(name: str, number: int) -> Row:
+    """The same from the likelihoods of the true types: no fit can know more. The standard error is by curvature."""
+    rng = np.random.default_rng([_SEED, 400, number])
+    truth = lmab.LatentBandit.bernoulli([0.4, 0.3, 0.3], rng.uniform(0.1, 0.9, (3, 10)))
+    prior = lmab.TypePrior.constant(truth.weights, keep=float(name))
+    persons = np.repeat(np.arange(10_000), 4)
+    log = lmab.simulate(
+        truth, lmab.Uniform(10), n_sessions=40_000, horizon=5, type_prior=prior, persons=persons, rng=rng
+    )
+    like, design = type_priors._likelihoods(truth, log)[0], type_priors.Design.of((), None, len(log), ridge=0.0)
+    given = type_priors.Given(like, design, np.arange(0, len(log) + 1, 4))
+    first = np.vstack([np.log(truth.weights) - np.log(truth.weights).mean(), np.zeros(3)])
+    found = climb(given, first[None], left=1e-4, max_maps=2000, accelerate=True).models[0]
+    kept = float(1 / (1 + np.exp(-found[-1, 0])))
+    near = np.repeat(found[None], 3, axis=0)
+    for model, share in zip(near, (kept - 0.01, kept, kept + 0.01), strict=True):
+        model[-1] = np.log(share / (1 - share))
+    below, at, above = given.map(near)[0]
+    return {"keep": kept, "stderr": float((2 * at - below - above) ** -0.5 * 0.01)}
+
+
+def plans(name: str, number: int) -> Row:
+    """One plan for 64 priors of 7 types, 50 arms and 7 steps, drawn as `strength` times the weights of the types."""
+    kind, strength = name.split()
+    rng = np.random.default_rng([_SEED, 500, number])
+    bandit = lmab.random_bandit(7, 50, kind=kind, rng=rng)
+    drawn = np.maximum(rng.dirichlet(float(strength) * 7 * bandit.weights, size=72), 1e-6)
+    drawn /= drawn.sum(axis=1, keepdims=True)
+    priors, unseen = drawn[:64], drawn[64:]
+    mean = replace(bandit, weights=priors.mean(axis=0) / priors.mean(axis=0).sum())
+    prior = lmab.TypePrior.by_value("segment", {f"v{i}": row for i, row in enumerate(priors)})
+    seconds = [min(_timed(mean, given) for _ in range(3)) for given in (None, prior)]
+    policy = lmab.plan(mean, horizon=7, type_prior=prior).policy
+    assert isinstance(policy, VectorPolicy)
+    earned, own = [], []
+    for row in unseen:
+        person = replace(bandit, weights=row)
+        there = VectorPolicy(person, policy.vectors, policy.arms, policy.starts, horizon=7)
+        earned.append(lmab.evaluate(there, person, horizon=7, rng=0).mean)
+        own.append(lmab.evaluate(lmab.plan(person, horizon=7), person, horizon=7, rng=0).mean)
+    share = float(np.sum(earned) / np.sum(own))
+    return {"one": seconds[0], "many": seconds[1], "times": seconds[1] / seconds[0], "share at unseen priors": share}
+
+
+def _timed(bandit: lmab.LatentBandit, prior: lmab.TypePrior | None) -> float:
+    began = time.process_time()
+    lmab.plan(bandit, horizon=7, type_prior=prior)
+    return time.process_time() - began
+
+
+def election(name: str, number: int) -> Row:
+    """What 5 of 12 questions earn of voters kept back: popular ones, those of 6 types, and of types with features."""
+    answers, known = voters()
+    seeds = np.random.default_rng([_SEED, 600, number])
+    earned: dict[str, list[Array]] = {"popular": [], "types": [], "features": []}
+    order = seeds.permutation(len(answers))
+    for held in np.array_split(order, 5):
+        train = np.setdiff1d(order, held)
+        arms = np.tile(np.arange(12), (len(train), 1))
+        columns = {column: values[train] for column, values in known.items()}
+        for label, features in (("types", None), ("features", columns)):
+            log = lmab.Sessions.from_arrays(arms, answers[train].astype(float), n_arms=12, features=features)
+            found = lmab.fit(log, n_types=6, method=lmab.EM(restarts=8, prior=1.0), check=False, rng=seeds)
+            weights = np.tile(found.bandit.weights, (len(held), 1))
+            if features is not None and found.type_prior is not None:
+                weights = found.type_prior.weights({one: known[one][held] for one in found.type_prior.columns})
+            table = found.bandit.rewards.probabilities  # type: ignore[union-attr]
+            earned[label].append(asked(answers[held], weights, table, int(name)))
+        best = np.argsort(-(answers[train] < 2).mean(axis=0))[: int(name)]
+        earned["popular"].append((answers[held][:, best] < 2).sum(axis=1))
+    totals = {label: np.concatenate(parts) for label, parts in earned.items()}
+    gain_ = totals["features"] - totals["types"]
+    return {**{label: float(total.mean()) for label, total in totals.items()}, "gain": float(gain_.mean()),
+            "stderr": float(gain_.std() / np.sqrt(len(gain_))), "people": len(answers)}  # fmt: skip
+
+
+def asked(answers: Array, weights: Array, table: Array, n_questions: int) -> Array:
+    """How often people say yes (0 or 1 of 0 to 3) to the questions that are likeliest to get it, each asked once."""
+    rows, belief, total = np.arange(len(answers)), weights.copy(), np.zeros(len(answers))
+    yes, left = table[:, :, :2].sum(axis=2), np.ones(answers.shape, bool)
+    for _ in range(n_questions):
+        arm = np.where(left, belief @ yes, -np.inf).argmax(axis=1)
+        value = answers[rows, arm]
+        total += value < 2
+        belief *= table[:, arm, value].T
+        belief /= belief.sum(axis=1, keepdims=True)
+        left[rows, arm] = False
+    return total
+
+
+def voters() -> tuple[Array, dict[str, Array]]:
+    """Answers 0 to 3 of all who gave 12, and what is known of them: the data set election of the package polca."""
+    package = find_spec("pypolca")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("the study of the election needs the package polca (Python 3.12), which ships its data")
+    with open(Path(package.submodule_search_locations[0]) / "data" / "election.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if "NA" not in list(row.values())[:12]]
+    answers = np.array([[int(text[0]) - 1 for text in list(row.values())[:12]] for row in rows])
+    known = {name: np.array([float(row[name]) if row[name] != "NA" else np.nan for row in rows])
+             for name in ("PARTY", "AGE", "EDUC")}  # fmt: skip
+    return answers, {**known, "GENDER": np.array([row["GENDER"] for row in rows])}
+
+
 STUDIES: dict[str, tuple[Callable[[str, int], Row], Sequence[str], int]] = {
     "coverage": (coverage, tuple(CELLS), LOGS),
     "gain": (gain, ("500", "10000"), 10),
     "short": (short, ("50000",), 3),
     "useless": (useless, ("30",), 10),
     "keep": (keep, (".3", ".6", ".9"), 1),
+    "keep-given": (keep_given, (".3", ".6", ".9"), 4),
+    "election": (election, ("5",), 3),
+    "plans": (plans, ("hard .3", "spherical .3", "hard 2", "spherical 2"), 3),
 }
 
 
@@ -196,7 +311,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("studies", nargs="*", default=list(STUDIES))
+    parser.add_argument("studies", nargs="*", default=[name for name in STUDIES if name != "election"])
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--rows", type=Path, default=ROWS)
     given = parser.parse_args()

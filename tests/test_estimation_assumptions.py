@@ -174,6 +174,27 @@ def test_a_rate_of_leaving_is_fitted_by_arm_and_by_step():
     np.testing.assert_allclose(rate, truth, atol=0.02)
 
 
+def test_a_rate_that_both_keys_know_is_fitted():
+    """The reward is part of both: rates of one round that both came from the round before would swing for ever."""
+    rng = generator(5)
+    arm, step, value = (rng.integers(n, size=60_000) for n in (3, 2, 2))
+    truth = np.array([0.2, 0.4, 0.6])[arm] * np.array([1.0, 0.1])[value]
+    left = (rng.random(60_000) < truth).astype(float)
+    rate = module._rate(2 * arm + value, 2 * step + value, left, np.ones(60_000, bool))
+    np.testing.assert_allclose(rate, truth, atol=0.03)
+
+
+def test_leaving_after_what_was_seen_does_not_fire_where_arms_repeat():
+    """Few arms come again within a session, and its steps are of one type: they count as one."""
+    chances = np.broadcast_to([0.5, 0.3, 0.05], (2, 3, 3)) * np.array([1.0, 0.4, 0.8])[None, :, None]
+    truth = lmab.LatentBandit.counts([0.6, 0.4], [[0.5, 3.0, 1.0], [2.0, 0.4, 1.5]], leaving=chances)
+    scores = []
+    for seed in range(3):
+        log = lmab.simulate(truth, lmab.Uniform(3), n_sessions=2000, horizon=5, rng=seed)
+        scores.append(module.tested(truth, log).leaving.score)
+    assert max(scores) < 3.0
+
+
 def test_sums_so_far_start_anew_in_every_session():
     log = lmab.Sessions.from_arrays([[0, 0, 0], [0, 0, -1]], np.zeros((2, 3)))
     assert module._so_far(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), log).tolist() == [1, 3, 6, 4, 9]

@@ -301,3 +301,69 @@ def test_a_prior_is_pseudo_plays_at_the_mean(rng):
     )
     assert log.log_prior(model[:, :, :2], prior)[0] == pytest.approx(expected)
     assert prior.active
+
+
+# People who leave.
+
+LEFT_AFTER = np.broadcast_to([0.5, 0.3, 0.05], (2, 3, 3)) * np.array([1.0, 0.4, 0.8])[None, :, None]
+LEFT = lmab.LatentBandit.counts([0.6, 0.4], [[0.5, 3.0, 1.0], [2.0, 0.4, 1.5]], leaving=LEFT_AFTER)
+
+
+@pytest.fixture(scope="module")
+def left_log() -> lmab.Sessions:
+    return lmab.simulate(LEFT, lmab.Uniform(3), n_sessions=3000, horizon=5, rng=3)
+
+
+def test_who_leaves_after_counts_is_counted(left_log):
+    """The last chance is that of all larger counts, and the types stay what they are without it."""
+    method = lmab.EM(restarts=3, tolerance=1e-4, sweeps=6, threads=1)
+    found, ignored = (
+        lmab.fit(left_log, n_types=2, rewards="counts", leaving=form, method=method, check=False, rng=0)
+        for form in ("auto", "none")
+    )
+    assert replace(found.bandit, leaving=None) == ignored.bandit
+    assert found.bandit.leaving.shape == (2, 3, 4)
+    for count in range(4):
+        np.testing.assert_allclose(found.bandit.leaving[0, :, count], LEFT_AFTER[0, :, min(count, 2)], atol=0.06)
+    assert "who leaves depends on arm and reward" in found.message
+    with pytest.raises(
+        InvalidArgument, match=r"leaving must be 'auto', 'shown' or 'none' where rewards are counts: .*binned"
+    ):
+        lmab.fit(left_log, n_types=2, rewards="counts", leaving="type", rng=0)
+    plan = lmab.plan(found.bandit, horizon=4)
+    certificate = lmab.certify(found, plan, left_log, n_draws=20, rng=1)
+    value = lmab.evaluate(plan.policy, LEFT, horizon=4, n_sessions=20_000, rng=2).mean
+    assert certificate.people_leave
+    assert certificate.value[0] <= value <= certificate.value[1]
+    assert "at most 4 steps" in certificate.sentence
+
+
+def test_plans_for_counts_that_people_leave_earn_what_they_prove():
+    """Against histories written out: what is seen in bins goes on as often as its counts do."""
+    table = LEFT.outcomes(6).table.reshape(3, 6, 2)
+    np.testing.assert_allclose(table.sum(axis=1), LEFT.stays.T, atol=1e-12)
+    plan = lmab.plan(LEFT, horizon=4)
+    earned = lmab.evaluate(plan.policy, LEFT, horizon=4, n_sessions=40_000, rng=5)
+    assert plan.lower <= earned.mean + 3 * earned.stderr
+    assert plan.upper >= earned.mean - 3 * earned.stderr
+    ignored = lmab.plan(replace(LEFT, leaving=None), horizon=4)
+    assert ignored.lower > 1.1 * earned.mean
+    assert LEFT.stays[0, 0] == pytest.approx(
+        1
+        - sum(chance * share for chance, share in zip([0.5, 0.3], [np.exp(-0.5), 0.5 * np.exp(-0.5)], strict=True))
+        - 0.05 * (1 - 1.5 * np.exp(-0.5))
+    )
+
+
+def test_a_session_that_goes_on_updates_the_belief_by_its_counts():
+    apart = replace(LEFT, leaving=LEFT_AFTER * np.array([1.0, 0.2])[:, None, None])
+    policy = lmab.plan(apart, horizon=3).policy
+    state = policy.observe(policy.start(), 0, 4.0)
+    seen = np.array([0.6, 0.4]) * apart.rewards.likelihood(np.array([0]), np.array([4.0]))[0] * [0.95, 0.99]
+    np.testing.assert_allclose(policy.belief(state), seen / seen.sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("shape", "wanted"), [((2, 3, 0), "1 or more"), ((2, 2, 3), "2, 3, 1 or more")])
+def test_chances_to_leave_after_counts_have_a_shape(shape, wanted):
+    with pytest.raises(InvalidArgument, match="leaving must"):
+        replace(LEFT, leaving=np.zeros(shape))

@@ -388,6 +388,23 @@ def test_what_may_be_left_grows_with_the_distinct_sessions_and_faster_where_they
     assert [left for _, left, _ in climbs] == pytest.approx([1e-6 * size * size / 10_000, 1e-6 * size])
 
 
+def test_many_arms_are_searched_briefly_and_climbed_to_a_tolerance_per_parameter(climbs, monkeypatch):
+    log, method = hilly_log(0), lmab.EM(restarts=8, sweeps=8)
+    few = lmab.fit(log, n_types=3, method=method, check=False, selected=False, rng=0)
+    assert max(maps for _, _, maps in climbs) == 5000
+    climbs.clear()
+    monkeypatch.setattr("lmab.estimation.em.MANY_ARMS", log.n_arms - 1)
+    many = lmab.fit(log, n_types=3, method=method, check=False, selected=False, rng=0)
+    left = 1e-5 * observe(log).n_parameters(3)
+    assert {one for _, one, _ in climbs} == {left}
+    starts, _, _ = zip(*climbs, strict=True)
+    first = starts.index(4, 1)  # four finishers under the first prior, then the same four under the learned one
+    assert sum(maps for _, _, maps in climbs[: first + 1]) <= 150 + 20
+    assert next((models, maps) for models, _, maps in climbs[first + 1 :]) == (4, 40)
+    assert climbs[-1][0] == 2
+    assert many.log_likelihood > few.log_likelihood - 20
+
+
 def test_a_large_log_is_searched_in_a_sample_first(climbs, monkeypatch):
     log = hilly_log(0)
     for name, value in (("_PILOT", 40), ("_PILOT_PER_PARAMETER", 0)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
+from lmab.estimation.check import Gain
 from lmab.estimation.families import observe
 from lmab.estimation.fit import _curve
+from lmab.estimation.shown import Selection
 
 fit_module = sys.modules["lmab.estimation.fit"]  # the package shows the function of this name
 
@@ -42,8 +45,6 @@ def test_recovers_a_bandit(sessions):
 
 
 def test_a_status_may_be_given_as_text(sessions):
-    from dataclasses import replace
-
     estimate = fit(sessions)
     assert replace(estimate, status="converged").converged
     assert not replace(estimate, status="interrupted").converged
@@ -281,7 +282,7 @@ def test_defaults_of_em():
 
 def test_auto_finds_separated_types(rng):
     log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=2000, horizon=8, rng=rng)
-    fit = lmab.fit(log, n_types="auto", rng=rng)
+    fit = lmab.fit(log, n_types="auto", rng=rng, check=False)
     assert fit.n_types in (3, 4)  # it errs high
     curve = fit.curve
     assert curve.n_types == tuple(range(1, len(curve.n_types) + 1))
@@ -466,3 +467,49 @@ def test_the_reason_of_a_choice_is_true_to_its_list():
     one = _curve([best, behind(best, 2.2), behind(best, 0.8)])
     assert (one.chosen, one.best, one.best_of_several) == (1, 1, 3)
     assert _curve([best]).best_of_several == 1
+
+
+def three_types(rng):
+    bandit = lmab.LatentBandit.bernoulli(
+        [0.2, 0.5, 0.3], [[0.9, 0.1, 0.4, 0.1], [0.1, 0.8, 0.1, 0.5], [0.3, 0.2, 0.9, 0.9]]
+    )
+    return lmab.simulate(bandit, lmab.Uniform(4), n_sessions=800, horizon=6, rng=rng)
+
+
+def test_types_come_largest_first_and_posteriors_number_them_so(rng):
+    log = three_types(rng)
+    estimate = lmab.fit(log, n_types=3, rng=0)
+    assert estimate.check is not None
+    assert estimate.bandit.by_size == [0, 1, 2]
+    shares = estimate.posterior(log).mean(axis=0)
+    np.testing.assert_allclose(shares, estimate.bandit.weights, atol=0.02)
+    assert (np.diff(shares) < 0).all()
+    found = lmab.fit(log, n_types=3, rng=0, check=False)  # a learner's fit is as it was found
+    assert sorted(found.bandit.weights) == sorted(estimate.bandit.weights)
+    start = estimate.bandit.relabel(types=[2, 0, 1])
+    again = lmab.fit(log, n_types=3, start=start, rng=0)
+    assert again.bandit.distance(start) < 0.1
+    np.testing.assert_allclose(again.bandit.weights, start.weights, atol=0.05)
+
+
+def test_whatever_has_an_entry_per_type_follows_their_order(rng):
+    log = three_types(rng)
+    found = lmab.fit(log, n_types=3, method=lmab.EM(prior=1.0), rng=0)
+    order = [1, 2, 0] if found.bandit.by_size == [0, 1, 2] else [0, 1, 2]
+    bandit = found.bandit.relabel(types=order)
+    prior = lmab.TypePrior(["age"], [bandit.weights, [0.1, 0.2, 0.3]], keep=0.4)
+    favour = np.arange(12.0).reshape(4, 3)
+    shown = Selection("free", favour, 0.0, 32.0, False, 1.0, 1.0, Gain(0.1, 0.1))
+    leaving = np.arange(24.0).reshape(3, 4, 2) / 24
+    learned = replace(log_prior := observe(log).prior(1.0), leaving=leaving, freedom=np.ones(4))
+    estimate = replace(found, bandit=bandit, type_prior=prior, selection=shown, learned=learned)
+    sorted_one = fit_module.largest_first(estimate)
+    places = bandit.by_size
+    assert sorted_one.bandit == bandit.relabel(types=places)
+    np.testing.assert_array_equal(sorted_one.type_prior.coefficients, prior.coefficients[:, places])
+    assert sorted_one.type_prior.keep == 0.4
+    np.testing.assert_array_equal(sorted_one.selection.favour, favour[:, places])
+    np.testing.assert_array_equal(sorted_one.learned.leaving, leaving[places])
+    assert fit_module.largest_first(sorted_one) is sorted_one
+    common = replace(estimate, learned=replace(log_prior, leaving=leaving[:1], freedom=np.ones(4)))
+    assert len(fit_module.largest_first(common).learned.leaving) == 1

@@ -168,12 +168,34 @@ def test_auto_takes_the_form_that_held_out_sessions_support(by_type, monkeypatch
     found = lmab.fit(by_type[:600], n_types=2, method=QUICK, check=False, rng=0)
     assert found.bandit.leaves_by_type
     assert "the type too (stays +0.1000 (0.0100), rewards +0.0000 (1.0000) per held-out session)" in found.message
-    monkeypatch.setattr(leaving, "gains_of_types", lambda log, n, rng: leaving.Gains(0.1, 0.2, 0, 1))
-    found = lmab.fit(by_type[:600], n_types=2, method=QUICK, check=False, rng=0)
-    assert found.bandit.leaving is not None
-    assert not found.bandit.leaves_by_type
-    assert "types add nothing" in found.message
     assert asked == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stays", "by_type"), [("type", 0.1, True), ("type", -0.5, False), ("reward", 0.1, False)]
+)
+def test_where_the_log_contradicts_leaving_by_what_was_shown_types_leave(kind, stays, by_type, monkeypatch):
+    """In doubt the test of the assumption decides, unless held-out sessions are predicted clearly worse."""
+    monkeypatch.setattr(leaving, "gains_of_types", lambda log, n, rng: leaving.Gains(stays, 0.2, 0, 1))
+    found = lmab.fit(log_of(kind, 600, 8), n_types=3, method=QUICK, check=False, rng=0)
+    assert found.bandit.leaving is not None
+    assert found.bandit.leaves_by_type is by_type
+    assert ("more than arm and reward" if by_type else "types add nothing") in found.message
+    assert found.assumptions["leaving"].fires is (kind == "type" and not by_type)
+
+
+def test_arms_that_types_leave_differently_are_free_and_the_others_are_held_together():
+    """Each of two arms drives one type away; who leaves the other arms is the same for everybody."""
+    chances = np.full((2, 6, 2), 0.1)
+    chances[0, 0], chances[1, 1] = 0.7, 0.7
+    means = np.array([[0.9, 0.2, 0.7, 0.3, 0.8, 0.2], [0.1, 0.7, 0.2, 0.9, 0.3, 0.8]])
+    bandit = lmab.LatentBandit.bernoulli([0.5, 0.5], means, leaving=chances)
+    log = lmab.simulate(bandit, lmab.Uniform(6), n_sessions=1500, horizon=6, rng=4)
+    found = lmab.fit(log, n_types=2, leaving="type", method=QUICK, check=False, rng=0)
+    freedom = found.learned.freedom
+    assert freedom[:2].max() < 30 < 60 < freedom[2:].min()
+    order = np.argsort(-found.bandit.means[:, 0])
+    np.testing.assert_allclose((1 - found.bandit.stays)[order], (1 - bandit.stays), atol=0.1)
 
 
 def test_a_log_that_hardly_anybody_left_is_not_asked(monkeypatch):

@@ -100,9 +100,8 @@ def test_a_fit_has_the_same_bits(pair, prior, threads):
 
 def test_the_number_of_types_and_all_checks_are_the_same(pair):
     log, packed, _ = pair
-    fits = [
-        lmab.fit(data, n_types="auto", method=lmab.EM(prior="learned"), rng=2, check=False) for data in (log, packed)
-    ]
+    method = lmab.EM(prior="learned", restarts=4, sweeps=20)
+    fits = [lmab.fit(data, n_types="auto", method=method, rng=2, check=False) for data in (log, packed)]
     assert_same(*fits)
     checks = [diagnostics.check(fit, n_types=2, rng=3) for fit in fits]
     assert checks[0].over_one_type == checks[1].over_one_type

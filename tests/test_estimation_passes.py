@@ -117,6 +117,13 @@ def log(rng, monkeypatch):
     return lmab.simulate(bandit, lmab.Uniform(10), n_sessions=3000, horizon=5, rng=rng)
 
 
+@pytest.fixture(scope="module")
+def processes():
+    """An executor in other processes, started once."""
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
 @pytest.fixture
 def packed(log, tmp_path):
     return lmab.pack(log, tmp_path / "packed")
@@ -134,48 +141,42 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_any_executor_gives_the_same_bits(log, packed, expected, kind):
-    executor = (
-        ThreadPoolExecutor(2)
-        if kind == "threads"
-        else ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
-    )
-    with executor:
+def test_any_executor_gives_the_same_bits(log, packed, expected, kind, processes):
+    with ThreadPoolExecutor(2) as threads:
+        executor = threads if kind == "threads" else processes
         assert_same(lmab.fit(packed, n_types=3, method=METHOD, rng=1, backend=executor, check=False), expected)
         if kind == "threads":
             assert_same(lmab.fit(log, n_types=3, method=METHOD, rng=1, backend=executor, check=False), expected)
 
 
-def test_information_and_certificates_run_where_they_are_told(log, packed, expected):
+def test_information_and_certificates_run_where_they_are_told(log, packed, expected, processes):
     """The workers are other processes: what they compute has the bits of the log in memory."""
     away = lmab.fit(packed, n_types=3, method=METHOD, rng=1, check=False)
     plan = lmab.plan(expected.bandit, horizon=2)
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        counted = Counted(executor, Threads(1))
-        np.testing.assert_array_equal(away.information(backend=counted).matrix, expected.information().matrix)
-        np.testing.assert_array_equal(away.standard_errors(backend=counted).means, expected.standard_errors().means)
-        assert counted.sent == 2
-        certificate = lmab.certify(away, plan, packed, n_draws=20, rng=2, backend=counted)
-        assert counted.sent == 3
+    counted = Counted(processes, Threads(1))
+    np.testing.assert_array_equal(away.information(backend=counted).matrix, expected.information().matrix)
+    np.testing.assert_array_equal(away.standard_errors(backend=counted).means, expected.standard_errors().means)
+    assert counted.sent == 2
+    certificate = lmab.certify(away, plan, packed, n_draws=20, rng=2, backend=counted)
+    assert counted.sent == 3
     assert certificate.regret == lmab.certify(expected, plan, log, n_draws=20, rng=2).regret
 
 
 @pytest.mark.parametrize("rewards", ["gaussian", "binned"])
-def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, log, rewards):
+def test_continuous_rewards_run_where_they_are_told(rng, monkeypatch, tmp_path, log, rewards, processes):
     """The fit and its information, on rewards that no list holds."""
     monkeypatch.setattr("lmab.data.rows.MAX_VALUES", 20)
     amounts = replace(log, rewards=log.rewards + rng.standard_normal(log.n_steps))
     packed = lmab.pack(amounts, tmp_path / "amounts")
     assert packed.values is None
     expected = lmab.fit(amounts, n_types=2, rewards=rewards, method=METHOD, rng=1, check=False)
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        counted = Counted(executor, Threads(1))
-        found = lmab.fit(packed, n_types=2, rewards=rewards, method=METHOD, rng=1, backend=counted, check=False)
-        assert counted.sent > 5
-        assert found.log_likelihood == expected.log_likelihood
-        np.testing.assert_array_equal(found.trace, expected.trace)
-        np.testing.assert_array_equal(found.bandit.means, expected.bandit.means)
-        np.testing.assert_array_equal(found.information(backend=counted).matrix, expected.information().matrix)
+    counted = Counted(processes, Threads(1))
+    found = lmab.fit(packed, n_types=2, rewards=rewards, method=METHOD, rng=1, backend=counted, check=False)
+    assert counted.sent > 5
+    assert found.log_likelihood == expected.log_likelihood
+    np.testing.assert_array_equal(found.trace, expected.trace)
+    np.testing.assert_array_equal(found.bandit.means, expected.bandit.means)
+    np.testing.assert_array_equal(found.information(backend=counted).matrix, expected.information().matrix)
 
 
 class Counted(Pool):
@@ -192,16 +193,15 @@ def here(log, first, last):
     return (np.full(last - first, os.getpid()),)
 
 
-def test_what_is_sent_away(packed, log, monkeypatch):
+def test_what_is_sent_away(packed, log, monkeypatch, processes):
     assert travels((packed,))
     assert not travels((log, np.ones(3)))
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
-        pool = Pool(executor, Threads(1))
-        assert (pool.ordered(here, 5, packed, work=10)[0] != os.getpid()).all()
-        assert (pool.ordered(here, 5, log, work=10)[0] == os.getpid()).all()  # a log in memory stays
-        assert (pool.ordered(here, 1, packed, work=10)[0] == os.getpid()).all()
-        monkeypatch.setattr(passes_module, "_FAR", 11)
-        assert (pool.ordered(here, 5, packed, work=10)[0] == os.getpid()).all()  # so does little work
+    pool = Pool(processes, Threads(1))
+    assert (pool.ordered(here, 5, packed, work=10)[0] != os.getpid()).all()
+    assert (pool.ordered(here, 5, log, work=10)[0] == os.getpid()).all()  # a log in memory stays
+    assert (pool.ordered(here, 1, packed, work=10)[0] == os.getpid()).all()
+    monkeypatch.setattr(passes_module, "_FAR", 11)
+    assert (pool.ordered(here, 5, packed, work=10)[0] == os.getpid()).all()  # so does little work
 
 
 def test_what_is_no_backend(packed):

@@ -296,8 +296,8 @@ def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, swe
 
 
 def test_many_arms_need_fewer_and_shorter_chains(monkeypatch):
-    assert asked_for(monkeypatch, 501, 130) == [(prior_module.Schedule(chains=3, burn=40, keep=10, thin=3), 7)]
-    assert asked_for(monkeypatch, 501, 16) == [(prior_module.Schedule(chains=3, burn=8, keep=4, thin=2), 7)]
+    assert asked_for(monkeypatch, 501, 130) == [(prior_module.Schedule(chains=2, burn=20, keep=8, thin=2), 7)]
+    assert asked_for(monkeypatch, 501, 16) == [(prior_module.Schedule(chains=2, burn=8, keep=4, thin=2), 7)]
 
 
 def coded(arms, paid, n_arms):
@@ -535,7 +535,7 @@ class Counting:
     """A chain that counts its sweeps: draw b of chain c is the number of the sweep."""
 
     made: list[Counting] = []  # noqa: RUF012
-    leaving = None
+    leaving = freedom = None
 
     def __init__(self) -> None:
         self.sweeps = 0
@@ -559,8 +559,9 @@ class Counting:
         return centre, strength
 
 
-def test_draws_are_the_last_sweep_of_every_span_after_the_burn_in(rng):
+def test_draws_are_the_last_sweep_of_every_span_after_the_burn_in(rng, monkeypatch):
     Counting.made = []
+    monkeypatch.setattr(prior_module, "_told", lambda sessions, weights, rewards: np.ones(len(weights)))
     log = type("Log", (), {"chain": lambda self, bandit: Counting(), "sessions": SimpleNamespace(plays=np.zeros(2))})()
     draws = prior_module.run(
         log, None, rng=rng, schedule=prior_module.Schedule(chains=2, burn=4, keep=3, thin=2), threads=1
@@ -611,7 +612,8 @@ def test_the_grid_lies_where_the_arms_of_the_log_lie():
     assert logits[0] == pytest.approx(min((seems + error).min(), pooled) - 2, abs=0.01)
     assert logits[-1] == pytest.approx((seems - error).max() + 2, abs=0.01)
     assert logits[-1] < seems.max() + 0.5  # the last arm would end it there plus 2
-    assert arm_law.grid_of(np.zeros(2), np.zeros(2), 2) is arm_law.beta_grid(alone=False)  # nothing was played
+    nothing = arm_law.grid_of(np.zeros(2), np.zeros(2), 2)  # was played
+    assert nothing is arm_law.beta_grid(alone=False, power=arm_law._SCALE_POWER)
     assert grid.n_spreads == len(arm_law.SPREADS)
     assert arm_law.grid_of(paid, missed, 1).n_spreads == 1  # one type does not spread over types
     farthest = arm_law.grid_of(np.array([1e9]), np.zeros(1), 2).centre.max()
@@ -654,10 +656,28 @@ def test_a_prior_pulls_an_arm_as_the_draws_do_on_average():
 
 def test_plays_count_as_of_one_type_as_far_as_one_type_has_the_weight():
     weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.4, 0.3, 0.3]])
-    assert prior_module._alone(weights[:1]) == 1.0
-    assert prior_module._alone(weights[1:2]) == pytest.approx(0.0)
-    assert prior_module._alone(weights[2:]) == 0.0
-    assert prior_module._alone(weights) == pytest.approx(1 / 3)
+    told = np.ones(3)
+    assert prior_module._alone(weights[:1], told[:1]) == pytest.approx(1.0)
+    assert prior_module._alone(weights[1:2], told[1:2]) == pytest.approx(0.0, abs=1e-4)
+    assert prior_module._alone(weights[2:], told[2:]) == pytest.approx(0.0, abs=1e-4)
+    assert prior_module._alone(weights, told) == pytest.approx(1 / 3, abs=1e-4)
+    assert prior_module._alone(weights, 0 * told) == 1.0  # sessions tell no types apart
+    half = np.full(3, prior_module._HARDLY_TOLD)
+    assert prior_module._alone(weights[1:2], half[:1]) == pytest.approx(0.5)
+
+
+def test_what_is_told_of_types_is_nothing_where_they_are_alike_and_all_where_a_step_tells():
+    log = lmab.Sessions.from_arrays([[0, 1]] * 4, [[1.0, 0.0], [0.0, 1.0]] * 2)
+    alike, apart = (
+        lmab.LatentBandit.bernoulli([0.5, 0.5], [[0.3, 0.6], row]).rewards for row in ([0.3, 0.6], [0.7, 0.6])
+    )
+    sure = lmab.LatentBandit.bernoulli([0.5, 0.5], [[1.0, 0.5], [0.0, 0.5]]).rewards
+    weights = np.array([[0.5, 0.5]] * 3)
+    found = prior_module._told(log, weights, [alike, apart, sure])
+    np.testing.assert_allclose(found, [0.0, (0.7**2 + 0.3**2 - 0.5) / 0.5, 1.0], atol=1e-9)
+    assert prior_module._told(log, np.ones((2, 1)), [alike, apart]).tolist() == [0.0, 0.0]
+    one_sure = prior_module._told(log, np.array([[1.0, 0.0]]), [apart])
+    np.testing.assert_allclose(one_sure, [0.0], atol=1e-6)
 
 
 def test_half_of_the_spread_laws_prior_says_that_all_arms_are_alike():

@@ -17,6 +17,7 @@ from lmab.errors import InvalidArgument, LmabWarning
 from lmab.estimation import selection as module
 from lmab.estimation.families import observe
 from lmab.estimation.shown import Site
+from lmab.evaluation import diagnostics
 
 METHOD = lmab.EM(restarts=4, tolerance=1e-6, sweeps=40, threads=1)
 
@@ -59,6 +60,12 @@ def test_a_site_that_knew_is_found_out_and_promises_come_down(known):
 def test_what_was_found_is_said(known):
     found = known[2]["auto"]
     assert found.selection.sentence in found.message
+    assert found.selection.sentence.startswith("which arms were shown tells who it is")
+    assert not any(sign.isdigit() for sign in found.selection.plain)
+    checked = diagnostics.check(found, traits=False, n_folds=1, rng=1)
+    without = diagnostics.check(replace(found, selection=None), traits=False, n_folds=1, rng=1)
+    gained = found.selection.gain.mean  # held-out rewards are predicted better by types that explain arms
+    assert checked.over_one_type.mean == pytest.approx(without.over_one_type.mean + gained)
     assert found.selection.ratio > module.RATIO
     assert found.selection.gain.mean > 0
     assert found.converged
@@ -124,8 +131,8 @@ def test_segments_that_types_do_not_explain_are_warned_of_with_the_remedy():
 
 
 def test_a_log_without_repeats_is_normalised_over_the_arms_left():
-    bandit = truth(2)
-    log = segments(generator(2), n=800, steps=4, truth=bandit, repeats=False)
+    bandit = truth(3)
+    log = segments(generator(3), n=800, steps=4, truth=bandit, repeats=False)
     found, plain = fit(log), fit(log, selected=False)
     assert found.selection is not None
     promised = [lmab.plan(one.bandit, horizon=4, repeats=False) for one in (found, plain)]
@@ -141,19 +148,19 @@ def test_claims_rest_on_types_that_explain_arms(known, tmp_path):
     bandit, log, fits = known
     found = fits["auto"]
     plan = lmab.plan(found.bandit, horizon=4)
-    certificate = lmab.certify(found, plan, log, n_draws=40, rng=1)
+    certificate = lmab.certify(found, plan, log, n_draws=20, rng=1)
     earned = lmab.evaluate(plan.policy, bandit, horizon=4).mean
     assert certificate.value[0] <= earned <= certificate.value[1]
     assert certificate.assumptions["shown"].fires
     assert "the claims rest on that" in certificate.table["shown"]
     assert certificate.one_more == (0.0, 0.0)
     other = lmab.plan(fits[False].bandit, horizon=4)
-    assert lmab.certify(fits[False], other, log, n_draws=40, rng=1).value is None
+    assert lmab.certify(fits[False], other, log, n_draws=20, rng=1).value is None
     found.save(tmp_path / "estimate.lmab")
     loaded = lmab.load(tmp_path / "estimate.lmab")
     np.testing.assert_array_equal(loaded.selection.favour, found.selection.favour)
     assert loaded.selection.sentence == found.selection.sentence
-    again = lmab.certify(loaded.with_log(log), plan, log, n_draws=40, rng=1)
+    again = lmab.certify(loaded.with_log(log), plan, log, n_draws=20, rng=1)
     assert again.value == certificate.value
 
 
@@ -181,9 +188,19 @@ def test_a_large_log_is_decided_on_a_part_and_fitted_whole(known, monkeypatch, t
 
 def test_few_sessions_are_not_asked(known):
     log = known[1]
-    assert module.asks(5.0, log)
-    assert not module.asks(5.0, log[:99])
-    assert not module.asks(0.9, lmab.simulate(truth(), lmab.Uniform(10), n_sessions=600, horizon=4, rng=3))
+    assert module.asks(5.0, log, 20)
+    assert not module.asks(5.0, log[:99], 20)
+    assert not module.asks(0.9, lmab.simulate(truth(), lmab.Uniform(10), n_sessions=600, horizon=4, rng=3), 20)
+
+
+def test_thousands_of_parameters_are_not_asked_about_with_few_steps_of_each(known, monkeypatch):
+    log = known[1]
+    most = log.n_steps // 8
+    assert module.asks(5.0, log, most)
+    assert not module.asks(5.0, log, most + 1)
+    monkeypatch.setattr(module, "LOOKED_AT", len(log) // 2)  # then only these are looked at
+    assert module.asks(5.0, log, most // 2 - 4)
+    assert not module.asks(5.0, log, most // 2 + 4)
 
 
 @pytest.mark.parametrize(
@@ -245,6 +262,15 @@ def test_pairs_are_compared_with_those_of_neighbouring_sessions():
     assert module.pairs(lmab.Sessions.from_arrays([[0], [1]], [[0.0], [1.0]])) == 0.0
 
 
-def test_claims_reach_further_where_types_explain_arms():
+def test_claims_reach_further_where_types_explain_arms(known, monkeypatch):
     assert certify_module._stretched((1.0, 3.0), 1.5) == (0.5, 3.5)
     assert certify_module._stretched((0.0, 3.0), 1.5) == (0.0, 4.5)
+    _, log, fits = known
+    found = fits["auto"]
+    plan = lmab.plan(found.bandit, horizon=3)
+    wide = lmab.certify(found, plan, log, n_draws=20, rng=1)
+    monkeypatch.setattr(certify_module, "_EXPLAINED", 1.0)
+    plain = lmab.certify(found, plan, log, n_draws=20, rng=1)
+    for claim in ("value", "regret", "gain"):
+        low, high = getattr(plain, claim)
+        assert np.diff(getattr(wide, claim))[0] == pytest.approx(1.5 * (high - low))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from lmab.estimation.cross_validation import check
 from lmab.estimation.families import observe
 from lmab.estimation.passes import SERIAL
 from lmab.model import belief
+from lmab.model.type_prior import terms_of
 
 fit = partial(lmab.fit, check=False)  # what held-out sessions say of the types is tested elsewhere
 COUNTRY = {"de": [0.85, 0.15], "fr": [0.2, 0.8], "it": [0.5, 0.5]}
@@ -97,11 +101,27 @@ def test_cheating_by_grades_has_the_published_likelihood():
         assert found.n_parameters == 10
 
 
+def test_election_by_party_has_the_published_likelihood():
+    """poLCA's latent class regression of its data set `election`, three classes; the package polca ships the data."""
+    package = find_spec("pypolca")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("the data is in the package polca, which is not installed")
+    with open(Path(package.submodule_search_locations[0]) / "data" / "election.csv", newline="") as file:
+        rows = [[*list(row.values())[:12], row["PARTY"]] for row in csv.DictReader(file)]
+    table = np.array([[float(text[0]) for text in row] for row in rows if "NA" not in row])
+    answers, party = table[:, :12], table[:, 12]
+    log = Sessions.from_arrays(np.tile(np.arange(12), (len(answers), 1)), answers - 1.0, features={"PARTY": party})
+    found = fit(log, n_types=3, method=EM(prior=0.0, threads=1), rng=0, check=False)
+    assert len(log) == 1300
+    assert found.log_likelihood == pytest.approx(-16222.32, abs=0.005)
+    assert found.n_parameters == 112
+
+
 @pytest.mark.parametrize("returning", [False, True])
 def test_maps_never_lower_the_objective(returning, rng):
     _, log = two_types(200)
     encoded = observe(log)
-    terms, _ = type_priors.terms_of(log.features)
+    terms, _ = terms_of(log.features)
     design = type_priors.Design.of(terms, log.features, len(log), ridge=0.5)
     types = type_priors.Types(encoded, encoded.prior(1.0))
     coded = type_priors.Coded.of(log, encoded.values)
@@ -121,7 +141,7 @@ def test_both_kernels_agree_where_nobody_comes_back(rng):
     """The fused kernel with a group code in front, and the walk over persons of one session each."""
     _, log = two_types(150)
     encoded = observe(log)
-    design = type_priors.Design.of(type_priors.terms_of(log.features)[0], log.features, len(log), ridge=0.5)
+    design = type_priors.Design.of(terms_of(log.features)[0], log.features, len(log), ridge=0.5)
     types, coded = type_priors.Types(encoded, encoded.prior(1.0)), type_priors.Coded.of(log, encoded.values)
     d = design.size
     model = np.zeros((1, d + coded.n_codes, 8))
@@ -192,7 +212,7 @@ def test_many_levels_and_missing_values_drop_nobody():
     levels = [f"level {i % 700}" if i % 3 else None for i in range(2000)]  # few sessions of each
     ages = np.where(np.arange(2000) % 2, generator(3).normal(40, 9, 2000), np.nan)
     features = {"country": log.features["country"], "many": levels, "age": ages}
-    terms, remarks = type_priors.terms_of(Features.of(features, 2000))
+    terms, remarks = terms_of(Features.of(features, 2000))
     assert [term.name for term in terms] + [remark.split("'")[1] for remark in remarks] == ["country", "age", "many"]
     age = next(term for term in terms if term.name == "age")
     assert len(age.values) == 16
@@ -204,7 +224,7 @@ def test_many_levels_and_missing_values_drop_nobody():
 
 def test_ten_thousand_levels_keep_the_most_frequent():
     rows = [f"level {i}" for i in range(10_000)] + [f"level {i}" for i in range(1200) for _ in range(5)]
-    (term,), _ = type_priors.terms_of(Features.of({"x": rows}, len(rows)))
+    (term,), _ = terms_of(Features.of({"x": rows}, len(rows)))
     assert len(term.levels) == 1000
 
 
@@ -254,7 +274,7 @@ def test_ridges_tell_useful_columns_from_useless_ones():
         observe(log),
         fit(with_features(log, None), n_types=2, method=EM(restarts=3, threads=1), rng=1, check=False),
     )
-    terms, _ = type_priors.terms_of(log.features)
+    terms, _ = terms_of(log.features)
     design = type_priors.Design.of(terms, log.features, len(log), ridge=5.0)
     task, _ = type_priors._task(log, encoded, found.bandit, None, SERIAL)
     learned = type_priors._first_ridge(task, design, type_priors._plain(task, found.bandit, encoded))
@@ -266,7 +286,7 @@ def test_ridges_tell_useful_columns_from_useless_ones():
 def test_sparse_rows_are_the_same_as_dense_ones(rng):
     groups = np.repeat(np.arange(80), 6)
     features = Features.of({"x": [f"{g:02d}" for g in groups], "y": groups % 3 * 1.0}, len(groups))
-    terms, _ = type_priors.terms_of(features)
+    terms, _ = terms_of(features)
     sparse = type_priors.Design.of(terms, features, len(groups), ridge=1.0)
     assert sparse._sparse is not None
     dense = dataclasses.replace(sparse)
@@ -309,7 +329,7 @@ def test_keep_is_found_within_two_hundredths(keep):
 
 def test_rows_of_nobody_are_left_out_where_most_are(rng):
     features = Features.of({"age": np.arange(100.0)}, 100)
-    design = type_priors.Design.of(type_priors.terms_of(features)[0], features, 100, ridge=1.0)
+    design = type_priors.Design.of(terms_of(features)[0], features, 100, ridge=1.0)
     some = design.part(np.array([3, 7, 3]))
     assert len(some.x) < len(design.x)
     np.testing.assert_array_equal(some.x[some.groups], design.x[design.groups[[3, 7, 3]]])
@@ -319,7 +339,7 @@ def test_rows_of_nobody_are_left_out_where_most_are(rng):
 
 def test_a_column_that_is_not_known_is_that_of_the_average_person(rng):
     features = Features.of({"a": rng.normal(size=40).round(1), "b": ["x", "y"] * 20}, 40)
-    design = type_priors.Design.of(type_priors.terms_of(features)[0], features, 40, ridge=1.0)
+    design = type_priors.Design.of(terms_of(features)[0], features, 40, ridge=1.0)
     task = type_priors.Task(2, np.arange(40), like=rng.random((40, 2)))
     fitted = type_priors.Fitted(design, rng.normal(size=(design.size, 2)), None, None)
     found = dict(task.without_each(fitted, design))

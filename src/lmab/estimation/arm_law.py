@@ -25,10 +25,11 @@ _MARGIN, _FARTHEST = 2.0, 12.0  # how far the grid reaches beyond the arms of th
 _SCALES = np.geomspace(1 / 16, 2**1.5, 12)  # deviations, in logits, of the laws of centres
 _PLACES, _BEND = 31, 4.0  # means of the laws of centres, and how much denser they lie in the middle
 _SPREAD_POWER, _SCALE_POWER = -1.0, -0.5  # the prior falls with these powers of spread and scale: arms may be alike
+CAUTIOUS = 0.0  # the power of the scale in claims about one type, which must allow for arms that are less alike
 _NARROW = 0.1  # least spread of normal rewards
 _GRIDS = 16  # grids kept: every split of every log has its own
 STRENGTHS = (0.2, 1e5)  # least and most pseudo-plays
-_TABLE = 1024  # plays up to which rising factorials are looked up
+_TABLES = (64, 1024)  # plays up to which rising factorials are looked up: of a small log, and at most
 _LEAST = 1e-9  # probabilities never fall below
 _STEEPEST = 2.0  # slope of one split's logit on that of the split before
 _FRESH = 8  # types drawn of each arm to see how its mean reward varies, where there are more than two values
@@ -56,21 +57,32 @@ class BetaGrid:
 
 
 @lru_cache(maxsize=_GRIDS)
-def beta_grid(low: float = -5.5, high: float = 5.5, middle: float = 0.0, *, alone: bool = False) -> BetaGrid:
-    """Centres from logit `low` to `high`, with laws of centres mostly near `middle`; `alone`: there is one type."""
+def beta_grid(
+    low: float = -5.5,
+    high: float = 5.5,
+    middle: float = 0.0,
+    *,
+    alone: bool = False,
+    table: int = _TABLES[1],
+    power: float = _SCALE_POWER,
+) -> BetaGrid:
+    """Centres from logit `low` to `high`, with laws of centres mostly near `middle`; `alone`: there is one type.
+
+    Rising factorials are looked up to `table` plays. The prior of laws of centres goes with `power` of their scale.
+    """
     logits = np.linspace(low, high, _POINTS)
     spreads = SPREADS[:1] if alone else SPREADS
     centre, spread = (axis.ravel() for axis in np.meshgrid(1 / (1 + np.exp(-logits)), spreads, indexing="ij"))
     strength = np.clip(1 / (spread**2 * centre * (1 - centre)), *STRENGTHS)
     shapes = np.stack([strength * centre, strength * (1 - centre), strength])
-    steps = np.log(shapes[:, None, :] + np.arange(_TABLE)[:, None])
+    steps = np.log(shapes[:, None, :] + np.arange(table)[:, None])
     rising = np.concatenate([np.zeros((3, 1, len(centre))), np.cumsum(steps, axis=1)], axis=1)
     laws, law_prior = (np.ones((1, 1)), np.zeros(1)) if alone else spread_laws(_SPREAD_POWER)
     step = float(logits[1] - logits[0])
-    return BetaGrid(step, centre, strength, *_centre_laws(logits, middle), laws, law_prior, rising)
+    return BetaGrid(step, centre, strength, *_centre_laws(logits, middle, power), laws, law_prior, rising)
 
 
-def grid_of(paid: Float[Array, "A"], missed: Float[Array, "A"], n_types: int) -> BetaGrid:
+def grid_of(paid: Float[Array, "A"], missed: Float[Array, "A"], n_types: int, power: float = _SCALE_POWER) -> BetaGrid:
     """The grid for arms that paid and missed so often, over all types together.
 
     It reaches `_MARGIN` beyond the arms, each moved inwards by a standard error, so that a rare arm that paid nothing
@@ -78,14 +90,16 @@ def grid_of(paid: Float[Array, "A"], missed: Float[Array, "A"], n_types: int) ->
     """
     played, alone = paid + missed > 0, n_types == 1
     if not played.any():
-        return beta_grid(alone=alone)
+        return beta_grid(alone=alone, power=power)
     paid, missed = paid[played], missed[played]
     logit, error = _logits(paid, missed), np.sqrt(1 / (paid + 0.5) + 1 / (missed + 0.5))
     pooled = float(_logits(paid.sum(keepdims=True), missed.sum(keepdims=True))[0])
     middle = _random_effects_mean(logit, error**2, pooled)
     low = min((logit + error).min(), middle, pooled) - _MARGIN
     high = max((logit - error).max(), middle, pooled) + _MARGIN
-    return beta_grid(round(float(low), 2), round(float(high), 2), round(middle, 3), alone=alone)
+    table = int(np.clip(2 ** np.ceil(np.log2((paid + missed).max())), *_TABLES))  # all that the log needs
+    ends = round(float(low), 2), round(float(high), 2)
+    return beta_grid(*ends, round(middle, 3), alone=alone, table=table, power=power)
 
 
 def _logits(paid: Float[Array, "A"], missed: Float[Array, "A"]) -> Float[Array, "A"]:
@@ -107,16 +121,18 @@ def _random_effects_mean(logit: Float[Array, "A"], variance: Float[Array, "A"], 
     return float((weight * logit).sum() / weight.sum())
 
 
-def _centre_laws(logits: Float[Array, "G"], middle: float) -> tuple[Float[Array, "B G"], Float[Array, "B"]]:
+def _centre_laws(
+    logits: Float[Array, "G"], middle: float, power: float
+) -> tuple[Float[Array, "B G"], Float[Array, "B"]]:
     """Beta laws on the grid of centres, as densities in logits, and their log prior.
 
     A law has its mean at a place and the deviation `scale` in logits, so its size is 1 / (scale^2 m (1 - m)). The prior
-    is flat in the place and falls with the scale.
+    is flat in the place and goes with `power` of the scale.
     """
     bent = np.sinh(_BEND * np.linspace(-1, 1, _PLACES)) / np.sinh(_BEND)
     places = middle + bent * np.where(bent < 0, middle - logits[0], logits[-1] - middle)
     means, scales = np.meshgrid(1 / (1 + np.exp(-places)), _SCALES, indexing="ij")
-    prior = np.log(np.gradient(places))[:, None] + _SCALE_POWER * np.log(_SCALES)
+    prior = np.log(np.gradient(places))[:, None] + power * np.log(_SCALES)
     size = 1 / (scales**2 * means * (1 - means))
     first, second = (means * size).reshape(-1, 1), ((1 - means) * size).reshape(-1, 1)
     logs = -first * np.logaddexp(0, -logits) - second * np.logaddexp(0, logits)
@@ -172,8 +188,9 @@ class CategoricalArms:
     before it, by a slope that is learned in the first sweeps. Without this, good arms would be taken for worse ones.
     """
 
-    def __init__(self, n_arms: int, values: Float[Array, "Z"]) -> None:
+    def __init__(self, n_arms: int, values: Float[Array, "Z"], *, cautious: bool = False) -> None:
         self._splits, self._values = splits(len(values)), values
+        self._power = CAUTIOUS if cautious else _SCALE_POWER
         self._grids: list[BetaGrid] = []  # one for each split, placed by the first counts
         self._laws: list[Integer[Array, "2"]] = []  # law of spreads and law of centres in force
         self._parents = [_parent(self._splits, split) for split in self._splits]
@@ -201,7 +218,7 @@ class CategoricalArms:
     def _place(self, counts: Float[Array, "A Z M"]) -> None:
         """Grids where the arms of the log lie, and laws from which the chain starts."""
         pooled = [split.counts(counts.sum(axis=2, keepdims=True)) for split in self._splits]
-        self._grids = [grid_of(paid[:, 0], missed[:, 0], counts.shape[2]) for paid, missed in pooled]
+        self._grids = [grid_of(paid[:, 0], missed[:, 0], counts.shape[2], self._power) for paid, missed in pooled]
         self._laws = [
             np.array([min(_FIRST_LAW, len(grid.spread_laws) - 1), len(grid.centre_laws) // 2]) for grid in self._grids
         ]

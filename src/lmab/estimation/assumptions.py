@@ -22,11 +22,12 @@ from ..model.bandit import LatentBandit
 from ..model.belief import log_stays
 
 SHOWN, LEAVING, DRIFT = "shown", "leaving", "drift"
-_FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 3.0}  # standard deviations from which an assumption does not hold
+_FIRES = {SHOWN: 2.7, LEAVING: 3.0, DRIFT: 2.7}  # standard deviations from which an assumption does not hold
+_BEYOND_TYPE = 5.0  # for leaving beyond what types explain, since types are never fitted without error
 _LOOKED_AT = 4_000  # sessions, of a larger log
 _REACTS = 5.0  # standard deviations from which a log is said to react
 _SESSIONS = 20_000  # Sessions of a larger log that are looked at for reactions.
-_PARTS = 4  # Parts of the log, in its order, whose shares of types are compared.
+_PARTS = {2: 0.85, 4: 0.15}  # Parts of the log, in its order, that are compared, and shares of the false alarms.
 _PRIOR = 1.0  # information about every parameter that a prior adds
 _SINGULAR = 1e-6  # A direction with a smaller part of the largest variance has none.
 _ITERATIONS = 40  # Iterations of least squares.
@@ -73,14 +74,23 @@ def tested(bandit: LatentBandit, sessions: Sessions | Packed) -> Assumptions:
         return Assumptions(*[Assumption(fires=False, score=0.0, sentence=_NOT_ASKED)] * 3)
     seen = _Seen.of(bandit, sessions)
     modelled = bandit.leaves_by_type
-    scores = {SHOWN: _shown(seen), LEAVING: 0.0 if modelled else _leaving(seen), DRIFT: _drift(seen)}
+    leaving = _leaving_beyond_type(seen) if modelled else _leaving(seen)
+    scores = {SHOWN: _shown(seen), LEAVING: leaving, DRIFT: _drift(seen)}
     fires = {name: score > _FIRES[name] for name, score in scores.items()}
-    said = {name: _SAID[name][fires[name]] for name in scores} | ({LEAVING: _MODELLED} if modelled else {})
+    fires[LEAVING] = leaving > (_BEYOND_TYPE if modelled else _FIRES[LEAVING])
+    said = {name: _SAID[name][fires[name]] for name in scores}
+    if modelled:
+        said[LEAVING] = _MODELLED[fires[LEAVING]]
     return Assumptions(*(Assumption(fires[name], score, said[name]) for name, score in scores.items()))
 
 
 _NOT_ASKED = f"Not tested: that takes 2 to {_MANY} types and at least {_FEW} sessions."
-_MODELLED = "Who leaves depends on the type, and the fit knows by how much."
+_MODELLED = (
+    "Who leaves depends on the type, and the fit knows by how much.",
+    "Who leaves depends on earlier rewards, beyond type, arm, reward and step, so nobody knows how long sessions last "
+    "under another policy; there are more types than the fit has, or a rule of the site ends sessions (three right "
+    "answers in a row): do not call the end of such a session left.",
+)
 _SAID = {
     SHOWN: (
         "Which arms were shown did not depend on the type beyond what the session had seen.",
@@ -94,8 +104,8 @@ _SAID = {
     ),
     DRIFT: (
         "The shares of types did not change over the log.",
-        "The shares of types changed over the log, so what is claimed holds for the mixture in the log and not for the "
-        "people to come; fit to the latest part of the log.",
+        "The shares of types changed over the log, so the fit knows the mixture in the log and not that of the people "
+        "to come; fit to the latest part of the log.",
     ),
 }  # each where the assumption holds, and where it does not
 
@@ -191,7 +201,9 @@ def _leaving(seen: _Seen) -> float:
     if left.sum() < _FEW or known.sum() == left.sum():
         return 0.0
     value = np.unique(seen.log.rewards, return_inverse=True)[1]
-    value = value if value.max() < _VALUES else (seen.log.rewards > np.median(seen.log.rewards)).astype(np.int64)
+    if value.max() >= _VALUES:  # groups of about the same size, in which frequent rewards such as 0 stand alone
+        edges = np.unique(np.quantile(seen.log.rewards, np.arange(1, _VALUES) / _VALUES))
+        value = np.searchsorted(edges, seen.log.rewards, side="right")
     cell, time = (key.astype(np.int64) * _VALUES + value for key in (seen.log.arms, seen.log.steps))
     excess = (left - _rate(cell, time, left, known)) * known
     scores = _with_rates(_parameter_scores(seen), seen.owner, excess, cell, time)
@@ -202,13 +214,41 @@ def _leaving(seen: _Seen) -> float:
     return max(by_type, _by_earlier_rewards(seen, excess))
 
 
+def _leaving_beyond_type(seen: _Seen) -> float:
+    """Do earlier rewards go with leaving, where the fit knows how types leave? In standard deviations.
+
+    The rate of leaving is what the fit predicts from the session so far, with one factor for each step and reward.
+    """
+    bandit, log = seen.bandit, seen.log
+    assert bandit.leaving is not None
+    left, known = left_after(log)
+    if left.sum() < _FEW or known.sum() == left.sum():
+        return 0.0
+    value = bandit.left_after(log.rewards)
+    shares = _normalised(np.log(seen.before) + np.maximum(bandit.rewards.log_likelihood(log.arms, log.rewards), -700.0))
+    chance = (shares * bandit.leaving[:, log.arms, value].T).sum(axis=1)
+    time = log.steps.astype(np.int64) * (int(value.max()) + 1) + value
+    happened, expected = (np.bincount(time, what * known) for what in (left, chance))
+    factor = (happened + 1.0) / (expected + 1.0)
+    return _by_earlier_rewards(seen, (left - np.minimum(chance * factor[time], 0.99)) * known)
+
+
 def _by_earlier_rewards(seen: _Seen, excess: Float[Array, "S"]) -> float:
-    """Do rewards go with leaving later in the session? Squared sums over the steps of each arm, standardised."""
+    """Do rewards go with leaving later in the session? Squared sums over the sessions of each arm, standardised.
+
+    Steps of one arm in one session are added first: they are of one type and share what happens later.
+    """
+    from scipy.sparse import csr_matrix
+
     log = seen.log
     later = seen.per_session(excess)[seen.owner] - _so_far(excess, log)
     plays = np.maximum(np.bincount(log.arms, minlength=log.n_arms), 1)
     rest = log.rewards - (np.bincount(log.arms, log.rewards, minlength=log.n_arms) / plays)[log.arms]
-    return _squared_sums(log.arms, rest * later)
+    each = csr_matrix((rest * later, (seen.owner, log.arms)), shape=(len(log), log.n_arms))
+    squares = np.asarray(each.multiply(each).sum(axis=1)).ravel()
+    spread = 2 * (float(((each.T @ each).power(2)).sum()) - float((squares**2).sum()))
+    total = float((np.asarray(each.sum(axis=0)).ravel() ** 2).sum() - squares.sum())
+    return float(total / np.sqrt(spread)) if spread > 0 else 0.0
 
 
 def _so_far(values: Float[Array, "S"], log: Sessions) -> Float[Array, "S"]:
@@ -253,18 +293,22 @@ def _rate(
     """Chance to leave by arm and reward, times one by step and reward, by proportional fitting."""
     by_cell, by_time = np.ones(cell.max() + 1), np.full(time.max() + 1, left[known].mean())
     for _ in range(_ROUNDS):
-        for key, own, other in ((time, by_time, by_cell[cell]), (cell, by_cell, by_time[time])):
+        for key, own, others, place in ((time, by_time, by_cell, cell), (cell, by_cell, by_time, time)):
+            other = others[place]  # as they are now: rates that both come from the round before would swing
             seen, expected = (np.bincount(key, what * known, minlength=len(own)) for what in (left, other))
             own[:] = (seen + 0.1) / (expected + 0.1)
     return np.minimum(by_cell[cell] * by_time[time], 0.99)
 
 
 def _drift(seen: _Seen) -> float:
-    """Do the parts of the log, in its order, hold other shares of types?"""
+    """Do the parts of the log, in its order, hold other shares of types? Halves count most, quarters a little."""
     inverse, centre = _inverse(np.cov(seen.whole.T)), seen.whole.mean(axis=0)
-    parts = np.array_split(seen.whole, _PARTS)
-    moves = [np.sqrt(len(part)) * (part.mean(axis=0) - centre) for part in parts]
-    return _hotelling(float(sum(move @ inverse @ move for move in moves)), (_PARTS - 1) * (seen.bandit.n_types - 1))
+    found = []
+    for number, share in _PARTS.items():
+        moves = [np.sqrt(len(part)) * (part.mean(axis=0) - centre) for part in np.array_split(seen.whole, number)]
+        squared, degrees = sum(move @ inverse @ move for move in moves), (number - 1) * (seen.bandit.n_types - 1)
+        found.append(_chance(float(squared), degrees) / share)
+    return _deviations(min(found))
 
 
 def _inverse(spread: Float[Array, "M M"]) -> Float[Array, "M M"]:
@@ -274,9 +318,19 @@ def _inverse(spread: Float[Array, "M M"]) -> Float[Array, "M M"]:
 
 def _hotelling(squared: float, degrees: int) -> float:
     """A squared distance of so many degrees of freedom, in standard deviations that are as unlikely."""
-    from scipy.special import chdtrc, ndtri
+    return _deviations(_chance(squared, degrees))
 
-    return float(-ndtri(np.clip(chdtrc(degrees, squared), 1e-300, 1 - 1e-16)))
+
+def _chance(squared: float, degrees: int) -> float:
+    from scipy.special import chdtrc
+
+    return float(chdtrc(degrees, squared))
+
+
+def _deviations(chance: float) -> float:
+    from scipy.special import ndtri
+
+    return float(-ndtri(np.clip(chance, 1e-300, 1 - 1e-16)))
 
 
 def reaction(sessions: Sessions | Packed) -> float:

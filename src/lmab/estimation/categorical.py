@@ -61,6 +61,7 @@ _PRECISIONS = np.concatenate([np.geomspace(0.1, 1000, 25), [1e8]])  # Pseudo-cou
 _STEEPEST = 30.0  # Logits beyond are the same to the last digit.
 _APART = (0.5, 1.5)  # What the chances to leave are multiplied by in random starts.
 _FAR = 700.0  # A logarithm of 0.
+_FREEDOM_EVERY = 4  # Sweeps after which a chain asks anew how much types differ around their common way to leave.
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,28 +135,37 @@ class CategoricalLog(ValuesLog):
         centre, strength = self._leaving_centre(prior, statistics.shape[2])
         return leave_rates.free(rows[:, leave_rates.LEFT], rows[:, leave_rates.GOES_ON], centre, strength)
 
-    def _leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], float]:
+    def _leaving_centre(self, prior: Prior, width: int) -> tuple[Float[Array, "A Z p"], Float[Array, "A 1 1"]]:
         """Centres of the chances to leave in `width` columns, and the steps that they count as."""
         if prior.leaving is None:
-            return self.shown[..., None], 0.0
-        own = np.moveaxis(prior.leaving, 0, 2)
+            return self.shown[..., None], np.zeros((self.n_arms, 1, 1))
+        own, freedom = np.moveaxis(prior.leaving, 0, 2), self._freedom(prior)[:, None, None]
         if own.shape[2] == 1 or own.shape[2] >= width:
-            return own[..., :width], leave_rates.FREE
-        return np.concatenate([own, np.repeat(own[..., -1:], width - own.shape[2], axis=2)], axis=2), leave_rates.FREE
+            return own[..., :width], freedom
+        return np.concatenate([own, np.repeat(own[..., -1:], width - own.shape[2], axis=2)], axis=2), freedom
+
+    def _freedom(self, prior: Prior | None) -> Float[Array, "A"]:
+        """The steps that the centres of each arm count as."""
+        known = None if prior is None else prior.freedom
+        return np.full(self.n_arms, leave_rates.FREE) if known is None else known
 
     def draw_leaving(
-        self, bandit: LatentBandit, n_draws: int, rng: np.random.Generator, n_types: int | None = None
+        self,
+        bandit: LatentBandit,
+        n_draws: int,
+        rng: np.random.Generator,
+        n_types: int | None = None,
+        prior: Prior | None = None,
     ) -> Sequence[Any] | None:
         if bandit.leaving is None:
             return None
         if self.letters:
             counts = self.by_letter(self.expectation(self.pack(bandit), SERIAL)[0])[0, ..., : bandit.n_types]
             known = np.moveaxis(counts[leave_rates.GOES_ON] + counts[leave_rates.LEFT], 2, 0)
-            return [leave_rates.drawn(bandit.leaving, known + leave_rates.FREE, rng) for _ in range(n_draws)]
-        known = leave_rates.letter_counts(self.sessions, self.values)[1:].sum(axis=0)
-        shape = (n_types or bandit.n_types, *self.shown.shape)
-        chances = [leave_rates.drawn(self.shown, known + leave_rates.PSEUDO, rng) for _ in range(n_draws)]
-        return [np.broadcast_to(one, shape) for one in chances]
+            steps = known + self._freedom(prior)[:, None]
+            return [leave_rates.drawn(bandit.leaving, steps, rng) for _ in range(n_draws)]
+        counts = leave_rates.letter_counts(self.sessions, self.values)
+        return leave_rates.drawn_as_shown(counts, n_types or bandit.n_types, n_draws, rng)
 
     def with_leaving(self, prior: Prior, model: Float[Array, "K P"], n_types: int, passes: Passes) -> Prior:
         if not self.letters:
@@ -237,7 +247,7 @@ class CategoricalLog(ValuesLog):
         leaving = np.where(self.by_arm(models) > 0, self.leaving_of(models), centre)
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = centre * np.log(leaving) + (1 - centre) * np.log1p(-leaving)
-        return strength * np.maximum(terms, -_FAR).sum(axis=(1, 2, 3))
+        return (strength * np.maximum(terms, -_FAR)).sum(axis=(1, 2, 3))
 
     def repair(self, trial: Float[Array, "R K P"], near: Float[Array, "R K P"]) -> Float[Array, "R K P"]:
         trial = np.maximum(trial, _SHRINK * near)
@@ -330,8 +340,8 @@ class CategoricalLog(ValuesLog):
 
     # Parts that have a life of their own.
 
-    def chain(self, bandit: LatentBandit) -> CategoricalChain:
-        return CategoricalChain(self, bandit)
+    def chain(self, bandit: LatentBandit, *, cautious: bool = False) -> CategoricalChain:
+        return CategoricalChain(self, bandit, cautious=cautious)
 
     @property
     def surface(self) -> CategoricalSurface:
@@ -352,17 +362,19 @@ def categorical(bandit: LatentBandit) -> Categorical:
 
 
 class CategoricalChain(Chain):
-    """A Gibbs chain on coded steps."""
+    """A Gibbs chain on coded steps; a `cautious` one believes less that arms are alike."""
 
-    def __init__(self, log: CategoricalLog, bandit: LatentBandit) -> None:
-        self._log, self._arms = log, CategoricalArms(log.n_arms, log.values)
+    def __init__(self, log: CategoricalLog, bandit: LatentBandit, *, cautious: bool = False) -> None:
+        self._log, self._arms = log, CategoricalArms(log.n_arms, log.values, cautious=cautious)
         self._table = np.ascontiguousarray(log.pack(bandit)[0, :, : bandit.n_types])
         self._table[0] = np.maximum(self._table[0], _NO_WEIGHT)
         own = self._table[self._own]
         own[:] = (1 - _SOFT) * own + _SOFT / len(log.values)
         if log.letters:
             log._write_leaving(self._table[None], log.leaving_of(self._table[None]).clip(*leave_rates.INSIDE))
-        self._statistics = np.empty_like(self._table)
+        self._statistics, self._sweeps = np.empty_like(self._table), 0
+        self._freedom = np.full(log.n_arms, leave_rates.FREE)
+        self._shares = np.full(len(leave_rates.FREEDOMS), 1 / len(leave_rates.FREEDOMS))
 
     @property
     def weights(self) -> Float[Array, "M"]:
@@ -382,6 +394,10 @@ class CategoricalChain(Chain):
         if not self._log.letters:
             return None
         return np.moveaxis(self._log.leaving_of(self._table[None])[0], 2, 0)
+
+    @property
+    def freedom(self) -> Float[Array, "A"] | None:
+        return self._freedom if self._log.letters else None
 
     def likely(self, rng: np.random.Generator) -> tuple[Float[Array, "A Z"], Float[Array, "A"]]:
         return self._arms.likely(rng)
@@ -409,7 +425,11 @@ class CategoricalChain(Chain):
         counts = self._log.by_letter(self._statistics[None])[0]
         centre = np.moveaxis(leave_rates.typed(counts), 0, 2).clip(*leave_rates.INSIDE)
         left, goes_on = counts[leave_rates.LEFT], counts[leave_rates.GOES_ON]
-        drawn = rng.beta(left + leave_rates.FREE * centre, goes_on + leave_rates.FREE * (1 - centre))
+        if self._sweeps % _FREEDOM_EVERY == 0:
+            self._freedom, self._shares = leave_rates.draw_freedom(left, goes_on, centre, self._shares, rng)
+        self._sweeps += 1
+        freedom = self._freedom[:, None, None]
+        drawn = rng.beta(left + freedom * centre, goes_on + freedom * (1 - centre))
         return drawn.clip(*leave_rates.INSIDE)
 
     @property
@@ -648,9 +668,11 @@ def _unrelated(train: Sessions, test: Sessions, values: Float[Array, "Z"]) -> Fl
     plays = np.zeros((train.n_arms, len(values)))
     np.add.at(plays, groups.arm, counts)
     marginal = (plays + total) / (plays.sum(axis=1, keepdims=True) + 1)
+    seen, times = np.unique(np.column_stack([groups.arm, counts]), axis=0, return_counts=True)  # few are different
+    arm = seen[:, 0].astype(np.int64)
     fits = np.stack(
         [
-            np.bincount(groups.arm, _dirichlet(counts, marginal[groups.arm], np.array([precision])), train.n_arms)
+            np.bincount(arm, times * _dirichlet(seen[:, 1:], marginal[arm], np.array([precision])), train.n_arms)
             for precision in _PRECISIONS
         ]
     )

@@ -103,7 +103,7 @@ class Check:
     n_factors: int | None = None  # alive in a traits model; None: types
 
     def plus(self, mean: float, stderr: float) -> Check:
-        """The check of a model that predicts sessions better by so much, because something is known before them."""
+        """The check of a model that predicts better by so much: it knows more before a session, or explains arms."""
 
         def more(one: Gain) -> Gain:
             return Gain(one.mean + mean, float(np.hypot(one.stderr, stderr)))
@@ -172,8 +172,8 @@ class Check:
             )
         return (
             f"There are types: a held-out session is {one.times} times as likely as under one type and {arms.times} "
-            f"times as likely as under unrelated arms; of each predicted difference {self.calibration.slope:.0%} is "
-            f"real."
+            f"times as likely as under unrelated arms; of each predicted difference "
+            f"{min(self.calibration.slope, 1):.0%} is real."
         )
 
     @property

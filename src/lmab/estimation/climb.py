@@ -64,6 +64,10 @@ class Confined:
     def passes(self) -> Passes:
         return self.task.passes
 
+    @property
+    def n_types(self) -> int:
+        return self.task.n_types
+
     def project(self, model: Float[Array, "K P"]) -> Float[Array, "K P"]:
         """A valid model of the rank near `model`."""
         return self.log.project(model, self.task.prior, self.task.n_types, self.rank)

@@ -7,6 +7,7 @@ run through the kernels of categorical rewards, in memory, in files and on a GPU
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,7 @@ from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.counts import Counts, require_counts
-from . import low_rank
+from . import leave_rates, low_rank
 from .information import Coordinates, Information, within_support
 from .log import (
     Chain,
@@ -54,6 +55,7 @@ _CENTRES = 41  # Places of the grid of arms' centres, in logarithms.
 _DEVIATIONS = np.geomspace(0.05, 3.0, 9)  # Deviations of the arms' centres, in logarithms.
 _SHAPES = np.concatenate([np.geomspace(0.05, 500, 25), [1e8]])  # Shapes of the gamma laws of sessions; the last: none.
 _STEPS = 100_000  # Steps of a larger log that are looked at, in whole sessions.
+_PLACES = 4  # Counts after which leaving is told apart: 0, 1, 2, and all larger ones.
 _NOISE = 1.63  # Over the root of the number of rewards: what the distance reaches by chance in 1 of 100 logs.
 _DISTANCE = 0.04  # Distance between the two distributions of counts above which promises may be wrong.
 
@@ -102,6 +104,35 @@ class CountsLog(ValuesLog):
 
     def prior(self, strength: float) -> Prior:
         return Prior.equal(self.centres, strength)
+
+    # Who leaves, whoever it is: after a count of 0, 1, 2, and after all larger ones.
+
+    @cached_property
+    def _left(self) -> Float[Array, "L A Z"]:
+        """How often each arm paid counts of each place and was followed by each letter."""
+        by_count = leave_rates.letter_counts(self.sessions, self.listed)
+        n_places = int(min(self.listed.max(), _PLACES - 1)) + 1
+        found = np.zeros((*by_count.shape[:2], n_places))
+        for count, column in zip(self.listed, np.moveaxis(by_count, 2, 0), strict=True):
+            found[:, :, int(min(count, n_places - 1))] += column
+        return found
+
+    @cached_property
+    def shown(self) -> Float[Array, "A Z"]:
+        """The chance to leave after each arm and place, whoever it is."""
+        return leave_rates.shown(self._left)
+
+    def draw_leaving(
+        self,
+        bandit: LatentBandit,
+        n_draws: int,
+        rng: np.random.Generator,
+        n_types: int | None = None,
+        prior: Prior | None = None,
+    ) -> Sequence[Any] | None:
+        if bandit.leaving is None:
+            return None
+        return leave_rates.drawn_as_shown(self._left, n_types or bandit.n_types, n_draws, rng)
 
     # Models and bandits: rows 1 to A of a model hold the means.
 

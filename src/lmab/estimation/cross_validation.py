@@ -58,7 +58,8 @@ def check(
 
     A log of up to 300 sessions is split twice; of more than 20,000 one fifth is enough. Generosity is fitted only where
     one type and unrelated arms predict worse than the model, since without that there is nothing to explain. The fits
-    know nothing before a session; what knowing it gains is added, where the estimate found that.
+    know nothing before a session, nor do they explain which arms were shown; what either gains is added, where the
+    estimate found that.
 
     Args:
         sessions: the log; or an estimate or a `Log`, whose sessions are encoded already.
@@ -105,8 +106,11 @@ def check(
         replay=_replay(replayed),
         n_factors=folds[0].n_factors,
     )
-    known = sessions.known if isinstance(sessions, Estimate) else None
-    return result if known is None else result.plus(*known)
+    if not isinstance(sessions, Estimate):
+        return result
+    if sessions.selection is not None:
+        result = result.plus(sessions.selection.gain.mean, sessions.selection.gain.stderr)
+    return result if sessions.known is None else result.plus(*sessions.known)
 
 
 def _model(

@@ -18,7 +18,7 @@ from .climb import Climb, Confined, Likelihood, climb, draw_starts
 from .families import observe
 from .log import LEARNED, START, Log, Prior
 from .passes import DEVICES, Threads, opened
-from .prior import learn, unlearnable
+from .prior import MANY_ARMS, learn, unlearnable
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 
 _PILOT = 10_000  # Sessions on which the starts of a larger log compete.
@@ -29,9 +29,11 @@ _ROUNDS = (20, 40, 80)  # Maps after which half of the starts drop out.
 _LEAST_PRIOR = 0.01  # Pseudo-counts of a polish that is given none.
 _CHEAP = 10_000  # Distinct sessions below which convergence is judged more strictly.
 _FINISHERS = 4  # Starts that always climb to the end.
-_LARGE_FINISHERS = 2  # Starts that climb to the end where the log is large.
+_LARGE_FINISHERS = 2  # Starts that climb to the end where the log is large, or the arms are many.
 _SAME_SOLUTION = 0.01  # Difference of log-likelihood below which two solutions are the same.
 _LEAVING_ROUNDS, _LEAVING_MAPS = 3, 60  # Climbs after which the centres of leaving are learned again, and their maps.
+_BRIEF = 150  # Maps under the first prior, of many arms: what they find is only where chains start.
+_LOOSER, _LOOSEST = 1_000.0, 1e-5  # Times the tolerance, and at most so much, may remain per parameter of many arms.
 _SAME_ORDER = 1e-9  # Part of the total difference by which two orders must differ to be told apart.
 
 
@@ -45,7 +47,8 @@ class EM(Estimator):
     Args:
         restarts: how many starts; they compete in rounds, and the best climb to convergence.
         tolerance: a climb has converged when about this much log-likelihood remains to be gained per distinct
-            session; less in proportion where they are fewer than 10,000 and maps cost next to nothing.
+            session; less in proportion where they are fewer than 10,000 and maps cost next to nothing. Of more than
+            500 arms, a thousand times this per parameter will do: the log leaves far more open.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
         prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over types),
@@ -159,8 +162,9 @@ class EM(Estimator):
         """
         rng, progress = request.rng, request.progress
         pilot = self._pilot(task, rng)
-        sampled = pilot is not task
-        found, starts = self._search(pilot, request)
+        sampled, many = pilot is not task, task.log.sessions.n_arms > MANY_ARMS
+        searcher = replace(self, max_iterations=min(_BRIEF, self.max_iterations)) if many else self
+        found, starts = searcher._search(pilot, request)
         best = found.models[found.order()]
         if sampled:
             best = task.log.soften(best[:_LARGE_FINISHERS])
@@ -173,6 +177,8 @@ class EM(Estimator):
         if moved is not None:  # The prior now knows the types of one model.
             best = task.log.soften(moved[None]) if sampled else moved[None]
         task = replace(task, prior=prior)
+        if many and not sampled:
+            return task, self._finish(task, best, _LARGE_FINISHERS, _ROUNDS[1:2], progress), starts
         if not sampled:
             return task, self._climb(task, best[:1], self.max_iterations, progress, "climb"), starts
         return task, self._by_levels(task, best, progress)[0], starts
@@ -300,6 +306,8 @@ class EM(Estimator):
 
         n_distinct = task.log.n_distinct
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
+        if task.log.sessions.n_arms > MANY_ARMS:
+            left = max(left, min(_LOOSER * self.tolerance, _LOOSEST) * task.log.n_parameters(task.n_types))
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
 
 

@@ -17,12 +17,14 @@ from ..model.rewards import index_among
 from .log import LETTERS, with_letters
 
 ANY_END, GOES_ON, LEFT = range(LETTERS)  # what came after a step: nobody knows, the session went on, or it was left
-FREE = 10.0  # Steps that the chance of a type, arm and reward counts as, at its centre.
+FREE = 10.0  # Steps that the chance of a type, arm and reward counts as, at its centre, where nobody learned it.
+FREEDOMS = np.geomspace(4.0, 2000.0, 10)  # Such steps that a chain chooses among.
 PSEUDO = 2.0  # Steps at the chance of a wider group.
 _ROUNDS = 10  # Of proportional fitting.
 _SURE = 0.999  # The largest centre: nobody leaves for certain.
 _ALIKE = 1e4  # Steps where arms do not differ at all.
 _SESSIONS = 1 << 16  # Counted at once.
+_NO_SHARE = 1e-6  # No number of steps is ruled out.
 INSIDE = (1e-6, 1 - 1e-6)  # Where drawn chances to leave lie.
 
 
@@ -62,6 +64,15 @@ def shown(counts: Float[Array, "L A Z"]) -> Float[Array, "A Z"]:
     return found
 
 
+def drawn_as_shown(
+    counts: Float[Array, "L A Z"], n_types: int, n_draws: int, rng: np.random.Generator
+) -> list[Float[Array, "M A Z"]]:
+    """Shown chances that such counts allow, the same in all types."""
+    found, known = shown(counts), counts[GOES_ON] + counts[LEFT]
+    chances = [drawn(found, known + PSEUDO, rng) for _ in range(n_draws)]
+    return [np.broadcast_to(one, (n_types, *one.shape)) for one in chances]
+
+
 def strengths(left: Float[Array, "A Z"], known: Float[Array, "A Z"]) -> Float[Array, "Z"]:
     """Steps that the rate of a value counts as for each of its arms, from how much the arms differ (by moments).
 
@@ -94,12 +105,49 @@ def typed(counts: Float[Array, "L A Z M"]) -> Float[Array, "M A Z"]:
     for _ in range(_ROUNDS):
         expected = (known * base).sum(axis=1, keepdims=True)
         ratio = (left.sum(axis=1, keepdims=True) + PSEUDO) / (expected + PSEUDO)
-        base = (left.sum(axis=0) + PSEUDO * by_value) / ((known * ratio).sum(axis=0) + PSEUDO)
+        steps = (known * ratio).sum(axis=0)
+        alike = strengths(left.sum(axis=0), steps)
+        base = (left.sum(axis=0) + alike * by_value) / (steps + alike)
     return np.minimum(base * ratio, _SURE)
 
 
+def draw_freedom(
+    left: Float[Array, "A Z M"],
+    goes_on: Float[Array, "A Z M"],
+    centre: Float[Array, "A Z M"],
+    shares: Float[Array, "k"],
+    rng: np.random.Generator,
+) -> tuple[Float[Array, "A"], Float[Array, "k"]]:
+    """How many steps the centres of each arm count as, and how frequent each of these numbers is among the arms.
+
+    Both are drawn: the first given who left (beta-binomial evidence) and the shares, the shares given the first. So
+    arms that some types leave and others do not are free, and the others are held together.
+
+    Examples:
+        >>> import numpy as np
+        >>> rng, centre, even = np.random.default_rng(0), np.full((2, 1, 200), 0.2), np.full(10, 0.1)
+        >>> left = np.stack([rng.binomial(50, 0.2, (1, 200)), rng.binomial(50, rng.beta(1, 4, (1, 200)))])
+        >>> (draw_freedom(left, 50.0 - left, centre, even, rng)[0] > 100).tolist()
+        [True, False]
+    """
+    from scipy.special import betaln
+
+    inside = np.clip(centre, *INSIDE)
+    logs = np.empty((len(FREEDOMS), len(left)))
+    for i, steps in enumerate(FREEDOMS):
+        first, second = steps * inside, steps * (1 - inside)
+        logs[i] = (betaln(left + first, goes_on + second) - betaln(first, second)).sum(axis=(1, 2))
+    below = np.cumsum(shares[:, None] * np.exp(logs - logs.max(axis=0)), axis=0)
+    places = (below[:-1] <= rng.random(len(left)) * below[-1]).sum(axis=0)
+    counts = np.bincount(places, minlength=len(FREEDOMS))
+    return FREEDOMS[places], rng.dirichlet(counts + 1 / len(FREEDOMS)) + _NO_SHARE
+
+
 def free(
-    left: Float[Array, "*n"], goes_on: Float[Array, "*n"], centre: Float[Array, "*c"], strength: float
+    left: Float[Array, "*n"],
+    goes_on: Float[Array, "*n"],
+    centre: Float[Array, "*c"],
+    strength: Float[Array, "*s"] | float,
 ) -> Float[Array, "*n"]:
     """The chance to leave of every cell, shrunk to its centre; the centre itself where nothing is known."""
     known = left + goes_on + strength

@@ -1,9 +1,11 @@
 """Who leaves: which form of leaving a log supports, and the fit with it.
 
 *Shown* is leaving by arm and reward: it is counted, and the types stay what they were. *Type* lets types leave
-differently: the types are learned again, from rewards and stays together. It is taken only where held-out sessions say
-so: they must predict who stays better by two standard errors, and rewards not worse. Both are compared after the same
-correction for the number of the step, since leaving that changes with time would else look like types.
+differently: the types are learned again, from rewards and stays together. It is taken where held-out sessions say so:
+they must predict who stays better by two standard errors, and rewards not worse. Both are compared after the same
+correction for the number of the step, since leaving that changes with time would else look like types. Where the log
+contradicts *shown* (the test of the assumption fires), *type* is taken unless held-out sessions speak against it: types
+learned from those who stayed would be wrong, and nothing could be claimed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from ..data.sessions import Sessions, require_nobody_left, sample_rows
 from ..errors import InvalidArgument
 from ..model import belief
 from ..model.bandit import LatentBandit
+from .assumptions import tested
 from .categorical import CategoricalLog
+from .counts import CountsLog
 from .em import EM
 from .log import Log
 from .result import Estimate
@@ -40,6 +44,9 @@ _NO_END = (
 )
 
 
+_COUNTS = "rewards are counts: cut them into a few values with rewards='binned' to let types leave differently"
+
+
 def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> str:
     """The form that is to be fitted, as far as the log and the method allow one; a form that they do not raises."""
     check("leaving", leaving, OneOf(FORMS))
@@ -48,6 +55,8 @@ def asked(leaving: str, sessions: Sessions | Packed, log: Log, method: Any) -> s
     why_not = _why_not(sessions, log, method)
     if leaving in (SHOWN, TYPE) and why_not is not None:
         raise InvalidArgument(f"leaving must be 'auto' or 'none' where {why_not}, got {leaving!r}")
+    if leaving == TYPE and isinstance(log, CountsLog):
+        raise InvalidArgument(f"leaving must be 'auto', 'shown' or 'none' where {_COUNTS}, got 'type'")
     return NONE if why_not is not None or not _ends_by_itself(sessions) else leaving
 
 
@@ -65,7 +74,7 @@ def _why_not(sessions: Sessions | Packed, log: Log, method: Any) -> str | None:
         return _NO_END
     if getattr(method, "own_number", False):
         return "sessions differ by degrees: fit types (method=EM()) to a log whose sessions end by themselves"
-    if not isinstance(log, CategoricalLog):
+    if not isinstance(log, CategoricalLog | CountsLog):
         return f"rewards are {log.family}: cut them into a few values with rewards='binned'"
     return None
 
@@ -77,11 +86,11 @@ def _ends_by_itself(sessions: Sessions | Packed) -> bool:
 def with_shown(estimate: Estimate) -> Estimate:
     """The estimate with the chance to leave after each arm and reward; its types stay as they are."""
     log = estimate.require_log()
-    assert isinstance(log, CategoricalLog)
+    assert isinstance(log, CategoricalLog | CountsLog)
     return replace(estimate, bandit=_leaving_as_shown(estimate.bandit, log))
 
 
-def _leaving_as_shown(bandit: LatentBandit, log: CategoricalLog) -> LatentBandit:
+def _leaving_as_shown(bandit: LatentBandit, log: CategoricalLog | CountsLog) -> LatentBandit:
     return replace(bandit, leaving=np.broadcast_to(log.shown, (bandit.n_types, *log.shown.shape)).copy())
 
 
@@ -98,6 +107,11 @@ class Gains:
     def clear(self) -> bool:
         """Stays are predicted better by two standard errors, and rewards not worse."""
         return self.stays > _CLEAR * self.stays_error and self.rewards > -self.rewards_error
+
+    @property
+    def against(self) -> bool:
+        """Stays or rewards are predicted worse, by two standard errors."""
+        return self.stays < -_CLEAR * self.stays_error or self.rewards < -_CLEAR * self.rewards_error
 
     def __str__(self) -> str:
         stays, rewards = (
@@ -198,17 +212,22 @@ def fitted(estimate: Estimate, form: str, refit: Refit, rng: np.random.Generator
         chosen: whether the number of types was chosen by rewards alone: then one more may be needed to tell who leaves.
     """
     log = estimate.require_log()
-    assert isinstance(log, CategoricalLog)
     if form == SHOWN:
         return _saying(with_shown(estimate), "who leaves depends on arm and reward")
+    if isinstance(log, CountsLog):
+        return _saying(with_shown(estimate), f"who leaves depends on arm and reward; {_COUNTS}")
+    assert isinstance(log, CategoricalLog)
     if form == TYPE:
         return _saying(refit(log), "who leaves depends on type, arm and reward")
     if int((log.sessions.endings == LEFT).sum()) < _FEW or log.sessions.horizon == 1:  # type: ignore[union-attr]
         return _saying(with_shown(estimate), f"who leaves depends on arm and reward: fewer than {_FEW} sessions left")
     gains = gains_of_types(log, max(estimate.n_types + chosen, 2), rng)
-    if not gains.clear:
-        return _saying(with_shown(estimate), f"who leaves depends on arm and reward, types add nothing ({gains})")
-    return _saying(refit(log), f"who leaves depends on the type too ({gains})")
+    if gains.clear:
+        return _saying(refit(log), f"who leaves depends on the type too ({gains})")
+    shown = with_shown(estimate)
+    if not gains.against and tested(shown.bandit, log.sessions).leaving.fires:
+        return _saying(refit(log), f"who leaves depends on more than arm and reward: on the type ({gains})")
+    return _saying(shown, f"who leaves depends on arm and reward, types add nothing ({gains})")
 
 
 def _saying(estimate: Estimate, sentence: str) -> Estimate:

@@ -72,6 +72,7 @@ class Prior:
     centre: Float[Array, "A *Z"]
     strength: Float[Array, "A"]  # not negative; all 0: maximum likelihood
     leaving: Float[Array, "K A Z"] | None = None  # centres of the chances to leave, of all types (K = 1) or of each
+    freedom: Float[Array, "A"] | None = None  # steps that such a centre counts as; None: nobody learned it
 
     @classmethod
     def equal(cls, centre: Float[Array, "A *Z"], strength: float) -> Prior:
@@ -472,7 +473,12 @@ class Log(ABC):
         return prior
 
     def draw_leaving(
-        self, bandit: LatentBandit, n_draws: int, rng: np.random.Generator, n_types: int | None = None
+        self,
+        bandit: LatentBandit,
+        n_draws: int,
+        rng: np.random.Generator,
+        n_types: int | None = None,
+        prior: Prior | None = None,
     ) -> Sequence[Any] | None:
         """Chances to leave (M, A, Z) that the log allows, for models like the bandit; None where nobody leaves it.
 
@@ -755,6 +761,11 @@ class Chain(ABC):
     @property
     def leaving(self) -> Float[Array, "M A Z"] | None:
         """The chances to leave; None where the log's codes do not say who leaves."""
+        return None
+
+    @property
+    def freedom(self) -> Float[Array, "A"] | None:
+        """Steps that an arm's centres of chances to leave count as; None where codes do not say who leaves."""
         return None
 
     @abstractmethod

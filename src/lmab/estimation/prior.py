@@ -9,8 +9,8 @@ alpha and w drawn too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import Any
@@ -18,14 +18,19 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float, Integer
+from ..data.packed import Packed
+from ..data.sessions import Sessions
+from ..model import belief
 from ..model.bandit import LatentBandit
 from .log import Chain, Log, Prior
 from .passes import Threads
 
 _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like
+_TELLING, _HARDLY_TOLD = 500, 0.005  # sessions that say how much is told of types, and what makes two types half one
 _NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
-_MANY_ARMS, _FEW_CHAINS, _SHORT_BURN = 500, 3, 40  # Of more arms, averages over them need fewer and shorter chains.
+MANY_ARMS = 500  # Of more arms, averages over them need fewer and shorter chains.
+_FEW_CHAINS, _SHORT_BURN, _FEW_KEPT, _SHORT_THIN = 2, 20, 8, 2
 _LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
 _ALPHAS = np.exp(np.linspace(np.log(0.3), np.log(1000.0), 50))  # how much alike groups may be
 _FIRST_ALPHA = 10.0
@@ -50,8 +55,9 @@ def learn(log: Log, bandit: LatentBandit, sweeps: int, rng: np.random.Generator,
     keep = min(_KEEP, -(-sweeps // 4))
     thin = max(min(sweeps // (2 * keep), 3), 1)
     chains, burn = _CHAINS, max(sweeps - keep * thin, 0)
-    if log.sessions.n_arms > _MANY_ARMS:
+    if log.sessions.n_arms > MANY_ARMS:
         chains, burn = _FEW_CHAINS, min(burn, _SHORT_BURN)
+        keep, thin = min(keep, _FEW_KEPT), min(thin, _SHORT_THIN)
     schedule = Schedule(chains, burn, keep, thin)
     return run(log, bandit, rng=rng, schedule=schedule, threads=threads).prior
 
@@ -111,15 +117,38 @@ def run(
             priors, runs = zip(*passes.each(one, rng.spawn(schedule.chains)), strict=True)
         finally:
             stop.set()  # so that nobody waits for the other chains after Ctrl-C
-    weights, rewards, left, groups, centres, inverses = zip(*(draw for run in runs for draw in run), strict=True)
+    weights, rewards, left, freedom, groups, centres, inverses = zip(
+        *(draw for run in runs for draw in run), strict=True
+    )
     drawn = np.stack(weights)
-    prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), log.sessions.plays * _alone(drawn)))
+    as_one = _alone(drawn, _told(log.sessions, drawn, rewards))
+    prior = priors[0](*_averaged(np.stack(centres), np.stack(inverses), log.sessions.plays * as_one))
+    if freedom[0] is not None:
+        prior = replace(prior, freedom=np.exp(np.log(freedom).mean(axis=0)))
     return Draws(drawn, rewards, prior, np.stack(groups) if n_groups else None, None if left[0] is None else left)
 
 
-def _alone(weights: Float[Array, "B M"]) -> float:
-    """1 where one type has all the weight, 0 where the weights are as even as those of two types, or more even."""
-    return float(np.maximum(2 - 1 / (weights**2).sum(axis=1), 0.0).mean())
+def _alone(weights: Float[Array, "B M"], told: Float[Array, "B"]) -> float:
+    """How far the types are one: 1 where one has all the weight, or where sessions do not tell types apart at all.
+
+    It is 0 where sessions tell which type they are of, and the weights are as even as those of two types.
+    """
+    even = 1 - np.maximum(2 - 1 / (weights**2).sum(axis=1), 0.0)
+    return float(1 - (even * told**2 / (told**2 + _HARDLY_TOLD**2)).mean())
+
+
+def _told(sessions: Sessions | Packed, weights: Float[Array, "B M"], rewards: Sequence[Any]) -> Float[Array, "B"]:
+    """How much of a session's type is known at its end: 0 where only the weights are known, 1 where the type is."""
+    if weights.shape[1] == 1:
+        return np.zeros(len(weights))
+    some, found = sessions[:: max(1, len(sessions) // _TELLING)], []
+    for own, family in zip(weights, rewards, strict=True):
+        logs = belief.log_joint(LatentBandit(own, family), some)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        known = ((shares / shares.sum(axis=1, keepdims=True)) ** 2).sum(axis=1).mean()
+        before = (own**2).sum()
+        found.append(max(known - before, 0.0) / max(1 - before, _LEAST_SHARE))
+    return np.array(found)
 
 
 def _averaged(
@@ -146,7 +175,7 @@ def _draws(
     n_groups: int,
     rng: np.random.Generator,
 ) -> tuple[Callable[..., Prior], list[tuple[Any, ...]]]:
-    """Weights, rewards, leaving, weights of groups, centres and inverse strengths of the arms, of each draw kept."""
+    """Of each draw kept: weights, rewards, leaving and its freedom, weights of groups, what arms are like."""
     kept, chain = [], make()
     groups = GroupWeights(bandit.weights, n_groups) if n_groups else None
     for sweep in range(schedule.burn + schedule.keep * schedule.thin):
@@ -158,7 +187,7 @@ def _draws(
             chain.weigh_groups(groups.common, groups.each)
         if sweep >= schedule.burn and (sweep - schedule.burn) % schedule.thin == schedule.thin - 1:
             each = None if groups is None else groups.each.copy()
-            kept.append((chain.weights, chain.rewards, chain.leaving, each, *chain.likely(rng)))
+            kept.append((chain.weights, chain.rewards, chain.leaving, chain.freedom, each, *chain.likely(rng)))
     return chain.prior, kept
 
 

@@ -33,6 +33,9 @@ _PAIRED = 8  # first steps of a session whose arms are compared
 _GATE, _PAIRS_GATE = 1.0, 2.0  # standard deviations from which a log is looked at: of the test *shown*, and of pairs
 _PAIRS_CLEAR = 4.0  # of pairs, from which arms of one session are alike
 _FEW = 100  # sessions below which nothing is asked
+_STEPS = (
+    8  # per parameter, of the sessions looked at, below which climbs of two models differ by more than what is asked
+)
 _FOLD_SOFT = 0.1  # part of the marginals in the start of a climb that leaves sessions out
 
 
@@ -225,9 +228,14 @@ class Found:
     doubt: str | None  # a warning, where what was shown depends on the session and types do not explain it
 
 
-def asks(score: float, sessions: Sessions | Packed) -> bool:
-    """Whether a look at what was shown may be worth it, where the test *shown* has this score."""
-    if len(sessions) < _FEW:
+def asks(score: float, sessions: Sessions | Packed, n_parameters: int) -> bool:
+    """Whether a look at what was shown may be worth it, where the test *shown* has this score.
+
+    Of thousands of arms the sessions looked at say too little about each: types that follow their noise would seem to
+    explain arms that were shown at random.
+    """
+    looked_at = sessions.n_steps * min(1.0, LOOKED_AT / max(len(sessions), 1))
+    if len(sessions) < _FEW or looked_at < _STEPS * n_parameters:
         return False
     return score > _GATE or (pairs(sessions) > _PAIRS_GATE and not reacts(reaction(sessions)))
 

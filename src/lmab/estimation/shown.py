@@ -75,6 +75,14 @@ class Selection:
             f"({self.gain} a session)"
         )
 
+    @property
+    def plain(self) -> str:
+        """The sentence without its numbers."""
+        return (
+            "which arms were shown tells who it is, so the types explain the arms as well, and predict held-out "
+            "rewards better for it"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class States:

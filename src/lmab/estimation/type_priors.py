@@ -24,7 +24,7 @@ from ..model import belief
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
-from ..model.type_prior import Category, Numeric, People, Term, TypePrior, clustered, softmax
+from ..model.type_prior import Category, People, Term, TypePrior, clustered, softmax, terms_of
 from .climb import Climb, climb, draw_starts
 from .log import LETTERS, Beside, Log, Prior, Steps, merge, padded, with_letters
 from .passes import Passes
@@ -32,10 +32,8 @@ from .passes import Passes
 _CELLS = 20_000_000  # Sessions times coefficients that are held in memory; larger logs are sampled.
 _MANY, _DENSE = 64, 0.2  # Rows of so many coefficients are sparse, where at most this part of them is not 0.
 _MERGED = 20_000  # Rows of features up to which those that became equal are merged.
+_SINGLE = 500_000  # Numbers of the rows beyond which they are multiplied in single precision.
 _FEW = 0.5  # Sessions for each row of features below which rows of nobody are looked for.
-_LEVELS = 1000  # Levels of a column that have a coefficient, at most; the others are the average person.
-_LEAST = 5  # Sessions that a level must have.
-_CUTS = 16  # A column of more numbers is cut at as many quantiles.
 _FIRST_ROUNDS, _ROUNDS = 12, 4  # Climbs between which the ridge is learned: with given types, and with types.
 _ROUND_MAPS = 40  # Maps of such a climb.
 _RIDGE = (1e-3, 1e6)  # The least and the largest ridge.
@@ -54,74 +52,6 @@ _FIRST_STEPS = 10  # Steps whose rewards are compared with the columns.
 MOST_GROUPS = 24  # of people, whose features give them different priors
 _STAY = 0.5  # The value of `keep` from which it is learned.
 _STEEPEST = 12.0  # The largest logit of `keep`.
-
-
-def terms_of(features: Features) -> tuple[tuple[Term, ...], tuple[str, ...]]:
-    """The columns that can tell anything, and a remark on each that cannot.
-
-    Examples:
-        >>> features = Features.of({"land": ["de", "fr"] * 5, "age": [3.0] * 10}, 10)
-        >>> terms_of(features)
-        ((Category(name='land', levels=('de', 'fr'), shares=(0.5, 0.5)),), ("'age' is the same in all sessions",))
-    """
-    counts = np.bincount(features.rows, minlength=features.n_rows).astype(float)
-    terms, remarks = list[Term](), list[str]()
-    for name, values in zip(features.columns, features.table, strict=True):
-        found = _numeric(name, values, counts) if values.dtype.kind == "f" else _category(name, values, counts)
-        if isinstance(found, str):
-            remarks.append(found)
-        else:
-            terms.append(found)
-    return tuple(terms), tuple(remarks)
-
-
-def _category(name: str, values: Shaped[Array, "R"], counts: Float[Array, "R"]) -> Category | str:
-    sizes: dict[str, float] = {}
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        if value is not None and count:
-            sizes[value] = sizes.get(value, 0.0) + count
-    frequent = sorted(sizes, key=lambda level: (-sizes[level], level))[:_LEVELS]
-    levels = [level for level in frequent if sizes[level] >= _LEAST]
-    if not sizes:
-        return f"{name!r} is missing in all sessions"
-    if len(sizes) < 2:
-        return f"{name!r} is the same in all sessions"
-    if len(levels) < 2:
-        return f"{name!r} has no two values with at least {_LEAST} sessions each"
-    total = sum(sizes[level] for level in levels)
-    return Category(name, tuple(sorted(levels)), tuple(sizes[level] / total for level in sorted(levels)))
-
-
-def _numeric(name: str, values: Float[Array, "R"], counts: Float[Array, "R"]) -> Numeric | str:
-    known = ~np.isnan(values) & (counts > 0)
-    missing = bool((np.isnan(values) & (counts > 0)).any())
-    if not known.any():
-        return f"{name!r} is missing in all sessions"
-    numbers, sizes = values[known], counts[known]
-    edges: tuple[float, ...] = ()
-    means: tuple[float, ...] = ()
-    if len(np.unique(numbers)) > _CUTS:
-        edges, means = _cuts(numbers, sizes)
-        numbers = np.array(means)[np.searchsorted(edges, numbers, side="right")]
-    mean = float(np.average(numbers, weights=sizes))
-    scale = float(np.sqrt(np.average((numbers - mean) ** 2, weights=sizes)))
-    if scale <= 1e-12 * max(abs(mean), 1.0):
-        if not missing:
-            return f"{name!r} is the same in all sessions"
-        scale = 1.0
-    return Numeric(name, mean, scale, edges, means, missing)
-
-
-def _cuts(numbers: Float[Array, "n"], sizes: Float[Array, "n"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Edges at quantiles of the sessions, and the mean of what lies between two of them."""
-    order = np.argsort(numbers)
-    numbers, sizes = numbers[order], sizes[order]
-    places = np.searchsorted(np.cumsum(sizes), np.arange(1, _CUTS) / _CUTS * sizes.sum())
-    edges = np.unique(numbers[places])
-    edges = edges[edges > numbers[0]]
-    bins = np.searchsorted(edges, numbers, side="right")
-    means = np.bincount(bins, numbers * sizes) / np.bincount(bins, sizes)
-    return tuple(edges.tolist()), tuple(means.tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +123,15 @@ class Design:
         rest = self.x - common
         return None if self.size < _MANY or (rest != 0).mean() > _DENSE else (csr_array(rest), common)
 
+    @cached_property
+    def _single(self) -> Float[Array, "G D"] | None:
+        """Many rows in single precision, which takes half the time; its rounding is far below what remains to gain."""
+        return self.x.astype(np.float32) if self.x.size > _SINGLE else None
+
     def _times(self, coefficients: Float[Array, "D M"]) -> Float[Array, "G M"]:
         if self._sparse is None:
+            if self._single is not None:
+                return (self._single @ coefficients.astype(np.float32)).astype(float)
             return self.x @ coefficients
         rest, common = self._sparse
         return rest @ coefficients + common @ coefficients
@@ -202,6 +139,8 @@ class Design:
     def _summed(self, numbers: Float[Array, "G M"]) -> Float[Array, "D M"]:
         """X' times some numbers."""
         if self._sparse is None:
+            if self._single is not None:
+                return (self._single.T @ numbers.astype(np.float32)).astype(float)
             return self.x.T @ numbers
         rest, common = self._sparse
         return rest.T @ numbers + common[:, None] * numbers.sum(axis=0)
@@ -797,10 +736,20 @@ def _tried(
     rng, fresh = settings.rng, design is not base.design
     learned = settings.ridge and fresh
 
+    tried = list[Fitted]()
+
     def refit(rows: Integer[Array, "n"], from_: Fitted, tolerance: float = _ROUGH) -> tuple[Fitted, Climb]:
         part = task.part(rows)
         drawn = _drawn(part, settings.encoded.subset(settings.order[rows]), from_, rng) if fresh else []
-        return search(part, design.part(rows), [from_, *drawn], learned=learned, tolerance=tolerance, rng=rng)
+        found = search(part, design.part(rows), [from_, *drawn], learned=learned, tolerance=tolerance, rng=rng)
+        tried.append(found[0])
+        return found
+
+    def fit_all() -> tuple[Fitted, Climb]:
+        if not tried or len(task) <= 2 * _PILOT:
+            return refit(everybody, base, settings.tolerance)
+        whole = replace(design, ridge=tried[-1].design.ridge)  # starts competed, and the ridge was learned, on a part
+        return search(task, whole, tried[-1:], learned=False, tolerance=settings.tolerance, rng=rng)
 
     everybody = np.arange(len(task))
     if settings.ridge:
@@ -809,8 +758,8 @@ def _tried(
             return base, None, f"left out, since held-out sessions are not predicted better ({gain})", gain
         parts = ", ".join(f"{name} {loss:+.4f}" for name, loss in gain.columns.items())
         more = f": {parts}" if len(gain.columns) > 1 and fresh else ""
-        return *refit(everybody, base, settings.tolerance), f"known before a session, worth {gain}{more}", gain
-    found, done = refit(everybody, base, settings.tolerance)
+        return *fit_all(), f"known before a session, worth {gain}{more}", gain
+    found, done = fit_all()
     rise = float(task.scores(found, found.design).sum() - task.scores(base, base.design).sum())
     n_more = (task.n_types - 1) * design.n_free if fresh else 1
     said = f"{rise:+.2f} of log-likelihood for {n_more} parameter{'s' if n_more > 1 else ''}"
