@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import oracle
 import pytest
@@ -11,7 +13,7 @@ from scipy.stats import norm
 import lmab
 from lmab.errors import TooLarge
 from lmab.evaluation import decision_tree as module
-from lmab.evaluation.decision_tree import Cut, discrete, only, unroll
+from lmab.evaluation.decision_tree import Cut, discrete, improved_at_decisions, merged, only, unroll
 
 DETERMINISTIC = ["FixedSequence", "Stationary", "Greedy", "MUCB", "VectorPolicy", "LookaheadPolicy", "ExactPolicy"]
 ONE = lmab.LatentBandit.gaussian([1.0], [[0.3]], scale=0.5)
@@ -51,6 +53,57 @@ def test_every_branch_is_worth_what_the_rest_of_the_session_earns_in_each_type(r
                 3,
             )
             assert branches[1][row, type_] == pytest.approx(expected, rel=1e-12)
+
+
+def followed(tree, probabilities, values, weights, seen=(), row=0, depth=0):
+    """What a tree earns, by following its children through every history."""
+    level, total = tree.levels[depth], 0.0
+    arm = level.arms[row]
+    for z, value in enumerate(values):
+        chances = weights * probabilities[:, arm, z]
+        total += chances.sum() * value
+        if depth + 1 < len(tree.levels):
+            total += followed(tree, probabilities, values, chances, (*seen, z), level.children[row, z], depth + 1)
+    return total
+
+
+def test_a_merged_plan_is_a_smaller_plan_that_earns_what_it_says_and_hardly_less(rng):
+    bandit = random_bandit(rng, n_types=3, n_arms=4)
+    plan = lmab.plan(bandit, horizon=5)
+    tree = merged(plan.policy, bandit, bandit.weights[None])
+    written = unroll(plan.policy, bandit, 5)
+    assert sum(len(level.arms) for level in tree.levels) < sum(len(level.arms) for level in written.levels)
+    value = tree.value(bandit.weights, bandit.rewards)
+    assert value == pytest.approx(followed(tree, bandit.rewards.probabilities, bandit.rewards.values, bandit.weights))
+    assert 0.97 * plan.lower < value <= plan.upper + 1e-9
+    assert [level.probabilities.sum() for level in tree.levels] == pytest.approx([1.0] * 5)
+
+
+def test_a_merged_plan_improved_for_another_model_is_nearly_the_best_there(rng):
+    bandit, other = random_bandit(rng, n_arms=4), random_bandit(rng, n_types=4, n_arms=4)
+    tree = merged(lmab.plan(bandit, horizon=5).policy, bandit, bandit.weights[None])
+    for model in (bandit, other):  # the other one has a type more
+        better = improved_at_decisions(tree, model, model.weights[None])
+        value, best = better.value(model.weights, model.rewards), lmab.plan(model, horizon=5, method=lmab.Exact())
+        probabilities, values = model.rewards.probabilities, model.rewards.values
+        assert value == pytest.approx(followed(better, probabilities, values, model.weights))
+        assert max(model.best_fixed(5), 0.97 * best.lower) - 1e-9 <= value <= best.upper + 1e-9
+        assert value >= tree.value(model.weights, model.rewards) - 1e-9
+
+
+def test_a_merged_plan_starts_once_for_every_group_of_people_and_ends_where_people_leave(rng):
+    bandit = random_bandit(rng, n_types=2, n_arms=3, n_values=2)
+    bandit = replace(bandit, leaving=rng.uniform(0, 0.6, (2, 3, 2)))
+    policy, roots = lmab.plan(bandit, horizon=4).policy, np.array([[0.5, 0.1], [0.05, 0.35]])
+    tree = merged(policy, bandit, roots)
+    better = improved_at_decisions(tree, bandit, roots)
+    assert len(tree.levels[0].arms) == len(better.levels[0].arms) == 2
+    assert tree.levels[-1].probabilities.sum() < 0.9
+    best = sum(
+        root.sum() * lmab.plan(replace(bandit, weights=root / root.sum()), horizon=4, method=lmab.Exact()).upper
+        for root in roots
+    )
+    assert 0.97 * best < better.value(roots, bandit.rewards, stays=1 - bandit.leaving) <= best + 1e-9
 
 
 def test_histories_with_equal_counts_are_one_and_probabilities_sum_to_one(rng):

@@ -94,7 +94,12 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """The certificate in three sentences for somebody who has to decide; what it rests on is in `table`."""
-        return " ".join(part for part in (self._earns, self._best, self.verdict.short) if part)
+        return " ".join(part for part in (self.claims, self.verdict.short) if part)
+
+    @property
+    def claims(self) -> str:
+        """What is claimed about value, gain and optimum, without the verdict."""
+        return " ".join(part for part in (self._earns, self._best) if part)
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
@@ -117,7 +122,7 @@ class Certificate:
             less, more = (f"{end:+.{places}f}" for end in self.gain)
             over = f", {less} to {more} over the best fixed choice"
         drifts = self.tested is not None and self.tested.drift.fires
-        now = ", for the mixture of types in the log, which changed over it" if drifts else ""
+        now = ", for the mixture of types in the whole log and in its latest half" if drifts else ""
         return f"A session of {steps} earns {low} to {high} under this policy{over}{now}."
 
     @property
@@ -200,10 +205,12 @@ class Certificate:
     @property
     def note(self) -> str:
         """What the certificate rests on."""
+        hardly = f"these say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which"
+        unknown = f"; {hardly} models differ" if self.n_floored else ""
         return (
-            f"From {len(self.draws)} models that the {count(self.n_sessions, 'session')} could have come from; these "
-            f"say next to nothing about {self.n_floored} of the {self.n_parameters} directions in which models differ. "
-            f"Each interval holds with {self.confidence:.0%} on average, provided that {self._assumption} in truth."
+            f"From {len(self.draws)} models that the {count(self.n_sessions, 'session')} could have come "
+            f"from{unknown}. Each interval holds with {self.confidence:.0%} on average, provided that "
+            f"{self._assumption} in truth."
         )
 
     @property

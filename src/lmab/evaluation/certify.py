@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..errors import InvalidArgument, TooLarge
 from ..estimation.assumptions import DRIFT, LEAVING, SHOWN, left_after, reaction, reacts, tested
 from ..estimation.categorical import CategoricalLog
 from ..estimation.em import EM
-from ..estimation.log import Log
+from ..estimation.log import Chain, Log
 from ..estimation.prior import Schedule, draw_models, run, weigh_groups
 from ..estimation.result import Estimate
 from ..estimation.shown import chain_of, explained
@@ -33,7 +34,8 @@ _START = EM(restarts=8, tolerance=1e-6, prior=1.5)  # from which models with one
 _ABOVE, _BELOW = 0.4, 0.1  # The part of its share of misses that an end takes which reaches further: see `_intervals`.
 _WIDE = 2.0  # misses over models around an estimate of more than two values, whose prior says less than the law of arms
 _FURTHER = 1.3  # times as far as their quantiles upper ends reach from the median, where types are hardly told apart
-_TRAITS_LOW = 0.25  # of half its width, by which the interval of a traits model's value lies too low
+_TRAITS_LOW = 0.35  # of half its width, by which the interval of a traits model's value lies too low
+_LEAVE = 1.3  # times as far ends lie from the middle where people leave: their types hide behind those who stay
 _EXPLAINED = 1.5  # times as far ends lie from the middle where types explain arms: a site's shares are taken for known
 _ROUNDING = 1e-9
 _REACH = 2.0  # standard errors of a simulated value that an interval adds
@@ -43,6 +45,7 @@ _AT_ONCE = 1 << 16  # sessions of a packed log read together
 _ONE_MORE_METHOD = EM(restarts=4, tolerance=1e-5, prior="learned", sweeps=16)
 _LOOKED_AT = 20_000  # Sessions of a larger log that are looked at.
 _NEVER, _RARE = -700.0, 1e-12  # logs of likelihoods below this count as this; a type is never rarer in a group
+_MIXING = 100  # iterations of EM for the weights of the latest half
 _FOLDS = 2
 _STEPS = 60_000  # A log with more steps needs one fold only.
 
@@ -64,8 +67,9 @@ def certify(
     values tells how much the log leaves open. Of each way the quantiles of `confidence` half way further to 1 are taken
     (95% to claim 90%; further up, to 99%, for optimum and gain), and both intervals together are claimed: with that the
     claim held on fresh data. Where one more type predicts held-out sessions better, models with one more type
-    join. Of a traits model only those around the estimate are drawn, and a simulated crowd, the same for all of them,
-    plays the plan and each greedy policy.
+    join; where the shares of types changed over the log, models with the shares of its latest half. Of a traits model
+    only those around the estimate are drawn, and a simulated crowd, the same for all of them, plays the plan and each
+    greedy policy.
 
     Args:
         estimate: a maximum a posteriori fit, best with `lmab.EM(prior="learned")`, of at least as many types as in
@@ -96,11 +100,12 @@ def certify(
     sessions = estimate.sessions
     _check_estimate(estimate)
     _check_plan(plan, estimate.bandit)
-    plays, groups = sessions.plays, Groups.of(estimate, plan)
+    plays, groups, assumptions = sessions.plays, Groups.of(estimate, plan), tested(estimate.bandit, sessions)
     if estimate.factors is not None:
         found = _of_traits(estimate, plan, plays, groups, n_draws, rng, backend)
     else:
-        found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend)
+        drifts = assumptions.drift.fires
+        found = _of_types(estimate, plan, plays, groups, n_draws, rng, backend, drifts=drifts)
     deviations = reaction(sessions)
     below = _BELOW if reacts(deviations) or estimate.selection is not None else 1.0
     told = _told(estimate, found.n_parameters)
@@ -108,12 +113,15 @@ def certify(
     value, optimum, regret, gain, undone = _intervals(
         plan, found.own, found.sets, (1 - confidence) / 2, below, found.stderr, further
     )  # fmt: skip
+    if estimate.selection is not None:
+        value, optimum, regret, gain = (_stretched(one, _EXPLAINED) for one in (value, optimum, regret, gain))
     if estimate.factors is not None:
         value = _raised(value)
+    if estimate.bandit.leaving is not None and estimate.n_types > 1:
+        value, optimum, regret, gain = (_stretched(claim, _LEAVE) for claim in (value, optimum, regret, gain))
     average = _average_session(sessions, plan.horizon, until_they_leave=estimate.bandit.leaving is not None)
     if value[0] <= average <= value[1]:  # arms may all be alike: then the best there is earns no more than the policy
         optimum = (min(optimum[0], value[0]), optimum[1])
-    assumptions = tested(estimate.bandit, sessions)
     fired = {name for name, one in assumptions.by_name.items() if one.fires}
     if estimate.selection is not None:
         assumptions, fired = explained(assumptions), fired - {SHOWN}
@@ -166,24 +174,29 @@ class _Found:
 
 def _of_types(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], groups: Groups, n_draws: int,
-    rng: np.random.Generator, backend: Any,
+    rng: np.random.Generator, backend: Any, *, drifts: bool = False,
 ) -> _Found:  # fmt: skip
     try:
+        if estimate.bandit.leaving is not None and estimate.bandit.rewards.values is None:
+            raise TooLarge("who leaves after each of infinitely many counts cannot be written out")
         replanner = Replanner(estimate.bandit, plan, plays > 0, groups)
-        return _drawn(estimate, plan, plays, replanner, groups, n_draws, rng, backend)
+        return _drawn(estimate, plan, plays, replanner, groups, n_draws, rng, backend, drifts=drifts)
     except TooLarge:
         simulated = CrowdReplanner(estimate.bandit, plan, plays > 0, rng, groups)
-        return _drawn(estimate, plan, plays, simulated, groups, n_draws, rng, backend)
+        return _drawn(estimate, plan, plays, simulated, groups, n_draws, rng, backend, drifts=drifts)
 
 
 def _drawn(
     estimate: Estimate, plan: Plan, plays: Integer[Array, "A"], replanner: Replanner | CrowdReplanner, groups: Groups,
-    n_draws: int, rng: np.random.Generator, backend: Any,
+    n_draws: int, rng: np.random.Generator, backend: Any, *, drifts: bool,
 ) -> _Found:  # fmt: skip
-    """Models drawn in two ways, and those with one more type where these predict better."""
+    """Models drawn in two ways, those with one more type where these predict better, and those of the latest people."""
     if replanner.exact:
         _check_bounds(plan, replanner.own)
-    sets, floored = [_sampled(estimate, replanner, groups, n_draws, rng)], 0
+    models = _gibbs(estimate, estimate.bandit, groups, n_draws, rng)
+    sets, floored = [replanner.replan(*models)], 0
+    if drifts:
+        sets.append(replanner.replan(_latest(estimate.sessions, *models[:2], groups, rng), *models[1:]))
     n_parameters = _n_parameters(estimate)
     if n_parameters <= PARAMETER_LIMIT:
         around, floored = _around(estimate, replanner, groups, n_draws, rng, backend)
@@ -191,6 +204,8 @@ def _drawn(
     more = (0.0, 0.0) if estimate.selection is not None else one_more(estimate.require_log(), estimate.n_types, rng)
     if too_few(more):
         sets.append(_with_one_more(estimate, replanner, groups, n_draws, rng))
+    if _may_leave_by_type(estimate):
+        sets.append(_leaving_by_type(estimate, replanner, n_draws, rng))
     ends = _ends(estimate.sessions, plan.horizon, replanner)
     least = THIN * estimate.n_types
     return _Found(sets, replanner.own, n_parameters, floored, replanner.plays, least, more, replanner.stderr, ends)
@@ -258,11 +273,27 @@ def _n_parameters(estimate: Estimate) -> int:
     return estimate.n_types - 1 + int(estimate.bandit.rewards.n_parameters)
 
 
-def _sampled(
-    estimate: Estimate, replanner: Replanner | CrowdReplanner, groups: Groups, n_draws: int, rng: np.random.Generator
-) -> Replanned:
-    """Models from short Gibbs runs."""
-    return replanner.replan(*_gibbs(estimate, estimate.bandit, groups, n_draws, rng))
+def _latest(
+    sessions: Sessions | Packed, weights: Float[Array, "B *G M"], families: Sequence[Any], groups: Groups,
+    rng: np.random.Generator,
+) -> Float[Array, "B *G M"]:  # fmt: skip
+    """The weights of drawn models in the latest half of the log, each from a Bayesian bootstrap of its sessions.
+
+    Groups of people change by the same factors.
+    """
+    half = sessions[len(sessions) // 2 :: max(1, len(sessions) // (2 * _LOOKED_AT))]
+    found = []
+    for own, family in zip(weights, families, strict=True):
+        before = groups.masses(own).sum(axis=0)
+        logs = belief.log_joint(LatentBandit(np.full(len(before), 1 / len(before)), family), half)
+        likelihoods = np.exp(np.maximum(logs - logs.max(axis=1, keepdims=True), _NEVER))
+        shares, now = rng.dirichlet(np.ones(len(half))), before
+        for _ in range(_MIXING):
+            joint = likelihoods * now
+            now = shares @ (joint / joint.sum(axis=1, keepdims=True))
+        moved = own * (now / np.maximum(before, _RARE))
+        found.append(moved / moved.sum(axis=-1, keepdims=True))
+    return np.stack(found)
 
 
 def _gibbs(
@@ -273,9 +304,11 @@ def _gibbs(
     schedule = Schedule.of(data, n_draws)
     known = None if numbers is None else grouped(data, numbers, len(groups))
     if known is None:
-        chain = None
+        chain: Callable[[], Chain] | None = None
         if estimate.selection is not None and isinstance(data, CategoricalLog):
             chain = chain_of(data, start, estimate.selection)
+        elif start.n_types == 1 and isinstance(data, CategoricalLog):
+            chain = partial(data.chain, start, cautious=True)
         draws = draw_models(data, start, rng=rng, schedule=schedule, chain=chain)
         weights = _group_weights(data, draws.weights, draws.rewards, groups, rng)
     else:
@@ -314,7 +347,7 @@ def _around(
     posterior = laplace(estimate.information(backend=backend), floor)
     weights, moved = posterior.draw(n_draws, rng)
     families = estimate.bandit.rewards.recentred(moved)
-    left = estimate.require_log().draw_leaving(estimate.bandit, n_draws, rng)
+    left = estimate.require_log().draw_leaving(estimate.bandit, n_draws, rng, prior=estimate.learned)
     drawn = replanner.replan(_group_weights(estimate.require_log(), weights, families, groups, rng), families, left)
     values = estimate.bandit.rewards.values
     wide = values is not None and len(values) > 2
@@ -328,6 +361,22 @@ def _with_one_more(
     data = estimate.require_log()
     start = _START.fit(data, n_types=estimate.n_types + 1, rng=rng).bandit
     return replanner.replan(*_gibbs(estimate, start, groups, n_draws, rng))
+
+
+def _may_leave_by_type(estimate: Estimate) -> bool:
+    """Whether types may leave differently though the log did not say so clearly: then the claims allow for it."""
+    bandit = estimate.bandit
+    known = bandit.leaving is not None and not bandit.leaves_by_type and bandit.rewards.values is not None
+    return known and estimate.n_types > 1 and estimate.type_prior is None and estimate.selection is None
+
+
+def _leaving_by_type(
+    estimate: Estimate, replanner: Replanner | CrowdReplanner, n_draws: int, rng: np.random.Generator
+) -> Replanned:
+    """Models whose types leave differently, from Gibbs runs over rewards and stays."""
+    data = estimate.require_log().with_letters()
+    draws = draw_models(data, estimate.bandit, rng=rng, schedule=Schedule.of(data, n_draws))
+    return replanner.replan(draws.weights, draws.rewards, draws.leaving)
 
 
 def _intervals(
@@ -351,7 +400,7 @@ def _intervals(
     low, high = _union([*((drawn, drawn.optimum) for drawn in sets), *guessed], miss, below, _ABOVE, further)
     gains = [(drawn, drawn.value - choice) for drawn in sets for choice in (drawn.fixed, drawn.fixed_played)]
     gain = _union(gains, miss, 1.0, _ABOVE, further)
-    losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, best - drawn.transferred)]
+    losses = [loss for drawn in sets for loss in (drawn.optimum - drawn.value, drawn.given_away(best))]
     regret = undone + further * max(float(np.quantile(loss, 1 - miss / 2)) for loss in losses)
     error = _REACH * stderr
     wider = [(low - error, high + error) for low, high in (value, (low, high + undone), gain)]

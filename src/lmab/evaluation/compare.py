@@ -33,9 +33,14 @@ _SIMULATED = 20_000  # sessions behind the variance of a session, and behind val
 _MODEL, _LIVE = "model", "live"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Reward per session of a policy, of another one, and the difference with its interval."""
+    """Reward per session of a policy, of another one, and the difference with its interval.
+
+    Examples:
+        >>> Comparison(2.5, 2.0, (0.4, 0.6), 0.05, "model", 20_000, 20_000.0)
+        Comparison(+0.5 (+0.4 to +0.6): 2.5 against 2, model)
+    """
 
     value: float
     other: float
@@ -46,6 +51,10 @@ class Comparison:
     effective: float  # from a log: the smallest effective sample over the steps of both policies
     variance: float = float("nan")  # Variance of the reward of a session.
     looks: tuple[GainBounds, ...] = ()  # live: the difference after each night, with bounds that hold at all nights
+
+    def __repr__(self) -> str:
+        reach = "no interval" if self.interval is None else "{:+.4g} to {:+.4g}".format(*self.interval)
+        return f"Comparison({self.difference:+.4g} ({reach}): {self.value:.4g} against {self.other:.4g}, {self.method})"
 
     @property
     def difference(self) -> float:

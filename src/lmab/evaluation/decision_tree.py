@@ -4,11 +4,16 @@ A plan is improved by one step of policy iteration: at every step the arm is pla
 of the plan is followed, or a fixed choice (one arm, or without repeats the best list of the arms left). Normal rewards
 are cut into a few outcomes, so that the tree can be written out. Seeing a rounded reward instead of the reward is a
 garbling: what is written out is the policy for rounded rewards. The means stay exact.
+
+Where histories are too many, those of one step that follow the same vector of the plan are one decision (`merged`), and
+the plan is improved at the mean belief of each decision (`improved_at_decisions`): such a plan is a smaller one, and
+what it earns on any model is exact.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +26,7 @@ from ..model.categorical import Categorical
 from ..model.rewards import Rewards
 from ..planning.once.backups import UsedPlans, at_children
 from ..planning.once.lookahead import OnceLookaheadPolicy
+from ..planning.policies import VectorPolicy
 from ..planning.problem import Problem
 from ..policies.histories import NONE, Decisions, Roots, walk
 from ..policies.policy import State, best_allowed
@@ -179,6 +185,73 @@ class Improved:
 
     def observe(self, state: State, arm: Integer[Array, "n"], reward: Float[Array, "n"]) -> State:
         return State(state.step + 1, belief.update(self._problem.bandit, state.memory, arm, reward), single=False)
+
+
+def merged(policy: VectorPolicy, bandit: LatentBandit, roots: Float[Array, "G M"]) -> DecisionTree:
+    """The decisions of a policy for discrete rewards; histories of a step that follow the same vector are one decision.
+
+    `roots` are the weights at which sessions start, times the share of the sessions.
+    """
+    outcomes, beliefs = _outcomes(bandit), roots
+    levels: list[TreeLevel] = []
+    for left in range(policy.horizon, 0, -1):
+        stage = slice(policy.starts[left - 1], policy.starts[left])
+        chosen = (beliefs @ policy.vectors[stage].T).argmax(axis=1)
+        if levels:
+            chosen, rows = np.unique(chosen, return_inverse=True)
+            beliefs = _summed(beliefs, rows, len(chosen))
+            levels[-1] = replace(levels[-1], children=rows.reshape(-1, outcomes.shape[1]))
+        arms = np.asarray(policy.arms[stage][chosen], np.int64)
+        levels.append(TreeLevel(arms, np.full((len(arms), outcomes.shape[1]), NONE), beliefs.sum(axis=1)))
+        beliefs = (beliefs[:, None] * outcomes[arms]).reshape(-1, bandit.n_types)
+    return DecisionTree(tuple(levels))
+
+
+def improved_at_decisions(tree: DecisionTree, model: LatentBandit, roots: Float[Array, "G M"]) -> DecisionTree:
+    """The plan of a merged tree improved for a model: from the last step to the first, a backup at each decision.
+
+    After each reward the best of the improved decisions follows, or one arm to the end: the best on average, or in a
+    type.
+    """
+    table, means, outcomes = model.outcomes(2).table, np.ascontiguousarray(model.means.T), _outcomes(model)
+    always = np.unique(np.append(model.means.argmax(axis=1), (model.weights @ model.means).argmax()))
+    later: Float[Array, "K M"] = np.zeros((1, model.n_types))
+    levels: list[TreeLevel] = []
+    for beliefs in reversed(_reached(tree, outcomes, roots)):
+        best = best_allowed(kernel("planning").one_step_values(beliefs, table, means, later), None)
+        follow = (beliefs[:, None] * outcomes[best] @ later.T).argmax(axis=2)
+        stay = np.arange(len(always)) + (len(later) - len(always) if levels else 0)
+        children = np.concatenate([follow, np.repeat(stay[:, None], follow.shape[1], axis=1)])
+        arms = np.concatenate([best, always])
+        later = means[arms] + ((outcomes[arms] * later[children]).sum(axis=1) if levels else 0)
+        levels.append(TreeLevel(arms, children if levels else np.full_like(children, NONE), np.zeros(len(arms))))
+    first = levels.pop()
+    levels.append(TreeLevel(first.arms[: len(roots)], first.children[: len(roots)], roots.sum(axis=1)))
+    return DecisionTree(tuple(levels[::-1]))
+
+
+def _outcomes(bandit: LatentBandit) -> Float[Array, "A Z M"]:
+    """In every type, the probability of each value of an arm, and that the session goes on."""
+    return bandit.outcomes(2).table.reshape(bandit.n_arms, -1, bandit.n_types)
+
+
+def _reached(
+    tree: DecisionTree, outcomes: Float[Array, "A Z M"], roots: Float[Array, "G M"]
+) -> list[Float[Array, "_ M"]]:
+    """How likely sessions of each type reach each decision; of later steps the likeliest decisions."""
+    found, beliefs = [roots], roots
+    for level, below in pairwise(tree.levels):
+        after = (beliefs[:, None] * outcomes[level.arms]).reshape(-1, beliefs.shape[1])
+        beliefs = _summed(after, level.children.ravel(), len(below.arms))
+        found.append(beliefs[np.argsort(-beliefs.sum(axis=1), kind="stable")[:_BRANCHES]])
+    return found
+
+
+def _summed(rows: Float[Array, "n M"], place: Integer[Array, "n"], n_places: int) -> Float[Array, "k M"]:
+    """Sums of the rows that share a place."""
+    sums = np.zeros((n_places, rows.shape[1]))
+    np.add.at(sums, place, rows)
+    return sums
 
 
 class ImprovedOnce:

@@ -172,8 +172,8 @@ def check_log(policy: Policy, sessions: Sessions, horizon: int, model: LatentBan
     """Raise where the log cannot say what the policy earns."""
     if sessions.propensities is None:
         raise InvalidArgument(
-            "sessions must carry the propensities of the logging policy, got none: name their column; if the choices "
-            "in the log did not depend on the rewards, the propensities can be fitted to the log (fit_propensities)"
+            "sessions must carry the propensities of the logging policy, got none: name their column (propensity); if "
+            "choices did not depend on rewards, fit the propensities to the log (fit_propensities)"
         )
     if policy.n_arms is not None and policy.n_arms != sessions.n_arms:
         raise InvalidArgument(f"policy must be for {sessions.n_arms} arms, got one for {policy.n_arms}")

@@ -1,9 +1,10 @@
 """Models that a log could have come from, what a plan is worth on them, and what replanning for each would earn.
 
 Models around the estimate come from its Laplace approximation. With few histories the plan is written out once, and
-each model improves it by one step of policy iteration. A traits model has hundreds of types and too many histories: one
-simulated crowd plays the plan, and the best known for a drawn model is the greedy policy made for it, the plan, or the
-best fixed choice. The crowd is the same for every model and policy, so that differences have little noise. Every drawn
+each model improves it by one step of policy iteration. With too many histories one simulated crowd plays the plan. The
+best known for a drawn model is then the plan, the best fixed choice, or the plan improved where histories that follow
+the same vector are one; of a plan without vectors, such as that of a traits model with its hundreds of types, it is the
+greedy policy. The crowd is the same for every model and policy, so that differences have little noise. Every drawn
 traits model has one more factor, of a size that the log would not have shown, because a fit drops factors that hide in
 the noise; and in half of the models the factors that live are smaller, because the size of a factor near the noise is
 partly noise.
@@ -27,11 +28,23 @@ from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.rewards import index_among
 from ..model.type_prior import clustered, nearest
+from ..planning.policies import VectorPolicy
 from ..planning.problem import Plan
 from ..policies.histories import Roots, known_start
 from ..policies.policy import Policy, State
 from ..policies.small import Greedy
-from .decision_tree import Branches, Cut, DecisionTree, discrete, improved, only, unroll, weighed
+from .decision_tree import (
+    Branches,
+    Cut,
+    DecisionTree,
+    discrete,
+    improved,
+    improved_at_decisions,
+    merged,
+    only,
+    unroll,
+    weighed,
+)
 
 _POOL = 24  # Of many arms so many are planned with: the best of every type and on average, and as many that tell most.
 _MANY = 200  # arms
@@ -52,6 +65,11 @@ class Replanned:
     fixed_played: Float[Array, "B"]  # the same among the arms that the log plays, where these are enough
     unplayed: Float[Array, "B"]  # share of the optimum that is earned with arms the log never plays
     misses: float = 1.0  # that an interval over these models may have more than over others
+    reference: float | None = None  # what replanning in the same way for the estimate earns there; None: not known
+
+    def given_away(self, best: float) -> Float[Array, "B"]:
+        """What the model's own plans give away on the estimate, to `best` or to a plan made for it in the same way."""
+        return (best if self.reference is None else self.reference) - self.transferred
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +140,7 @@ class Replanner:
         self._groups = Groups.alone(bandit, plan.policy) if groups is None else groups
         roots = Roots(self._groups.state, self._groups.mass)
         self.tree = unroll(plan.policy, self._bandit, plan.horizon, limit=WRITTEN_OUT, roots=roots)
-        self.own = self._worth(self.tree, self._groups.mass, self._bandit)  # value of the policy on the estimate
+        self.own = worth(self.tree, self._groups.mass, self._bandit)  # value of the policy on the estimate
         self.values = bandit.rewards.values
         self._branches = Branches.of(self.tree)
 
@@ -167,18 +185,11 @@ class Replanner:
         model = LatentBandit(_total(mass), family, leaving=left)
         values = self.tree.branches(family, stays=_stays(model))
         replanned = self._improved(weights, model, values)
-        value, own = weighed(mass, values[0]), self._worth(replanned, mass, model)
-        unplayed = self._unplayed(replanned if own > value else self.tree, mass, model)
-        transferred = self._worth(replanned, self._groups.mass, self._bandit)
+        value, own = weighed(mass, values[0]), worth(replanned, mass, model)
+        share = unplayed(replanned if own > value else self.tree, mass, model, self._played)
+        transferred = worth(replanned, self._groups.mass, self._bandit)
         fixed, among_played = fixed_choices(model, self._plan, self._played)
-        return max(own, value, fixed), value, transferred, fixed, among_played, unplayed
-
-    @staticmethod
-    def _worth(
-        tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit, means: Float[Array, "M A"] | None = None
-    ) -> float:
-        """What the decisions of a tree earn on a model, until people leave."""
-        return tree.value(mass, model.rewards, means, _stays(model))  # type: ignore[arg-type]
+        return max(own, value, fixed), value, transferred, fixed, among_played, share
 
     def _improved(
         self, weights: Float[Array, "*G M"], model: LatentBandit, values: list[Float[Array, "_ M"]]
@@ -199,13 +210,20 @@ class Replanner:
         best = np.argpartition(-scores, _POOL + self._plan.horizon, axis=1)[:, : _POOL + self._plan.horizon]
         return np.union1d(best.ravel(), self._branches.arms)
 
-    def _unplayed(self, tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit) -> float:
-        """The share of what the tree earns on the model that comes from arms the log never plays."""
-        if self._played.all():
-            return 0.0
-        total = self._worth(tree, mass, model)
-        rest = self._worth(tree, mass, model, np.where(self._played, 0.0, model.means))
-        return rest / total if total > 0 else 0.0
+
+def worth(
+    tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit, means: Float[Array, "M A"] | None = None
+) -> float:
+    """What the decisions of a tree earn on a model, until people leave."""
+    return tree.value(mass, model.rewards, means, _stays(model))  # type: ignore[arg-type]
+
+
+def unplayed(tree: DecisionTree, mass: Float[Array, "G M"], model: LatentBandit, played: Bool[Array, "A"]) -> float:
+    """The share of what a tree earns on a model that comes from arms the log never plays."""
+    if played.all():
+        return 0.0
+    total, rest = worth(tree, mass, model), worth(tree, mass, model, np.where(played, 0.0, model.means))
+    return rest / total if total > 0 else 0.0
 
 
 def _or_nobody(leaving: Sequence[Any] | None, n_models: int) -> Sequence[Any]:
@@ -244,7 +262,8 @@ def fixed_choices(model: LatentBandit, plan: Plan, played: Bool[Array, "A"]) -> 
 class CrowdReplanner:
     """A plan with too many histories to write out: one crowd plays it on the estimate and on every drawn model.
 
-    The best known for a drawn model is the greedy policy made for it, the plan, or the best fixed choice.
+    The best known for a drawn model is the plan, the best fixed choice, or what replanning for it finds: the plan with
+    histories merged and improved, or without vectors and without repeats the greedy policy.
     """
 
     exact = False
@@ -263,14 +282,18 @@ class CrowdReplanner:
         self._crowds: dict[int, Crowd] = {}
         found = self._play(plan.policy, bandit, self._groups.priors, self._groups.start)
         self.own, self.plays, self.stderr = found.value, found.plays, found.stderr
+        vectors = isinstance(plan.policy, VectorPolicy) and plan.repeats and bandit.rewards.discrete
+        self._tree = merged(plan.policy, bandit, self._groups.mass) if vectors else None  # type: ignore[arg-type]
 
     def replan(
         self, weights: Float[Array, "B *G M"], families: Sequence[Any], leaving: Sequence[Any] | None = None
     ) -> Replanned:
-        """For each drawn model, what the plan, its greedy policy and the best fixed choice earn."""
+        """For each drawn model, what the plan, a plan made for the model and the best fixed choice earn."""
         drawn = zip(weights, families, _or_nobody(leaving, len(families)), strict=True)
         rows = [self._one(own, family, left) for own, family, left in drawn]
-        return Replanned(*np.array(rows).reshape(-1, 6).T)
+        found = Replanned(*np.array(rows).reshape(-1, 6).T)
+        same_way = self._replanned(self._groups.priors, self._bandit)[0]
+        return replace(found, reference=max(same_way, float(found.transferred.max())))
 
     def started(self, stays: Float[Array, "Z"]) -> float | None:
         """What a started session earns on the estimate, if it goes on after each value with chance `stays`."""
@@ -297,16 +320,26 @@ class CrowdReplanner:
     def _one(
         self, weights: Float[Array, "*G M"], family: Any, left: Float[Array, "M A Z"] | None = None
     ) -> tuple[float, ...]:
-        groups, plan = self._groups, self._plan
-        model = LatentBandit(_total(groups.masses(weights)), family, leaving=left)
-        value, greedy = self._play(plan.policy, model, weights, groups.start), Greedy(model, horizon=plan.horizon)
+        model = LatentBandit(_total(self._groups.masses(weights)), family, leaving=left)
+        value = self._play(self._plan.policy, model, weights, self._groups.start)
+        own, transferred, share = self._replanned(weights, model)
+        fixed, among_played = fixed_choices(model, self._plan, self._played)
+        if own <= value.value:
+            share = value.share_of(~self._played)
+        return max(own, value.value, fixed), value.value, transferred, fixed, among_played, share
+
+    def _replanned(self, weights: Float[Array, "*G M"], model: LatentBandit) -> tuple[float, float, float]:
+        """What a plan made for a model earns on it and on the estimate, and its share from arms never played."""
+        groups = self._groups
+        if self._tree is not None:
+            mass = groups.masses(weights)
+            tree = improved_at_decisions(self._tree, model, mass)
+            there, here = worth(tree, mass, model), worth(tree, groups.mass, self._bandit)
+            return there, here, unplayed(tree, mass, model, self._played)
+        greedy = Greedy(model, horizon=self._plan.horizon)
         begin = groups.roots(greedy.start(len(groups)).memory, weights).state.memory
         own = self._play(greedy, model, weights, begin)
-        transferred = self._play(greedy, self._bandit, groups.priors, begin).value
-        fixed, among_played = fixed_choices(model, self._plan, self._played)
-        best = own if own.value > value.value else value
-        unplayed = float(best.by_arm[~self._played].sum() / best.value) if best.value > 0 else 0.0
-        return max(own.value, value.value, fixed), value.value, transferred, fixed, among_played, unplayed
+        return own.value, self._play(greedy, self._bandit, groups.priors, begin).value, own.share_of(~self._played)
 
 
 class TraitsReplanner:
@@ -371,6 +404,10 @@ class Earned:
     def value(self) -> float:
         return float(self.by_arm.sum())
 
+    def share_of(self, arms: Bool[Array, "A"]) -> float:
+        """The share of some arms in what is earned."""
+        return float(self.by_arm[arms].sum() / self.value) if self.value > 0 else 0.0
+
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
@@ -425,8 +462,7 @@ class Crowd:
                 rewards = model.rewards.quantile(self.types, arms, self.luck[:, step])
                 state = policy.observe(state, arms, rewards)
                 if model.leaving is not None:
-                    value = model.rewards.encode(rewards)  # type: ignore[union-attr]
-                    shares = shares * (1 - model.leaving[self.types, arms, value])
+                    shares = shares * (1 - model.leaving[self.types, arms, model.left_after(rewards)])
                 elif stays is not None and model.rewards.values is not None:
                     shares = shares * stays[index_among(model.rewards.values, rewards)]
         kinds = self.groups * model.n_types + self.types
