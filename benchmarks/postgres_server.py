@@ -40,12 +40,15 @@ def _user() -> str | None:
 
 
 class Server:
-    """One cluster; `crash` ends it as a power cut would, `start` recovers it."""
+    """One cluster; `crash` ends it as a power cut would, `start` recovers it.
 
-    def __init__(self, folder: Path) -> None:
+    `hasty`: it does not wait for the disk, for tests that never crash it.
+    """
+
+    def __init__(self, folder: Path, *, hasty: bool = False) -> None:
         found = _bin()
         assert found is not None
-        self.bin, self.folder = found, folder
+        self.bin, self.folder, self.hasty = found, folder, hasty
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -62,6 +65,7 @@ class Server:
 
     def start(self) -> None:
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder}"
+        options += " -c fsync=off -c full_page_writes=off" if self.hasty else ""
         log = str(self.folder / "log")
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-o", options, "-l", log, "-w", "start")
 
@@ -70,12 +74,12 @@ class Server:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def running(*, hasty: bool = False) -> Iterator[Server]:
     """A server that runs until the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="lmab-pg-"))
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres")
-    server = Server(folder)
+    server = Server(folder, hasty=hasty)
     try:
         server.make()
         server.start()

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from lmab.checks import check_rng
 from lmab.evaluation.sequential import StratifiedEvidence, Stratum, bounds
-from lmab.serve.canary import BETTER, END, MARGIN, SHARES, WAIT, next_share, verdict
+from lmab.serve.canary import BETTER, END, MARGIN, NO_WORSE, OLDER, SHARES, WAIT, WORSE, next_share, verdict
 
 from . import rows as stored
 
@@ -33,7 +33,9 @@ class Found:
     """What happened to canaries of one gain; all but nights are shares of the loops."""
 
     called_better: float
-    promoted: float  # those, and the ones that surely earn no less but for the margin
+    promoted: float  # those, and the ties
+    tied: float  # promoted as the newer plan of a tie: surely no less, but for the margin
+    promoted_ties_older: float  # promoted where a tie keeps the version in force
     called_worse: float
     withdrawn: float
     nights: float  # until the decision, on average
@@ -58,6 +60,7 @@ def simulated(
     variance = float(before @ values**2) - mean**2
     seen, share = StratifiedEvidence(), np.full(n_loops, SHARES[0])
     said, night_of, lost = np.zeros(n_loops, int), np.full(n_loops, END), np.zeros(n_loops)
+    said_older = said
     ever = np.zeros((2, n_loops), bool)
     for night in range(1, LOOKS + 1):
         day = WEEK[night % 7]
@@ -74,10 +77,13 @@ def simulated(
             now = verdict(found, night, MARGIN * mean / differ)
             night_of = np.where(waiting & (now != WAIT), night, night_of)
             said = np.where(waiting, now, said)
+            older = verdict(found, night, MARGIN * mean / differ, OLDER)
+            said_older = np.where(said_older == WAIT, older, said_older)
         share = next_share(share, night, found.gain)
     return Found(
-        float((said == BETTER).mean()), float((said > 0).mean()), float((said == -1).mean()), float((said < 0).mean()),
-        float(night_of.mean()), float(max(lost.mean() / END, 0.0)), *(float(one.mean()) for one in ever),
+        float((said == BETTER).mean()), float((said > 0).mean()), float((said == NO_WORSE).mean()),
+        float((said_older > 0).mean()), float((said == WORSE).mean()), float((said < 0).mean()), float(night_of.mean()),
+        float(max(lost.mean() / END, 0.0)), *(float(one.mean()) for one in ever),
     )  # fmt: skip
 
 

@@ -128,3 +128,23 @@ def test_fit_says_its_verdict_first_and_details_where_asked(plan, capsys):
         assert word in details
     plain = " ".join(told(replace(estimate, check=None), capsys))
     assert "latent to learn" not in plain
+
+
+def test_types_that_the_check_does_not_support_are_not_said_to_predict_best(plan, capsys):
+    curve = Curve((1, 2), np.array([-2.0, -1.0]), np.zeros(2), np.zeros(2), 2)
+    check = Check(2, 100, -1.0, NO, YES, SOLID)
+    estimate = replace(plan.estimate, check=check, curve=curve)
+    text = " ".join(" ".join(told(estimate, capsys)).split())
+    assert "Nothing found: 2 types predict held-out sessions no better than one type does." in text
+    assert "2 types were fitted, but held-out sessions do not support them." in text
+    assert "predicted best" not in text
+    one = replace(estimate, curve=replace(curve, log_likelihood=np.array([-1.0, -2.0]), chosen=1))
+    assert "1 type, because held-out sessions are predicted best so." in " ".join(told(one, capsys))
+
+
+def test_types_without_sessions_are_counted_and_not_shown(plan, capsys):
+    bandit = lmab.LatentBandit.bernoulli([0.0003, 0.6, 0.3997, 0.0], np.full((4, 2), 0.5))
+    text = " ".join(" ".join(told(replace(plan.estimate, bandit=bandit), capsys)).split())
+    assert "type 2" in text
+    assert "type 3" not in text
+    assert "Left out: 2 types that hardly any session has." in text

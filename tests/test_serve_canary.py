@@ -15,6 +15,7 @@ from lmab.serve.canary import (
     BETTER,
     END,
     NO_WORSE,
+    OLDER,
     PATIENCE,
     TOO_LONG,
     USELESS,
@@ -62,7 +63,10 @@ def steps(name, played, policy="old", began=0.0, restricted=0, told=None, known=
     ],
 )
 def test_what_is_said_when(low, high, night, said):
-    assert verdict(GainBounds(low, (low + high) / 2, high), night, 0.02) == said
+    found = GainBounds(low, (low + high) / 2, high)
+    assert verdict(found, night, 0.02) == said
+    without_ties = {NO_WORSE: USELESS if high < 0.02 else WAIT}.get(said, said)
+    assert verdict(found, night, 0.02, OLDER) == without_ties
 
 
 def test_the_share_grows_every_three_nights_while_the_canary_earns_more():
@@ -150,6 +154,8 @@ def test_the_whole_rule_errs_seldom():
     worse = simulated(0.3, 5, per_night=500, gain=-0.05, n_loops=500, rng=2)
     better = simulated(0.3, 5, per_night=500, gain=0.1, n_loops=500, rng=3)
     assert equal.called_better <= equal.ever_better <= 0.05
+    assert equal.promoted == pytest.approx(equal.called_better + equal.tied)
+    assert equal.called_better <= equal.promoted_ties_older <= equal.ever_better  # only what is called better
     assert equal.ever_worse <= 0.1
     assert worse.promoted <= 0.01
     assert better.promoted > 0.9

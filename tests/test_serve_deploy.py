@@ -46,6 +46,8 @@ def test_units_run_commands_that_exist(name):
     assert words[0] == "/opt/lmab/bin/lmab"
     check_command(words[1:])
     assert (service["User"], service["UMask"]) == ("lmab", "0077")
+    cache = service["Environment"].removeprefix("NUMBA_CACHE_DIR=")  # nothing else can be written under ProtectSystem
+    assert Path(cache).parts[:4] == ("/", "var", "lib", service["StateDirectory"])
 
 
 @pytest.mark.parametrize("name", ["lmab-refit", "lmab-backup"])

@@ -21,6 +21,7 @@ from lmab.serve.messages import MOST_FEATURES, MOST_LETTERS, Problem, check_feat
 from lmab.serve.refit import RefitOptions, refit
 from lmab.serve.stores import ArmRow, LogRow
 from lmab.serve.versions import ArmTable, Defaults, read_version
+from lmab.serve.watch import known_before
 
 refit_module = sys.modules["lmab.serve.refit"]  # whose name the function has in the package
 PRIOR = lmab.TypePrior.by_value("country", {"de": [0.9, 0.1], "fr": [0.2, 0.8]}, keep=0.5)
@@ -39,6 +40,30 @@ def known_bytes() -> bytes:
         path = Path(folder) / "p.lmab"
         lmab.policies.Exploring(known_policy(), 0.0).save(path)
         return path.read_bytes()
+
+
+def test_the_summary_tells_shares_of_types_by_value_and_what_knowing_them_is_worth(event_store):
+    async def scenario():
+        policy = known_policy()
+        async with served(event_store, known_bytes()) as client:
+            found = (await client.http.get("/v1/summary")).json()["known"]
+        order = policy.bandit.by_size
+        [column] = found["columns"]
+        assert (column["name"], found["keep"]) == ("country", 0.5)
+        for value, shares in column["values"]:
+            np.testing.assert_allclose(shares, PRIOR.weights({"country": [value]})[0][order])
+        people = PRIOR.people_of()
+        plans = policy.vectors[policy.starts[-2] :]
+        alone = max(float(plan @ (people.shares @ PRIOR.weights(people.features))) for plan in plans)
+        own = sum(share * max(float(plan @ row) for plan in plans)
+                  for share, row in zip(people.shares, PRIOR.weights(people.features), strict=True))  # fmt: skip
+        assert found["worth"] == pytest.approx(own - alone)
+        assert found["worth"] > 0.01
+
+    go(scenario())
+    assert known_before(lmab.plan(BANDIT, horizon=2).policy) is None
+    greedy = lmab.plan(BANDIT, horizon=2, method=lmab.QMDP(), type_prior=PRIOR).policy
+    assert known_before(greedy)["worth"] is None
 
 
 def test_a_session_starts_from_its_features_and_the_persons_sessions(event_store):

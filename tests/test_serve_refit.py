@@ -16,11 +16,11 @@ import pytest
 from serving import HORIZON, LABELS, Clock, go, policy_bytes, served
 
 import lmab
-from lmab.errors import InvalidData
+from lmab.errors import InvalidArgument, InvalidData
 from lmab.evaluation.compare import Comparison
 from lmab.serve.demo import HORIZON as STEPS
 from lmab.serve.demo import Population, play_demo, population, value_in_force
-from lmab.serve.export import ServedLog, export_days, read_log
+from lmab.serve.export import ServedLog, export_days, how_they_ended, read_log
 from lmab.serve.messages import Question, Reward
 from lmab.serve.refit import (
     LAST,
@@ -197,16 +197,16 @@ async def night_of(client, clock, folder, **options):
     return result
 
 
-def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
+def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng, soon):
     async def scenario():
         clock = Clock()
         async with served(event_store, clock=clock) as client:
             store, folder = client.service.store, tmp_path / "policies"
             await live(client, 50, "few", rng)
-            night = await night_of(client, clock, folder)
+            night = await night_of(client, clock, folder, **soon)
             assert night.lines == ("The store holds 50 sessions; 100 are needed. Kept uniform.",)
             await live(client, 2000, "a", rng)
-            night = await night_of(client, clock, folder)
+            night = await night_of(client, clock, folder, **soon)
             assert (night.outcome, night.canary) == ("canary", night.version), night.lines
             assert "Certified: in truth" in night.lines[1]
             assert "It differs from uniform in 100% of them" in night.lines[2]
@@ -214,10 +214,10 @@ def test_from_no_model_to_a_promoted_version(event_store, tmp_path, rng):
             register = client.service.register
             assert (register.rollout.canary, register.rollout.share) == (night.version, 0.05)
             assert sum(register.floors.values()) == pytest.approx(0.1)
-            soon = await night_of(client, clock, folder)
-            assert (soon.outcome, soon.canary) == ("waits", night.version)
+            early = await night_of(client, clock, folder, **soon)
+            assert (early.outcome, early.canary) == ("waits", night.version)
             await live(client, 1500, "b", rng)
-            after = await night_of(client, clock, folder)
+            after = await night_of(client, clock, folder, **soon)
             assert (after.outcome, after.version) == ("promoted", night.version), after.lines
             assert "it surely earns more. Promoted." in after.lines[0]
             assert register.rollout.active == night.version
@@ -422,6 +422,30 @@ def test_the_shape_of_a_session_is_that_of_the_log_unless_it_is_said():
     assert shape(twice, RefitOptions(repeats=False)) == (3, False)
 
 
+@pytest.mark.parametrize(("ties", "outcome"), [("newer", "promoted"), ("older", "withdrawn")])
+def test_a_tie_goes_to_the_plan_that_is_asked_for(tmp_path, rng, monkeypatch, ties, outcome):
+    monkeypatch.setattr("lmab.serve.canary.PATIENCE", 1)
+    monkeypatch.setattr("lmab.serve.canary.MARGIN", 1e6)  # whatever they earn is the same
+
+    async def scenario():
+        clock = Clock()
+        async with served(str(tmp_path / "events.db"), clock=clock) as client:
+            await live(client, 60, "a", rng)
+            version = await client.service.register.add_version(policy_bytes())
+            await client.service.register.promote(version.name, 0.5)
+            await live(client, 40, "b", rng)
+            night = await night_of(client, clock, tmp_path, ties=ties, least=1000)
+            assert (night.outcome, night.version) == (outcome, version.name), night.lines
+            assert ("a tie: " in night.lines[0]) == (ties == "newer")
+
+    go(scenario())
+
+
+def test_ties_are_newer_or_older():
+    with pytest.raises(InvalidArgument, match="ties must be 'newer' or 'older', got 'both'"):
+        RefitOptions(ties="both")
+
+
 def log_of(began) -> ServedLog:
     n = len(began)
     whole = lmab.Sessions.from_arrays(np.zeros((n, 1), int), np.ones((n, 1)), propensities=np.ones((n, 1)), n_arms=1)
@@ -554,3 +578,39 @@ def test_an_arm_that_was_never_played_gets_the_law_of_arms_and_is_served(event_s
             assert (told["label"], told["fallback"], told["propensity"]) == ("new", False, 1.0)
 
     go(scenario())
+
+
+def test_an_export_says_how_sessions_ended(tmp_path):
+    """Idle for the gap: left; not idle: went on; at the most that a version asked: unknown, or cut before the limit."""
+    noon, step = 86_400.0 * 3 + 43_200, 10.0
+    lengths = {"short": 2, "idle": 1, "whole": 3, "other": 3, "cut": 2, "again": 2}
+    began = dict.fromkeys(lengths, noon) | {"again": noon + 3500}
+    versions = dict.fromkeys(lengths, "v") | {"cut": "w"}  # version w asks for two steps
+
+    async def scenario():
+        async with filled(str(tmp_path / "e.db")) as store:
+            for name, length in lengths.items():
+                for i in range(length):
+                    at = began[name] + step * i
+                    decision = Decision(name, i, 0, 0.25, versions[name], at, 0, 0, None, None, None)
+                    await store.write([Job([RewardRow(name, i, float(i % 2), at + 1, 0)], decision)])
+            rows = await store.rows(0.0, math.inf)
+            early = how_they_ended(rows, noon + 3600)
+            assert early == {
+                "short": "left", "idle": "left", "whole": "unknown", "other": "unknown", "cut": "went on",
+                "again": "went on",
+            }  # fmt: skip
+            (path,) = await export_days(store, tmp_path / "log", rows=rows, now=noon + 3600)
+            log = lmab.Sessions.read(path, step="step", ended="ended")
+            assert sorted(log.ended.tolist()) == sorted(early.values())
+            assert await export_days(store, tmp_path / "log", rows=rows, now=noon + 3601) == []
+            assert await export_days(store, tmp_path / "log", rows=rows, now=noon + 9000) == [path]
+            assert lmab.Sessions.read(path, step="step", ended="ended").ended.tolist().count("left") == 3
+
+    go(scenario())
+
+
+def test_a_step_without_a_reward_says_that_the_person_went_on():
+    rows = [row("s", 0, 0, 1.0), row("s", 1, 0, None), row("t", 0, 0, 0.0), row("t", 1, 0, 1.0)]
+    rows += [row("u", step, 0, 1.0) for step in range(3)]
+    assert how_they_ended(rows, 1e9) == {"s": "went on", "t": "left", "u": "unknown"}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
+import sqlite3
 
 import httpx
 import pytest
 from serving import HORIZON, go, policy_bytes, refused
 
+import lmab
 from lmab.serve.app import make_app
 from lmab.serve.messages import Problem, Question
 from lmab.serve.register import KeyedDraws
@@ -94,6 +97,48 @@ def test_a_beginning_that_failed_is_tried_again(tmp_path):
         await service.register.refresh()
         assert (len(tries), service.register.ready, service.register.trouble) == (2, True, "")
         assert (await service.decide(Question("a", 0))).recorded
+        await service.stop()
+
+    go(scenario())
+
+
+def test_a_service_says_why_it_does_not_begin(tmp_path):
+    """What can be mended is told to whoever asks, without the place of the store."""
+    where = str(tmp_path / "events.db")
+
+    async def scenario():
+        first = make_service(Options(where, arms=(1, "a"), settings=Settings(Defaults(HORIZON))))
+        await first.start(watch=False)
+        await first.stop()
+        second = make_service(Options(where, arms=("1", "a"), settings=Settings(Defaults(HORIZON))))
+        await second.start(watch=False)
+        async with client_of(second) as http:
+            answer = await http.get("/readyz")
+            assert (answer.status_code, answer.json()["trouble"]) == (503, second.register.trouble)
+        assert second.register.trouble == "arms must be distinct labels, also as text: 1 and '1' are one"
+        await second.stop()
+        with contextlib.closing(sqlite3.connect(where)) as db:
+            db.execute("PRAGMA user_version=99")
+        third = make_service(Options(where, settings=Settings(Defaults(HORIZON))))
+        await third.start(watch=False)
+        assert third.register.trouble.startswith("the store does not answer: the tables must be of version")
+        assert where not in third.register.trouble
+        await third.stop()
+
+    go(scenario())
+
+
+@pytest.mark.parametrize("label", [10**30, -(10**30)])
+def test_a_policy_whose_arms_no_store_can_hold_is_refused(tmp_path, label):
+    made = lmab.LatentBandit.bernoulli([1.0], [[0.9, 0.5]])
+    bandit = lmab.LatentBandit(made.weights, made.rewards, (1, label))
+    lmab.plan(bandit, horizon=2).policy.save(tmp_path / "policy.lmab")
+
+    async def scenario():
+        service = Service(open_store(str(tmp_path / "events.db")), Settings(Defaults(HORIZON)))
+        await service.start(watch=False)
+        with pytest.raises(Problem, match="integers of 64 bits"):
+            await service.register.add_version((tmp_path / "policy.lmab").read_bytes())
         await service.stop()
 
     go(scenario())

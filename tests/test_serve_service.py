@@ -129,6 +129,57 @@ def test_a_replica_that_missed_a_step_takes_it_from_the_store(event_store):
     go(scenario())
 
 
+def test_a_reward_that_another_replica_was_told_is_known_at_the_next_step(event_store):
+    """The replica that decides has the session in its memory, without that reward."""
+
+    async def scenario():
+        policy = lmab.plan(BANDIT, horizon=HORIZON).policy
+        async with served(event_store, policy_bytes(floor=0.0)) as one, served(event_store) as other:
+            for reward in (0.0, 1.0):
+                history = []
+                for step in range(3):
+                    told = await one.told(f"s{reward}", step)
+                    assert told["arm"] == policy.act_on(history)
+                    assert (await other.reward(f"s{reward}", step, reward)).status_code == 200
+                    history.append((told["arm"], reward))
+
+    go(scenario())
+
+
+def test_a_session_that_brings_its_rewards_is_not_looked_up(event_store, monkeypatch):
+    async def scenario():
+        async with served(event_store, policy_bytes(floor=0.0)) as client:
+            looked, session = [], client.service.store.session
+
+            async def look(name):
+                looked.append(name)
+                return await session(name)
+
+            monkeypatch.setattr(client.service.store, "session", look)
+            for name, rewards in (("told", (None, 0.0, 1.0)), ("silent", (None, None, None))):
+                for step, reward in enumerate(rewards):
+                    await client.told(name, step, reward)
+            assert looked == ["silent", "silent"]
+
+    go(scenario())
+
+
+def test_a_first_step_that_is_asked_for_again_brings_the_reward_that_came_since(event_store):
+    """It is decided without a look at the store, so a replica that never saw the session must look before step 1."""
+
+    async def scenario():
+        policy = lmab.plan(BANDIT, horizon=HORIZON).policy
+        async with served(event_store, policy_bytes(floor=0.0)) as one, served(event_store) as other:
+            for reward in (0.0, 1.0):
+                first = await one.told(f"s{reward}", 0)
+                assert (await one.reward(f"s{reward}", 0, reward)).status_code == 200
+                assert await other.told(f"s{reward}", 0) == first
+                second = await other.told(f"s{reward}", 1)
+                assert second["arm"] == policy.act_on([(first["arm"], reward)])
+
+    go(scenario())
+
+
 def test_the_first_write_wins(event_store):
     async def scenario():
         async with served(event_store, policy_bytes(floor=0.0)) as client:
@@ -228,10 +279,10 @@ def test_the_window_and_the_default_reward(event_store):
             second = await client.told("a", 1)  # the window of step 0 has passed: the default counts
             assert second["arm"] == policy.act_on([(first["arm"], 0.0)])
             assert await client.service.sweep() == 1  # that of session b; the last step of a may still be rewarded
-            refused(await client.reward("b", 0, 1.0), 410, "too-late")
             refused(await client.reward("a", 0, 1.0), 409, "other-reward")
+            refused(await client.reward("b", 0, 1.0), 409, "other-reward")  # the store has the default by now
             client.service._live.clear()
-            refused(await client.reward("b", 0, 1.0), 409, "other-reward")
+            refused(await client.reward("b", 0, 1.0), 409, "other-reward")  # whatever is in memory
             assert (await client.reward("b", 0, 0.0)).status_code == 200  # says the same as the store
             assert (await client.reward("a", 1, 1.0)).status_code == 200
             clock.now += 200

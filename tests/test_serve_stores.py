@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from serving import go
+from serving import empty_database, go
 
 from lmab.errors import InvalidFile
 from lmab.serve import postgres as postgres_module
@@ -162,6 +162,29 @@ def test_an_erased_person_has_no_rewards_left(event_store):
     go(scenario())
 
 
+def test_erasing_many_sessions_leaves_commits_time_between_its_parts(postgres, monkeypatch):
+    """Each part makes commits that are under way look again; without a pause they looked until they gave up."""
+    monkeypatch.setattr(postgres_module, "_CHUNK", 2)
+    where, pauses = empty_database(postgres.address), []
+
+    async def scenario():
+        async with opened(where) as store:
+            await store.write([Job(decision=decided(f"a{i}", 0, 0, 500.0, "eve")) for i in range(5)])
+
+            async def pause(seconds):
+                await store.write([Job(decision=decided(f"b{len(pauses)}", 0, 0, 500.0))])
+                pauses.append(seconds)
+
+            monkeypatch.setattr(postgres_module.asyncio, "sleep", pause)
+            assert len(await store.erase("eve", 600.0)) == 5
+            monkeypatch.undo()
+            assert len(pauses) == 2
+            assert min(pauses) >= 0.04
+            assert {one for one in await store.latest(99) if len(one) == 2} == {"b0", "b1"}
+
+    go(scenario())
+
+
 def test_a_commit_is_on_the_disk_and_what_is_erased_is_gone_from_it(tmp_path):
     def on_disk(name: str) -> list[str]:
         return [path.name for path in Path(tmp_path).iterdir() if name.encode() in path.read_bytes()]
@@ -283,7 +306,14 @@ def test_sums_for_the_page_are_those_of_the_rows(event_store):
                 Bucket("w", 1, 1, 1, 0.0, 0.0, 1.0, 1, 0),
             ]
             assert [bucket.began for bucket in await store.buckets(250.0, 100.0)] == [3]
-            assert sorted(await store.arm_counts(100)) == [(0, 0, 1), (0, 1, 2), (0, 2, 1), (1, 0, 1), (1, 1, 1)]
+            found = sorted(await store.arm_counts(100, 301.0))
+            assert [count[:3] for count in found] == [(0, 0, 1), (0, 1, 2), (0, 2, 1), (1, 0, 1), (1, 1, 1)]
+            rows = await store.rows(0.0, 1e9)
+            last = {row.session: row for row in rows}  # rows of a session come in the order of its steps
+            for step, arm, _, ended in found:
+                mine = [row for row in last.values() if (row.step, row.arm) == (step, arm)]
+                assert ended == sum(row.at < 301.0 for row in mine)
+            assert 0 < sum(count.last for count in found) < len(last)
 
     go(scenario())
 

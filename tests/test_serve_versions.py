@@ -125,3 +125,26 @@ def test_arms_that_a_fit_left_out_are_open_and_explored(tmp_path):
     table = ArmTable(version, register.arms)
     assert len(table.open) == len(version.labels) + 1
     assert len(version.labels) not in table.place  # the policy itself does not play it
+
+
+def test_a_version_of_very_long_sessions_is_warmed_by_a_few_steps():
+    """Else a file that claims a horizon of a billion steps would keep a processor busy for ever."""
+    acted = []
+
+    class Counting:
+        def start(self, **_):
+            return 0
+
+        def act(self, state, mask=None):
+            acted.append(state)
+            assert len(acted) < 1000
+            return 0
+
+        def observe(self, state, arm, reward):
+            return state + 1
+
+        def tell(self, state, arm, reward):
+            return state
+
+    Version("v", Counting(), 10**9, True, LABELS, None, None).warm()
+    assert acted[-1] == 99

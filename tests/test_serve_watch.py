@@ -41,6 +41,9 @@ def test_minutes_and_arms_by_hand():
     columns = [found["arms"].index(name) for name in ("x", "y", "z")]
     assert [[counts[i] for i in columns] for counts in found["by_step"]] == [[0, 1, 4], [1, 0, 1]]
     assert found["per_step"] == [5, 2]
+    gone = arms_by_step([ArmCount(0, 0, 4, 1), ArmCount(0, 1, 2, 2), ArmCount(1, 0, 3, 3), ArmCount(1, 2, 1, 1)], "xyz")
+    shares = dict(zip(gone["arms"], gone["left"], strict=True))
+    assert shares == {"x": 0.25, "y": 1.0, "z": None}  # the last step of the longest session says nothing
     many = arms_by_step([ArmCount(0, arm, 20 - arm) for arm in range(20)], [str(arm) for arm in range(20)])
     assert many["arms"] == [str(arm) for arm in range(12)]
 

@@ -66,6 +66,11 @@ def evaluate(
     if logs is not None:
         log = columns.read(logs, arms_of=arms_behind(planned))
         guide = bandit if bandit is not None else getattr(chosen, "bandit", None)
+        if log.propensities is None and not fit_propensities:
+            raise InvalidArgument(
+                "--propensity must name the column with the chance of each choice; if choices did not depend on "
+                "rewards, say --fit-propensities, got neither"
+            )
         evidence = weigh(
             planned, log, horizon=steps, model=guide, fit_propensities=fit_propensities, confidence=confidence, rng=rng
         )

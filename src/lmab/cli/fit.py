@@ -21,9 +21,10 @@ from ..estimation.check import Check
 from ..estimation.em import EM
 from ..estimation.families import FAMILIES
 from ..estimation.fit import fit as find_types
+from ..estimation.fit import largest_first
 from ..estimation.leaving import FORMS
 from ..estimation.passes import connected, require_backend
-from ..estimation.result import Estimate, Estimator, Progress
+from ..estimation.result import Curve, Estimate, Estimator, Progress
 from ..estimation.shown import Selection
 from ..estimation.traits.surface import Factors
 from ..estimation.traits.traits import Traits
@@ -37,6 +38,7 @@ from ..planning.plan import plan
 from .options import COLUMNS, INTERRUPTED, PLACE, ClusterAddress, Columns, Json, Seed, n_types, with_columns
 from .output import collected_warnings, error, interruptible, note, progress, say, show_json, show_table, working
 
+_NO_SHARE = 5e-4  # Share of the sessions below which a type is not shown: it would read as 0.0%.
 _VALUES = 12  # Values of a column whose shares of types are shown.
 _FIT, _SAID = "The fit", "What is said about it"  # Groups of options in the help.
 Family = StrEnum("Family", {name: name for name in FAMILIES})  # type: ignore[misc]
@@ -179,7 +181,7 @@ def fit(
     with collected_warnings() as remarks:
         said = rewards, leaving, _SELECTED[selected]
         estimate = _estimate(sessions, number, said, method, rng, backend, cluster, output)
-        estimate = replace(estimate, left_out=rare.labels)
+        estimate = replace(largest_first(estimate), left_out=rare.labels)
         estimate.save(output)  # before the checks, so that the fit is kept if they fail
         if estimate.status is Status.INTERRUPTED:
             error(f"stopped: the best model so far is written to {output}, without the checks")
@@ -450,13 +452,15 @@ def _show(
     if estimate.bins is not None:
         say(_binned(estimate.bins))
     if estimate.curve is not None:
-        say(f"{estimate.curve if verbose else estimate.curve.reason}.")
+        say(f"{_number(estimate, estimate.curve, verbose=verbose)}.")
     if estimate.selection is not None:
-        said = estimate.selection.sentence
+        said = estimate.selection.sentence if verbose else estimate.selection.plain
         say(f"{said[0].upper()}{said[1:]}.")
     if estimate.factors is None:
-        head = ["", "of the sessions", "average arm", "best arms (mean reward)"]
-        show_table("Hidden types", head, _types(estimate.bandit))
+        head, rows = ["", "of the sessions", "average arm", "best arms (mean reward)"], _types(estimate.bandit)
+        show_table("Hidden types", head, rows)
+        if len(rows) < estimate.n_types:
+            say(f"Left out: {count(estimate.n_types - len(rows), 'type')} that hardly any session has.")
     else:
         say(f"Sessions differ by degrees, at {count(estimate.n_types, 'point')}: {estimate.factors}.")
         head = ["", "size", "one end (loading)", "other end (loading)"]
@@ -477,6 +481,16 @@ def _show(
         _show_details(estimate, known)
     elif check is not None and check.better_by_degrees:
         say(check.sentences[0])
+
+
+def _number(estimate: Estimate, curve: Curve, *, verbose: bool) -> str:
+    """Why there are so many types; not that they predict best, where the check says that none are supported."""
+    check = estimate.check
+    said = str(curve) if verbose else curve.reason
+    if check is None or check.agrees or curve.chosen == 1:
+        return said
+    fitted = f"{count(curve.chosen, 'type')} were fitted, but held-out sessions do not support them"
+    return f"{fitted} ({said})" if verbose else fitted
 
 
 def _show_details(estimate: Estimate, known: Identifiability) -> None:
@@ -508,9 +522,11 @@ def _factors(factors: Factors, bandit: LatentBandit) -> list[list[str]]:
 
 
 def _types(bandit: LatentBandit) -> list[list[str]]:
-    """A row for each type, the most frequent first."""
+    """A row for each type that some sessions have, the most frequent first."""
     rows: list[list[str]] = []
     for m in bandit.by_size:
+        if rows and bandit.weights[m] < _NO_SHARE:
+            break
         best = ", ".join(f"{bandit.label(a)} ({bandit.means[m, a]:.2f})" for a in np.argsort(-bandit.means[m])[:3])
         rows.append([f"type {len(rows) + 1}", f"{bandit.weights[m]:.1%}", f"{bandit.means[m].mean():.3f}", best])
     return rows

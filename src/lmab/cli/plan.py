@@ -9,6 +9,7 @@ import typer
 
 from .._html import steps_of
 from ..checks import check_writable
+from ..errors import Status
 from ..model.bandit import LatentBandit
 from ..planning.certified import Certified
 from ..planning.plan import plan as make_plan
@@ -54,7 +55,8 @@ def plan(
         say(f"So the plan is the best fixed choice, which earns {made.lower:.4f}. Say --anyway to plan with the types.")
         say(f"Policy written to {output}.")
         return
-    say(made.message)
+    if made.status is not Status.CERTIFIED or ";" in made.message:  # else the bounds below say it all
+        say(made.message)
     steps = f" of {steps_of(horizon, people_leave=True)}" if made.people_leave else ""
     say(
         f"On this model a session{steps} is proved to earn at least {made.lower:.4f}; "

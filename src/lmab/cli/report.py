@@ -104,8 +104,9 @@ def _with_bounds(planned: Policy | Plan | None, bandit: LatentBandit, horizon: i
     if not isinstance(planned, Plan):
         return planned
     policy = planned.policy
-    holds = isinstance(policy, BeliefPolicy) and policy.bandit == bandit and horizon in (None, planned.horizon)
-    return planned if holds else policy
+    source = planned.estimate if planned.fixed else policy
+    own = source.bandit if isinstance(source, BeliefPolicy | Estimate) else None
+    return planned if own == bandit and horizon in (None, planned.horizon) else policy
 
 
 def _check(fitted: LatentBandit | Estimate) -> dict[str, str]:
@@ -121,7 +122,14 @@ def _tell(contents: reporting.Contents, output: Path, as_json: bool) -> None:
         verdict = {"sure": contents.verdict.sure, "verdict": contents.verdict.sentence}
         show_json({"output": str(output), "horizon": contents.horizon, **values, **verdict})
         return
-    say(f"The best fixed choice earns {worth.fixed:.4g}, this policy {worth.policy.mean:.4g}.")
-    say(f"No policy earns more than {worth.upper:.4g}.")
+    if contents.fixed:
+        say(f"This policy is the best fixed choice, which earns {worth.fixed:.4g} on the model.")
+    else:
+        say(
+            f"On the model a session of {contents.horizon} steps earns {worth.policy.mean:.4g} under this policy and "
+            f"{worth.fixed:.4g} with the best fixed choice; no policy earns more than {worth.upper:.4g}."
+        )
+    if contents.certificate is not None:
+        say(f"In truth, by the certificate: {contents.certificate.claims}")
     say(contents.verdict.sentence)
     say(f"Report written to {output.resolve()}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,13 @@ import typer
 from ..errors import InvalidArgument
 from .options import Json, Seed, n_types
 from .output import collected_warnings, note, say, show_json
+
+
+class Ties(StrEnum):
+    """Which of two equal plans stays in force."""
+
+    newer = "newer"
+    older = "older"
 
 
 def serve(
@@ -104,6 +112,9 @@ def refit(
     horizon: Annotated[int | None, typer.Option(help="Steps of a session [default: the longest one].", min=1)] = None,
     floor: Annotated[float, typer.Option(help="Share of decisions that explore.", min=0.0, max=1.0)] = 0.1,
     least: Annotated[int, typer.Option(help="Sessions that a fit needs.", min=10)] = 200,
+    ties: Annotated[
+        Ties, typer.Option(help="Plan that stays where two surely earn the same, but for 2%.")
+    ] = Ties.newer,
     time_limit: Annotated[float, typer.Option(help="Seconds at most for planning.", min=0.1)] = 30.0,
     seed: Seed = 0,
     as_json: Json = False,
@@ -117,6 +128,7 @@ def refit(
     door = service_package()
     options = door.RefitOptions(
         canary, window, types=n_types(types), horizon=horizon, floor=floor, least=least, time_limit=time_limit,
+        ties=ties.value,
     )  # fmt: skip
     with collected_warnings() as remarks:
         night = asyncio.run(_work(door, store, policies, options, seed))

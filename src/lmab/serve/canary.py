@@ -31,19 +31,24 @@ APART = 43_200.0  # seconds from which on two looks are two nights
 FEWEST = 30  # sessions whose plans differ, which a mean and a variance need
 _RECENT = 4000  # sessions before the canary that say what to expect
 
+NEWER, OLDER = "newer", "older"  # which plan stays in force where two earn the same
 WAIT, BETTER, NO_WORSE, WORSE, USELESS, TOO_LONG = 0, 1, 2, -1, -2, -3
 WORDS = {
     WAIT: "not clear yet",
     BETTER: "it surely earns more",
-    NO_WORSE: f"it surely earns no less, but for {MARGIN:.0%}",
+    NO_WORSE: f"a tie: it surely earns no less, but for {MARGIN:.0%}, and it is the newer plan",
     WORSE: "it surely earns less",
     USELESS: f"it surely earns no {MARGIN:.0%} more",
     TOO_LONG: f"not clear after {END} nights",
 }
 
 
-def verdict(found: GainBounds, night: Any, margin: Any) -> Any:
+def verdict(found: GainBounds, night: Any, margin: Any, ties: str = NEWER) -> Any:
     """What the bounds say after a number of nights: positive promotes, negative withdraws. Broadcasts.
+
+    A plan that earns the same is called better with a chance of at most `sequential.ALPHA`. A tie is another thing: the
+    newer plan surely earns no less but for the margin, and comes into force for being newer. With `ties` "older" the
+    version in force stays then, and only what is called better comes into force.
 
     Examples:
         >>> found = GainBounds(np.array([0.1, -0.1, -0.1]), np.array([0.2, 0.0, 0.0]), np.array([0.3, -0.05, 0.1]))
@@ -55,7 +60,7 @@ def verdict(found: GainBounds, night: Any, margin: Any) -> Any:
         [
             found.low > 0,
             found.high < 0,
-            late & (found.low > -margin),
+            late & (found.low > -margin) & (ties == NEWER),
             late & (found.high < margin),
             np.broadcast_to(np.asarray(night) >= END, np.shape(found.low)),
         ],
@@ -107,7 +112,13 @@ class Canary:
         return sessions_needed(gain * self.whole / self.differ, self.mean, self.variance, share=share) / self.differ
 
     def look(
-        self, counted: Sequence[Counted], active: str, at: float, share: float, changes: Sequence[float] = ()
+        self,
+        counted: Sequence[Counted],
+        active: str,
+        at: float,
+        share: float,
+        changes: Sequence[float] = (),
+        ties: str = NEWER,
     ) -> tuple[Canary, int]:
         """The canary after another look, and the verdict; `changes` are times at which the share was changed.
 
@@ -121,7 +132,7 @@ class Canary:
         low, gain, high = (float(np.clip(one * self.differ, -most, most)) for one in per_counted)
         night = Look(at, share, int(seen.n_new), int(seen.n_old), low, gain, high)
         after = replace(self, nights=(*past, night))
-        return after, int(verdict(GainBounds(low, gain, high), len(after.nights), MARGIN * self.whole))
+        return after, int(verdict(GainBounds(low, gain, high), len(after.nights), MARGIN * self.whole, ties))
 
 
 class Counted(NamedTuple):

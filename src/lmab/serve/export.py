@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from .._shapes import Array, Float
-from ..data.features import Features, person_values
+from ..data.features import ENDED, LEFT, UNKNOWN, WENT_ON, Features, person_values
 from ..data.sessions import Sessions
 from ..errors import InvalidData
 from .messages import Label
-from .stores import LogRow, Store
+from .stores import GAP, LogRow, Store
 
 _DAY = 86_400.0
 _STATE = b"lmab.day"  # the key of a file's metadata that says what it holds
@@ -99,23 +100,54 @@ def known_features(rows: Sequence[str | None]) -> dict[str, list[Any]]:
     return found
 
 
-async def export_days(store: Store, folder: Path) -> list[Path]:
+def how_they_ended(rows: Sequence[LogRow], now: float, gap: float = GAP) -> dict[str, str]:
+    """How each session ended, as far as its rewarded steps go: idle for the gap, the person left.
+
+    Whoever got as far as the version of the policy ever asked was cut by us: at the limit of the whole log that is
+    unknown, and before it the person went on. So did those who are not idle yet, or whose last step has no reward.
+    """
+    last: dict[str, LogRow] = {}
+    first, paid = dict[str, str](), Counter[str]()
+    for row in rows:
+        first.setdefault(row.session, row.policy)
+        last[row.session] = max(last.get(row.session, row), row, key=lambda one: one.step)
+        paid[row.session] += row.reward is not None
+    asked: dict[str, int] = {}  # the longest session of each version
+    for session, row in last.items():
+        asked[first[session]] = max(asked.get(first[session], 0), row.step + 1)
+    limit = max(paid.values(), default=0)
+    found = {}
+    for session, row in last.items():
+        cut = row.step + 1 == asked[first[session]] or row.reward is None or now - max(row.at, row.told or 0.0) < gap
+        code = UNKNOWN if paid[session] == limit else WENT_ON if cut else LEFT
+        found[session] = ENDED[code]
+    return found
+
+
+async def export_days(
+    store: Store, folder: Path, *, rows: Sequence[LogRow] | None = None, now: float = 0.0
+) -> list[Path]:
     """Make the folder hold what the store holds: one Parquet file for each day on which rewarded sessions began.
 
     A day is written where the store holds other rows of it than the file says, whenever that day was, and where the
     file cannot be read. Days that the store does not have any more (erased, or older than it keeps) are removed.
-    Readers want one type of a column, so a number is a text as soon as one arm has a name.
+    Readers want one type of a column, so a number is a text as soon as one arm has a name. With all `rows` of the store
+    and the present time the files also say how sessions ended, and a day is written again when this changes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     labels = [arm.label for arm in await store.arms()]
     kind = "int64" if all(isinstance(label, int) for label in labels) else "string"
     wanted = {folder / f"{_date(state.day)}.parquet": state for state in await store.days()}
+    ended = None if rows is None else how_they_ended(rows, now)
+    by_day = Counter((int(row.began // _DAY), ended[row.session]) for row in rows or () if ended and row.step == 0)
     written = []
     for path, state in wanted.items():
         says = {"rows": state.rows, "newest": state.newest, "arms": kind}
+        if ended is not None:
+            says["ended"] = [by_day[state.day, word] for word in ENDED]
         if _says(path) != says:
-            rows = await store.rows(state.day * _DAY, (state.day + 1) * _DAY)
-            _write_day(path, [row for row in rows if row.reward is not None], labels, says)
+            own = await store.rows(state.day * _DAY, (state.day + 1) * _DAY)
+            _write_day(path, [row for row in own if row.reward is not None], labels, says, ended)
             written.append(path)
     gone = [path for path in folder.glob("????-??-??.parquet") if path not in wanted]
     for path in gone:
@@ -140,7 +172,13 @@ def _says(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _write_day(path: Path, rewarded: Sequence[LogRow], labels: Sequence[Label], says: dict[str, Any]) -> None:
+def _write_day(
+    path: Path,
+    rewarded: Sequence[LogRow],
+    labels: Sequence[Label],
+    says: dict[str, Any],
+    ended: Mapping[str, str] | None = None,
+) -> None:
     """Write a day beside its place, then put it there: the file is whole, or the old one is there."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -156,6 +194,8 @@ def _write_day(path: Path, rewarded: Sequence[LogRow], labels: Sequence[Label], 
         "policy": pa.array([row.policy for row in rewarded], pa.string()),
         "day": pa.array([path.stem] * len(rewarded), pa.string()),
     }
+    if ended is not None:
+        columns["ended"] = pa.array([ended.get(row.session, ENDED[WENT_ON]) for row in rewarded], pa.string())
     if any(row.person is not None for row in rewarded):
         columns["person"] = pa.array([row.person for row in rewarded], pa.string())
     for name, values in known_features([row.features for row in rewarded]).items():

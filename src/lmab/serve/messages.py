@@ -197,6 +197,8 @@ def check_labels(labels: Sequence[Label]) -> None:
     for label in labels:
         if isinstance(label, str):
             check_name(label)
+        elif not -(2**63) <= label < 2**63:
+            raise Problem("bad-value", f"arms must be text or integers of 64 bits, got {label}")
 
 
 def check_finite(reward: float) -> None:

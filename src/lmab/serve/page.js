@@ -76,7 +76,7 @@ function canary(s) {
   return `${about}<svg viewBox="0 0 350 165" role="img" aria-label="gain of the canary by night, with bounds"><line class="zero" x1="25" x2="345" y1="80" y2="80"></line><text x="22" y="84" text-anchor="end">0</text>${bars}
     <text x="30" y="160">night 1</text><text x="335" y="160" text-anchor="end">night ${nights.length}</text></svg>
     <p>Now ${num(last.gain, 4)} a session (${num(last.low, 4)} to ${num(last.high, 4)}), from ${counted(last.n_new, "session")} beside ${last.n_old.toLocaleString("en")}.</p>
-    <p class=soft>The bounds hold at all nights together: above 0 it is promoted, below 0 it is withdrawn.</p>${need}`;
+    <p class=soft>The bounds hold at all nights together: above 0 it is promoted, below 0 it is withdrawn. From night 14 on bounds within 2% of a session decide, too.</p>${need}`;
 }
 function minutes(counts) {
   const top = Math.max(...counts, 1);
@@ -96,14 +96,27 @@ function refits(nights) {
   return nights.slice(0, 3).map(n => `<p><b class="${n.outcome === "withdrawn" ? "bad" : n.outcome === "promoted" || n.outcome === "canary" ? "good" : ""}">${esc(n.outcome)}</b>
     <span class=soft>${new Date(1000 * n.at).toLocaleString()}</span></p>${n.lines.map(l => `<p class=soft>${esc(l)}</p>`).join("")}`).join("");
 }
+function left(share) {
+  return share === null ? "<td>–</td>" : `<td class=cell data-share="${share}">${percent(share)}</td>`;
+}
 function arms(s) {
   if (!s.arms.length) return "<p class=soft>Nothing was played yet.</p>";
   const head = s.by_step.map((_, step) => `<th>step ${step}</th>`).join(""), gone = new Set(s.withdrawn);
   const rows = s.arms.map((name, a) => `<tr><td>${gone.has(name) ? `<span class="gone">${esc(name)}</span> <span class=soft>withdrawn</span>` : esc(name)}</td>${s.by_step.map((row, step) => {
     const share = row[a] / Math.max(s.per_step[step], 1);
-    return `<td class=cell data-share="${share}">${percent(share)}</td>`; }).join("")}</tr>`).join("");
+    return `<td class=cell data-share="${share}">${percent(share)}</td>`; }).join("")}${left(s.left[a])}</tr>`).join("");
   const others = s.withdrawn.filter(name => !s.arms.includes(name));
-  return `<table><tr><th>arm</th>${head}</tr>${rows}</table>${others.length ? `<p class=soft>Withdrawn, too: ${others.map(esc).join(", ")}.</p>` : ""}`;
+  return `<table><tr><th>arm</th>${head}<th>left after it</th></tr>${rows}</table>
+    <p class=soft>Left after it: the share of its plays after which half an hour passed without another step, of all but the last step of the longest sessions.</p>${others.length ? `<p class=soft>Withdrawn, too: ${others.map(esc).join(", ")}.</p>` : ""}`;
+}
+function known(k) {
+  const worth = k.worth === null ? "" : `<p>Knowing it is worth ${num(k.worth)} per session on the model: so much more does the plan in force guarantee than if it took everybody for the average person.</p>`;
+  const keep = k.keep === null ? "" : `<p>Who comes back has kept the type with probability ${num(k.keep, 2)}; else it is drawn anew.</p>`;
+  const tables = k.columns.map(column => {
+    const head = column.values[0][1].map((_, m) => `<th>type ${m + 1}</th>`).join("");
+    const rows = column.values.map(([value, shares]) => `<tr><td>${esc(value)}</td>${shares.map(share => `<td class=cell data-share="${share}">${percent(share)}</td>`).join("")}</tr>`).join("");
+    return `<table><tr><th>${esc(column.name)}</th>${head}</tr>${rows}</table>`; }).join("");
+  return `${worth}${keep}${tables}${tables ? "<p class=soft>Shares of the types by value; other columns are those of the average person.</p>" : ""}`;
 }
 function shade() {  // styles are set by the script, because the page allows none in its text
   for (const cell of document.querySelectorAll("[data-share]")) cell.style.background = `color-mix(in srgb, var(--c0) ${Math.round(70 * cell.dataset.share)}%, transparent)`;
@@ -139,6 +152,8 @@ async function refresh() {
     at("decisions").innerHTML = decisions(s);
     at("refits").innerHTML = refits(s.refits);
     at("arms").innerHTML = arms(s);
+    at("before").hidden = !s.known;
+    if (s.known) at("known").innerHTML = known(s.known);
     shade();
     at("recent").innerHTML = s.recent.map(name => `<option value="${esc(name)}">`).join("");
     await history(chosen || s.recent[0]);

@@ -71,7 +71,8 @@ _LOCK_WAIT = 250  # milliseconds for which a statement waits for a row that anot
 _KNOWN = 50_000  # sessions whose lengths are remembered
 _LEAST_WAIT = 0.25  # seconds that an answer may take, however long its turn took to come
 _TRIES = 5  # Most tries of a commit that other replicas overtake.
-_CHUNK = 200  # sessions that are deleted in one transaction
+_CHUNK = 50  # sessions that are deleted in one transaction
+_PAUSE = 0.04  # seconds between two of them, at least: each makes commits that are under way look again
 _RECENT = 500  # sessions of a person that are looked at
 _FAR = 120.0  # seconds for what reads or deletes many rows
 # One statement: nothing is written where a person was erased meanwhile, or where a new session has a tombstone.
@@ -333,12 +334,14 @@ class PostgresStore(Store):
                 await _delete(db, names)
             return names
 
-        names: list[str] = []
+        names, clock = list[str](), asyncio.get_running_loop().time
         while True:
+            began = clock()
             part = await self._writers.run(delete)
             names += part
             if len(part) < _CHUNK:
                 return names
+            await asyncio.sleep(max(_PAUSE, 2 * (clock() - began)))
 
     async def leftovers(self) -> list[str]:
         return ["dead rows and the write-ahead log of PostgreSQL, until VACUUM and the next checkpoints"]
@@ -458,12 +461,14 @@ class PostgresStore(Store):
         )
         return [Bucket(*tuple(row)) for row in await self._far.fetch(query, since, width)]
 
-    async def arm_counts(self, limit: int) -> list[ArmCount]:
+    async def arm_counts(self, limit: int, idle: float) -> list[ArmCount]:
         query = (
             "WITH s AS (SELECT session FROM decisions WHERE step=0 ORDER BY at DESC LIMIT $1) "
-            "SELECT d.step, d.arm, count(*) FROM s JOIN decisions d USING(session) GROUP BY d.step, d.arm"
+            "SELECT d.step, d.arm, count(*), count(*) FILTER (WHERE e.step IS NULL AND d.at < $2) "
+            "FROM s JOIN decisions d USING(session) "
+            "LEFT JOIN decisions e ON e.session = d.session AND e.step = d.step + 1 GROUP BY d.step, d.arm"
         )
-        return [ArmCount(*tuple(row)) for row in await self._far.fetch(query, limit)]
+        return [ArmCount(*tuple(row)) for row in await self._far.fetch(query, limit, idle)]
 
     async def latest(self, limit: int) -> list[str]:
         query = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Rng, check_rng
+from ..checks import OneOf, Rng, check_fields, check_rng
 from ..data.sessions import Sessions
 from ..errors import InvalidArgument, LmabError
 from ..estimation.em import EM
@@ -32,7 +32,7 @@ from ..policies.policy import Policy
 from ..policies.small import Uniform
 from ..policies.wrappers import Relabelled
 from ..simulation import simulate
-from .canary import END, MARGIN, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
+from .canary import END, MARGIN, NEWER, OLDER, SHARES, WAIT, WORDS, Canary, count_sessions, expected, next_share
 from .export import ServedLog, export_days, read_log
 from .messages import Label
 from .register import FLOORS
@@ -65,6 +65,10 @@ class RefitOptions:
     least: int = 200  # sessions below which nothing is fitted
     time_limit: float = 30.0
     confidence: float = 0.9
+    ties: str = NEWER  # Plan that stays where two surely earn the same but for 2%: the newer or the older one.
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"ties": OneOf((NEWER, OLDER))})
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,9 @@ async def _refit(
     folder.mkdir(parents=True, exist_ok=True)
     rollouts = await store.rollouts(1000)
     rollout = rollouts[0] if rollouts else Rollout(UNIFORM, None, 0.0, 0.0, "")
-    await export_days(store, folder / "log")
-    night = _Night(store, folder, options, rng, at, await store.rows(0.0, until), await store.arms())
+    rows = await store.rows(0.0, until)
+    await export_days(store, folder / "log", rows=rows, now=at)
+    night = _Night(store, folder, options, rng, at, rows, await store.arms())
     if rollout.canary is None:
         return await night.next_version(rollout)
     result = await night.look_at_canary(rollout, rollouts)
@@ -150,7 +155,7 @@ class _Night:
         tested = [row for row in self.rows if canary.began <= row.began < self.at - self.options.window]
         seen = count_sessions(tested, new, old)
         changes = [one.at for one in rollouts if one.at > canary.began]
-        canary, verdict = canary.look(seen.counted, rollout.active, self.at, rollout.share, changes)
+        canary, verdict = canary.look(seen.counted, rollout.active, self.at, rollout.share, changes, self.options.ties)
         await self.store.set_setting(CANARY, json.dumps(canary.to_json()))
         line = _sentence(canary, rollout, seen.n, verdict)
         if verdict == WAIT:
@@ -264,7 +269,9 @@ class _Night:
     ) -> RefitResult:
         """Write the version and give it its share."""
         name, share = canary.version, self.options.canary
-        (self.folder / f"{name}.lmab").write_bytes(body)
+        draft = self.folder / ".draft.lmab"
+        draft.write_bytes(body)
+        draft.replace(self.folder / f"{name}.lmab")  # nobody finds half of a version
         fitted.save(self.folder / f"{name}.model.lmab")
         await self.store.add_version(name, body, self.at, f"refit on {n_sessions:,} sessions")
         if share >= 1:

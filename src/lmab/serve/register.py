@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from .messages import Label, Problem, check_labels, check_name
-from .stores import ArmRow, Rollout, Signals, Store
+from .stores import ArmRow, Rollout, Signals, Store, told
 from .versions import UNIFORM, ArmTable, Defaults, Version, read_version, uniform_version
 
 Value = TypeVar("Value")
@@ -97,9 +97,9 @@ class Register:
                 _log.info("the store is open")
             self.trouble = ""
         except Exception as error:
-            trouble = f"the store does not answer: {type(error).__name__}"
+            trouble = str(error) if isinstance(error, Problem) else f"the store does not answer: {told(error)}"
             if trouble != self.trouble:
-                _log.error("%s: %s", trouble, error)
+                _log.error("%s", trouble if isinstance(error, Problem) else f"{trouble}: {error}")
             self.trouble = trouble
             raise
 
@@ -153,8 +153,10 @@ class Register:
         """What the store answers."""
         try:
             return await question
+        except Problem:
+            raise
         except Exception as error:
-            raise Problem("no-store", f"the store does not answer: {type(error).__name__}") from None
+            raise Problem("no-store", f"the store does not answer: {told(error)}") from None
 
     def numbers(self, labels: Sequence[Label]) -> list[int]:
         """The numbers of arms."""

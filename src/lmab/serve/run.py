@@ -166,7 +166,7 @@ def http_server(app: Any, host: str, port: int) -> Any:
 
     config = uvicorn.Config(
         app, host=host, port=port, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=10,
-        backlog=2048, server_header=False, proxy_headers=False, http=Connection,
+        backlog=2048, server_header=False, proxy_headers=False, http=Connection, ws="none",
     )  # fmt: skip
     return Server(config)
 

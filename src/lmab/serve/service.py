@@ -166,6 +166,8 @@ class Service:
         live = self._live.get(question.session)
         if live is None or question.step > len(live.rows):
             live = await self._load(question, features, now)
+        elif question.step == len(live.rows):
+            await self._catch_up(live, question, now)
         live.table, live.broken = await self.register.table_of(live.policy)
         rewards = self._rewards_of(live, question, now)
         if question.step < len(live.rows):
@@ -207,6 +209,17 @@ class Service:
         restored = await self._restored(rows)
         live = self._live.get(question.session)  # perhaps another request has loaded it meanwhile, or decided more
         return live if live is not None and len(live.rows) >= question.step else restored
+
+    async def _catch_up(self, live: LiveSession, question: Question, now: float) -> None:
+        """Learn the rewards that another replica was told since; where none is missing, nobody needs to look."""
+        missing = set(live.unrewarded())
+        if question.reward is not None and not self._is_late(live, question.step - 1, now):
+            missing.discard(question.step - 1)
+        if not missing or self.trouble or live.hole is not None:
+            return
+        for step in await self._stored(question.session) or ():
+            if step.reward is not None and step.decision.step in missing:
+                live.learn(step.decision.step, step.reward)
 
     async def _stored(self, session: str) -> list[StoredStep] | None:
         """The steps of a session; None where the store does not answer and nobody needs to wait for it."""
@@ -312,7 +325,7 @@ class Service:
         except BaseException:
             self._live.pop(row.session, None)
             raise
-        return self._written(job, row)
+        return self._written(job, row, len(live.rows))
 
     def _unrecorded(self, live: LiveSession, row: Decision) -> Answer:
         """Answer without the store; nothing of the session is recorded from this step on."""
@@ -320,9 +333,10 @@ class Service:
         self.counts["unrecorded"] += 1
         return self._answer(row, recorded=False)
 
-    def _written(self, job: Job, row: Decision) -> Answer:
+    def _written(self, job: Job, row: Decision, n_rows: int) -> Answer:
         stored = job.stored
-        if stored is None or job.outdated or not (stored is row or stored.same(row)):
+        looked_up = n_rows > 1  # a first step is decided without a look: one that was there may have its reward by now
+        if stored is None or job.outdated or not (stored is row or (looked_up and stored.same(row))):
             self._live.pop(row.session, None)  # the store knows better: the next step reads it
         if job.conflict is not None:
             raise _other_reward(job.conflict)
@@ -349,7 +363,7 @@ class Service:
             check_name(item.session)
             check_finite(item.reward)
             live = self._live.get(item.session)
-            if live is None or item.step >= len(live.rows):
+            if live is None or item.step >= len(live.rows) or self._is_late(live, item.step, now):
                 found = await self.register.asked(self.store.session(item.session))
                 if not found:
                     raise Problem("unknown-session", f"session {item.session!r} is not known here")
@@ -394,9 +408,13 @@ class Service:
             raise Problem("unknown-session", f"session {session!r} is not known here")
         return rows, await self._restored(rows)
 
+    def _is_late(self, live: LiveSession, step: int, now: float) -> bool:
+        """Whether the window of a step has passed without a reward that is known here."""
+        return step not in live.rewards and now - live.rows[step].at > self.settings.window
+
     def _check_window(self, live: LiveSession, step: int, now: float) -> None:
         """Raise where a reward that is not known yet comes after its window."""
-        if step not in live.rewards and step < len(live.rows) and now - live.rows[step].at > self.settings.window:
+        if self._is_late(live, step, now):
             window = f"{self.settings.window:g} s"
             raise Problem("too-late", f"the reward of step {step} came after its window of {window}: ask without it")
 

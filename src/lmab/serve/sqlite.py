@@ -51,7 +51,7 @@ Value = TypeVar("Value")
 MOST = 128  # rows of one statement
 _KNOWN = 50_000  # sessions whose numbers are remembered
 _WAIT = 0.4  # seconds for which a write waits for another process that holds the file
-_CHUNK = 200  # sessions that are deleted in one transaction, so that decisions get their turn
+_CHUNK = 50  # sessions that are deleted in one transaction, so that decisions get their turn
 _RECENT = 500  # sessions of a person that are looked at
 _PRAGMAS = (
     "journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "secure_delete=ON",
@@ -317,8 +317,8 @@ class SqliteStore(Store):
         """Raise where another program deleted or replaced the file: what was written since then would be lost."""
         try:
             found = os.stat(self.path)
-        except OSError as error:
-            raise InvalidFile(f"{self.path}: the file was deleted: {error}") from None
+        except OSError:
+            raise InvalidFile(f"{self.path}: the file was deleted") from None
         if (found.st_dev, found.st_ino) != self._inode:
             raise InvalidFile(f"{self.path}: the file was replaced while it was open: start the service again")
 
@@ -365,6 +365,7 @@ class SqliteStore(Store):
     async def leftovers(self) -> list[str]:
         def truncate() -> bool:
             with sqlite3.connect(self.path, isolation_level=None, timeout=0) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # writers go on; the next line then has little to do
                 busy, *_ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             db.close()
             return not busy
@@ -493,12 +494,13 @@ class SqliteStore(Store):
         )
         return [Bucket(*row) for row in await self._read(query, (since, width), far=True)]
 
-    async def arm_counts(self, limit: int) -> list[ArmCount]:
+    async def arm_counts(self, limit: int, idle: float) -> list[ArmCount]:
         query = (
-            "SELECT d.step, d.arm, count(*) FROM steps d WHERE d.number > (SELECT max(number) FROM sessions) - ? "
-            "GROUP BY d.step, d.arm"
+            "SELECT d.step, d.arm, count(*), sum(e.step IS NULL AND d.at < ?) FROM steps d "
+            "LEFT JOIN steps e ON e.number = d.number AND e.step = d.step + 1 "
+            "WHERE d.number > (SELECT max(number) FROM sessions) - ? GROUP BY d.step, d.arm"
         )
-        return [ArmCount(*row) for row in await self._read(query, (limit,), far=True)]
+        return [ArmCount(*row) for row in await self._read(query, (idle, limit), far=True)]
 
     async def latest(self, limit: int) -> list[str]:
         query = (

@@ -25,6 +25,7 @@ from ..errors import InvalidFile
 from .messages import Label, Problem
 
 SCHEMA_VERSION = 4  # Version of the tables; a store with tables of another version is refused.
+GAP = 1800.0  # seconds without a step after which a person has left
 DEADLINE = 1.0  # seconds after which a request that waits for the store is refused
 PASSWORD = "LMAB_STORE_PASSWORD"  # the environment variable that holds the password of the database
 PASSWORD_FILE = "LMAB_STORE_PASSWORD_FILE"  # the one that names a file which holds it
@@ -168,6 +169,7 @@ class ArmCount(NamedTuple):
     step: int
     arm: int
     plays: int
+    last: int = 0  # plays after which nothing was asked any more
 
 
 @dataclass(slots=True)
@@ -350,8 +352,8 @@ class Store(ABC):
         """Sums over the sessions that began since a time, by version and span of `width` seconds."""
 
     @abstractmethod
-    async def arm_counts(self, limit: int) -> list[ArmCount]:
-        """Plays by step and arm of about the latest `limit` sessions."""
+    async def arm_counts(self, limit: int, idle: float) -> list[ArmCount]:
+        """Plays by step and arm of about the latest `limit` sessions; a last step counts where it is before `idle`."""
 
     @abstractmethod
     async def latest(self, limit: int) -> list[str]:
@@ -419,6 +421,18 @@ def check_schema(found: int, where: str) -> None:
             f"{without_secrets(where)}: the tables must be of version {SCHEMA_VERSION}, got version {found}: "
             "use the release that made them, or another store"
         )
+
+
+def told(error: BaseException) -> str:
+    """What anybody who asks may know of an error: neither where the store is nor what a driver says of it.
+
+    Examples:
+        >>> told(InvalidFile("/var/lib/lmab/events.db: the file was deleted"))
+        'the file was deleted'
+        >>> told(OSError("no route to db.example"))
+        'OSError'
+    """
+    return str(error).split(": ", 1)[-1] if isinstance(error, InvalidFile) else type(error).__name__
 
 
 @dataclass(slots=True)
@@ -548,7 +562,7 @@ class Commits:
     def _refuse(self, batch: list[_Waiting], error: Exception) -> None:
         self.n_failed += len(batch)
         _log.error("%d requests could not be stored: %s", len(batch), type(error).__name__)
-        _answer(batch, Problem("no-store", f"the store did not take this: {type(error).__name__}"))
+        _answer(batch, Problem("no-store", f"the store did not take this: {told(error)}"))
 
     def _succeeded(self) -> None:
         self.last_success = asyncio.get_running_loop().time()
@@ -557,7 +571,7 @@ class Commits:
         self.trouble = ""
 
     def _failed(self, error: BaseException) -> None:
-        trouble = f"the store takes no writes: {type(error).__name__}"
+        trouble = f"the store takes no writes: {told(error)}"
         if trouble != self.trouble:
             _log.error("%s: %s", trouble, error)
         self.trouble = trouble

@@ -24,6 +24,7 @@ from .messages import Label, Problem
 from .stores import ArmRow
 
 UNIFORM = "uniform"  # the version of a service that starts without a policy
+_WARMED = 100  # steps of a session that are played when a version is loaded
 _MOST_EXPLORED = 0.9  # Most decisions that explore, as a share, where floors by arm meet new arms.
 
 
@@ -48,7 +49,7 @@ class Version:
         compact = self.compact
         if compact is not None:
             state, value = compact.start(), min(self.values) if self.values else 0.0
-            for _ in range(self.horizon):
+            for _ in range(min(self.horizon, _WARMED)):
                 arm = compact.act(state)
                 compact.act(state, np.ones(len(self.labels), bool))
                 state = compact.observe(state, arm, value)

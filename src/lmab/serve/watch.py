@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import LmabError
+from ..model.type_prior import TypePrior
+from ..planning.policies import VectorPolicy
 from .live import LiveSession, restore
 from .messages import HistoryStep, SessionHistory
 from .service import Service
-from .stores import ArmCount, Bucket, Decision, StoredStep
+from .stores import GAP, ArmCount, Bucket, Decision, StoredStep
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 REFITS = "refits"  # the setting that holds what the last refits found
@@ -28,6 +30,7 @@ _FRESH = 2.0  # seconds for which an answer is kept
 _REST = 10.0  # times what a summary took: the page must not keep a processor busy
 _ARMS = 12  # arms by name; the others are one row
 _NORMAL = 1.96  # Standard errors on each side of a 95% interval.
+_VALUES = 12  # values of a column whose shares of the types are shown
 _SHOWN = 1000  # steps of a session that are shown
 
 
@@ -78,6 +81,7 @@ class Summaries:
         self.service, self.metrics = service, metrics
         self._made: tuple[float, dict[str, Any]] = (-math.inf, {})
         self._days: dict[int, list[Bucket]] = {}  # by day; days that are over stay
+        self._known: dict[str, dict[str, Any] | None] = {}  # what is known before a session, of the version in force
         self._task: asyncio.Task[dict[str, Any]] | None = None
 
     async def now(self) -> dict[str, Any]:
@@ -112,17 +116,25 @@ class Summaries:
             "series": [over_time(bucket, width) for bucket in sorted(series, key=lambda one: (one.policy, one.began))],
             "width": width,
             "per_minute": per_minute(minutes, clock),
-            **arms_by_step(await asked(store.arm_counts(_SESSIONS)), [str(arm.label) for arm in arms]),
+            **arms_by_step(await asked(store.arm_counts(_SESSIONS, clock - GAP)), [str(arm.label) for arm in arms]),
             "withdrawn": [str(arm.label) for arm in arms if not arm.is_open],
             "recent": await asked(store.latest(20)),
             "refits": (await self._setting(REFITS) or [])[::-1][:10],
             "canary": await self._setting(CANARY),
+            "known": await self._known_before(),
             "policy": service.register.rollout._asdict(),
             "latency": {name: self.metrics.quantile(share) for name, share in (("p50", 0.5), ("p99", 0.99))},
         }
         ended = time.monotonic()
         self._made = (ended + max(_FRESH, _REST * (ended - began)), found)
         return found
+
+    async def _known_before(self) -> dict[str, Any] | None:
+        name = self.service.register.rollout.active
+        if name not in self._known and self.service.register.arms:
+            compact = (await self.service.register.table_of(name))[0].version.compact
+            self._known = {name: None if compact is None else await asyncio.to_thread(known_before, compact.policy)}
+        return self._known.get(name)
 
     async def _setting(self, name: str) -> Any:
         found = await self.service.register.asked(self.service.store.setting(name, None))
@@ -181,6 +193,30 @@ def _mean(n: int, total: float, squares: float) -> dict[str, float]:
     return {"mean": mean, "low": mean - reach, "high": mean + reach}
 
 
+def known_before(policy: Any) -> dict[str, Any] | None:
+    """The shares of the types by what is known before a session, and what knowing it is worth; None: it is not used.
+
+    The worth is proved on the model: the mean over people of what the plan guarantees each of them, less what it
+    guarantees if it takes everybody for the average person. None where the policy is no plan of vectors.
+    """
+    prior: TypePrior | None = policy.type_prior
+    if prior is None:
+        return None
+    order, people, worth = policy.bandit.by_size, prior.people_of(), None
+    if people is not None and isinstance(policy, VectorPolicy):
+        vectors, each = policy.vectors[policy.starts[-2] :], prior.weights(people.features)
+        worth = float(people.shares @ (each @ vectors.T).max(axis=1) - (people.shares @ each @ vectors.T).max())
+    columns = [
+        {"name": name, "values": [[_named(value), [float(weights[m]) for m in order]] for value, weights in some]}
+        for name, some in ((name, list(values.items())[:_VALUES]) for name, values in prior.by_values().items())
+    ]
+    return {"columns": columns, "keep": prior.keep, "worth": worth}
+
+
+def _named(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
 def per_minute(buckets: Iterable[Bucket], now: float) -> list[int]:
     """New sessions in each of the last 60 minutes, the present one last."""
     counts: Counter[int] = Counter()
@@ -190,15 +226,24 @@ def per_minute(buckets: Iterable[Bucket], now: float) -> list[int]:
 
 
 def arms_by_step(counts: Iterable[ArmCount], labels: Sequence[str]) -> dict[str, Any]:
-    """How often the arms that are played most were played at each step."""
+    """How often the arms that are played most were played at each step, and the share of sessions that left after each.
+
+    Nobody can go on after the longest session, so its last step says nothing about who left.
+    """
     by_step: dict[int, Counter[int]] = defaultdict(Counter)
-    for step, arm, plays in counts:
+    left, played, counts = Counter[int](), Counter[int](), list(counts)
+    longest = max((count.step for count in counts), default=0)
+    for step, arm, plays, last in counts:
         by_step[step][arm] += plays
+        if step < longest:
+            left[arm] += last
+            played[arm] += plays
     shown = [arm for arm, _ in sum(by_step.values(), Counter()).most_common(_ARMS)]
     return {
         "arms": [labels[arm] for arm in shown],
         "by_step": [[by_step[step][arm] for arm in shown] for step in sorted(by_step)],
         "per_step": [sum(by_step[step].values()) for step in sorted(by_step)],
+        "left": [left[arm] / played[arm] if played[arm] else None for arm in shown],
     }
 
 
