@@ -12,13 +12,15 @@ import pytest
 import lmab
 from lmab.errors import InvalidArgument, InvalidFile
 from lmab.experiment import STUDIES, RowStore, draw, read_table, tables, wanted, write_table
-from lmab.experiment.analysis import Mean, Point, points, sessions_needed
-from lmab.experiment.checks import Evidence, who_scales
+from lmab.experiment.analysis import Mean, Point, in_order, points, sessions_needed
+from lmab.experiment.checks import Evidence, segments_lift_the_limit, who_scales
 from lmab.experiment.methods import (
     DIRECT_MLE,
     ED_MLE,
     ED_MLE_APART,
     ED_MLE_KNOWN,
+    EM_BLIND,
+    EM_SEGMENTS,
     TENSOR,
     ByProcessor,
     Contender,
@@ -28,7 +30,7 @@ from lmab.experiment.methods import (
     planning_seconds,
     value_of,
 )
-from lmab.experiment.plots import _lost, draw_figure
+from lmab.experiment.plots import _apart, _lost, draw_figure
 from lmab.experiment.store import row_of
 from lmab.experiment.studies import FIGURES, FORMS, LOW_RANK, Cell, Panel, Study
 from lmab.learning import Genie
@@ -229,6 +231,34 @@ def test_a_figure_of_the_paper_has_its_five_curves_and_ours_below(tmp_path):
     draw_figure(figure, [], tmp_path, "quick")  # Before the first row there are axes all the same.
 
 
+@pytest.mark.parametrize(("name", "n_panels", "first"), [("naive", 2, "A = 2, H = 2"), ("order", 9, "clipped")])
+def test_studies_of_many_curves_have_a_panel_for_each_second_value(name, n_panels, first):
+    study = next(one for one in STUDIES if one.name == name)
+    found = {"value_qmdp": 1.0, "distance": 0.1}
+    rows = [
+        row(trial, value=1.0 - trial.method.learns * 0.001 * len(trial.method.label), **found)
+        for trial in study.trials("quick")
+    ]
+    figure = _apart(study, rows)
+    assert len(figure.axes) == n_panels
+    assert first in figure.axes[0].get_title()
+    assert all(axes.get_xlabel() == "sessions N" for axes in figure.axes)
+    lost = [axes for axes in figure.axes if axes.get_ylabel() == "lost: 1 - V / V genie"]
+    assert len(lost) == (2 if name == "naive" else 6)
+    assert {axes.get_yscale() for axes in lost} == {"log"}
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert sorted(names) == sorted(method.label for method in study.methods() if method.name != "genie")
+    assert len(_apart(study, []).axes) == len(study.panels)  # Before the first row there are axes all the same.
+
+
+def test_numbers_within_names_count_as_numbers():
+    assert in_order(["A = 16, H = 2", "A = 2, H = 4", "A = 4, H = 2", "A = 2, H = 2"]) == [
+        "A = 2, H = 2", "A = 2, H = 4", "A = 4, H = 2", "A = 16, H = 2",
+    ]  # fmt: skip
+    assert in_order(["10", "9.5"]) == ["9.5", "10"]
+    assert in_order(["spread", "hard"]) == ["hard", "spread"]
+
+
 def test_losses_that_a_logarithm_does_not_show_stand_at_the_bottom():
     point = Point("ed-mle", "", 5, 1.002, 0.001, 20)
     assert _lost(point).mean == 1e-4
@@ -243,8 +273,9 @@ def test_a_study_of_many_methods_in_many_sizes_can_be_drawn(tmp_path):
     paths = draw(naive, rows, tmp_path)
     assert [path.name for path in paths] == ["naive.png", "naive.svg"]
     text = paths[1].read_text()
-    for name in (*(method.label for method in naive.methods()), "A = 2, H = 2", "A = 16, H = 4"):
-        assert text.count(f">{name}<") == 1  # dashes have names, and colours have names, and not every pair of them
+    labels = [method.label for method in naive.methods() if method.name != "genie"]  # Losses are against the genie.
+    for name in (*labels, "A = 2, H = 2", "A = 16, H = 4"):
+        assert text.count(f">{name}<") == 1  # Curves have names, and panels have names, and not every pair of them.
 
 
 def test_where_the_exact_value_is_out_of_reach_it_is_simulated(monkeypatch):
@@ -291,6 +322,29 @@ def test_ahead_is_by_more_than_two_standard_errors(mean, holds):
             return Mean(mean, 1.0, 5)
 
     assert who_scales(Rows()).holds is holds
+
+
+@pytest.mark.parametrize(("known", "error", "holds"), [(0.39, 0.1, True), (0.41, 0.1, False), (0.39, 0.3, False)])
+def test_segments_lift_the_limit_where_they_halve_the_distance_beyond_doubt(known, error, holds):
+    class Rows:
+        def places(self, column, method):
+            return [10, 100]
+
+        def mean(self, measure, method, **where):
+            return Mean(known if method is EM_SEGMENTS else 0.8, 0.01, 5)
+
+        def difference(self, measure, method, other, **where):
+            return Mean(0.8 - known, error, 5)
+
+    assert segments_lift_the_limit(Rows()).holds is holds
+
+
+def test_types_of_short_sessions_are_fitted_with_the_segment_and_without():
+    setting = Setting("uniform", 2, 4, 2, 1000)
+    known, blind = (way.measure(setting, setting.draw(1), 1) for way in (EM_SEGMENTS, EM_BLIND))
+    assert (known.note, blind.note) == ("known before", "")
+    assert known.sessions_used == blind.sessions_used == 1000
+    assert known.distance != blind.distance
 
 
 def test_a_method_of_the_reader_joins_a_study_by_its_door(tmp_path):

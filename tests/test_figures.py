@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from benchmarks import figures, growth, rows, study_billion, study_coverage
+from benchmarks import bench_pack, figures, growth, rows, study_billion, study_coverage
 
 RUN = rows.Measured(
     "python -m benchmarks x", "2026-01-01", "0.2.0", "a machine", {"a/b": 23.849, "c": 0.0931}, {"": "| t |"}
@@ -103,6 +104,19 @@ def test_growth_takes_the_sizes_of_the_benchmark_and_of_the_study():
     assert figures.filled(page, runs) == f"<!-- table: growth -->\n\n{growth.table(runs)}\n\n<!-- end -->"
 
 
+def test_the_picture_of_arms_has_a_line_for_every_part_that_was_measured():
+    found = {f"stars/{n}/{part}": n / k for n in (50, 500) for k, part in enumerate(("fit", "check", "fit/MB"), 1)}
+    run = rows.measured("python -m benchmarks arms", found | {"stars/500/plan/to-1%": 2.0, "unrelated/500/fit": 9.0})
+    root = ElementTree.fromstring(growth.arms_picture({"arms": run}))
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [name for name in texts if name in ("fit", "check", "certificate", "plan to 1%")] == [
+        "fit",
+        "check",
+        "plan to 1%",
+    ]
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 5 + 3  # points, and one beside each name
+
+
 def test_the_picture_of_growth_is_a_picture_on_its_own_with_powers_of_ten():
     drawn = growth.picture({"pack": _grown({10**5: 2.0, 10**7: 200.0})})
     root = ElementTree.fromstring(drawn)
@@ -118,6 +132,12 @@ def test_the_picture_of_growth_is_a_picture_on_its_own_with_powers_of_ten():
 def test_the_study_of_a_billion_prints_and_stores_its_rows(tmp_path, monkeypatch, capsys):
     stored = []
     monkeypatch.setattr("benchmarks.rows.store", lambda name, run: stored.append((name, run)))
+    once = cache(lambda name, folder: bench_pack.run(name, folder, 2000))  # one process is enough
+
+    def run(name, folder, n_sessions):
+        return {key.replace("2000", str(n_sessions)): value for key, value in once(name, folder).items()}
+
+    monkeypatch.setattr(study_billion, "run", run)
     monkeypatch.setattr("sys.argv", ["study", str(tmp_path / "logs"), "2e3", "3000", "--store"])
     study_billion.main()
     assert [name for name, _ in stored] == ["study_billion"] * 2

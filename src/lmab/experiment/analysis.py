@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -152,13 +153,13 @@ def points(study: Study, rows: Sequence[Row], panel: Panel) -> list[Point]:
 
 
 def in_order(values: Iterable[Any]) -> list[Any]:
-    """Numbers by size, also where they are text; words as they come in the alphabet."""
+    """Numbers by size, also where they are text or stand within it; words as they come in the alphabet."""
 
-    def key(value: Any) -> tuple[float, str]:
+    def key(value: Any) -> tuple[float, list[str | int]]:
         try:
-            return float(value), ""
-        except ValueError:
-            return 0.0, str(value)
+            return float(value), []
+        except ValueError:  # "A = 4, H = 2" comes before "A = 16, H = 2".
+            return 0.0, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(value))]
 
     return sorted(values, key=key)
 

@@ -33,6 +33,8 @@ from .methods import (
     ED_MLE_FIT,
     ED_MLE_LITERAL,
     ED_MOMENTS,
+    EM_BLIND,
+    EM_SEGMENTS,
     GENIE,
     HISTORY,
     L_UCRL,
@@ -125,6 +127,25 @@ def who_scales(evidence: Evidence) -> Finding | None:
         ahead.append(found.mean > 2 * found.stderr)
         texts.append(f"minus {method.label} {found}")
     return Finding(all(ahead), ", ".join(texts))
+
+
+def segments_lift_the_limit(evidence: Evidence) -> Finding | None:
+    """At the most sessions the distance with segments is less than half of that without, in pairs beyond doubt."""
+    budgets = evidence.places("n_sessions", EM_SEGMENTS)
+    if not budgets:
+        return None
+    means = [[evidence.mean("distance", method, n_sessions=n) for n in (budgets[0], budgets[-1])]
+             for method in (EM_SEGMENTS, EM_BLIND)]  # fmt: skip
+    (_, known), (_, blind) = means
+    apart = evidence.difference("distance", EM_BLIND, EM_SEGMENTS, n_sessions=budgets[-1])
+    if known is None or blind is None or apart is None:
+        return None
+    texts = [
+        f"{method.label} {first} to {last}"
+        for method, (first, last) in zip((EM_SEGMENTS, EM_BLIND), means, strict=True)
+    ]
+    text = f"distance from N = {budgets[0]:,} to {budgets[-1]:,}: " + ", ".join(texts)
+    return Finding(2 * known.mean < blind.mean and apart.mean > 2 * apart.stderr, text)
 
 
 _SHARE = "fraction_qmdp"

@@ -16,6 +16,7 @@ import numpy as np
 from .. import evaluation
 from .._shapes import Array, Float
 from ..estimation.em import EM
+from ..estimation.fit import fit
 from ..estimation.tensor_decomposition import TensorDecomposition
 from ..evaluation.value import Evaluation
 from ..learning.baselines import UCB, Genie, Tensor
@@ -28,6 +29,7 @@ from ..learning.run import learn
 from ..model.bandit import LatentBandit
 from ..model.categorical import Categorical
 from ..model.instances import random_bandit
+from ..model.type_prior import TypePrior
 from ..moments.second import Subspace
 from ..planning.certified import Certified
 from ..planning.lookahead import QMDP, Lookahead
@@ -35,8 +37,8 @@ from ..planning.plan import Planner, plan
 from ..planning.point_based import PointBased
 from ..planning.problem import Clock, Plan, Problem
 from ..policies.policy import Policy
-from ..policies.small import Greedy
-from ..simulation import Simulator
+from ..policies.small import Greedy, Uniform
+from ..simulation import Simulator, simulate
 
 SEED = 20221003  # The seed of everything; rows carry it.
 _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are rounding.
@@ -46,7 +48,7 @@ _NO_DIRECTION = 1e-9  # Singular values below this part of the largest are round
 class Setting:
     """A kind of instance, its size, and what a learner may spend on it."""
 
-    kind: str  # A kind of `random_bandit`, or "line", "clipped" or "separated", below.
+    kind: str  # A kind of `random_bandit`, or "line", "clipped", "separated" or "uniform", below.
     n_types: int
     n_arms: int
     horizon: int
@@ -72,6 +74,9 @@ class Setting:
             return clipped(self.n_types, self.n_arms, rng)
         if self.kind == "separated":
             return separated(self.n_types, self.n_arms, self.separation, rng)
+        if self.kind == "uniform":
+            means = rng.uniform(0.1, 0.9, (self.n_types, self.n_arms))
+            return LatentBandit.bernoulli(np.full(self.n_types, 1 / self.n_types), means)
         return random_bandit(self.n_types, self.n_arms, kind=self.kind, rng=rng)
 
 
@@ -265,6 +270,35 @@ class Fitting:
         )
 
 
+_SEGMENTS = 20  # of people, in each of which the types are mixed differently
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Fit sessions of people whose segment changes how likely each type is; `known`: the segment is a feature."""
+
+    known: bool
+
+    def __call__(self, setting: Setting, bandit: LatentBandit, instance: int) -> Measurement:
+        rng = generator(instance, "environment")
+        mixtures = rng.dirichlet(np.full(setting.n_types, 0.3), _SEGMENTS)
+        prior = TypePrior.by_value("segment", {str(number): each for number, each in enumerate(mixtures)})
+        log = simulate(bandit, Uniform(bandit.n_arms), n_sessions=setting.n_sessions, horizon=setting.horizon,
+                       type_prior=prior, rng=rng)  # fmt: skip
+        log = log if self.known else replace(log, features=None)
+        start = time.process_time()
+        found = fit(log, n_types=setting.n_types, method=EM(restarts=8, prior=1.0), check=False,
+                    rng=generator(instance, "learner"))  # fmt: skip
+        truth = replace(bandit, weights=mixtures.mean(axis=0) / mixtures.mean(axis=0).sum())
+        return Measurement(
+            None,
+            distance=truth.distance(found.bandit),
+            sessions_used=setting.n_sessions,
+            seconds_learning=time.process_time() - start,
+            note="known before" if found.type_prior is not None else "",
+        )
+
+
 @dataclass(frozen=True)
 class Planning:
     """Plan on the true bandit; the value is that of the policy, the bounds are those of the planner."""
@@ -371,6 +405,8 @@ DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_D
 ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(typed(EDMLE)))
 DIRECT_MLE_FIT = Contender("direct-mle-fit", "DirectMLE, fixed prior", Fitting(_DIRECT_FIXED))
 
+EM_SEGMENTS = Contender("em-segments", "EM, the segment known", Segments(known=True))
+EM_BLIND = Contender("em-blind", "EM, rewards alone", Segments(known=False))
 BEST_FIXED_ARM = Contender("best-fixed-arm", "best fixed arm", best_fixed_arm, learns=False)
 PLAN_QMDP = Contender("plan-qmdp", "Q-MDP", Planning(QMDP()), learns=False)
 PLAN_LOOKAHEAD = Contender("plan-lookahead", "lookahead, 1 step", Planning(Lookahead(1)), learns=False)

@@ -18,11 +18,11 @@ from .analysis import (
     wanted,
 )
 from .checks import promise
-from .claims import CLAIMS, OURS, PAPER, Claim
+from .claims import CLAIMS, OURS, PAPER, READINGS, Claim
 from .claims import FIGURES as BOTH_FIGURES
 from .methods import DIRECT_MLE_FIT, ED_MLE_FIT
 from .store import Row
-from .studies import FIGURES, STUDIES, Panel, Study
+from .studies import FIGURES, LAWS, LEVERS, ORDER, STUDIES, Panel, Study
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def counted(rows: Sequence[Row], size: str) -> str:
     """How many claims hold, for the page of what was measured."""
     parts = []
     for source, verb in ((PAPER, "claims of the paper agree"), (OURS, "of ours hold")):
-        verdicts = [_verdict(claim, _rows_of(claim, rows, size))[0] for claim in CLAIMS if claim.source == source]
+        verdicts = [_verdict(claim, _rows_of(claim, rows, size), size)[0] for claim in CLAIMS if claim.source == source]
         good, missing = sum(one in ("agrees", "holds") for one in verdicts), verdicts.count("not measured")
         parts.append(f"{good} of {len(verdicts)} {verb}" + (f" ({missing} not measured yet)" if missing else ""))
     return " and ".join(parts)
@@ -126,6 +126,39 @@ def _rows_of(claim: Claim, rows: Sequence[Row], size: str) -> list[Row]:
     panels = [study for figure in FIGURES for study in figure.studies]
     studies = panels if claim.study == BOTH_FIGURES else [study for study in STUDIES if study.name == claim.study]
     return list({row.id: row for study in studies for row in wanted(study, rows, size)}.values())
+
+
+_PLANNERS = {"Q-MDP": "fraction_qmdp", "certified planner": "fraction"}
+
+
+def readings(rows: Sequence[Row], size: str) -> str:
+    """A table of the readings of the headline: at how many places ED+MLE is ahead and behind, and the verdict."""
+    lines = []
+    for text, ed, optimistic in READINGS:
+        for planner, measure in _PLANNERS.items():
+            (claim,) = (
+                each for each in CLAIMS if each.study == ORDER.name and each.text.startswith(f"{text} ({planner}")
+            )
+            found = _rows_of(claim, rows, size)
+            verdict = _verdict(claim, found, size)[0]
+            differences = {} if verdict == "not measured" else Evidence(found).by_setting(measure, ed, optimistic)
+            tallies = []
+            for law in LAWS:
+                places = [mean for place, mean in differences.items() if place.startswith(f"{law}-")]
+                above, below = sum(one.above for one in places), sum(one.below for one in places)
+                tallies.append(f"{above} ahead, {below} behind of {len(places)}" if places else "")
+            lines.append([text, planner, *tallies, verdict])
+    return "\n".join(_markdown(["reading", "planner", *LAWS, "ED+MLE is ahead"], lines))
+
+
+def levers(rows: Sequence[Row], size: str, n_sessions: int = 10_000) -> str:
+    """A table of the levers' shares of the genie with the certified planner, by law, at one number of sessions."""
+    evidence = Evidence(wanted(ORDER, rows, size))
+    lines = []
+    for method in LEVERS[1:]:
+        means = [evidence.mean("fraction", method, kind=law, n_sessions=n_sessions) for law in LAWS]
+        lines.append([method.label, *("" if mean is None else str(mean) for mean in means)])
+    return "\n".join(_markdown(["method", *LAWS], lines))
 
 
 def page(rows: Sequence[Row], size: str = "standard") -> str:
@@ -173,7 +206,7 @@ def _overview(rows: Sequence[Row], size: str) -> str:
         for claim in CLAIMS:
             if claim.study == name:
                 found = _rows_of(claim, rows, size)
-                verdict = _verdict(claim, found)[0]
+                verdict = _verdict(claim, found, size)[0]
                 lines.append(f"| [{name}](#{name}) | {_instances(found)} | {claim.text} | {claim.source} | {verdict} |")
     return "\n".join(lines) + "\n"
 
@@ -191,8 +224,10 @@ def _instances(rows: Sequence[Row]) -> str:
     )
 
 
-def _verdict(claim: Claim, rows: Sequence[Row]) -> tuple[str, str]:
-    finding = claim.check(Evidence(rows))
+def _verdict(claim: Claim, rows: Sequence[Row], size: str) -> tuple[str, str]:
+    """What the rows say of a claim. A claim named before its run is judged once, when the run is complete."""
+    asked = sum(len(study.trials(size)) for study in STUDIES if study.name == claim.study and claim.ahead)
+    finding = None if len(rows) < asked else claim.check(Evidence(rows))
     if finding is None:
         return "not measured", "rows are missing"
     good, bad = ("holds", "does not hold") if claim.source == OURS else ("agrees", "does not agree")
@@ -204,7 +239,7 @@ def _judged(name: str, rows: Sequence[Row], size: str) -> list[str]:
     lines = []
     for claim in CLAIMS:
         if claim.study == name:
-            verdict, text = _verdict(claim, _rows_of(claim, rows, size))
+            verdict, text = _verdict(claim, _rows_of(claim, rows, size), size)
             quoted = f" {claim.quotation}:" if claim.quotation else ""
             history = f" {claim.history}." if claim.history else ""
             lines.append(

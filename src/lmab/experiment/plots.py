@@ -30,6 +30,14 @@ _COLOURS = {
     "l-ucrl": "#009E73",
     "l-ucrl-tensor": "#44AA99",
     "l-ucrl-published": "#117733",
+    "l-ucrl-passes-1": "#66A61E",
+    "l-ucrl-passes-5": "#A6D854",
+    "l-ucrl-passes-75": "#B3A000",
+    "ed-mle-known": "#882255",
+    "ed-mle-first-two-apart-1": "#9E9AC8",
+    "ed-mle-first-two-apart-5": "#6A51A3",
+    "ed-mle-all-apart-1": "#2171B5",
+    "ed-mle-all-apart-5": "#08306B",
     "history-ucbvi": "#999999",
     "tensor": "#CC79A7",
     "tensor-pairs": "#882255",
@@ -42,7 +50,10 @@ _COLOURS = {
 }
 _OTHER = "#666666"  # Colour of methods that a reader of the package brings.
 _SHAPES = {"genie": "", "ed-mle-literal": "o", "ed-mle": "D", "l-ucrl-published": "s", "l-ucrl": "P",
-           "l-ucrl-tensor": "X", "tensor": "^", "tensor-pairs": "v", "ucb": "x", "direct-mle": "*"}  # fmt: skip
+           "l-ucrl-tensor": "X", "tensor": "^", "tensor-pairs": "v", "ucb": "x", "direct-mle": "*",
+           "l-ucrl-passes-1": "1", "l-ucrl-passes-5": "2", "l-ucrl-passes-75": "3", "ed-mle-known": "p",
+           "ed-mle-first-two-apart-1": "<", "ed-mle-first-two-apart-5": "<", "ed-mle-all-apart-1": ">",
+           "ed-mle-all-apart-5": ">", "ed-moments": "h", "history-ucbvi": "x"}  # fmt: skip
 _DASHES = (
     "-",
     "--",
@@ -57,7 +68,7 @@ _LETTER, _HANDLE, _LINE = 0.075, 0.6, 0.18  # inches of a legend: a letter, the 
 
 def draw(study: Study, rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
     """Write NAME.png and NAME.svg of a study into `folder`; `rows` are those that it wants and has."""
-    return _written(study.name, lambda: _figure(study, rows), folder)
+    return _written(study.name, lambda: (_apart if study.apart else _figure)(study, rows), folder)
 
 
 _LEAST_LOSS = 1e-4  # Losses below this, and plans that beat the genie's, are drawn here.
@@ -163,6 +174,47 @@ def _figure(study: Study, rows: Sequence[Row]) -> Any:
     if handles:
         _draw_legend(figure, handles)
     return figure
+
+
+_ACROSS = 4  # panels beside one another
+
+
+def _apart(study: Study, rows: Sequence[Row]) -> Any:
+    """Each value of the second column in panels of its own: those of one panel in rows, those of several in columns."""
+    from matplotlib.figure import Figure
+
+    found = {panel: points(study, rows, panel) for panel in study.panels}
+    splits = in_order({point.split for some in found.values() for point in some}) or [""]
+    columns = min(len(splits), _ACROSS) if len(found) == 1 else len(splits)
+    lines = -(-len(splits) * len(found) // columns)
+    figure = Figure(figsize=(max(3.1 * columns, 5.6), 2.7 * lines + 0.9), layout="constrained")
+    places = [(panel, split) for panel in study.panels for split in splits]
+    for index, (panel, split) in enumerate(places):
+        axes = figure.add_subplot(lines, columns, index + 1)
+        names = [study.split_label.format(split) if split else "", panel.title if len(found) > 1 or not split else ""]
+        axes.set_title("\n".join(filter(None, names)), fontsize=8)
+        _draw_apart(axes, study, panel, [point for point in found[panel] if point.split == split])
+    counts = {point.n_instances for some in found.values() for point in some}
+    figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}", fontsize=10)
+    handles = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        _draw_legend(figure, handles)
+    return figure
+
+
+def _draw_apart(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
+    shares = panel.measure.startswith("fraction")
+    if shares:
+        found = [_lost(point) for point in found if point.method != GENIE.name]
+    if found and shares:  # Bars may reach below 0, which no logarithm shows.
+        axes.set_yscale("log")
+        axes.set_ylim(0.6 * _LEAST_LOSS, 2 * max(point.mean for point in found))
+    _curves(axes, study, found, study.methods())
+    axes.set_ylabel("lost: 1 - V / V genie" if shares else MEASURES[panel.measure][0])
+    if found and panel.log:
+        axes.set_yscale("log")
 
 
 def _draw_legend(figure: Any, handles: Mapping[str, Any]) -> None:

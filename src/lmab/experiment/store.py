@@ -18,6 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -194,6 +195,7 @@ def _from_text(record: dict[str, str]) -> Row:
     return Row(**cells)
 
 
+@cache  # to look it up takes longer than many a trial
 def _version() -> str:
     from importlib.metadata import version
 
