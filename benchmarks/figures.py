@@ -13,6 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from lmab.experiment import RowStore
+from lmab.experiment.page import levers, readings
+
 from . import growth, rows, study_loop
 
 ROOT = Path(__file__).parent.parent
@@ -21,9 +24,15 @@ FIGURE = re.compile(rf"(?P<number>{NUMBER})(?P<percent>%?)<!-- row: (?P<row>\S+)
 TABLE = re.compile(r"<!-- table: (?P<run>[^/\s]+)(?:/(?P<table>\S+))? -->\n.*?<!-- end -->", re.S)
 UNIT = r"(?:s|ms|µs|ns|seconds?|microseconds?|minutes?|hours?|kB|MB|GB)\b|times (?:as|the)\b"
 BARE = re.compile(rf"{NUMBER}(?: (?:to|and|or) (?:{NUMBER}|§))?(?: (?:{UNIT}))")
-MADE: dict[str, Callable[[dict[str, rows.Measured]], str]] = {"growth": growth.table}  # tables
+STORED = ROOT / "docs" / "reproduction"  # rows of the paper's studies
+MADE: dict[str, Callable[[dict[str, rows.Measured]], str]] = {  # tables
+    "growth": growth.table,
+    "readings": lambda runs: readings(RowStore(STORED).rows(), "full"),
+    "levers": lambda runs: levers(RowStore(STORED).rows(), "full"),
+}
 DRAWN: dict[str, Callable[[dict[str, rows.Measured]], str]] = {  # in docs/pictures
     "growth.svg": growth.picture,
+    "arms.svg": growth.arms_picture,
     "loops.svg": study_loop.drawn,
 }
 GENERATED = {"cli.md", "reproduction.md"}  # by other programs, from rows of their own

@@ -22,6 +22,7 @@ from lmab import _html, reporting
 from lmab._html import percent
 from lmab.cli.app import app
 from lmab.errors import InvalidArgument, InvalidFile, LmabWarning
+from lmab.estimation.check import Calibration, Check, Gain
 from lmab.evaluation import diagnostics
 from lmab.model.belief import log_joint
 from lmab.reporting import contents as contents_of
@@ -255,7 +256,7 @@ def test_sessions_of_different_lengths_and_fewer_arms_are_fine():
     assert np.isfinite(seen.gain).all()
 
 
-def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch):
+def test_the_command_checks_the_model_on_a_log(tmp_path, monkeypatch, few_draws):
     monkeypatch.chdir(tmp_path)
     BANDIT.save("truth.lmab")
     for words in (
@@ -457,6 +458,34 @@ def test_a_plan_without_repeats_counts_as_one_whatever_its_policy_says():
     assert "no arm twice" in dict(contents.settings)["policy"]
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_plan_that_follows_a_check_without_types_is_shown_as_the_best_fixed_choice(tmp_path, repeats):
+    log = lmab.simulate(BANDIT, lmab.Uniform(BANDIT.n_arms), n_sessions=200, horizon=3, rng=1)
+    estimate = lmab.fit(log, n_types=2, method=lmab.EM(prior=1.0, restarts=2), rng=1, check=False)
+    solid = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)
+    estimate = replace(estimate, check=Check(2, 100, -1.0, Gain(0.01, 0.01), Gain(0.1, 0.01), solid))
+    plan = lmab.plan(estimate, horizon=3, repeats=repeats)
+    contents = reporting.gather(estimate, plan)
+    assert contents.fixed
+    assert contents.worth.policy.mean == pytest.approx(contents.worth.fixed)
+    said = Reader(reporting.render(contents)).text
+    assert "because held-out sessions support no types. It earns" in said
+    for other in ("no policy", "Show everyone the same instead", "type known from the start"):
+        assert other not in said
+    anyway = lmab.plan(estimate, horizon=3, repeats=repeats, anyway=True)
+    told = Reader(reporting.render(reporting.gather(estimate, anyway))).text
+    assert "Held-out sessions do not support this gain." in told
+    assert "of the gain that is possible" not in told
+    if repeats:
+        assert reporting.gather(estimate, horizon=3).fixed  # where the report itself plans
+    estimate.save(tmp_path / "model.lmab")
+    plan.save(tmp_path / "policy.lmab")
+    files = [str(tmp_path / name) for name in ("model.lmab", "policy.lmab", "report.html")]
+    ran = RUNNER.invoke(app, ["report", *files[:2], "-o", files[2]])
+    assert f"This policy is the best fixed choice, which earns {contents.worth.fixed:.4g} on the model." in ran.output
+    assert "No policy earns more" not in ran.output
+
+
 LONG = "Dr. Strangelove or: How I Learned to Stop Worrying and Love the Bomb"
 
 
@@ -635,3 +664,39 @@ def test_the_heading_of_the_cards_counts_the_types(tmp_path):
             reporting.gather(lmab.LatentBandit.bernoulli(weights, means), horizon=2), tmp_path / "page.html"
         )
         assert heading in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("by_type", "note", "cells"),
+    [
+        (
+            True,
+            "in each type (column), whatever it paid",
+            {("b", "type 1"): 0.3, ("b", "type 2"): 0.64, ("a", "type 2"): 0.2},
+        ),
+        (
+            False,
+            "and each reward (column), whoever it is",
+            {("b", "after 0"): 0.5, ("b", "after 1"): 0.4, ("a", "after 1"): 0},
+        ),
+    ],
+)
+def test_who_leaves_after_what_is_read_back(by_type, note, cells):
+    """Types differ in the first table: 0.75 of the sessions leave b after 0.3, the others after 0.64."""
+    rates = {"a": [[0.1, 0.0], [0.2, 0.2]], "b": [[0.3, 0.3], [0.8, 0.6]]}
+    if not by_type:
+        rates = {"a": [[0.1, 0.0]] * 2, "b": [[0.5, 0.4]] * 2}
+    leaving = np.stack([rates["a"], rates["b"]], axis=1)
+    made = lmab.LatentBandit.bernoulli([0.75, 0.25], [[0.9, 0.2], [0.1, 0.8]], leaving=leaving)
+    bandit = lmab.LatentBandit(made.weights, made.rewards, ("a", "b"), leaving=leaving)
+    page = str(reporting.render(reporting.gather(bandit, lmab.plan(bandit, horizon=2))))
+    section = page[page.index("Who leaves after what") :]
+    assert note in section
+    assert "Shown are" not in section.split("</section>")[0]
+    shown = re.findall(r'--heat:([\d.]+)" title="(\w), ([^:]+): ([\d.]+)% leave"', section)
+    found = {(arm, head): (float(heat), float(share) / 100) for heat, arm, head, share in shown}
+    top = max(share for _, share in found.values())
+    for place, share in cells.items():
+        assert found[place][1] == pytest.approx(share, abs=0.006)
+        assert found[place][0] == pytest.approx(share / top, abs=0.01)
+    assert next(arm for _, arm, *_ in shown) == "b"  # it drives most people away

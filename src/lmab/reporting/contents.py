@@ -81,6 +81,7 @@ class Contents:
     check: Check | None = None  # What held-out sessions say about the fit.
     people: People | None = None  # where sessions lie on the factors of a traits model; None: types
     known: KnownBefore | None = None  # None: nothing is known before a session
+    fixed: bool = False  # The policy is the best fixed choice, because the check supports no types.
 
     @property
     def verdict(self) -> Verdict:
@@ -131,7 +132,8 @@ def gather(
     prior = _prior_behind(estimate, policy)
     made = policy
     if not isinstance(made, Plan):
-        made = plan(bandit, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
+        asked = bandit if policy is not None else model  # a plan for an estimate follows its check
+        made = plan(asked, horizon=steps, time_limit=time_limit, repeats=repeats, type_prior=prior)
     chosen = made.policy if policy is None else policy_of(policy)
     worth = measure(bandit, chosen, made.upper, steps, repeats=repeats, type_prior=prior)
     factors = None if estimate is None else estimate.factors
@@ -160,6 +162,7 @@ def gather(
         check=_check_behind(estimate, certificate),
         people=None if factors is None else look_at(factors, bandit, chosen, steps, sessions),
         known=None if prior is None else known_before(prior, bandit, chosen, worth, steps),
+        fixed=made.fixed,
     )
 
 

@@ -31,6 +31,7 @@ _NUMBERS_UP_TO = 8  # Up to this many types, the cells of the heat map hold numb
 _WHOLE = 0.995  # From this share of the possible gain on, the policy is said to reach all of it.
 #: Nothing outside the file may be fetched, and no script runs.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_NOT_SUPPORTED = "Held-out sessions do not support this gain."
 
 
 def render(contents: Contents) -> str:
@@ -120,6 +121,8 @@ def worth(contents: Contents) -> Markup:
     values = contents.worth
     single = len(values.fixed_arms) == 1
     fixed = contents.labels[values.fixed_arms[0]] if single else f"the {len(values.fixed_arms)} best on average"
+    if contents.fixed:
+        return _same_for_everyone(contents, f"the best single arm ({fixed})" if single else f"the same arms, {fixed}")
     return element(
         "section",
         element("h2", "What personalisation is worth"),
@@ -128,7 +131,7 @@ def worth(contents: Contents) -> Markup:
         _bars(
             values,
             f"best single arm, {fixed}" if single else "same arms for everyone",
-            supported=contents.check is None or contents.check.agrees,
+            supported=_supported(contents),
         ),
         element(
             "p",
@@ -137,6 +140,23 @@ def worth(contents: Contents) -> Markup:
             class_="soft",
         ),
     )
+
+
+def _same_for_everyone(contents: Contents, what: str) -> Markup:
+    """Where the check supports no types: what the best fixed choice earns, which is the policy."""
+    earned = f"{contents.worth.fixed:.4g}"
+    text = f"This policy shows everyone {what}, because held-out sessions support no types. It earns "
+    where = f" per session of {_steps(contents)} on the model."
+    return element(
+        "section",
+        element("h2", "What personalisation is worth"),
+        element("p", text, element("strong", earned), where, class_="lead"),
+    )
+
+
+def _supported(contents: Contents) -> bool:
+    """Whether the check supports the types, or nobody asked."""
+    return contents.check is None or contents.check.agrees
 
 
 def _steps(contents: Contents) -> str:
@@ -161,7 +181,7 @@ def _sentence(contents: Contents, what: str, fixed: str) -> Markup:
         element("strong", f"{values.policy.mean:.4g}{share}", **style),
         Markup("; no policy can earn more than "),
         element("strong", f"{values.upper:.4g}"),
-        Markup(f". {_reached(values)}"),
+        Markup(f". {_reached(values) if gain <= 0 or _supported(contents) else _NOT_SUPPORTED}"),
     )
 
 
@@ -333,7 +353,10 @@ def who_leaves(contents: Contents) -> Markup:
     chances = (1 - bandit.stays)[bandit.by_size].T if by_type else left[0]
     heads = [f"type {rank + 1}" for rank in range(bandit.n_types)]
     if not by_type:
-        heads = [f"after {value:g}" for value in np.atleast_1d(bandit.rewards.values)]  # type: ignore[arg-type]
+        values = np.arange(left.shape[2]) if bandit.rewards.values is None else bandit.rewards.values
+        heads = [f"after {value:g}" for value in values.tolist()]
+        if bandit.rewards.values is None:
+            heads[-1] += "+"  # and all larger counts
     arms = np.argsort(-chances.mean(axis=1), kind="stable")[: _MAP_ROWS[1]]
     rows = [_leaving_row(contents.labels[arm], heads, chances[arm], float(chances.max())) for arm in arms.tolist()]
     head = element("tr", element("th"), *(element("th", name.split()[-1], title=name) for name in heads))
