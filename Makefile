@@ -24,10 +24,10 @@ check: $(VENV)/.installed-dev      ## linters, types, floors of the house
 suite: $(VENV)/.installed-dev      ## the tests
 	$(BIN)/python -m pytest -m "not slow" $(TWO)
 
-near: $(VENV)/.installed-dev       ## the tests of one module, FILE=src/lmab/planning/search.py: seconds
-	$(BIN)/python -m pytest -q -m "not slow" $$($(BIN)/python tests/near.py $(FILE))
+near: $(VENV)/.installed-dev       ## the quick tests of one module, FILE=src/lmab/planning/search.py: seconds
+	$(BIN)/python -m pytest -q -m "not slow" --quick $$($(BIN)/python tests/near.py $(FILE))
 
-quick: $(VENV)/.installed-dev      ## all tests that take less than a second
+quick: $(VENV)/.installed-dev      ## all tests that take less than 0.8 s
 	$(BIN)/python -m pytest -q -m "not slow" --quick $(TWO)
 
 times: $(VENV)/.installed-dev      ## tests/times.tsv: how long tests take, for `make quick` and the order of the files

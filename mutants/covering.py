@@ -1,18 +1,22 @@
 """Which tests run a line of the package: recorded once by coverage.py, with the name of the test as its context.
 
 The record keeps the sources as they were, so that it serves later states too: lines that stayed keep their tests, and
-a line that is new has those of the line before it. Without a record, and for the kernels that Numba compiles, which
-coverage does not see, the answer is that of `make near`.
+a line that is new has those of the line before it. A line that runs on import alone has the tests of what makes use of
+it: of the function whose default it is, or of the lines that name the constant. Without a record, and for the kernels
+that Numba compiles, which coverage does not see, the answer is that of `make near`.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,7 +24,7 @@ from pathlib import Path
 from .faults import ROOT, SOURCE, near
 
 FOLDER = ROOT / "build" / "contexts"
-SECONDS = 60.0  # of the tests that one fault is run against, the shortest first
+SECONDS = 60.0  # of the tests that one fault is run against, as they took in the record
 
 
 def record(folder: Path = FOLDER, tests: tuple[str, ...] = ()) -> int:
@@ -48,21 +52,49 @@ class Record:
         self._data.read()
         self._files = {_within(file): file for file in self._data.measured_files()}
         cases = xml.parse(self.folder / "times.xml").iter("testcase")
-        self.seconds = {_id(case): float(case.get("time", 0)) for case in cases}
+        self.seconds = {_id(case): float(case.get("time", 0)) for case in cases if len(case) == 0}
         self._known: dict[str, dict[int, list[str]]] = {}
 
     def tests(self, file: str, line: int) -> tuple[str, ...]:
-        """The tests that ran this line of the present file, the shortest first, as far as the time goes."""
-        contexts = self._contexts(file)
-        then = self._then(file, line)
-        names = {context.partition("|")[0].removeprefix("tests/") for context in contexts.get(then, ())}
+        """The tests of this line of the present file, the shortest of them, as far as the time goes.
+
+        Those of the files of `make near` run first, then those of the files with most of them.
+        """
+        names = {name for one, number in self._where(file, line) for name in self._ran(one, number)}
+        files = Counter(name.split("::")[0] for name in names)
+        close = near(file) if names else ()
+
+        def place(name: str) -> tuple[bool, int, str, float]:
+            home = name.split("::")[0]
+            return home not in close, -files[home], home, self.seconds[name]
+
         chosen, left = [], SECONDS
-        for name in sorted(names & self.seconds.keys(), key=self.seconds.__getitem__):
+        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
             left -= self.seconds[name]
             if chosen and left < 0:
                 break
             chosen.append(name)
-        return tuple(chosen)
+        return tuple(sorted(chosen, key=place))
+
+    def _where(self, file: str, line: int) -> list[tuple[str, int]]:
+        """The lines whose tests count: the line itself, or what makes use of a line that runs on import alone."""
+        scope, used = _scope(SOURCE / file, line)
+        if scope is not None:
+            return [(file, number) for number in scope]
+        wanted = re.compile(rf"\b{re.escape(used)}\b") if used else None
+        homes = [file] if used is None or used.startswith("_") else sorted(self._files)
+        return [
+            (home, number)
+            for home in homes
+            if wanted is not None and (SOURCE / home).is_file()
+            for number, text in enumerate((SOURCE / home).read_text().splitlines(), 1)
+            if wanted.search(text) and _scope(SOURCE / home, number)[0] is not None
+        ]
+
+    def _ran(self, file: str, line: int) -> set[str]:
+        """The tests that ran a line and passed."""
+        contexts = self._contexts(file).get(self._then(file, line), ())
+        return {context.partition("|")[0].removeprefix("tests/") for context in contexts} & self.seconds.keys()
 
     def _contexts(self, file: str) -> dict[int, list[str]]:
         if file not in self._known:
@@ -72,6 +104,49 @@ class Record:
     def _then(self, file: str, line: int) -> int:
         """The line of the recorded file that this line was, or that came before it."""
         return _matches(self.folder / "src" / file, SOURCE / file)[line - 1]
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Lines of a file, and what tells their tests: lines that run with them, or a name that they bind on import."""
+
+    first: int
+    last: int
+    lines: tuple[int, ...] | None
+    name: str | None = None
+
+
+@cache
+def _stretches(path: Path) -> list[_Stretch]:
+    """Those of a file, inner ones last."""
+    found: list[_Stretch] = []
+
+    def visit(node: ast.AST, inside: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            first, last = getattr(child, "lineno", 0), getattr(child, "end_lineno", 0)
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                begin, head = child.body[0].lineno, min([first, *(one.lineno for one in child.decorator_list)])
+                found.append(_Stretch(head, begin - 1, tuple(range(begin, last + 1))))
+                visit(child, True)
+            elif inside and isinstance(child, ast.stmt | ast.ExceptHandler):
+                end = child.body[0].lineno - 1 if hasattr(child, "body") else last
+                found.append(_Stretch(first, max(first, end), tuple(range(first, max(first, end) + 1))))
+                visit(child, True)
+            elif isinstance(child, ast.Assign | ast.AnnAssign):
+                target = child.targets[0] if isinstance(child, ast.Assign) else child.target
+                found.append(_Stretch(first, last, None, target.id if isinstance(target, ast.Name) else None))
+            else:
+                visit(child, inside)
+
+    visit(ast.parse(path.read_text()), False)
+    return found
+
+
+@cache
+def _scope(path: Path, line: int) -> tuple[tuple[int, ...] | None, str | None]:
+    """The lines that run when this one counts; None and a name where the name tells."""
+    fitting = [one for one in _stretches(path) if one.first <= line <= one.last]
+    return (fitting[-1].lines, fitting[-1].name) if fitting else (None, None)
 
 
 @cache

@@ -51,10 +51,16 @@ class Listed:
     old: str
     new: str
     tests: tuple[str, ...]
+    home: str = ""  # the list that it stands in
 
     @property
     def package(self) -> str:
         return package_of(self.file)
+
+    @property
+    def names(self) -> set[str]:
+        """By what it can be chosen."""
+        return {self.id, self.file, self.package, self.home}
 
 
 def package_of(file: str) -> str:
@@ -64,9 +70,9 @@ def package_of(file: str) -> str:
 
 def read(folder: Path = LISTS) -> list[Listed]:
     """Every row of every list, in the order of the files; an id stands for one fault only."""
-    tables = [tomllib.loads(path.read_text()) for path in sorted(folder.glob("*.toml"))]
-    rows = [row for table in tables for row in table.get("mutant", ())]
-    found = [Listed(row["id"], row["file"], row["old"], row["new"], tuple(row["tests"])) for row in rows]
+    tables = {path.stem: tomllib.loads(path.read_text()) for path in sorted(folder.glob("*.toml"))}
+    rows = [(row, home) for home, table in tables.items() for row in table.get("mutant", ())]
+    found = [Listed(row["id"], row["file"], row["old"], row["new"], tuple(row["tests"]), home) for row, home in rows]
     ids = [row.id for row in found]
     twice = sorted({one for one in ids if ids.count(one) > 1})
     if twice:

@@ -11,17 +11,22 @@ import argparse
 import datetime
 import multiprocessing
 import os
+import re
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +37,16 @@ LISTED, DRAWN = 0.95, 0.85  # shares of the faults that must be killed: of the o
 KILLED, SURVIVED, EQUIVALENT, ERROR = "killed", "survived", "equivalent", "error"
 VERDICTS = (KILLED, SURVIVED, EQUIVALENT, ERROR)
 _PYTEST_FAILED = (1, 2)  # tests failed; a test module could not even be imported
+_NOTHING_RAN = 5
 _FORKS = multiprocessing.get_context("forkserver")
-_PRELOAD = ["hypothesis", "jaxtyping", "numba", "pytest", "scipy.optimize", "scipy.sparse.linalg", "scipy.stats"]
+_PRELOAD = [
+    *("beartype.door", "hypothesis.stateful", "hypothesis.extra.numpy", "jaxtyping", "numba", "pytest"),
+    *("scipy.optimize", "scipy.sparse.linalg", "scipy.special", "scipy.stats", "pandas", "pyarrow.parquet"),
+    *("typer.testing", "rich.console", "starlette.applications", "httpx", "msgspec", "uvicorn"),
+]
+_KERNELS = "_kernel/compiled/"
+FIRST = 4  # test files that a fault meets before all the others
+LONG = 10.0  # seconds of a test function (tests/times.tsv), from which on it runs only where it is named
 _OPTIONS = (
     *("-x", "-q", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", "--tb=line"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # plugins that are imported before pytest looks at them
@@ -51,26 +64,54 @@ class Outcome:
 
 
 def run_tests(copy: Path, tests: Iterable[str], limit: float) -> tuple[int, str]:
-    """Run tests of the working tree on a copy of the package: pytest's exit status (-1: out of time), and its words.
+    """Run tests of the working tree on a copy of the package: pytest's exit status (negative: out of time), its words.
 
-    In a process forked from one that has imported NumPy, pytest and the like, but nothing of the package.
+    In a process forked from one that has imported NumPy, pytest and the like, but nothing of the package. The limit is
+    of processor time, because a busy machine must not kill; tests that wait without end have ten times as long.
     """
-    paths = [str(ROOT / "tests" / test) for test in tests]
+    tests = list(tests)
+    if not tests:
+        return _NOTHING_RAN, "it has no tests"
     with tempfile.NamedTemporaryFile("r") as words:
-        process = _FORKS.Process(target=_run, args=(str(copy), paths, words.name))
+        process = _FORKS.Process(target=_run, args=(str(copy), tests, words.name, limit))
         process.start()
-        process.join(limit)
+        process.join(10 * limit)
         if process.is_alive():
             process.kill()
             process.join()
-            return -1, ""
         return process.exitcode or 0, words.read()
 
 
-def _run(copy: str, paths: list[str], words: str) -> None:
+class Chosen:
+    """A plugin that keeps the wanted tests of the files, in the order in which they are wanted."""
+
+    def __init__(self, tests: Iterable[str], seconds: Mapping[str, float] | None = None) -> None:
+        self._place = {test: place for place, test in reversed(list(enumerate(tests)))}
+        self._seconds = seconds or {}
+
+    def files(self) -> list[str]:
+        """The files of the tests, in order."""
+        return list(dict.fromkeys(test.split("::")[0] for test in sorted(self._place, key=self._place.__getitem__)))
+
+    def place(self, name: str) -> int | None:
+        """Where a test stands: by itself, by its function, or, where it is not long, by its file."""
+        function = name.partition("[")[0]
+        names = [name, function, name.partition("::")[0]]
+        if self._seconds.get(function.rpartition("::")[2], 0.0) >= LONG:
+            names.pop()
+        return min((self._place[one] for one in names if one in self._place), default=None)
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        places = {item: self.place(item.nodeid.removeprefix("tests/")) for item in items}
+        kept = {item: place for item, place in places.items() if place is not None}
+        items[:] = sorted(kept, key=kept.__getitem__)
+
+
+def _run(copy: str, tests: list[str], words: str, limit: float) -> None:
     """In the forked process: pytest, with the copy of the package before any other."""
     import pytest
 
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2))
     output = os.open(words, os.O_WRONLY)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -79,68 +120,124 @@ def _run(copy: str, paths: list[str], words: str) -> None:
     os.environ["PYTHONPATH"] = copy  # for programs that tests start
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for those programs: a file with a fault may have the time of the old
-    status = pytest.main([*_OPTIONS, *paths])
+    sys.path.insert(0, str(ROOT / "tests"))
+    import times
+
+    chosen = Chosen(tests, times.read())
+    status = pytest.main([*_OPTIONS, *(str(ROOT / "tests" / file) for file in chosen.files())], plugins=[chosen])
     sys.stdout.flush()
     os._exit(int(status))
 
 
 def attempt(fault: Fault, copy: Path, limit: float) -> Outcome:
-    """Put the fault into the copy, run its tests, take it out again."""
+    """Put the fault into the copy, run its tests, take it out again; most faults fall to the first few files."""
     path, begin = copy / "lmab" / fault.file, time.perf_counter()
     original, times = path.read_text(), path.stat()
     path.write_text(fault.apply(original))
     try:
-        status, text = run_tests(copy, fault.tests, limit)
+        with _compiled_anew(copy, fault.file):
+            for tests in rounds(fault.tests):
+                status, text = run_tests(copy, tests, limit)
+                if status:
+                    break
     finally:
         path.write_text(original)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # compiled files next to it stay valid
-    seconds = time.perf_counter() - begin
+    return _outcome(fault, status, text, time.perf_counter() - begin, limit)
+
+
+def rounds(tests: Sequence[str]) -> list[tuple[str, ...]]:
+    """The tests of the first few files, and then those of the others: to import a test file takes time."""
+    files = list(dict.fromkeys(test.split("::")[0] for test in tests))
+    first = tuple(test for test in tests if test.split("::")[0] in files[:FIRST])
+    rest = tuple(test for test in tests if test.split("::")[0] not in files[:FIRST])
+    return [first, rest] if rest else [first]
+
+
+def _outcome(fault: Fault, status: int, text: str, seconds: float, limit: float) -> Outcome:
     if status == 0:
-        return Outcome(fault, SURVIVED, seconds, f"all of its tests passed: {' '.join(fault.tests)}")
-    if status == -1:
+        return Outcome(fault, SURVIVED, seconds, f"all of its {len(fault.tests)} tests passed")
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):
         return Outcome(fault, KILLED, seconds, f"no end within {limit:g} s")
+    if status < 0:
+        return Outcome(fault, KILLED, seconds, f"the process ended by signal {-status}")
     if status in _PYTEST_FAILED:
         failed = [line for line in text.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return Outcome(fault, KILLED, seconds, failed[0] if failed else "pytest failed")
     return Outcome(fault, ERROR, seconds, f"pytest ended with status {status}: {text.strip()[-300:]}")
 
 
-def check_tests(chosen: Sequence[Fault], copy: Path, processes: int) -> list[str]:
-    """What is wrong with the tests themselves: on the package as it is, all of them must pass."""
+@contextmanager
+def _compiled_anew(copy: Path, file: str) -> Iterator[None]:
+    """Without Numba's files while a kernel is changed: a kernel that calls it has it compiled in."""
+    if not file.startswith(_KERNELS):
+        yield
+        return
+    folder = copy / "lmab" / _KERNELS / "__pycache__"
+    aside = folder.with_name("aside")
+    folder.rename(aside)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+
+
+def failing(tests: Iterable[str], copy: Path, processes: int) -> dict[str, str]:
+    """The tests that fail on the package as it is, file by file, with pytest's words."""
     by_file: dict[str, set[str]] = defaultdict(set)
-    for test in {test for fault in chosen for test in fault.tests}:
+    for test in tests:
         by_file[test.split("::")[0]].add(test)
     wanted = [[name] if name in tests else sorted(tests) for name, tests in sorted(by_file.items())]
     with ThreadPoolExecutor(processes) as pool:
-        results = pool.map(lambda tests: (tests, *run_tests(copy, tests, 600)), wanted)
-        return [f"{' '.join(tests)}: status {status}\n{text[-2000:]}" for tests, status, text in results if status]
+        results = zip(wanted, pool.map(lambda tests: run_tests(copy, tests, 600), wanted), strict=True)
+        return {test: text[-2000:] for tests, (status, text) in results if status for test in tests}
 
 
 def hunt(chosen: Sequence[Fault], processes: int, limit: float) -> list[Outcome]:
-    """Try all faults, several at a time, each process in a copy of its own."""
+    """Try all faults, several at a time, each process in a copy of its own.
+
+    Afterwards every test that killed runs on the package as it is. Where it fails there too, the fault is tried again
+    without it.
+    """
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        base = Path(folder) / "0"
-        shutil.copytree(ROOT / "src", base)
-        wrong = check_tests(chosen, base, processes)  # also compiles the kernels, once for all copies
-        if wrong:
-            raise SystemExit("the tests must pass without any fault:\n" + "\n".join(wrong))
         copies: SimpleQueue[Path] = SimpleQueue()
-        for number in range(1, processes + 1):
-            copies.put(Path(shutil.copytree(base, Path(folder) / str(number))))
+        for number in range(processes):
+            copies.put(Path(shutil.copytree(ROOT / "src", Path(folder) / str(number))))
 
         def one(fault: Fault) -> Outcome:
             copy = copies.get()
             try:
-                return attempt(fault, copy, limit)
+                return judged(attempt(fault, copy, limit), equivalents())
             finally:
                 copies.put(copy)
 
-        outcomes: list[Outcome] = []
-        with ThreadPoolExecutor(processes) as pool:
-            for job in as_completed([pool.submit(one, fault) for fault in chosen]):
-                outcomes.append(judged(job.result(), equivalents()))
-                _say(outcomes[-1], len(outcomes), len(chosen))
-    return outcomes
+        def tried(some: Sequence[Fault]) -> list[Outcome]:
+            outcomes: list[Outcome] = []
+            with ThreadPoolExecutor(processes) as pool:
+                for job in as_completed([pool.submit(one, fault) for fault in some]):
+                    outcomes.append(job.result())
+                    _say(outcomes[-1], len(outcomes), len(some))
+            return outcomes
+
+        outcomes = tried(chosen)
+        broken = failing({killer(o) for o in outcomes} - {""}, Path(folder) / "0", processes)
+        for test in broken:
+            print(f"fails without any fault: {test}")
+        again = [replace(o.fault, tests=without(o.fault.tests, broken)) for o in outcomes if killer(o) in broken]
+        return [o for o in outcomes if killer(o) not in broken] + (tried(again) if again else [])
+
+
+def killer(outcome: Outcome) -> str:
+    """The test that failed first, as tests are named; nothing where none did."""
+    found = re.match(r"(?:FAILED|ERROR) tests/(\S+?\.py(?:::.*?)?)(?: - |$)", outcome.why)
+    return found[1] if outcome.verdict == KILLED and found else ""
+
+
+def without(tests: Iterable[str], broken: Iterable[str]) -> tuple[str, ...]:
+    """The tests but for those in the files of the broken ones."""
+    files = {test.split("::")[0] for test in broken}
+    return tuple(test for test in tests if test.split("::")[0] not in files)
 
 
 def equivalents(folder: Path = LISTS) -> set[tuple[str, str]]:
@@ -162,15 +259,22 @@ def _line(text: str) -> str:
 def _say(outcome: Outcome, number: int, total: int) -> None:
     why = outcome.why.removeprefix("FAILED ").split(" - ")[0]
     print(f"[{number}/{total}] {outcome.verdict:8} {outcome.fault.id} ({outcome.seconds:.0f} s): {why}", flush=True)
+    if outcome.verdict in (SURVIVED, ERROR):
+        print(_changed(outcome.fault), flush=True)
+
+
+def _changed(fault: Fault) -> str:
+    marked = [("-", fault.old), ("+", fault.new)]
+    return "\n".join(f"  {sign} {line}" for sign, text in marked for line in text.splitlines())
 
 
 def listed(names: Sequence[str]) -> list[Fault]:
-    """The faults of the lists with these ids, files or packages; all where none is named."""
+    """The faults of the lists with these ids, files, packages or lists; all where none is named."""
     rows = faults.read()
-    unknown = [name for name in names if not any(name in (row.id, row.file, row.package) for row in rows)]
+    unknown = [name for name in names if not any(name in row.names for row in rows)]
     if unknown:
-        raise SystemExit(f"no fault, file or package is called {', '.join(unknown)}; --list shows them")
-    chosen = [row for row in rows if not names or {row.id, row.file, row.package} & set(names)]
+        raise SystemExit(f"no fault, file, package or list is called {', '.join(unknown)}; --list shows them")
+    chosen = [row for row in rows if not names or row.names & set(names)]
     found, stale = faults.resolve(chosen, Places())
     for name, why in stale.items():
         print(f"stale {name}: {why}")
@@ -198,8 +302,7 @@ def report(outcomes: Sequence[Outcome], floor: float, seconds: float) -> int:
     for outcome in outcomes:
         if outcome.verdict in (SURVIVED, ERROR):
             print(f"\n{outcome.verdict}: {outcome.fault.id} ({outcome.why})")
-            print("\n".join(f"  - {line}" for line in outcome.fault.old.splitlines()))
-            print("\n".join(f"  + {line}" for line in outcome.fault.new.splitlines()))
+            print(_changed(outcome.fault))
     print(f"\n{'package':14}" + "".join(f"{verdict:>12}" for verdict in VERDICTS))
     for package in sorted({outcome.fault.package for outcome in outcomes}):
         counts = Counter(outcome.verdict for outcome in outcomes if outcome.fault.package == package)
@@ -223,17 +326,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fresh.add_argument("--number", type=int, default=200)
     fresh.add_argument("--seed", type=int, default=datetime.date.today().toordinal(), help="by default that of the day")
     old = commands.add_parser("listed", help="the faults of mutants/*.toml")
-    old.add_argument("names", nargs="*", help="ids, files or packages of the library; none: all")
+    old.add_argument("names", nargs="*", help="ids, files or packages of the library, or lists; none: all")
     for command in (fresh, old):
         command.add_argument("--list", action="store_true", help="print the faults and run nothing")
         command.add_argument("--processes", type=int, default=2, help="faults tried at the same time")
-        command.add_argument("--limit", type=float, default=180.0, help="seconds after which tests count as failed")
-    commands.add_parser("record", help="which tests run which lines: minutes, once for many hunts")
+        command.add_argument("--limit", type=float, default=90.0, help="seconds of processor after which tests failed")
+    run = commands.add_parser("record", help="which tests run which lines: minutes, once for many hunts")
+    run.add_argument("--quick", action="store_true", help="of the tests that take less than a second alone")
     commands.add_parser("repoint", help="write into the lists where texts and tests that moved stand now")
     options = parser.parse_args(arguments)
     os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     if options.command == "record":
-        return covering.record()
+        return covering.record(tests=("--quick",) if options.quick else ())
     if options.command == "repoint":
         print(f"{faults.repoint(faults.read(), Places())} rows follow their texts")
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 from pathlib import Path
@@ -39,7 +40,7 @@ hypothesis.settings.load_profile("lmab")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="leave out the tests that take a second or more")
+    parser.addoption("--quick", action="store_true", help=f"leave out the tests that take {times.QUICK} s or more")
 
 
 def pytest_report_header() -> str:
@@ -64,19 +65,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: place[str(item.path)])
 
 
+def pytest_collection_finish() -> None:
+    """Modules and tests stay: the collector need not look at them again and again, nor as often as it does."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 def _function(item: pytest.Item) -> str:
     return getattr(item, "originalname", item.name)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
+def _share_of_threads() -> None:
+    """Processes that share the cores take as many threads as are left to each, or they only wait for each other."""
+    from lmab.estimation import passes
+
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = max(passes._available() // workers, 1)
+    passes._available = lambda: share
+
+
+@pytest.fixture(scope="session")
 def postgres():
-    """A PostgreSQL server of its own, on the loopback address."""
+    """A PostgreSQL server of its own, on the loopback address; every test has a database of its own."""
     from benchmarks import postgres_server
 
     why_not = postgres_server.missing()
     if why_not is not None:
         pytest.skip(why_not)
-    with postgres_server.running() as server:
+    with postgres_server.running(hasty=True) as server:
         yield server
 
 

@@ -2,7 +2,7 @@
 
 They are found by rule: the file named after the module; else the files that import most from it; else those that use
 most of what it defines through a front door; else those of the modules that import it, that it imports, or that stand
-beside it.
+beside it, where files of its own package come first. `make near` leaves out what `make quick` does.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def near(path: Path) -> list[str]:
 def tests_of(name: str) -> set[str]:
     """The test files of a module by its dotted name; of its neighbours where it has none of its own."""
     for ring in chain([[name]], _rings(name, _importers), _rings(name, _imported), _rings(name, _family)):
-        found = {test for module in ring for test in _own(module)}
+        found = Counter(test for module in ring for test in _own(module))
         if found:
-            return found
+            package = f"test_{name.partition('.')[0].strip('_')}"
+            return set(sorted(found, key=lambda test: (not test.startswith(package), -found[test], test))[:MOST])
     return set()
 
 

@@ -90,59 +90,55 @@ def _watched(function: Callable[..., Any], hints: dict[str, Any]) -> Callable[..
     """The function, after a look at its arguments and before one at its arguments and result together."""
     shapes = _Shapes(f"{function.__module__}.{function.__qualname__}", hints)
     named = inspect.signature(function).parameters
-    places = [(i, name) for i, (name, one) in enumerate(named.items()) if name in hints and one.kind in _BY_PLACE]
-    returns = "return" in hints
+    places = [i for i, (name, one) in enumerate(named.items()) if name in hints and one.kind in _BY_PLACE]
+    names, right, returns = [*named], shapes.right, "return" in hints
+
+    def values(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+        by_place = {names[i]: arguments[i] for i in places if i < len(arguments)}
+        return by_place | {name: value for name, value in keywords.items() if name in hints}
 
     @functools.wraps(function)
     def watched(*arguments: Any, **keywords: Any) -> Any:
-        values = {name: arguments[i] for i, name in places if i < len(arguments)}
-        for name in keywords:
-            if name in hints:
-                values[name] = keywords[name]
-        kinds = shapes.look(values)
+        n_given = len(arguments)
+        kinds: Any = tuple([_kind(arguments[i]) for i in places if i < n_given])
+        if keywords:
+            kinds += tuple([(name, _kind(keywords[name])) for name in keywords if name in hints])
+        if kinds not in right:
+            shapes.check(values(arguments, keywords), kinds)
         result = function(*arguments, **keywords)
         if returns:
-            shapes.look_at_result(values, kinds, result)
+            both = (kinds, _kind(result))
+            if both not in right:
+                shapes.check(values(arguments, keywords) | {"return": result}, both)
         return result
 
     return watched
 
 
 class _Shapes:
-    """Annotations that share the meaning of their letters, and the combinations of values that were found right."""
+    """Annotations that share the meaning of their letters, and the combinations of kinds that were found right."""
 
     def __init__(self, owner: str, hints: dict[str, Any]) -> None:
         self._owner, self._hints = owner, hints
-        self._right: set[Any] = set()
+        self.right: set[Any] = set()
 
-    def look(self, values: dict[str, Any]) -> Any:
-        """Raise where the values do not have the shapes; what they are."""
-        kinds = tuple([(name, _kind(value)) for name, value in values.items()])
-        if kinds not in self._right:
-            self._check(values)
-            self._right.add(kinds)
-        return kinds
-
-    def look_at_result(self, values: dict[str, Any], kinds: Any, result: Any) -> None:
-        """A look at what was returned, together with the arguments that were looked at before."""
-        both = (kinds, _kind(result))
-        if both not in self._right:
-            self._check(values | {"return": result})
-            self._right.add(both)
-
-    def _check(self, values: dict[str, Any]) -> None:
+    def check(self, values: dict[str, Any], kinds: Any) -> None:
+        """Raise where the values, whose kinds these are, do not have the shapes."""
         with jaxtyping.jaxtyped("context"):
             for name, value in values.items():
                 if not beartype.door.is_bearable(value, self._hints[name]):
-                    kinds = {other: _kind(one) for other, one in values.items()}
-                    raise jaxtyping.TypeCheckError(f"{name} of {self._owner} must be {self._hints[name]} in {kinds}")
+                    found = {other: _kind(one) for other, one in values.items()}
+                    raise jaxtyping.TypeCheckError(f"{name} of {self._owner} must be {self._hints[name]} in {found}")
+        self.right.add(kinds)
 
 
 def _kind(value: Any) -> Any:
     """All of a value that an annotation with a shape can ask for."""
     kind = type(value)
-    if kind is np.ndarray or isinstance(value, np.ndarray):
+    if kind is np.ndarray:
         return value.dtype, value.shape
+    if isinstance(value, np.ndarray):
+        return kind, value.dtype, value.shape
     if isinstance(value, tuple):
         return tuple([_kind(part) for part in value])
     return kind
@@ -174,7 +170,10 @@ def _checked_fields(make: Callable[..., Any], shapes: _Shapes, names: Collection
     def checked(self: Any, *arguments: Any, **keywords: Any) -> Any:
         made = make(self, *arguments, **keywords)
         value = self if made is None else made
-        shapes.look({name: getattr(value, name) for name in names})
+        values = [getattr(value, name) for name in names]
+        kinds = tuple([_kind(one) for one in values])
+        if kinds not in shapes.right:
+            shapes.check(dict(zip(names, values, strict=True)), kinds)
         return made
 
     return checked

@@ -6,8 +6,10 @@ value with which the call must answer otherwise.
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import pytest
 import lmab
 from lmab import learning
 from lmab.errors import LmabWarning
-from lmab.estimation import EM, Traits
+from lmab.estimation import EM, MomentMatching, TensorDecomposition, Traits
 from lmab.planning import Lookahead, Planner, PointBased
 from lmab.policies import MUCB, Exploring
 
@@ -107,6 +109,71 @@ def events(**options):
                                          **options))  # fmt: skip
 
 
+SMALL = LOG[:60]
+QUICK = EM(restarts=2, prior=1.0)
+
+
+def fitted(log=SMALL, **options):
+    found = lmab.fit(log, rng=0, **({"n_types": 2, "method": QUICK, "check": False} | options))
+    return found.log_likelihood, found.bandit.means.tolist(), found.message
+
+
+def traits(**options):
+    found = lmab.fit(SMALL, method=Traits(**({"n_factors": 2, "n_points": 16} | options)), check=False, rng=0)
+    return found.log_likelihood, found.n_types, len(found.trace), found.factors.loadings.shape
+
+
+def learned(learner, n_sessions=200, **options):
+    environment = lmab.Simulator(BANDIT, horizon=4, rng=3)
+    found = lmab.learn(environment, learner, n_sessions=n_sessions, rng=4, **({"planner": lmab.QMDP()} | options))
+    facts = [sorted((k, str(v)) for k, v in phase.facts.items() if "second" not in k) for phase in found.diagnostics]
+    return found.sessions_used, [phase.n_sessions for phase in found.diagnostics], facts, str(found.bandit)
+
+
+def asked_by_a_learner(**options):
+    planner = Asked()
+    learned(learning.Genie(BANDIT), **({"planner": planner} | options))
+    return planner.seen
+
+
+def said(call):
+    """What a call returns, or the words in which it is refused."""
+    try:
+        return call()
+    except lmab.errors.LmabError as refused:
+        return str(refused)
+
+
+def read(text, written="utf-8", reader=lmab.Sessions.read, **options):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        path.write_bytes(text.encode(written))
+        found = said(lambda: _shown(reader(path, **options)))
+        return found.replace(folder, "") if isinstance(found, str) else found
+
+
+def _shown(log):
+    return log.arms.tolist(), log.rewards.tolist(), log.offsets.tolist(), log.arm_labels, log.features is None
+
+
+def pack(path, **options):
+    return lmab.pack(path, path.with_suffix(""), **options).load()
+
+
+def reported(**options):
+    with tempfile.TemporaryDirectory() as folder:
+        lmab.report(BANDIT, lmab.plan(BANDIT, horizon=2), Path(folder) / "r.html", **options)
+        return (Path(folder) / "r.html").read_text()
+
+
+HOLES = "session,arm,reward\n0,a,\n0,b,1\n1,b,1\n"
+OTHER = "session,user,arm,item,reward,paid,age\n0,1,a,x,1,0,3\n0,1,b,y,0,0,3\n1,1,b,y,1,1,3\n"
+TIMES = "who,when,arm,reward\n1,0,a,1\n1,1740,b,0\n1,3600,a,1\n"
+LATIN = "session,arm,reward\n0,süß,1\n0,b,0\n"
+PROPENSE = lmab.Sessions.from_arrays(
+    LOG.arms.reshape(300, 5), LOG.rewards.reshape(300, 5), n_arms=4, propensities=np.full((300, 5), 0.5)
+)
+
 GAUSSIAN = lmab.LatentBandit.gaussian([0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]])
 
 DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
@@ -135,6 +202,62 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("UCB", lambda **o: rounds(learning.UCB, **o), "growth", 0.05, 0.2),
     ("DirectMLE", lambda **o: rounds(lambda **p: lmab.DirectMLE(2, method=FAST, **p), **o), "thompson_rounds", 2, 1),
     ("EDMLE", lambda **o: rounds(lambda **p: learning.EDMLE(2, **p), **o), "split", 0.8, 0.5),
+    ("Certified", lambda **o: bounds(lmab.Certified(**o)), "absolute", 0.0, 0.5),
+    ("PointBased", lambda **o: bounds(PointBased(n_beliefs=20, **o)), "seed", 0, 1),
+    ("EM", lambda **o: fitted(method=EM(restarts=2, prior=1.0, **o)), "max_iterations", 5000, 3),
+    ("EM", lambda **o: fitted(method=EM(restarts=2, sweeps=4, **o)), "prior", "learned", 1.0),
+    ("EM", lambda **o: fitted(method=EM(restarts=1, **o)), "sweeps", 130, 4),
+    ("Traits", lambda **o: traits(**{"n_factors": 8} | o) if o else traits(n_factors=8), "n_factors", 8, 2),
+    ("Traits", traits, "prior", "learned", None),
+    ("Traits", traits, "tolerance", 3e-5, 1e-2),
+    ("Traits", traits, "max_iterations", 500, 3),
+    ("Traits", traits, "equal_loadings", False, True),
+    (
+        "compare",
+        lambda **o: lmab.compare([lmab.Greedy(BANDIT), lmab.Uniform(4)], LOG, horizon=1, rng=0, **o).interval,
+        "confidence",
+        0.95,
+        0.9,
+    ),
+    (
+        "evaluate",
+        lambda **o: lmab.evaluate(lmab.Greedy(BANDIT), PROPENSE, horizon=2, method="per-decision", rng=0, **o).mean,
+        "fit_propensities",
+        False,
+        True,
+    ),
+    ("evaluate", lambda **o: off_policy(method="self-normalised", **o), "n_bootstrap", 1000, 50),
+    ("fit", lambda **o: fitted(LOG, **o), "selected", "auto", True),
+    ("learn", lambda **o: asked_by_a_learner(**o), "time_limit", 60.0, 61.0),
+    ("pack", lambda **o: read(OTHER, reader=pack, arm="item", reward="paid", **o), "session", "session", "user"),
+    ("pack", lambda **o: read(OTHER, reader=pack, **o), "arm", "arm", "item"),
+    ("pack", lambda **o: read(OTHER, reader=pack, **o), "reward", "reward", "paid"),
+    ("pack", lambda **o: read(OTHER, reader=pack, **o), "features", (), ("age",)),
+    ("pack", lambda **o: read(HOLES, reader=pack, **o), "missing", "error", "zero"),
+    ("pack", lambda **o: read(LATIN, "latin-1", reader=pack, **o), "encoding", "utf-8", "latin-1"),
+    ("pack", lambda **o: read(TIMES, reader=pack, person="who", time="when", **o), "gap", "30m", "20m"),
+    ("read", lambda **o: read(OTHER, **o), "session", "session", "user"),
+    ("read", lambda **o: read(OTHER, **o), "arm", "arm", "item"),
+    ("read", lambda **o: read(OTHER, **o), "reward", "reward", "paid"),
+    ("read", lambda **o: read(OTHER, **o), "features", (), ("age",)),
+    ("read", lambda **o: read(HOLES, **o), "missing", "error", "zero"),
+    ("read", lambda **o: read(LATIN, "latin-1", **o), "encoding", "utf-8", "latin-1"),
+    ("report", reported, "title", "Session policy report", "Another"),
+    ("EDMLE", lambda **o: learned(learning.EDMLE(2, **o)), "pairs", "all", "first-two"),
+    ("EDMLE", lambda **o: learned(learning.EDMLE(2, **o)), "likelihood", "indicator", "full"),
+    ("EDMLE", lambda **o: learned(learning.EDMLE(2, **o)), "events", "pairs", "events"),
+    ("HistoryUCBVI", lambda **o: rounds(learning.HistoryUCBVI, **o), "growth", 0.05, 0.2),
+    ("HistoryUCBVI", lambda **o: learned(learning.HistoryUCBVI(**o)), "bonus", 0.1, 2.0),
+    ("LUCRL", lambda **o: learned(learning.LUCRL(2, **o)), "bonus", 0.5, 3.0),
+    ("LUCRL", lambda **o: learned(learning.LUCRL(2, **o)), "prior", 1.0, 5.0),
+    ("LUCRL", lambda **o: learned(learning.LUCRL(2, **o)), "refit", True, False),
+    ("UCB", lambda **o: learned(learning.UCB(**o)), "spread", 1.0, 4.0),
+    ("MomentMatching", lambda **o: fitted(LOG, method=MomentMatching(**o)), "restarts", 12, 1),
+    ("TensorDecomposition", lambda **o: fitted(LOG, method=TensorDecomposition(**o)), "floor", 1e-3, 0.4),
+    ("TensorDecomposition", lambda **o: fitted(LOG, method=TensorDecomposition(**o)), "features", "pairs", "free"),
+    ("subspace", lambda **o: lmab.moments.subspace(LOG, rank=2, **o).basis.tolist(), "pairs", "all", "first-two"),
+    ("best_fixed", lambda **o: BANDIT.best_fixed(3, **o), "repeats", True, False),
+    ("known_type", lambda **o: BANDIT.known_type(3, **o), "repeats", True, False),
 ]
 
 

@@ -25,8 +25,13 @@ from lmab.errors import LmabError, LmabWarning
 from lmab.evaluation import diagnostics
 from lmab.planning.problem import policy_of
 
-MUTATIONS = 1200  # of each kind of file
+FEW, MANY = 400, 3000  # mutations of each kind of file, in the ordinary tests and in the slow ones
 RESULTS = lmab.Estimate | lmab.Plan | lmab.Certificate
+
+
+@pytest.fixture(params=[FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def mutations(request):
+    return request.param
 
 
 def mutate(data: bytes, rng: np.random.Generator) -> bytes:
@@ -98,15 +103,15 @@ def survives(read, path: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "pq"])
-def test_damaged_logs(tmp_path, kind):
+def test_damaged_logs(tmp_path, kind, mutations):
     original = logs_of(kind, tmp_path).read_bytes()
     rng = generator(7)
     path = tmp_path / f"damaged.{kind}"
     read = 0
-    for _ in range(MUTATIONS):
+    for _ in range(mutations):
         path.write_bytes(mutate(original, rng))
         read += survives(lambda p: Sessions.read(p, step="step", propensity="propensity"), path)
-    assert 0 < read < MUTATIONS  # some damage does not matter, most does
+    assert 0 < read < mutations  # some damage does not matter, most does
 
 
 def results(bandit: lmab.LatentBandit, rng: np.random.Generator) -> dict[str, Any]:
@@ -118,8 +123,9 @@ def results(bandit: lmab.LatentBandit, rng: np.random.Generator) -> dict[str, An
     return {"estimate": checked, "plan": plan, "certificate": lmab.certify(checked, plan, log, n_draws=20, rng=rng)}
 
 
-def models(folder: Path) -> list[Path]:
-    rng = generator(0)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder, rng = tmp_path_factory.mktemp("models"), generator(0)
     bandit = lmab.LatentBandit(
         np.array([0.5, 0.5]), lmab.random_bandit(2, 4, rng=rng).rewards, arm_labels=("a", "b", "c", "d")
     )
@@ -141,15 +147,15 @@ def models(folder: Path) -> list[Path]:
     return [folder / f"{name}.lmab" for name in values]
 
 
-def test_damaged_models(tmp_path):
-    originals = [path.read_bytes() for path in models(tmp_path)]
+def test_damaged_models(tmp_path, models, mutations):
+    originals = [path.read_bytes() for path in models]
     rng = generator(8)
     path = tmp_path / "damaged.lmab"
     read = 0
-    for k in range(MUTATIONS):
+    for k in range(mutations):
         path.write_bytes(mutate(originals[k % len(originals)], rng))
         read += survives(lmab.load, path)
-    assert read < MUTATIONS
+    assert read < mutations
 
 
 def plays(policy: lmab.Policy) -> None:
@@ -172,15 +178,15 @@ def speaks(value: Any) -> None:
         assert value.sentence + value.note
 
 
-def test_models_whose_contents_lie(tmp_path):
+def test_models_whose_contents_lie(tmp_path, models, mutations):
     """The archive is sound, its members are not: checksums cannot help here."""
     rng = generator(9)
     originals = []
-    for path in models(tmp_path):
+    for path in models:
         with zipfile.ZipFile(path) as archive:
             originals.append({info.filename: archive.read(info) for info in archive.infolist()})
     path = tmp_path / "lying.lmab"
-    for k in range(MUTATIONS):
+    for k in range(mutations):
         members = dict(originals[k % len(originals)])
         victim = sorted(members)[int(rng.integers(len(members)))]
         members[victim] = mutate(members[victim], rng)
@@ -203,7 +209,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     st.lists(st.sampled_from(["session", "arm", "reward", "step", "propensity", ""]), max_size=6),
     st.lists(st.lists(CELLS, min_size=6, max_size=6), max_size=5),
@@ -229,7 +235,7 @@ def assert_sound(log: Sessions) -> None:
     assert log.arm_labels is None or len(set(log.arm_labels)) == log.n_arms
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     st.integers(0, 4).flatmap(
         lambda n: st.fixed_dictionaries(

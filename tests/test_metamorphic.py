@@ -125,6 +125,8 @@ LOGS: dict[str, tuple[Callable[[Sessions], Sessions], Callable[[np.ndarray], np.
 ESTIMATORS = {
     "EM": (lmab.EM(restarts=5, prior=0.0), 1e-3),
     "EM with pseudo-plays": (lmab.EM(restarts=5, prior=1.0), 1e-3),
+    "EM of a rank": (lmab.EM(restarts=5, prior=0.0, rank=1), 1e-3),
+    "EM of normal rewards": (lmab.EM(restarts=5, prior=0.0), 1e-3),
     "MomentMatching": (MomentMatching(), 0.05),
     "TensorDecomposition": (TensorDecomposition(), 0.05),
 }
@@ -133,6 +135,7 @@ EXCEPT = {("EM with pseudo-plays", "every session is there twice"): 0.02}
 
 
 FITS: dict[str, LatentBandit] = {}  # to the log as it is, by estimator
+FAMILIES = {"EM of normal rewards": "gaussian"}
 
 
 @pytest.mark.parametrize("law", LOGS)
@@ -143,15 +146,31 @@ def test_an_estimator_answers_the_changed_log_accordingly(log, name, law):
     within = EXCEPT.get((name, law), within)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # moments of a short log are matched roughly
+        how = {"n_types": 2, "method": method, "rewards": FAMILIES.get(name), "check": False, "rng": 0}
         if name not in FITS:
-            FITS[name] = lmab.fit(log, n_types=2, method=method, rng=0, check=False).bandit
-        before, after = FITS[name], lmab.fit(change(log), n_types=2, method=method, rng=0, check=False).bandit
+            FITS[name] = lmab.fit(log, **how).bandit
+        before, after = FITS[name], lmab.fit(change(log), **how).bandit
     wanted = LatentBandit.gaussian(before.weights, expected(before.means))
     found = LatentBandit.gaussian(after.weights, after.means)
     order = min(([0, 1], [1, 0]), key=lambda types: np.abs(found.means[types] - wanted.means).sum())
     scale = np.ptp(wanted.means)
     np.testing.assert_allclose(found.means[order], wanted.means, atol=within * scale)
     np.testing.assert_allclose(found.weights[order], wanted.weights, atol=within)
+
+
+@pytest.mark.parametrize("law", LOGS)
+def test_traits_answer_the_changed_log_accordingly(log, law):
+    """Their points are fixed, so that what arms pay on average and what each session says must follow the log."""
+    change, expected = LOGS[law]
+    changed, method = change(log), lmab.Traits(n_factors=1, n_points=15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LmabWarning)  # sessions of two types differ by more than degrees
+        before, after = (lmab.fit(each, method=method, rng=0, check=False) for each in (log, changed))
+    average = expected((before.bandit.weights @ before.bandit.means)[None])[0]
+    times = len(changed) / len(log)
+    within = 0.02 if times == 1 else 0.05  # the law of arms weighs half as much in a log of twice the size
+    np.testing.assert_allclose(after.bandit.weights @ after.bandit.means, average, atol=within * np.ptp(average))
+    assert after.log_likelihood == pytest.approx(times * before.log_likelihood, rel=2e-3)
 
 
 @pytest.mark.parametrize("prior", [0.0, 1.0, "learned"])

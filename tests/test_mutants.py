@@ -118,22 +118,23 @@ def test_the_lists_are_brought_up_to_date(places, tmp_path):
 def test_an_id_stands_for_one_fault(tmp_path):
     row = '[[mutant]]\nid = "a"\nfile = "f.py"\nold = "x"\nnew = "y"\ntests = []\n'
     (tmp_path / "list.toml").write_text(row)
-    assert faults.read(tmp_path) == [Listed("a", "f.py", "x", "y", ())]
+    assert faults.read(tmp_path) == [Listed("a", "f.py", "x", "y", (), "list")]
     (tmp_path / "other.toml").write_text(row)
     with pytest.raises(SystemExit, match="ids must be unique, got twice: a"):
         faults.read(tmp_path)
 
 
-def test_faults_are_chosen_by_package_file_or_id(monkeypatch):
+def test_faults_are_chosen_by_package_file_list_or_id(monkeypatch):
     files = ["data/a.py", "data/b.py", "files.py"]
-    rows = [Listed(str(number), file, "old", "new", ()) for number, file in enumerate(files)]
+    rows = [Listed(str(number), file, "old", "new", (), f"list{number}") for number, file in enumerate(files)]
     monkeypatch.setattr(faults, "read", lambda: rows)
     monkeypatch.setattr(faults, "resolve", lambda chosen, _: (chosen, {}))
     assert hunt.listed([]) == rows
     assert hunt.listed(["1"]) == rows[1:2]
     assert hunt.listed(["data"]) == rows[:2]
+    assert hunt.listed(["list2"]) == rows[2:]
     assert hunt.listed(["files.py", "0"]) == [rows[0], rows[2]]
-    with pytest.raises(SystemExit, match="no fault, file or package is called nonsense"):
+    with pytest.raises(SystemExit, match="no fault, file, package or list is called nonsense"):
         hunt.listed(["nonsense"])
     monkeypatch.setattr(faults, "resolve", lambda chosen, _: ([], {"old": "why"}))
     with pytest.raises(SystemExit):
@@ -217,45 +218,71 @@ def test_a_fault_is_whole_lines():
 # which tests run a line
 
 
+RECORDED = """LIMIT = 3
+
+def f(most=2):
+    one = most
+    three = LIMIT
+"""
+
+
 @pytest.fixture
 def recorded(tmp_path, monkeypatch) -> covering.Record:
     from coverage import CoverageData
 
     source = tmp_path / "lmab"
     source.mkdir()
-    (source / "f.py").write_text("one\ntwo\nthree\n")
+    (source / "f.py").write_text(RECORDED.replace("    three", "    two = 2\n    three"))
     folder = tmp_path / "record"
     (folder / "src").mkdir(parents=True)
-    (folder / "src" / "f.py").write_text("one\nthree\n")
+    (folder / "src" / "f.py").write_text(RECORDED)
     data = CoverageData(str(folder / "data"))
-    for context, lines in (("tests/test_a.py::test_x|run", [1]), ("tests/test_a.py::test_y[1]|run", [1, 2])):
-        data.set_context(context)
+    ran = {"test_a.py::test_x": [4], "test_a.py::test_y[1]": [4, 5], "test_b.py::test_z": [4], "test_b.py::bad": [4]}
+    for name, lines in ran.items():
+        data.set_context(f"tests/{name}|run")
         data.add_lines({str(source / "f.py"): lines})
     data.write()
-    times = {"test_x": 9, "test_y[1]": 2}
-    cases = [f'<testcase classname="tests.test_a" name="{name}" time="{time}"/>' for name, time in times.items()]
+    times = {"test_a.test_x": 9, "test_a.test_y[1]": 2, "test_b.test_z": 1, "test_b.bad": 1}
+    places = [(*name.split("."), time) for name, time in times.items()]
+    cases = [
+        f'<testcase classname="tests.{file}" name="{name}" time="{time}">{"<failure/>" * (name == "bad")}</testcase>'
+        for file, name, time in places
+    ]
     (folder / "times.xml").write_text(f"<testsuites>{''.join(cases)}</testsuites>")
     monkeypatch.setattr(covering, "SOURCE", source)
+    monkeypatch.setattr(covering, "near", lambda file: ("test_a.py",))
     return covering.Record(folder)
 
 
-def test_a_line_has_the_tests_that_ran_it_the_shortest_first(recorded):
-    assert recorded.tests("f.py", 1) == ("test_a.py::test_y[1]", "test_a.py::test_x")
-    assert recorded.tests("f.py", 3) == ("test_a.py::test_y[1]",)  # it moved from line 2
-    assert recorded.tests("f.py", 2) == recorded.tests("f.py", 1)  # a new one
+ALL = ("test_a.py::test_y[1]", "test_a.py::test_x", "test_b.py::test_z")
+
+
+@pytest.mark.parametrize(
+    ("line", "tests"),
+    [
+        (4, ALL),  # those near come first, then the shortest; one that failed is none
+        (6, ALL[:1]),  # it moved from line 5
+        (5, ALL),  # a new one
+        (3, ALL),  # a default: all of its function
+        (1, ALL[:1]),  # a constant: where it is named
+        (2, ()),
+    ],
+)
+def test_a_line_has_the_tests_that_ran_it_or_what_it_serves(recorded, line, tests):
+    assert recorded.tests("f.py", line) == tests
 
 
 def test_tests_are_run_as_far_as_the_time_goes(recorded, monkeypatch):
-    monkeypatch.setattr(covering, "SECONDS", 10.9)
-    assert len(recorded.tests("f.py", 1)) == 1
-    monkeypatch.setattr(covering, "SECONDS", 11.0)
-    assert len(recorded.tests("f.py", 1)) == 2
+    for seconds, number in ((1.0, 1), (3.0, 2), (11.9, 2), (12.0, 3)):
+        monkeypatch.setattr(covering, "SECONDS", seconds)
+        assert len(recorded.tests("f.py", 4)) == number
 
 
 def test_without_a_record_the_tests_near_the_file_are_run(recorded, monkeypatch):
     monkeypatch.setattr(covering, "near", lambda file: (file,))
-    assert covering.covering("f.py", 1, None) == ("f.py",)
-    assert covering.covering("f.py", 3, recorded) == ("test_a.py::test_y[1]",)
+    assert covering.covering("f.py", 4, None) == ("f.py",)
+    assert covering.covering("f.py", 2, recorded) == ("f.py",)
+    assert covering.covering("f.py", 6, recorded) == ALL[:1]
 
 
 # trying
@@ -266,7 +293,8 @@ def fault(old: str, new: str = "new") -> Fault:
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"), [(0, SURVIVED), (1, KILLED), (2, KILLED), (-1, KILLED), (4, ERROR), (5, ERROR), (3, ERROR)]
+    ("status", "verdict"),
+    [(0, SURVIVED), (1, KILLED), (2, KILLED), (-24, KILLED), (-11, KILLED), (4, ERROR), (5, ERROR), (3, ERROR)],
 )
 def test_a_fault_is_in_the_copy_while_its_tests_run_and_not_after(status, verdict, tmp_path, monkeypatch):
     path = tmp_path / "lmab" / "module.py"
@@ -284,6 +312,66 @@ def test_a_fault_is_in_the_copy_while_its_tests_run_and_not_after(status, verdic
     assert outcome.verdict == verdict
     assert seen == [(tmp_path, ("test_x.py",), 7.0, "new text")]
     assert (path.read_text(), path.stat().st_mtime_ns) == ("old text", before)
+
+
+def test_most_faults_meet_a_few_files_only():
+    names = [f"test_{letter}.py" for letter in "abcdef"]
+    tests = ("test_a.py::x", *names, "test_a.py::y")
+    assert hunt.rounds(tests) == [(*tests[:5], "test_a.py::y"), tests[5:7]]
+    assert hunt.rounds(names[:4]) == [tuple(names[:4])]
+
+
+def test_tests_run_in_the_order_in_which_they_are_wanted():
+    chosen = hunt.Chosen(["test_b.py::y[2]", "test_b.py::x", "test_a.py"], {"x": 12.0, "long": 10.0, "short": 9.9})
+    assert chosen.files() == ["test_b.py", "test_a.py"]
+    names = ["test_a.py::z[1]", "test_b.py::x[0]", "test_b.py::y[1]", "test_b.py::y[2]"]
+    assert [chosen.place(name) for name in names] == [2, 1, None, 0]
+    assert [chosen.place(f"test_a.py::{name}[1]") for name in ("short", "long")] == [2, None]
+
+
+def test_kernels_that_hold_the_changed_one_are_compiled_anew(tmp_path):
+    cache = tmp_path / "lmab" / "_kernel" / "compiled" / "__pycache__"
+    cache.mkdir(parents=True)
+    (cache / "old.nbi").write_text("")
+    with hunt._compiled_anew(tmp_path, "_kernel/reference/em.py"):
+        assert (cache / "old.nbi").exists()
+    with hunt._compiled_anew(tmp_path, "_kernel/compiled/em.py"):
+        assert not cache.exists()
+        cache.mkdir()
+        (cache / "new.nbi").write_text("")
+    assert [path.name for path in cache.iterdir()] == ["old.nbi"]
+
+
+@pytest.mark.parametrize(
+    ("why", "test"),
+    [
+        ("FAILED tests/test_a.py::test_x[a b] - assert 1 - 2", "test_a.py::test_x[a b]"),
+        ("FAILED tests/test_a.py::test_x", "test_a.py::test_x"),
+        ("ERROR tests/test_a.py - ImportError", "test_a.py"),
+        ("no end within 90 s", ""),
+    ],
+)
+def test_the_test_that_killed_is_known(why, test):
+    assert hunt.killer(Outcome(fault("old"), KILLED, 1.0, why)) == test
+
+
+def test_a_test_that_fails_by_itself_kills_nothing(tmp_path, monkeypatch):
+    (tmp_path / "src").mkdir()
+    monkeypatch.setattr(hunt, "ROOT", tmp_path)
+    both = Fault("id", "module.py", 0, "old", "new", ("test_bad.py::test_x", "test_good.py::test_y"))
+
+    def attempt(fault, copy, limit):
+        failed = "FAILED tests/test_bad.py::test_x - flaky"
+        return Outcome(fault, KILLED if len(fault.tests) > 1 else SURVIVED, 1.0, failed)
+
+    def run(copy, tests, limit):
+        return (1, "") if "test_bad.py::test_x" in tests else (0, "")
+
+    monkeypatch.setattr(hunt, "attempt", attempt)
+    monkeypatch.setattr(hunt, "run_tests", run)
+    [outcome] = hunt.hunt([both], 1, 5.0)
+    assert outcome.verdict == SURVIVED
+    assert outcome.fault.tests == ("test_good.py::test_y",)
 
 
 def test_a_survivor_that_is_known_to_change_nothing_is_equivalent(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 def test_every_module_has_an_answer_that_exists():
     for name in house.modules():
         found = near.tests_of(name)
-        assert found, f"no test file for {name or 'lmab'}"
+        assert 1 <= len(found) <= near.MOST, f"{len(found)} test files for {name or 'lmab'}"
         assert all((near.TESTS / file).is_file() for file in found)
 
 
@@ -45,6 +45,13 @@ def test_a_module_without_tests_has_those_of_its_importers(monkeypatch, tmp_path
     (tmp_path / "test_cli.py").write_text("")
     fresh(monkeypatch, tmp_path)
     assert near.tests_of("__main__") == {"test_cli.py"}
+
+
+def test_of_many_neighbours_those_of_the_package_come_first(monkeypatch):
+    neighbours = {"test_cli_a.py", "test_data.py", "test_cli_b.py", "test_a.py"}
+    monkeypatch.setattr(near, "_own", lambda name: neighbours if name == "errors" else set())
+    monkeypatch.setattr(near, "MOST", 2)
+    assert near.tests_of("cli.report") == {"test_cli_a.py", "test_cli_b.py"}
 
 
 def test_what_is_no_source_file_is_refused(tmp_path):

@@ -6,12 +6,15 @@ list of what happened.
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+import serving
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -184,6 +187,136 @@ class Campaign(RuleBasedStateMachine):
 
 def test_a_run_told_in_parts_saved_and_loaded_is_the_run_itself():
     run_state_machine_as_test(Campaign, settings=settings(max_examples=25, stateful_step_count=12, deadline=None))
+
+
+NAMES = ("a", "b")
+REPLICAS = st.integers(0, 1)
+REWARDS = st.sampled_from([None, 0.0, 1.0])
+ALLOWED = st.sampled_from([None, None, ["green", "blue"]])
+
+
+class Served(RuleBasedStateMachine):
+    """Sessions of two replicas on one store that are asked again, told late, restarted and kept waiting."""
+
+    policy: lmab.Policy  # what the service serves, without chance
+    WINDOW = 100.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.loop, self.clock = asyncio.Runner(), serving.Clock()
+        self.replicas: list[tuple[serving.Client, AsyncExitStack]] = []
+        self.answers: dict[str, list[dict]] = {name: [] for name in NAMES}
+        self.rewards: dict[str, list[float | None]] = {name: [] for name in NAMES}
+        self.late: set[tuple[str, int]] = set()
+        for policy in (serving.policy_bytes(floor=0.0), None):
+            self.replicas.append(self.loop.run(self.open(policy)))
+
+    async def open(self, policy: bytes | None) -> tuple[serving.Client, AsyncExitStack]:
+        stack = AsyncExitStack()
+        where = str(Path(self.folder.name) / "events.db")
+        made = serving.served(where, policy, clock=self.clock, window=self.WINDOW)
+        return await stack.enter_async_context(made), stack
+
+    def ask(self, replica: int, name: str, step: int, reward: float | None = None, **more):
+        return self.loop.run(self.replicas[replica][0].decide(name, step, reward, **more))
+
+    def expected(self, name: str, allowed: list[str] | None) -> int:
+        """What the policy plays after all that is known of the session."""
+        state = self.policy.start()
+        for answer, reward in zip(self.answers[name], self.rewards[name], strict=True):
+            state = self.policy.observe(state, answer["arm"], reward)
+        mask = None if allowed is None else np.isin(serving.LABELS, allowed)
+        return int(self.policy.act(state, allowed=mask))
+
+    def refusal(self, name: str, step: int, reward: float) -> tuple[int, str] | None:
+        """Why a reward is refused, if it is."""
+        known = self.rewards[name][step]
+        if known is None:
+            return (410, "too-late") if (name, step) in self.late else None
+        return None if known == reward else (409, "other-reward")
+
+    @rule(replica=REPLICAS, name=st.sampled_from(NAMES), reward=REWARDS, allowed=ALLOWED)
+    def next_step(self, replica, name, reward, allowed):
+        step = len(self.answers[name])
+        if step == 0:
+            reward = None
+        no = None if reward is None else self.refusal(name, step - 1, reward)
+        answer = self.ask(replica, name, step, reward, **({} if allowed is None else {"allowed": allowed}))
+        if no is None and step == serving.HORIZON:
+            no = 422, "beyond-horizon"
+        if no is not None:
+            return serving.refused(answer, *no)
+        if reward is not None:
+            self.rewards[name][-1] = reward
+        assert answer.status_code == 200, answer.text
+        told = answer.json()
+        assert told["arm"] == self.expected(name, allowed)
+        assert (told["step"], told["propensity"], told["recorded"], told["fallback"]) == (step, 1.0, True, False)
+        self.answers[name].append(told)
+        self.rewards[name].append(None)
+
+    def played(self) -> list[tuple[str, int]]:
+        return [(name, step) for name, answers in self.answers.items() for step in range(len(answers))]
+
+    @precondition(played)
+    @rule(replica=REPLICAS, data=st.data())
+    def the_same_question_again(self, replica, data):
+        name, step = data.draw(st.sampled_from(self.played()))
+        assert self.ask(replica, name, step).json() == self.answers[name][step]
+
+    @precondition(played)
+    @rule(replica=REPLICAS, reward=st.sampled_from([0.0, 1.0]), data=st.data())
+    def a_reward_by_itself(self, replica, reward, data):
+        name, step = data.draw(st.sampled_from(self.played()))
+        answer = self.loop.run(self.replicas[replica][0].reward(name, step, reward))
+        no = self.refusal(name, step, reward)
+        if no is not None:
+            return serving.refused(answer, *no)
+        assert answer.status_code == 200, answer.text
+        self.rewards[name][step] = reward
+
+    @rule(replica=REPLICAS, name=st.sampled_from(NAMES))
+    def a_step_too_far(self, replica, name):
+        step = len(self.answers[name])
+        no = (409, "out-of-order") if step else (404, "unknown-session")
+        serving.refused(self.ask(replica, name, step + 1), *no)
+
+    @rule()
+    def the_window_passes(self):
+        self.clock.now += self.WINDOW + 1
+        self.late = set(self.played())
+
+    @rule(replica=REPLICAS)
+    def a_restart(self, replica):
+        self.loop.run(self.replicas[replica][1].aclose())
+        self.replicas[replica] = self.loop.run(self.open(None))
+
+    def teardown(self):
+        try:
+            self.the_store_has_what_was_answered_and_told()
+        finally:
+            for _, stack in self.replicas:
+                self.loop.run(stack.aclose())
+            self.loop.close()
+            self.folder.cleanup()
+
+    def the_store_has_what_was_answered_and_told(self):
+        for name in NAMES:
+            found = self.loop.run(self.replicas[0][0].http.get(f"/v1/sessions/{name}"))
+            if not self.answers[name]:
+                serving.refused(found, 404, "unknown-session")
+                continue
+            rows = found.json()["steps"]
+            assert [row["label"] for row in rows] == [answer["label"] for answer in self.answers[name]]
+            assert [row["reward"] for row in rows] == self.rewards[name]
+
+
+def test_sessions_of_two_replicas_are_those_of_the_policy_in_any_order_of_events(monkeypatch):
+    planned = lmab.plan(serving.BANDIT, horizon=serving.HORIZON).policy
+    monkeypatch.setattr(Served, "policy", planned, False)
+    few = settings(max_examples=4, stateful_step_count=30, deadline=None, phases=[Phase.generate])
+    run_state_machine_as_test(Served, settings=few)
 
 
 @pytest.fixture(scope="module")
