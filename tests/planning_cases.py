@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from fractions import Fraction
+from types import FrameType
 
 import numpy as np
 
@@ -55,6 +58,14 @@ def optimal_at(table: np.ndarray, means: np.ndarray, beliefs: np.ndarray, steps:
     return values.max(axis=1)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C, sent again where a weak reference is being cleared: Python drops and reports what is raised there."""
+    if frame is not None and frame.f_code.co_filename in (_weakrefset.__file__, weakref.__file__):
+        threading.Timer(0.001, signal.raise_signal, [number]).start()
+    else:
+        raise KeyboardInterrupt
+
+
 def interrupted(
     make: Callable[[], lmab.Plan], delays: tuple[float, ...] = (0.03, 0.06, 0.1, 0.15, 0.25, 0.4, 1.0, 2.5)
 ) -> lmab.Plan:
@@ -62,15 +73,19 @@ def interrupted(
 
     On a busy machine Ctrl-C may come before planning has begun, and then it ends the call: it is sent again, later.
     """
-    for delay in delays:
-        timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
-        try:
-            timer.start()
-            plan = make()
-            timer.join()
-        except KeyboardInterrupt:
-            timer.join()
-            continue
-        if plan.status == "interrupted":
-            return plan
-    raise AssertionError("no plan ended as interrupted")
+    before = signal.signal(signal.SIGINT, _interrupt)
+    try:
+        for delay in delays:
+            timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+            try:
+                timer.start()
+                plan = make()
+                timer.join()
+            except KeyboardInterrupt:
+                timer.join()
+                continue
+            if plan.status == "interrupted":
+                return plan
+        raise AssertionError("no plan ended as interrupted")
+    finally:
+        signal.signal(signal.SIGINT, before)
