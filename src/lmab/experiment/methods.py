@@ -398,8 +398,8 @@ ED_MLE_APART = {
 }
 
 DIRECT_MLE = Contender(
-    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=2
-)  # Its prior is learned.
+    "direct-mle", "DirectMLE, uniform play", Learning(typed(DirectMLE, thompson_rounds=0)), revision=3
+)  # Its prior is learned, with the law of arms.
 _DIRECT_FIXED = typed(DirectMLE, thompson_rounds=0, method=_FIXED)
 DIRECT_MLE_FIXED = Contender("direct-mle", "DirectMLE, fixed prior", Learning(_DIRECT_FIXED))
 ED_MLE_FIT = Contender("ed-mle-fit", "ED+MLE, all pairs", Fitting(typed(EDMLE)))

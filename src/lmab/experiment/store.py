@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import platform
 import signal
+import subprocess
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ class Row:
     numpy: str
     python: str
     finished: str  # when, UTC
+    commit: str = ""  # of the code, "+" where files differ from it; "" where it is not known
+    machine: str = ""  # what decides the last bits: see `machine`
 
     @property
     def size(self) -> str:
@@ -70,6 +73,10 @@ class Row:
     @property
     def done(self) -> bool:
         return self.status == DONE
+
+
+_COLUMNS = {field.name for field in fields(Row)}
+_NEEDED = _COLUMNS - {"commit", "machine"}  # older rows do not have these two
 
 
 def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) -> Row:
@@ -88,6 +95,8 @@ def row_of(trial: Trial, found: Measurement | None, status: str, finished: str) 
         numpy=np.__version__,
         python=platform.python_version(),
         finished=finished,
+        commit=_commit(),
+        machine=machine(),
     )
 
 
@@ -153,9 +162,8 @@ class RowStore:
         """All rows, the latest of each id."""
         table = self.folder / "rows.csv.gz"
         found = {row.id: row for row in read_table(table)} if table.exists() else {}
-        columns = {field.name for field in fields(Row)}
         for record in Lines(self.path).records():
-            if record.keys() == columns:
+            if _NEEDED <= record.keys() <= _COLUMNS:
                 found[record["id"]] = Row(**record)
         return list(found.values())
 
@@ -187,7 +195,7 @@ def _from_text(record: dict[str, str]) -> Row:
     """A row from the text of its cells; an empty cell is None except where text is expected."""
     cells: dict[str, Any] = {}
     for field in fields(Row):
-        text, kind = record[field.name], str(field.type)
+        text, kind = record[field.name] if field.name in _NEEDED else record.get(field.name) or "", str(field.type)
         if kind.startswith("str"):
             cells[field.name] = text
         else:
@@ -200,6 +208,39 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("lmab")
+
+
+def _git(*words: str) -> str:
+    folder = Path(__file__).parent.parent
+    return subprocess.run(("git", *words), cwd=folder, capture_output=True, check=True, text=True).stdout.strip()
+
+
+@cache
+def _commit() -> str:
+    """The commit of the code that runs, where it lies in a repository of its own."""
+    try:
+        _git("ls-files", "--error-unmatch", __file__)
+        commit, changed = _git("rev-parse", "--short=10", "HEAD"), _git("status", "--porcelain", "-uno", ".")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return commit + ("+" if changed else "")
+
+
+@cache
+def machine() -> str:
+    """The processor and the libraries on whose rounding the last bits of a row depend."""
+    import numba
+    import scipy
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        told = dict(reversed([[part.strip() for part in line.partition(":")[::2]] for line in lines]))
+        processor = " ".join(told[name] for name in ("model name", "cpu family", "model", "stepping"))
+    except (OSError, KeyError):
+        processor = platform.processor() or platform.machine()
+    blas = [np.show_config(mode="dicts"), scipy.show_config(mode="dicts")]
+    versions = [each["Build Dependencies"]["blas"].get("version", "") for each in blas]
+    return f"{processor}; BLAS {' and '.join(versions)}; SciPy {scipy.__version__}; Numba {numba.__version__}"
 
 
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
