@@ -2,8 +2,9 @@
 
 A figure in prose is followed by a comment that names its row, `24<!-- row: em/ours -->`; it shows as many decimals as
 it showed before. A table stands between `<!-- table: planning -->` and `<!-- end -->`, as the benchmark printed it, or
-as it is made of the rows of several runs (`MADE`); pictures are drawn from rows too (`DRAWN`). A number that looks
-measured and is not, such as a limit, is followed by `<!-- row: none -->`.
+as it is made of the rows of several runs (`MADE`); pictures are drawn from rows too (`DRAWN`). The count of the paper's
+claims that agree is written anew wherever it stands. A number that looks measured and is not, such as a limit, is
+followed by `<!-- row: none -->`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lmab.experiment import RowStore
-from lmab.experiment.page import levers, readings
+from lmab.experiment.page import counted, levers, readings
 
 from . import growth, rows, study_loop
 
@@ -22,6 +23,9 @@ ROOT = Path(__file__).parent.parent
 NUMBER = rf"(?<![\w.,]){rows.NUMBER}"
 FIGURE = re.compile(rf"(?P<number>{NUMBER})(?P<percent>%?)<!-- row: (?P<row>\S+) -->")
 TABLE = re.compile(r"<!-- table: (?P<run>[^/\s]+)(?:/(?P<table>\S+))? -->\n.*?<!-- end -->", re.S)
+CLAIMS = re.compile(
+    r"\d+ of \d+ claims of the paper agree[^,]*(?=, 20 instances each)"
+)  # counted from the paper's rows
 UNIT = r"(?:s|ms|µs|ns|seconds?|microseconds?|minutes?|hours?|kB|MB|GB)\b|times (?:as|the)\b"
 BARE = re.compile(rf"{NUMBER}(?: (?:to|and|or) (?:{NUMBER}|§))?(?: (?:{UNIT}))")
 STORED = ROOT / "docs" / "reproduction"  # rows of the paper's studies
@@ -62,7 +66,8 @@ def filled(text: str, runs: dict[str, rows.Measured]) -> str:
         shown = MADE[run](runs) if run in MADE else runs[run].tables[part or ""]
         return f"<!-- table: {run}{f'/{part}' if part else ''} -->\n\n{shown}\n\n<!-- end -->"
 
-    return TABLE.sub(table, FIGURE.sub(figure, text))
+    text = TABLE.sub(table, FIGURE.sub(figure, text))
+    return CLAIMS.sub(lambda match: counted(RowStore(STORED).rows(), "full"), text)
 
 
 def like(number: str, value: float) -> str:
