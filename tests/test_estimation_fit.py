@@ -12,9 +12,10 @@ from seeds import generator
 
 import lmab
 from lmab.errors import InvalidArgument, InvalidData, LmabWarning
-from lmab.estimation.check import Gain
+from lmab.estimation.check import Calibration, Check, Gain
 from lmab.estimation.families import observe
 from lmab.estimation.fit import _curve
+from lmab.estimation.result import Curve
 from lmab.estimation.shown import Selection
 
 fit_module = sys.modules["lmab.estimation.fit"]  # the package shows the function of this name
@@ -309,25 +310,37 @@ def test_auto_for_gaussian_rewards(rng):
     assert lmab.fit(log, n_types="auto", rewards="gaussian", rng=rng).n_types in (2, 3)
 
 
-def behind(best, errors):
+def behind(best, errors, noise=0.1):
     """Scores behind the best by so many standard errors."""
-    noise = np.tile([-0.1, 0.1], len(best) // 2)
+    noise = np.tile([-noise, noise], len(best) // 2)
     return best - errors * 0.1 / np.sqrt(len(best)) + noise
 
 
 def test_in_doubt_up_to_three_more_but_never_beyond_the_best():
     best = generator(0).normal(size=400)
-    about, behind_by_one, clearly = behind(best, 0.8), behind(best, 1.2), behind(best, 2.2)
+    about, behind_by_one, clearly, far = (behind(best, errors) for errors in (0.8, 1.2, 2.2, 3.5))
+    doubtful = behind(best, 1.2, -0.1)  # not clearly behind `about`
     for scores, chosen in (
-        ([about, clearly, clearly, best, about], 4),  # one is enough, in doubt three more
-        ([about, clearly, clearly, about, best], 4),  # and not four
-        ([about, behind_by_one, best], 3),
-        ([about, best, clearly], 2),
+        ([doubtful, about, clearly, clearly, best, about], 5),  # two are enough, in doubt three more
+        ([doubtful, about, clearly, clearly, about, best], 5),  # and not four
+        ([far, about, best], 3),
         ([best, clearly, about], 1),  # nobody supports more than what predicts best
         ([behind_by_one, best, about], 2),
         ([best], 1),
     ):
         assert _curve(scores).chosen == chosen
+
+
+def test_where_one_type_is_enough_none_is_added_unless_something_was_known_before():
+    """On a log of one type some number of types is often the best by chance."""
+    best = generator(0).normal(size=400)
+    about, clearly = behind(best, 0.8), behind(best, 2.2)
+    for forgiving in (True, False):
+        for scores in ([about, best], [about, clearly, clearly, best, about]):
+            assert _curve(scores, forgiving).chosen == 1
+    assert _curve([behind(best, 1.2), best]).chosen == 2
+    assert _curve([about, clearly, clearly, best, about], told=True).chosen == 4
+    assert _curve([best, clearly, about], told=True).chosen == 1
 
 
 def test_a_learner_keeps_types_to_spare_beyond_the_best():
@@ -361,11 +374,11 @@ def test_the_fit_of_a_learner_has_its_curve_and_no_check(monkeypatch):
 
 def test_one_more_where_the_gain_was_clear_or_fits_do_not_forgive():
     best = generator(0).normal(size=400)
-    about, clearly = behind(best, 0.8), behind(best, 2.2)
+    about, clearly, far = (behind(best, errors) for errors in (0.8, 2.2, 1.2))
     assert _curve([behind(best, 3.5), about, best]).chosen == 3
     assert _curve([behind(best, 3.5), about, clearly, clearly, best]).chosen == 2
-    assert _curve([about, clearly, clearly, best, about], forgiving=False).chosen == 1
-    assert _curve([about, best, clearly], forgiving=False).chosen == 2
+    assert _curve([far, about, clearly, clearly, best], forgiving=False).chosen == 2
+    assert _curve([far, about, best, clearly], forgiving=False).chosen == 3
     assert lmab.EM(prior="learned").forgiving
     assert not lmab.EM(prior=1.0).forgiving
     assert not lmab.estimation.MomentMatching().forgiving
@@ -460,13 +473,67 @@ def test_one_session_is_one_type():
 
 def test_the_reason_of_a_choice_is_true_to_its_list():
     best = generator(0).normal(size=400)
-    assert _curve([behind(best, 0.8), best]).reason == "2 types, because held-out sessions are predicted best so"
+    assert _curve([behind(best, 1.2), best]).reason == "2 types, because held-out sessions are predicted best so"
     few = _curve([behind(best, 0.8), *[behind(best, 2.2)] * 3, best])
     assert few.reason == "1 type, because 5 predict held-out sessions hardly better"
     assert (few.best, few.best_of_several) == (5, 5)
     one = _curve([best, behind(best, 2.2), behind(best, 0.8)])
     assert (one.chosen, one.best, one.best_of_several) == (1, 1, 3)
     assert _curve([best]).best_of_several == 1
+
+
+def verdict(z_one, z_arms=3.0):
+    """A check whose gains are so many standard errors."""
+    line = Calibration(np.zeros(1), np.zeros(1), np.zeros(1), np.ones(1, int), 1.0, 0.1)
+    return Check(3, 60, -1.0, Gain(z_one, 1.0), Gain(z_arms, 1.0), line)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found", "settled", "reason"),
+    [
+        (3, verdict(2.0), 1, "1 type, because the check on held-out sessions does not confirm 3"),
+        (1, verdict(2.1), 3, "3 types, because the check on held-out sessions confirms them"),
+        (3, verdict(2.1), 3, "3 types, because held-out sessions are predicted best so"),
+        (1, verdict(2.0), 1, "1 type, because 3 predict held-out sessions hardly better"),
+        (3, verdict(2.1, 1.0), 3, "3 types, because held-out sessions are predicted best so"),  # little
+        (1, verdict(2.1, 1.0), 1, "1 type, because 3 predict held-out sessions hardly better"),
+    ],
+)
+def test_the_check_has_the_last_word_about_one_type(chosen, found, settled, reason, monkeypatch):
+    """The curve and the check are given here: what is tested is which number is fitted, and what is said of it."""
+    curve = Curve((1, 2, 3), np.array([-2.0, -3.0, -1.0]), np.zeros(3), np.zeros(3), chosen)
+    asked = []
+
+    def check(log, **options):
+        asked.append(options["n_types"])
+        return found
+
+    monkeypatch.setattr(fit_module, "choose", lambda log, **options: curve)
+    monkeypatch.setattr(fit_module, "held_out_check", check)
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=0)
+    method = lmab.EM(restarts=1, tolerance=1e-3, sweeps=2)
+    fit = lmab.fit(log, n_types="auto", method=method, rng=0, selected=False)
+    assert asked == [3]
+    assert (fit.n_types, fit.curve.chosen, fit.curve.reason) == (settled, settled, reason)
+    assert fit.check is found
+    assert reason in fit.message
+
+
+def test_a_number_is_not_settled_where_something_else_may_tell_types(monkeypatch):
+    """With features, in sessions whose arms are alike, or in too few sessions, the check comes after the fit."""
+    curve = Curve((1, 2), np.array([-2.0, -1.0]), np.zeros(2), np.zeros(2), 2)
+    monkeypatch.setattr(fit_module, "held_out_check", lambda log, **options: verdict(0.0))
+    log = lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=200, horizon=4, rng=0)
+    own = np.repeat(np.arange(200) % 4, 4).reshape(200, 4)  # each session has one arm
+    alike = lmab.Sessions.from_arrays(own, generator(0).integers(2, size=own.shape).astype(float), n_arms=4)
+    known = lmab.Sessions.from_arrays(
+        log.arms.reshape(200, 4), log.rewards.reshape(200, 4), features={"a": np.arange(200) % 2}
+    )
+    for sessions, number in ((log, 1), (alike, 2), (known, 2), (log[:9], 2)):
+        found, _ = fit_module._settled(curve, observe(sessions), generator(0))
+        assert found.chosen == number
+    alone = Curve((1,), np.zeros(1), np.zeros(1), np.zeros(1), 1)
+    assert fit_module._settled(alone, observe(log), generator(0)) == (alone, None)
 
 
 def three_types(rng):

@@ -216,7 +216,7 @@ def test_held_out_sessions_judge_model_and_policy(story):
     seen = contents.held_out
     assert certificate.sentence in page.text
     assert "The types are real" in page.text
-    assert f"Chosen: {estimate.n_types}," in page.text
+    assert f"Chosen: {estimate.curve.reason}." in page.text
     assert seen.total[0] == pytest.approx(5 * seen.gain.mean())
     assert seen.gain[0] == pytest.approx(0, abs=1e-12)  # before the first step there is nothing to remember
     with pytest.warns(LmabWarning, match="sessions agree with the policy up to step"):  # the page says so, too

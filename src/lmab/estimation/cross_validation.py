@@ -106,11 +106,14 @@ def check(
         replay=_replay(replayed),
         n_factors=folds[0].n_factors,
     )
-    if not isinstance(sessions, Estimate):
-        return result
-    if sessions.selection is not None:
-        result = result.plus(sessions.selection.gain.mean, sessions.selection.gain.stderr)
-    return result if sessions.known is None else result.plus(*sessions.known)
+    return informed(result, sessions) if isinstance(sessions, Estimate) else result
+
+
+def informed(check: Check, estimate: Estimate) -> Check:
+    """The check of the estimate's log, with what explaining arms, and features, gained on held-out sessions."""
+    if estimate.selection is not None:
+        check = check.plus(estimate.selection.gain.mean, estimate.selection.gain.stderr)
+    return check if estimate.known is None else check.plus(*estimate.known)
 
 
 def _model(

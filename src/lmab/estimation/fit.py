@@ -22,7 +22,8 @@ from . import leaving as who_leaves
 from . import selection, type_priors
 from .assumptions import tested
 from .categorical import CategoricalLog
-from .cross_validation import LEAST
+from .check import Check
+from .cross_validation import LEAST, informed
 from .cross_validation import check as held_out_check
 from .em import EM
 from .families import observe
@@ -69,8 +70,9 @@ def fit(
     Args:
         sessions: the log, in memory or packed; under `EM` the arms may have been chosen by any policy, even one that
             looks at the rewards.
-        n_types: how many types; "auto" takes the number that predicts held-out sessions best, in doubt more. With
-            `Traits`, whose points are the types, it is not given.
+        n_types: how many types; "auto" takes the number that predicts held-out sessions best, or fewer that do so
+            hardly worse, and one where the check on held-out sessions confirms no more. With `Traits`, whose points are
+            the types, it is not given.
         method: `EM(...)`, `Traits(...)`, `MomentMatching(...)` or `TensorDecomposition(...)`.
         rewards: "categorical", "gaussian", "counts" (Poisson laws of items, pages, visits), "binned" (amounts such as
             money or seconds, cut into a few values with 0 apart), or None: categorical on the observed values when they
@@ -118,10 +120,12 @@ def fit(
     silent = leaving == who_leaves.AUTO and sessions.endings is None  # The log does not say how sessions ended.
     form = who_leaves.NONE if silent else who_leaves.asked(leaving, sessions, log, method)
     watch = StopOnce(progress)
-    curve = None
+    curve, asked = None, None
     if n_types == "auto" and not own_number and len(sessions) > 1:
         _warn(_doubts(sessions))
-        curve = choose(log, forgiving=_forgives(method, log), rng=rng, progress=watch)
+        curve = choose(log, forgiving=_forgives(method, log), rng=rng, progress=watch, told=_told(sessions))
+        if check and getattr(method, "checked", False) and not watch.stopped:
+            curve, asked = _settled(curve, log, rng)
         number = curve.chosen
     else:
         number = 0 if own_number else 1 if n_types == "auto" else _number(n_types, len(sessions))
@@ -137,8 +141,8 @@ def fit(
             return _by_type(plain.with_letters(), method, again, rng, watch, where)
 
         result = who_leaves.fitted(result, form, refit, rng, chosen=curve is not None)
-        curve = result.curve or curve
-    if (sessions.features is not None or sessions.persons is not None) and not watch.stopped:
+        curve, asked = (curve, asked) if result.curve is None else (result.curve, None)
+    if _told(sessions) and not watch.stopped:
         result = _with_type_prior(result, method, rng)
     if selected and not watch.stopped:
         result = _with_selection(result, method, always=selected is True, rng=rng, backend=backend)
@@ -160,8 +164,13 @@ def fit(
     if getattr(method, "checked", False) and result.status is not Status.INTERRUPTED:
         found = tested(result.bandit, result.sessions)
         result = replace(result, tested=found if result.selection is None else explained(found))
-        return _checked(result, rng) if check else result
+        return _checked(result, asked, rng) if check else result
     return result
+
+
+def _told(sessions: Sessions | Packed) -> bool:
+    """Whether something is known before a session, which may tell types that rewards alone do not."""
+    return sessions.features is not None or sessions.persons is not None
 
 
 def largest_first(result: Estimate) -> Estimate:
@@ -225,14 +234,39 @@ def _by_type(
     return replace(method.fit(log, n_types=number, rng=rng, progress=watch, **where), curve=curve)
 
 
-def _checked(result: Estimate, rng: np.random.Generator) -> Estimate:
-    """The estimate with what held-out sessions say, where some can be held out and there are types to ask about."""
-    sessions = result.sessions
-    asked = result.n_types > 1 or (result.curve is not None and len(result.curve.n_types) > 1)
-    if not asked or len(sessions) < LEAST or sessions.horizon == 1 or sessions.one_reward is not None:
-        return result
-    n_folds = _FOLDS if result.factors is None else _TRAITS_FOLDS
-    return replace(result, check=held_out_check(result, traits=False, n_folds=n_folds, rng=rng.spawn(1)[0]))
+def _checked(result: Estimate, asked: Check | None, rng: np.random.Generator) -> Estimate:
+    """The estimate with what held-out sessions say, where some can be held out and there are types to ask about.
+
+    Where the number of types was settled by the check, it was `asked` already.
+    """
+    several = result.n_types > 1 or (result.curve is not None and len(result.curve.n_types) > 1)
+    if asked is None and several and _checkable(result.sessions):
+        n_folds = _FOLDS if result.factors is None else _TRAITS_FOLDS
+        return replace(result, check=held_out_check(result, traits=False, n_folds=n_folds, rng=rng.spawn(1)[0]))
+    return result if asked is None else replace(result, check=informed(asked, result))
+
+
+def _checkable(sessions: Sessions | Packed) -> bool:
+    """Whether some sessions can be held out, and rewards tell sessions apart."""
+    return len(sessions) >= LEAST and sessions.horizon > 1 and sessions.one_reward is None
+
+
+def _settled(curve: Curve, log: Log, rng: np.random.Generator) -> tuple[Curve, Check | None]:
+    """The curve with the number of types that the check confirms, and the check; it has the last word about one type.
+
+    The curve looks for the best of several numbers, and the best of several is often better by chance. Where features,
+    persons or the arms that were shown may tell types, they are asked first, and the check comes after them.
+    """
+    sessions = log.sessions
+    if len(curve.n_types) == 1 or _told(sessions) or not _checkable(sessions) or selection.clearly_alike(sessions):
+        return curve, None
+    check = held_out_check(log, n_types=curve.best_of_several, traits=False, n_folds=_FOLDS, rng=rng.spawn(1)[0])
+    number = curve.chosen
+    if not check.over_one_type.sure:
+        number = 1
+    elif check.agrees and number == 1:
+        number = curve.best_of_several
+    return replace(curve, chosen=number, settled=number != curve.chosen), check
 
 
 def _with_type_prior(result: Estimate, method: Estimator, rng: np.random.Generator) -> Estimate:
@@ -398,16 +432,23 @@ def _warn(messages: list[str]) -> None:
 
 
 def choose(
-    log: Log, *, forgiving: bool = True, spare: bool = False, rng: np.random.Generator, progress: StopOnce | None = None
+    log: Log,
+    *,
+    forgiving: bool = True,
+    spare: bool = False,
+    told: bool = False,
+    rng: np.random.Generator,
+    progress: StopOnce | None = None,
 ) -> Curve:
     """Held-out log-likelihood for 1, 2, ... types, until it falls or rises by next to nothing.
 
     Whole sessions are held out, never steps. Enough is the smallest number that predicts as well as the best, up to a
-    standard error. Where it predicts clearly better than one type less, and for fits that are not `forgiving`, the next
-    number is chosen if it predicts as well. Else the choice is the largest of the next three numbers that is not
-    clearly behind the best: superfluous types are harmless to such fits, and one type too few loses what planning
-    needs. No number beyond the best is chosen, because the log supports none; but a learner, whose next sessions tell
-    types apart that this log does not, asks for `spare` types: it loses more by one too few.
+    standard error. Where one type is enough, it is chosen. Where the number predicts clearly better than one type less,
+    and for fits that are not `forgiving`, the next number is chosen if it predicts as well. Else the choice is the
+    largest of the next three numbers that is not clearly behind the best: superfluous types are harmless to such fits,
+    and one type too few loses what planning needs. No number beyond the best is chosen, because the log supports none;
+    but a learner, whose next sessions tell types apart that this log does not, asks for `spare` types: it loses more by
+    one too few. Where features or persons may have `told` more than rewards, one type is as doubtful as any number.
     """
     sessions = sample_rows(len(log.sessions), _SESSIONS, rng)
     folds = np.array_split(sessions, min(_FOLDS, len(sessions)))[: max(1, round(_ENOUGH / len(sessions)))]
@@ -419,7 +460,7 @@ def choose(
         useless = _useless([float(score.mean()) for score in scores])
         if useless >= 2 * _PATIENCE or (useless >= _PATIENCE and n_types > _reach(scores, forgiving)[0]):
             break
-    return _curve(scores, forgiving, spare)
+    return _curve(scores, forgiving, spare, told)
 
 
 def _useless(means: list[float]) -> int:
@@ -448,13 +489,14 @@ def _score(
     return np.concatenate(found)
 
 
-def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True, spare: bool = False) -> Curve:
+def _curve(scores: list[Float[Array, "h"]], forgiving: bool = True, spare: bool = False, told: bool = False) -> Curve:
     means = np.array([score.mean() for score in scores])
     steps = [_mean_and_error(after - before) for before, after in pairwise(scores)]
     gain, stderr = np.array([(0.0, 0.0), *steps]).T
     last, allowed = _reach(scores, forgiving)
     if not spare:
         last = min(last, int(np.argmax(means)))  # more than what predicts best nobody supports
+        last = last if told or _as_good(scores)[0] else 0
     chosen = max(i for i in _as_good(scores, allowed) if i <= last)
     return Curve(tuple(range(1, len(means) + 1)), means, gain, stderr, chosen + 1)
 

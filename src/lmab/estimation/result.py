@@ -154,6 +154,7 @@ class Curve:
     gain: Float[Array, "K"]  # over the number of types before; the first is 0
     stderr: Float[Array, "K"]  # Paired standard error of that gain; the first is 0.
     chosen: int
+    settled: bool = False  # whether the check on held-out sessions decided otherwise than the curve alone
 
     def __post_init__(self) -> None:
         check_same_length("the curve", self.n_types, self.log_likelihood, self.gain, self.stderr)
@@ -175,6 +176,9 @@ class Curve:
     @property
     def reason(self) -> str:
         """Why this many types."""
+        if self.settled:
+            said = f"does not confirm {self.best_of_several}" if self.chosen == 1 else "confirms them"
+            return f"{count(self.chosen, 'type')}, because the check on held-out sessions {said}"
         if self.chosen == self.best:
             return f"{count(self.chosen, 'type')}, because held-out sessions are predicted best so"
         if self.chosen > self.best:

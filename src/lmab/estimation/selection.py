@@ -296,7 +296,12 @@ def _over_all(found: Candidate, log: CategoricalLog, passes: Passes) -> Candidat
 def _alike(site: Site) -> bool:
     """Whether arms of one session are alike for no reason that the log shows: neither its rewards nor its calendar."""
     sessions = site.log.sessions
-    return bool((site.shares > 0).all()) and not reacts(reaction(sessions)) and pairs(sessions) > _PAIRS_CLEAR
+    return bool((site.shares > 0).all()) and not reacts(reaction(sessions)) and clearly_alike(sessions)
+
+
+def clearly_alike(sessions: Sessions | Packed) -> bool:
+    """Whether arms of one session are clearly more alike than those of neighbouring sessions."""
+    return pairs(sessions) > _PAIRS_CLEAR
 
 
 def _doubt(ratio: float, evidence: float) -> str:

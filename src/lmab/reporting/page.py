@@ -526,7 +526,7 @@ def number_of_types(contents: Contents) -> Markup:
     )  # fmt: skip
     note = (
         f"Log-likelihood of held-out sessions; bars are standard errors of the difference from one number to the next. "
-        f"Chosen: {curve.chosen}, where in doubt one type is added because one too many costs little."
+        f"Chosen: {curve.reason}."
     )
     return element(
         "section", element("h2", "Why this many types"), element("figure", chart, element("figcaption", note))
