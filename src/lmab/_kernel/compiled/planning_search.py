@@ -2,9 +2,8 @@
 
 Beyond the reference, an arm's bound is only computed as far as needed to see that another arm's is higher, and a node
 remembers what its bounds already know. Written so that it compiles in seconds: functions are parts of their callers
-where they can be, and take an array and a row rather than a view of the row. A function that is called often and is no
-part of its caller takes arrays rather than a tuple of them, because each of the tuple's arrays would be counted as used
-on every call. All is in one file, because Numba compiles anew when that file changes, and looks at no other.
+where they can be, and take an array and a row rather than a view of the row. All is in one file, because Numba compiles
+anew when that file changes, and looks at no other.
 """
 
 from __future__ import annotations
@@ -23,15 +22,22 @@ NEWS = 0.02  # a point that falls by this fraction of the tolerated error is new
 CODES = 4096  # beyond which a new node takes the price for enough: its own belief would cost three times as much
 LOW = -1e300
 
-fast = njit(cache=True, fastmath=FAST, error_model="numpy")
-plain = njit(cache=True, error_model="numpy")  # short sums over types: vectors would only cost compile time
-part = njit(inline="always", fastmath=FAST, error_model="numpy")  # compiled as a part of its only caller
+# `_nrt=False`: Numba does not count who uses an array, which took four tenths of the time. Such functions cannot make
+# arrays, so they write to those of `Scratch`.
+fast = njit(cache=True, fastmath=FAST, error_model="numpy", _nrt=False)
+plain = njit(cache=True, error_model="numpy", _nrt=False)  # short sums: vectors would only cost compile time
+part = njit(inline="always", fastmath=FAST, error_model="numpy", _nrt=False)  # compiled as a part of its only caller
+counting = njit(cache=True, error_model="numpy")
 
 
 class Scratch(NamedTuple):
     """Arrays that the functions write to and nobody else reads."""
 
+    path: Integer[Array, "T"]  # the nodes of a trial
     children: Float[Array, "Z M"]  # beliefs after each value of the arm at hand
+    vector: Float[Array, "1 M"]  # a plan's
+    weights: Float[Array, "M"]  # of the sawtooth at a new node
+    logs: Float[Array, "M"]  # of its belief, less the prior's
     planes: Float[Array, "Z"]  # the corner planes there
     ratios: Float[Array, "2M"]  # a knapsack's
     sums: Float[Array, "2 BLOCK"]
@@ -43,12 +49,17 @@ class Scratch(NamedTuple):
     spent: Integer[Array, "1"]  # multiplications
 
 
-@fast
+@counting
 def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     """Trials until the bounds at the start differ by at most `tolerance`, `work` is spent or an array is full."""
     n_values = arms.table.shape[0] // arms.means.shape[0]
     scratch = _scratch(arms.means.shape[0], n_values, arms.means.shape[1], horizon)
-    path = np.zeros(horizon + 1, np.int64)
+    return _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch)
+
+
+@fast
+def _trials(arms, price, lower, upper, nodes, horizon, tolerance, work, scratch):
+    n_values, path = scratch.children.shape[0], scratch.path
     while _room(lower, upper, nodes, horizon, n_values):
         depth, down, lowest = 0, True, LOW
         while depth >= 0:
@@ -73,11 +84,15 @@ def run_trials(arms, price, lower, upper, nodes, horizon, tolerance, work):
     return FULL
 
 
-@fast
+@counting
 def _scratch(n_arms, n_values, n_types, horizon):
     screen = np.empty((2, BLOCK), np.float32)
     return Scratch(
+        np.zeros(horizon + 1, np.int64),
         np.empty((n_values, n_types)),
+        np.empty((1, n_types)),
+        np.empty(n_types),
+        np.empty(n_types),
         np.empty(n_values),
         np.empty(2 * n_types),
         np.empty((2, BLOCK)),
@@ -103,7 +118,7 @@ def _room(lower, upper, nodes, horizon, n_values):
 def _open(arms, price, upper, nodes, node, steps, scratch):
     """First bounds on the Q-values of a new node, `steps` to go after it: by the price, and by its own belief."""
     n_codes, n_types, x, share = len(arms.table), arms.corner.shape[1], nodes.beliefs[node], nodes.shares[node]
-    weights, logs = np.empty(n_types), np.empty(n_types)
+    weights, logs = scratch.weights, scratch.logs
     need = max(0.0, -_drop(arms, upper, steps, nodes.beliefs, node, scratch))
     for m in range(n_types):
         weights[m] = arms.scale[steps] * arms.spread[steps, m] * x[m]
@@ -440,9 +455,8 @@ def _add_point(upper, steps, beliefs, row, mass, drop):
 @part
 def _raise_lower(arms, lower, nodes, node, arm, steps, tolerance, scratch):
     """Back up `arm` at the node; keep the vector if it gains. Returns the lower bound there."""
-    children = scratch.children
+    children, vector = scratch.children, scratch.vector
     n_values, n_types = children.shape
-    vector = np.empty((1, n_types))
     for m in range(n_types):
         vector[0, m] = arms.means[arm, m]
     for z in range(n_values):
