@@ -8,7 +8,7 @@ anew when that file changes, and looks at no other.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,11 +22,12 @@ NEWS = 0.02  # a point that falls by this fraction of the tolerated error is new
 CODES = 4096  # beyond which a new node takes the price for enough: its own belief would cost three times as much
 LOW = -1e300
 
-# `_nrt=False`: Numba does not count who uses an array, which took four tenths of the time. Such functions cannot make
-# arrays, so they write to those of `Scratch`.
-fast = njit(cache=True, fastmath=FAST, error_model="numpy", _nrt=False)
-plain = njit(cache=True, error_model="numpy", _nrt=False)  # short sums: vectors would only cost compile time
-part = njit(inline="always", fastmath=FAST, error_model="numpy", _nrt=False)  # compiled as a part of its only caller
+# Numba does not count who uses an array, which took four tenths of the time. Such functions cannot make arrays, so they
+# write to those of `Scratch`.
+_UNCOUNTED: Any = {"_nrt": False, "error_model": "numpy"}
+fast = njit(cache=True, fastmath=FAST, **_UNCOUNTED)
+plain = njit(cache=True, **_UNCOUNTED)  # short sums over types: vectors would only cost compile time
+part = njit(inline="always", fastmath=FAST, **_UNCOUNTED)  # compiled as a part of its only caller
 counting = njit(cache=True, error_model="numpy")
 
 
