@@ -133,6 +133,23 @@ def test_reproduce_runs_resumes_and_draws(tmp_path):
     assert (tmp_path / "figures" / "planning.svg").exists()
     share = {line[0]: float(line[2].split()[0]) for line in first["tables"][0]["cells"]}  # on hard instances
     assert share["Q-MDP"] < 0.9 < share["certified"] <= 1
+    _runs_stored_trials_again(tmp_path, command)
+
+
+def _runs_stored_trials_again(folder, command):
+    told = json.loads(RUNNER.invoke(app, [*command, "--again", "3"]).output)
+    assert told["unlike"] == []
+    assert sum(line["rows"] for line in told["methods"]) == 3
+    assert all(line["equal to the bit"] == line["of this machine"] == line["rows"] for line in told["methods"])
+    lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    wrong = [json.dumps(line | {"value": line["value"] + 1e-9}) for line in lines]
+    (folder / "rows.jsonl").write_text("\n".join(wrong) + "\n")
+    (folder / "rows.csv.gz").unlink()
+    refused = RUNNER.invoke(app, [*command[:-1], "--again", "3"])
+    assert "within 1e-06" in refused.output
+    assert "raise the revision of these methods" in str(refused.exception)
+    (folder / "rows.jsonl").unlink()
+    assert "--again needs stored rows" in str(RUNNER.invoke(app, [*command, "--again", "3"]).exception)
 
 
 def test_reproduce_draws_the_figures_of_the_paper(tmp_path):

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from slow_trials import N_TRIALS, trials
 
 from lmab.errors import InvalidArgument
+from lmab.experiment import store as store_module
 from lmab.experiment.methods import Contender, Measurement, Setting, Trial
-from lmab.experiment.store import RowStore, pending, perform, run_all, write_table
+from lmab.experiment.store import (
+    Again,
+    Row,
+    RowStore,
+    drawn,
+    machine,
+    pending,
+    perform,
+    read_table,
+    repeated,
+    run_all,
+    unlike,
+    write_table,
+)
 
 TESTS = Path(__file__).parent
 
@@ -162,3 +178,73 @@ def test_a_table_of_an_earlier_run_is_extended(tmp_path):
 def test_jobs_is_checked(tmp_path):
     with pytest.raises(InvalidArgument, match="jobs must be an integer of at least 1, got 0"):
         run_all([], RowStore(tmp_path), jobs=0)
+
+
+def _one_row(name: str = "m", machine: str = "here", **changes) -> Row:
+    row = perform(Trial.of(Setting("hard", 3, 10, 4, 100), 0, Contender(name, name, _succeed)))
+    return replace(row, machine=machine, **changes)
+
+
+def test_rows_carry_the_commit_and_the_machine(tmp_path, monkeypatch):
+    row = perform(trials(tmp_path, 0.0)[0])
+    assert "BLAS" in row.machine
+    assert row.machine == machine()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TESTS, capture_output=True, text=True)
+    if head.returncode == 0:
+        assert head.stdout.startswith(row.commit.rstrip("+"))
+        assert len(row.commit.rstrip("+")) == 10
+    store_module._commit.cache_clear()
+    monkeypatch.setattr(store_module, "__file__", str(tmp_path / "store.py"))  # not in a repository
+    assert store_module._commit() == ""
+    store_module._commit.cache_clear()
+
+
+def test_a_table_of_before_the_commit_and_the_machine_were_stored_is_read(tmp_path):
+    row = replace(_one_row(), commit="", machine="")
+    write_table([row], tmp_path / "rows.csv.gz")
+    text = gzip.decompress((tmp_path / "rows.csv.gz").read_bytes()).decode()
+    older = "\n".join(line.rsplit(",", 2)[0] for line in text.splitlines())
+    assert older.splitlines()[0].endswith(",finished")
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(older.encode()))
+    assert read_table(tmp_path / "rows.csv.gz") == [row]
+    record = {name: value for name, value in asdict(row).items() if name not in ("commit", "machine")}
+    store_module.Lines(tmp_path / "more" / "rows.jsonl").append(record)
+    assert RowStore(tmp_path / "more").rows() == [row]
+
+
+def test_rows_of_the_same_machine_must_agree_to_the_bit():
+    row = _one_row()
+    assert unlike([Again(row, row)] * 3) == []
+    other = replace(row, value=np.nextafter(1.0, 2.0))
+    assert Again(row, other).difference == pytest.approx(2.2e-16, rel=0.01)
+    assert unlike([Again(row, row)] * 3 + [Again(row, other)]) == ["m"]
+
+
+def test_of_rows_of_other_machines_half_must_be_close():
+    row, there = _one_row(), _one_row(machine="there")
+    close, far = replace(there, value=1 + 9e-7), replace(there, value=1 + 2e-6)
+    assert unlike([Again(close, row), Again(far, row)]) == []
+    assert unlike([Again(close, row), Again(far, row), Again(far, row)]) == ["m"]
+    other = _one_row("n")
+    assert unlike([Again(far, row), Again(other, other)]) == ["m"]
+
+
+def test_a_row_that_fails_or_lacks_a_number_differs():
+    row = _one_row()
+    assert Again(row, replace(row, status="ValueError: no")).difference == np.inf
+    assert Again(row, replace(row, value=None)).difference == np.inf
+    assert Again(replace(row, distance=0.5), row).difference == np.inf
+    assert Again(replace(row, distance=0.5), replace(row, distance=0.25)).difference == 0.5
+
+
+def test_trials_are_drawn_from_those_that_did_not_run_out_of_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    wanted = trials(tmp_path, 0.0)[:4]
+    rows = [perform(trial) for trial in wanted[:3]]
+    rows[0] = replace(rows[0], note="time limit")
+    assert sorted(trial.id for trial in drawn(wanted, rows, 9)) == [trial.id for trial in wanted[1:3]]
+    assert drawn(wanted, rows, 1) == drawn(wanted, rows, 2)[:1]
+    changed = [rows[1], replace(rows[2], value=7.0)]
+    found = {pair.found.id: pair.difference for pair in repeated(wanted[1:3], changed)}
+    assert found[wanted[1].id] == 0
+    assert found[wanted[2].id] > 0.1

@@ -16,7 +16,7 @@ from ..estimation.passes import connected
 from ..experiment.analysis import wanted
 from ..experiment.page import page, tables
 from ..experiment.plots import draw, draw_figure, draw_regimes
-from ..experiment.store import Row, RowStore, pending, run_all, write_table
+from ..experiment.store import CLOSE, Again, Row, RowStore, drawn, pending, repeated, run_all, unlike, write_table
 from ..experiment.studies import FIGURES, STUDIES, Study
 from .options import ClusterAddress, Json
 from .output import console, progress, show_json, show_table
@@ -35,6 +35,7 @@ def reproduce(
     cluster: ClusterAddress = None,
     out: Annotated[Path, typer.Option(help="Folder of rows and figures.")] = Path("results"),
     plot_only: Annotated[bool, typer.Option("--plot-only", help="Run nothing; draw the rows that are stored.")] = False,
+    again: Annotated[int, typer.Option(help="Run this many stored trials again and compare their rows.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Run a study of the paper or of ours: store rows, a table and figures. By default 10 instances are run.
@@ -49,9 +50,45 @@ def reproduce(
         return
     studies, size = _chosen(names or []), _size(quick, full)
     store = RowStore(out)
+    if again:
+        rows = store.rows()
+        trials = drawn([trial for study in studies for trial in study.trials(size)], rows, again)
+        _show_again(repeated(trials, rows, jobs=jobs), as_json)
+        return
     if not plot_only and studies:
         _run(studies, size, store, jobs, cluster)
     _show(studies, _figures(names or []), size, store, as_json)
+
+
+_AGREEMENT = ("method", "rows", "of this machine", "equal to the bit", f"within {CLOSE:g}", "largest difference")
+
+
+def _show_again(pairs: Sequence[Again], as_json: bool) -> None:
+    """Print how many rows agree, method by method; it is an error where they are not what the code gives."""
+    if not pairs:
+        raise InvalidArgument("--again needs stored rows of the studies, got a folder (--out) without any")
+    methods = {
+        method: [pair for pair in pairs if pair.method == method] for method in sorted({p.method for p in pairs})
+    }
+    lines = [_agreement(method, some) for method, some in methods.items()]
+    wrong = unlike(pairs)
+    if as_json:
+        show_json({"methods": [dict(zip(_AGREEMENT, line, strict=True)) for line in lines], "unlike": wrong})
+    else:
+        shown = [list(map(str, line)) for line in [*lines, _agreement("all", pairs)]]
+        show_table("Stored rows run again", _AGREEMENT, shown)
+    if wrong:
+        raise InvalidArgument(
+            f"stored rows must be what the code gives, got others for {', '.join(wrong)}: raise the revision of these "
+            "methods and run their trials anew"
+        )
+
+
+def _agreement(name: str, pairs: Sequence[Again]) -> list[str | int]:
+    differences = [pair.difference for pair in pairs]
+    n_close = sum(difference <= CLOSE for difference in differences)
+    n_here = sum(pair.same_machine for pair in pairs)
+    return [name, len(pairs), n_here, differences.count(0), n_close, f"{max(differences):.2g}"]
 
 
 def _listed() -> list[dict[str, str | int]]:
@@ -100,7 +137,7 @@ def _run_on(studies: Sequence[Study], size: str, store: RowStore, jobs: int, exe
 def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: RowStore, as_json: bool) -> None:
     rows = store.rows()
     folder, answers = store.folder / "figures", []
-    drawn = [path for name in figures for path in _drawn(name, rows, folder, size)]
+    written = [path for name in figures for path in _paths(name, rows, folder, size)]
     inside = {study.name for name in figures if name in _FIGURES for study in _FIGURES[name].studies}
     for study in studies:
         found = wanted(study, rows, size)
@@ -116,15 +153,15 @@ def _show(studies: Sequence[Study], figures: Sequence[str], size: str, store: Ro
         answers.append(answer)
         if not as_json:
             _print_study(study, answer)
-    if drawn and not as_json:
-        console.print("The paper's figures: " + ", ".join(map(str, drawn)), highlight=False, soft_wrap=True)
+    if written and not as_json:
+        console.print("The paper's figures: " + ", ".join(map(str, written)), highlight=False, soft_wrap=True)
     write_table(rows, store.folder / "rows.csv.gz")
     (store.folder / "reproduction.md").write_text(page(rows, size))
     if as_json:
         show_json([*answers, *({"study": name, "figures": [str(folder / f"{name}.svg")]} for name in figures)])
 
 
-def _drawn(name: str, rows: Sequence[Row], folder: Path, size: str) -> list[Path]:
+def _paths(name: str, rows: Sequence[Row], folder: Path, size: str) -> list[Path]:
     return draw_regimes(folder) if name == _REGIMES else draw_figure(_FIGURES[name], rows, folder, size)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -161,11 +162,16 @@ def levers(rows: Sequence[Row], size: str, n_sessions: int = 10_000) -> str:
     return "\n".join(_markdown(["method", *LAWS], lines))
 
 
+def _flag(size: str) -> str:
+    return "" if size == "standard" else f" --{size}"
+
+
 def page(rows: Sequence[Row], size: str = "standard") -> str:
     """The page, in Markdown; figures are expected in `figures/`."""
     used = {row.id: row for study in STUDIES for row in wanted(study, rows, size)}.values()
-    head = _HEAD.format(flag="" if size == "standard" else f" --{size}")
+    head = _HEAD.format(flag=_flag(size))
     parts = [head, _provenance(list(used)), f"{counted(rows, size)}.\n", _overview(rows, size), _OPEN]
+    parts.append(_origin(rows, size))
     parts += ["## figures\n\nFigures 2 and 3 together.\n", *_judged(BOTH_FIGURES, rows, size), ""]
     drawn = {figure.studies[0].name: figure for figure in FIGURES}
     in_figures = {study.name for figure in FIGURES for study in figure.studies}
@@ -186,6 +192,28 @@ def _provenance(rows: Sequence[Row]) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     facts = f"{len(rows):,} rows, {hours:.1f} hours of computing, {when}; {versions}; seed {rows[0].seed}."
     return f"{facts} {_unfinished(rows)}\n"
+
+
+_ORIGIN = """\
+## Where the rows come from
+
+Each row names the commit of the code and the machine that made it. The same code on the same machine gives the same
+bits, except for plans that stop at their time limit; another processor rounds differently, and where the likelihood is
+flat EM makes that visible in the parameters. `lmab reproduce all{flag} --again 60` runs 60 stored trials again and
+tells how many agree.
+"""
+_OLDER = "not recorded"  # the commit of rows that were stored before rows had one
+
+
+def _origin(rows: Sequence[Row], size: str) -> str:
+    """How many rows of each study were made by which commit."""
+    lines = []
+    for study in STUDIES:
+        counts = Counter(row.commit or _OLDER for row in wanted(study, rows, size))
+        told = [f"{n:,} rows: {commit}" for commit, n in counts.most_common()]
+        lines.append([study.name, "; ".join(told) or "no rows yet"])
+    flag = _flag(size)
+    return "\n".join([_ORIGIN.format(flag=flag), *_markdown(["study", "commit of the code"], lines), ""])
 
 
 def _unfinished(rows: Sequence[Row]) -> str:
