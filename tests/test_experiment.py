@@ -225,6 +225,9 @@ def test_a_figure_of_the_paper_has_its_five_curves_and_ours_below(tmp_path):
     assert text.index(">genie<") < text.index(">ED+MLE as printed<")  # The genie comes first.
     assert "not run yet" not in text
     assert text.count("lost: 1 - V / V genie") == 2
+    assert "losses below" not in text  # The least one is .01.
+    best = [replace(one, value=1.01) if one.method == "direct-mle" else one for one in rows]
+    assert "losses below 0.0001 are drawn at 0.0001" in draw_figure(figure, best, tmp_path, "quick")[1].read_text()
     left = [one for one in rows if one.method != "l-ucrl-published"]
     assert draw_figure(figure, left, tmp_path, "quick")[1].read_text().count("not run yet: L-UCRL as published") == 2
     assert draw_figure(figure, left, tmp_path, "quick")[1].read_bytes() == svg.read_bytes()
@@ -246,6 +249,9 @@ def test_studies_of_many_curves_have_a_panel_for_each_second_value(name, n_panel
     lost = [axes for axes in figure.axes if axes.get_ylabel() == "lost: 1 - V / V genie"]
     assert len(lost) == (2 if name == "naive" else 6)
     assert {axes.get_yscale() for axes in lost} == {"log"}
+    assert ("losses below 0.0001" in figure.get_suptitle()) is (
+        name == "order"
+    )  # There Q-MDP earns what its genie does.
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert sorted(names) == sorted(method.label for method in study.methods() if method.name != "genie")
     assert len(_apart(study, []).axes) == len(study.panels)  # Before the first row there are axes all the same.

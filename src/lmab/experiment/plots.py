@@ -84,7 +84,7 @@ def draw_figure(figure: Figure, rows: Sequence[Row], folder: str | os.PathLike[s
 
     def drawn() -> Any:
         canvas = Canvas(figsize=(9.2, 7.6), layout="constrained")
-        counts = set()
+        counts, losses = set(), []
         for column, study in enumerate(figure.studies):
             found = wanted(study, rows, size)
             above, below = canvas.add_subplot(2, 2, 1 + column), canvas.add_subplot(2, 2, 3 + column)
@@ -93,13 +93,14 @@ def draw_figure(figure: Figure, rows: Sequence[Row], folder: str | os.PathLike[s
             above.set_title(f"{heading_of(study, found)}\nThe paper's methods, Q-MDP{note}", fontsize=9)
             below.set_title("Our forms beside them, certified planner", fontsize=9)
             counts |= _curves(above, study, points(study, found, Panel("per_step_qmdp", "")), PAPER)
-            losses = points(study, found, Panel("fraction", ""))
-            counts |= _curves(below, study, [_lost(point) for point in losses if point.method != GENIE.name], FORMS)
+            lost = [_lost(point) for point in points(study, found, Panel("fraction", "")) if point.method != GENIE.name]
+            counts |= _curves(below, study, lost, FORMS)
+            losses += lost
             above.set_ylabel("reward per step")
             below.set_ylabel("lost: 1 - V / V genie")
             if below.lines:
                 below.set_yscale("log")
-        canvas.suptitle(f"{figure.title}\n{_instances(counts)}", fontsize=10)
+        canvas.suptitle(f"{figure.title}\n{_instances(counts)}{_at_the_least(losses)}", fontsize=10)
         handles = {label: handle for axes in canvas.axes
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}  # fmt: skip
         if handles:
@@ -111,6 +112,12 @@ def draw_figure(figure: Figure, rows: Sequence[Row], folder: str | os.PathLike[s
 
 def _lost(point: Point) -> Point:
     return replace(point, mean=max(1 - point.mean, _LEAST_LOSS))
+
+
+def _at_the_least(losses: Sequence[Point]) -> str:
+    """A line that says so where smaller losses are drawn at the least one."""
+    drawn = any(point.mean == _LEAST_LOSS for point in losses)
+    return f"\nlosses below {_LEAST_LOSS:.4f} are drawn at {_LEAST_LOSS:.4f}" if drawn else ""
 
 
 def _curves(axes: Any, study: Study, found: Sequence[Point], methods: Sequence[Contender]) -> set[int]:
@@ -195,7 +202,9 @@ def _apart(study: Study, rows: Sequence[Row]) -> Any:
         axes.set_title("\n".join(filter(None, names)), fontsize=8)
         _draw_apart(axes, study, panel, [point for point in found[panel] if point.split == split])
     counts = {point.n_instances for some in found.values() for point in some}
-    figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}", fontsize=10)
+    shares = [one for panel, some in found.items() if _is_share(panel) for one in some if one.method != GENIE.name]
+    note = _at_the_least([_lost(point) for point in shares])
+    figure.suptitle(f"{heading_of(study, rows)}\n{_instances(counts)}{note}", fontsize=10)
     handles = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
@@ -204,8 +213,13 @@ def _apart(study: Study, rows: Sequence[Row]) -> Any:
     return figure
 
 
+def _is_share(panel: Panel) -> bool:
+    """Whether the panel shows shares of the genie, which are drawn as what is lost."""
+    return panel.measure.startswith("fraction")
+
+
 def _draw_apart(axes: Any, study: Study, panel: Panel, found: Sequence[Point]) -> None:
-    shares = panel.measure.startswith("fraction")
+    shares = _is_share(panel)
     if shares:
         found = [_lost(point) for point in found if point.method != GENIE.name]
     if found and shares:  # Bars may reach below 0, which no logarithm shows.
