@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from leaving_cases import bandit_people_leave
 from planning_cases import any_bandit, optimal_at
 
 import lmab
-from lmab.planning.information_price import Guess, certify, information_price
-from lmab.planning.problem import Problem
+from lmab.planning.information_price import BeliefGrid, Guess, certify, grid_bound, information_price, letters
+from lmab.planning.problem import Clock, Problem
+from lmab.planning.search import Search
 
 
 def check_everywhere(seed: int) -> float:
@@ -109,3 +113,105 @@ def test_a_guess_that_charges_nothing_is_made_a_bound_all_the_same(level):
     price = certify(problem.means, channels, problem.weights, guess)
     assert np.isfinite(price.at_start)
     assert price.at_start >= lmab.plan(bandit, horizon=4, method=lmab.Exact()).lower
+
+
+def people_leave_everywhere(seed: int) -> float:
+    """As `check_everywhere`, where people leave; a grid of beliefs too. The least slack, relative to the scale."""
+    bandit, horizon = bandit_people_leave(seed)
+    problem, rng = Problem.of(bandit, horizon), np.random.default_rng(seed)
+    channels, stays = letters(problem.table, problem.n_arms, True)
+    n_arms, n_values, n_types = channels.shape
+    guess = Guess(
+        rng.dirichlet(np.full(n_arms, 0.3), horizon + 1),
+        rng.dirichlet(np.full(n_values + n_types, 0.3), (horizon + 1, n_arms)),
+        np.exp(rng.normal(size=horizon + 1) * 2) * np.abs(problem.means).max(),
+    )
+    prior = problem.weights / problem.weights.sum()
+    n_rounds = int(rng.integers(20))
+    prices = [
+        certify(problem.means, channels, prior, guess, stays),
+        information_price(problem.means, problem.table, prior, horizon, people_leave=True, rounds=n_rounds),
+    ]
+    beliefs = np.concatenate([rng.dirichlet(np.full(n_types, c), 4) for c in (0.05, 0.5, 5.0)] + [prior[None]])
+    beliefs *= rng.random((len(beliefs), 1))
+    beliefs[rng.random(beliefs.shape) < 0.1] = 0
+    slack = np.inf
+    for steps in range(1, horizon + 1):
+        best = optimal_at(problem.table, problem.means, beliefs, steps)
+        bounds = [price.bound(beliefs, steps) for price in prices]
+        bounds.append(grid_bound(problem.means, problem.table, beliefs, steps, size=1 << int(rng.integers(11, 16))))
+        slack = min([slack, *(float((bound - best).min()) / problem.scale for bound in bounds)])
+    return slack
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_no_bound_is_below_the_optimum_where_people_leave(block):
+    for seed in range(30 * block, 30 * (block + 1)):
+        assert people_leave_everywhere(seed) >= 0, seed
+
+
+@pytest.mark.slow
+def test_no_bound_is_below_the_optimum_where_people_leave_on_thousands():
+    for seed in range(1000, 4000):
+        assert people_leave_everywhere(seed) >= 0, seed
+
+
+def test_whoever_leaves_gives_back_what_was_learned():
+    """Leaving by chance alone is a discount: what is learned is used less often, and costs less."""
+    base = lmab.random_bandit(4, 8, kind="hard", rng=0)
+    means, prior = base.means.T, base.weights
+    table = 0.8 * np.stack([1 - means, means], axis=1).reshape(-1, 4)
+    found = information_price(means, table, prior, 10, people_leave=True)
+    best = lmab.plan(dataclasses.replace(base, leaving=np.full((4, 8, 2), 0.2)), horizon=10).lower
+    assert best <= found.at_start < 1.25 * best
+
+
+@pytest.mark.parametrize("n_types", [2, 3, 4, 6])
+def test_a_belief_is_the_mean_of_the_points_around_it(n_types):
+    rng = np.random.default_rng(n_types)
+    beliefs = np.concatenate([rng.dirichlet(np.full(n_types, c), 50) for c in (0.05, 1.0)] + [np.eye(n_types)])
+    beliefs = np.concatenate([beliefs, np.zeros((1, n_types))]) * rng.random((101 + n_types, 1))
+    grid = BeliefGrid.within(20_000, n_types)
+    places, weights = grid.around(beliefs)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose((weights[..., None] * grid.points[places]).sum(axis=1), beliefs, atol=1e-14)
+    np.testing.assert_allclose(grid.points.sum(axis=1), 1.0)
+    far = np.abs(grid.points[places] - (beliefs / np.maximum(beliefs.sum(axis=1, keepdims=True), 1e-300))[:, None])
+    assert far[weights > 0].max() <= 1 / grid.n + 1e-12
+    assert len(np.unique(grid.points, axis=0)) == len(grid.points) <= 20_000
+
+
+def test_a_finer_grid_comes_closer_to_the_optimum():
+    bandit, horizon = bandit_people_leave(15)
+    problem = Problem.of(bandit, horizon)
+    best = optimal_at(problem.table, problem.means, problem.weights[None], horizon)[0]
+    sizes = [1 << k for k in (12, 14, 16, 20)]
+    over = [grid_bound(problem.means, problem.table, problem.weights[None], horizon, size=s)[0] - best for s in sizes]
+    assert over[0] > over[-1] >= 0
+    assert over[-1] < 2e-4 * problem.scale
+
+
+def test_a_grid_that_is_too_coarse_or_stopped_proves_nothing():
+    problem = Problem.of(lmab.random_bandit(4, 8, kind="hard", rng=0), 5)
+    given = problem.means, problem.table, problem.weights[None], 5
+    assert np.isinf(grid_bound(*given, size=455 * 16 * 4 - 1)).all()  # there are 455 multiples of 1/12
+    assert np.isfinite(grid_bound(*given, size=455 * 16 * 4)).all()
+    assert np.isinf(grid_bound(*given, size=1 << 20, stop=lambda: True)).all()
+
+
+def test_with_few_types_plans_of_long_sessions_are_proved_soon():
+    """The price alone leaves 6% of this one after ten seconds."""
+    rng, n_types, n_arms = np.random.default_rng(2), 4, 50
+    weights, means = rng.dirichlet(np.full(n_types, 8.0)), rng.uniform(0.05, 0.55, (n_types, n_arms))
+    leaving = np.full((n_types, n_arms, 2), 0.05)
+    for m in range(n_types):
+        means[:, m], leaving[:, m] = 0.7, 0.5
+        means[m, m], leaving[m, m] = 0.9, 0.02
+    bandit = lmab.LatentBandit.bernoulli(weights, means, leaving=leaving)
+    plan = lmab.plan(bandit, horizon=20)
+    assert plan.status == "certified"
+    assert len(plan.trace) < 20
+    small = Search(Problem.of(bandit, 20), 0, memory_limit=1e7)
+    before = small.upper_bound
+    small.bound_on_a_grid(1 << 18, Clock(60.0))  # it would take more memory than it may
+    assert small.upper_bound == before

@@ -17,10 +17,11 @@ from .search import MEMORY_LIMIT, Search
 _OPEN = 16  # batches of trials after which the search counts as open, and linear programs look for superfluous arms
 _GLANCE = 1 << 21  # multiplications spent on trials before each of them
 _ROUNDS = (12, 60)  # sessions of the first rounds of backups
-_MANY = 16  # times as many batches before these, where there are several priors: batches are smaller then
+_MANY = 16  # times as many batches before these, with several priors or where people leave: batches are smaller then
 _PRICE = 3  # batches after which the information price is asked for: easy plans are done by then
 _PRICE_LEAVE = 1  # the same where people leave: there it is worth more than what trials find meanwhile
 _COARSE = 0.98  # part of the gap that trials tolerate where people leave: long sessions are looked through evenly
+_GRIDS = {0: 1 << 18, 1: 1 << 20, 2: 1 << 22, 64: 1 << 24}  # by batch: weights of a grid, where people leave
 _AGAIN = frozenset(first << k for first in (4, 6) for k in range(20))  # batches before which many arms are backed up
 _ROUNDING = 1e-13  # bounds are computed with relative errors well below this
 
@@ -116,12 +117,13 @@ class Certified:
                     search.back_up(rounds[batch])
                 continue
             leave = search.problem.people_leave
-            programs = _PRICE_LEAVE if leave else max(_OPEN, search.problem.n_arms**2 // 100)
-            # After about as long as they take; where people leave, the price gains by them.
-            if batch == (_MANY * programs if many else programs):
+            programs = max(_OPEN, search.problem.n_arms**2 // 100)  # after about as long as they take
+            if batch == (_MANY * programs if many or leave else programs):
                 search.drop_dominated_arms(clock)
             if batch == (0 if search.wide else _PRICE_LEAVE if leave else _PRICE) and not many:
                 search.charge_for_information(clock)
+            if leave and batch in _GRIDS:
+                search.bound_on_a_grid(_GRIDS[batch], clock)
             if search.wide and batch in _AGAIN:  # trials found better arms than backups had tried
                 search.back_up(self.n_beliefs)
             gap = search.upper_bound - search.lower_bound

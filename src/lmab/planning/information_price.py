@@ -1,4 +1,4 @@
-"""The information price: an upper bound on the optimum that charges for what a session learns.
+"""Upper bounds on the optimum: the information price, which charges for what a session learns, and a grid of beliefs.
 
 With t steps to go, at an unnormalised belief x over the types,
 
@@ -6,20 +6,25 @@ With t steps to go, at an unnormalised belief x over the types,
 
 where rho is the prior. Any mixtures q_t over the arms, any laws Q_ta over the values of every arm and any increments
 delta_t = beta_t - beta_{t-1} > 0 give such a bound: `certify` computes it, in double precision. `optimise` only looks
-for those that make it tight. docs/information-price.md has the proof.
+for those that make it tight. `grid_bound` is closer where types are few. docs/information-price.md has the proofs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 
-from .._shapes import Array, Float
+from .._shapes import Array, Float, Integer
 
 _SLACK = 1e-13  # added to the bound, relative to its size: more than what rounding may take from it
 _STEPS = 3  # on the mixtures of several priors, between two on their laws
+_COARSEST, _FINEST = 12, 512  # parts of 1 of which the beliefs of a grid are multiples
+_CHILDREN = 1 << 15  # beliefs that are placed in a grid at once
+_GRID_SLACK = 1e-13  # added to the bound of a grid for each step of each step to go, relative to the largest mean
 _SMALLEST = 1e-9  # share of an arm in a mixture; laws of values: a thousandth of it
 
 
@@ -48,7 +53,7 @@ class Guess:
     """What the bound may be computed from; stages are steps to go, 1 to H (row 0 is not used)."""
 
     mixtures: Float[Array, "T *k A"]  # q_t, of one prior or of each of several
-    laws: Float[Array, "T *k A Z"]  # Q_ta
+    laws: Float[Array, "T *k A Q"]  # Q_ta, over the Z values; where people leave, over the M types that leave, too
     increments: Float[Array, "T *k"]  # delta_t
 
 
@@ -179,12 +184,9 @@ def _rates(increments: Float[Array, "T K"]) -> Float[Array, "T K"]:
 def letters(
     table: Float[Array, "D M"], n_arms: int, people_leave: bool
 ) -> tuple[Float[Array, "A Z M"], Float[Array, "A M"] | None]:
-    """What the arms show, with "left" as one more letter where people leave; and the probability that they stay."""
+    """What the arms show of sessions that go on; and the probability that they do, None where nobody leaves."""
     channels = table.reshape(n_arms, -1, table.shape[1])
-    if not people_leave:
-        return channels, None
-    stays = channels.sum(axis=1)
-    return np.concatenate([channels, np.maximum(1 - stays, 0)[:, None]], axis=1), stays
+    return channels, channels.sum(axis=1) if people_leave else None
 
 
 def certify(
@@ -204,7 +206,7 @@ def certify(
     stages = len(increments)
     rates = np.concatenate([[0.0], np.cumsum(increments[1:])])
     planes = np.zeros((stages, len(prior)))
-    learning = InformationGain(channels)
+    learning = InformationGain(channels, stays, prior)
     for t in range(1, stages):
         divergence = learning.divergence(laws[t])
         payoff = means + rates[t - 1] * divergence
@@ -229,11 +231,11 @@ def optimise(
     """Blahut-Arimoto steps on mixtures and laws, gradient steps on the increments, in single precision."""
     from32, to32 = np.float64, np.float32
     pay, shown, rho = means.astype(to32), channels.astype(to32), prior.astype(to32)
-    learning = InformationGain(shown)
+    learning = InformationGain(shown, None if stays is None else stays.astype(to32), rho)
     entropy = max(-float(prior @ np.log(prior)), 1e-9)
     spread = max(float(np.ptp(means)), 1e-9)
     mixtures = np.full((horizon + 1, len(means)), 1 / len(means), to32)
-    laws = np.tile(distribution(shown @ rho, 1e-3 * _SMALLEST), (horizon + 1, 1, 1))
+    laws = np.tile(learning.first_laws(rho), (horizon + 1, 1, 1))
     knowing = float(prior @ means.max(axis=0) - (means @ prior).max())
     increments = np.full(horizon + 1, max(knowing / entropy, 1e-3 * spread))
     best, best_value = Guess(mixtures.copy(), laws.copy(), increments.copy()), np.inf
@@ -283,20 +285,40 @@ def _by_who_is_there(
 
 
 class InformationGain:
-    """Relative entropies of what the arms show in a type from given laws."""
+    """Relative entropies of what the arms show in a type from given laws.
 
-    def __init__(self, channels: Float[Array, "A Z M"]) -> None:
+    Where people leave, the laws have one more column for every type: that somebody of this type leaves. Whoever leaves
+    takes along what was learned about them, so their part is a refund of what made them differ from the prior.
+    """
+
+    def __init__(
+        self,
+        channels: Float[Array, "A Z M"],
+        stays: Float[Array, "A M"] | None = None,
+        prior: Float[Array, "M"] | None = None,
+    ) -> None:
         self.channels = channels
         self._negative_entropy = (channels * np.log(np.where(channels > 0, channels, 1))).sum(axis=1)
+        self._gone = None if stays is None else np.maximum(1 - stays, 0)
+        if self._gone is not None and prior is not None:
+            self._negative_entropy += self._gone * np.log(np.where(self._gone > 0, self._gone * prior, 1))
 
-    def divergence(self, laws: Float[Array, "A Z"]) -> Float[Array, "A M"]:
-        """KL(P_am || Q_a)"""
-        cross = np.einsum("az,azm->am", np.log(laws), self.channels)
-        return np.maximum(self._negative_entropy - cross, 0)
+    def divergence(self, laws: Float[Array, "A Q"]) -> Float[Array, "A M"]:
+        """KL(P_am || Q_a), less what those who leave give back."""
+        logs, n_values = np.log(laws), self.channels.shape[1]
+        cross = np.einsum("az,azm->am", logs[:, :n_values], self.channels)
+        if self._gone is None:
+            return np.maximum(self._negative_entropy - cross, 0)
+        return self._negative_entropy - cross - self._gone * logs[:, n_values:]
 
-    def shown(self, shares: Float[Array, "A M"]) -> Float[Array, "A Z"]:
+    def shown(self, shares: Float[Array, "A M"]) -> Float[Array, "A Q"]:
         """The law of each arm's values when types come in these shares."""
-        return np.einsum("azm,am->az", self.channels, shares)  # OpenBLAS can raise flags on many small products
+        laws = np.einsum("azm,am->az", self.channels, shares)  # OpenBLAS can raise flags on many small products
+        return laws if self._gone is None else np.concatenate([laws, self._gone * shares], axis=1)
+
+    def first_laws(self, prior: Float[Array, "M"]) -> Float[Array, "A Q"]:
+        """The laws of the arms' values at the prior."""
+        return distribution(self.shown(np.broadcast_to(prior, self._negative_entropy.shape)), 1e-3 * _SMALLEST)
 
     def divergences(self, laws: Float[Array, "K A Z"]) -> Float[Array, "K A M"]:
         """KL(P_am || Q_ka)"""
@@ -381,7 +403,7 @@ def improve(
     rate: float,
     increment: float,
     mixture: Float[Array, "A"],
-    laws: Float[Array, "A Z"],
+    laws: Float[Array, "A Q"],
 ) -> None:
     """One Blahut-Arimoto step on the mixture, and a damped one on the laws, in place."""
     payoff = means + means.dtype.type(rate) * learning.divergence(laws) if rate > 0 else means
@@ -399,3 +421,105 @@ def distribution(shares: Float[Array, "*n k"], smallest: float) -> Float[Array, 
     """The shares made positive and to sum to 1; nonsense becomes equal shares."""
     positive = np.where(np.isfinite(shares), np.maximum(shares, smallest), 1.0)
     return positive / positive.sum(axis=-1, keepdims=True)
+
+
+def grid_bound(
+    means: Float[Array, "A M"],
+    table: Float[Array, "D M"],
+    starts: Float[Array, "K M"],
+    horizon: int,
+    *,
+    size: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> Float[Array, "K"]:
+    """What no policy exceeds from unnormalised beliefs, by dynamic programming over a grid of beliefs.
+
+    Optimal values are convex in the belief, so between the points of a grid they lie below what is interpolated
+    (Lovejoy, 1991). Where an arm leads from each point does not depend on the steps to go, so it is computed once. The
+    grid is the finest one of at most `size` weights; infinite where it would be too coarse to tell anything, or where
+    `stop` says so.
+
+    Examples:
+        >>> means = np.array([[0.9, 0.1], [0.5, 0.6]])
+        >>> table = np.stack([1 - means, means], axis=1).reshape(4, 2)
+        >>> round(float(grid_bound(means, table, np.array([[0.5, 0.5]]), 5, size=4096)[0]), 3)
+        3.358
+    """
+    from scipy.sparse import csr_matrix
+
+    nothing = np.full(len(starts), np.inf)
+    grid = BeliefGrid.within(size // len(table) // table.shape[1], table.shape[1])
+    if grid is None:
+        return nothing
+    points, shape = grid.points, (len(grid.points), len(table), table.shape[1])
+    places, weights = np.empty(shape, np.int32), np.empty(shape)
+    block = max(1, _CHILDREN // len(table))
+    for start in range(0, len(points), block):
+        if stop():
+            return nothing
+        part = slice(start, start + block)
+        children = (points[part, None] * table).reshape(-1, table.shape[1])
+        at, share = grid.around(children)
+        places[part], weights[part] = at.reshape(-1, *shape[1:]), share.reshape(-1, *shape[1:])
+    ends = np.arange(0, places.size + 1, places.size // (len(points) * len(means)))
+    leads = csr_matrix((weights.ravel(), places.ravel(), ends), shape=(len(ends) - 1, len(points)))
+    paid, values = points @ means.T, np.zeros(len(points))
+    for _ in range(horizon):
+        if stop():
+            return nothing
+        values = (paid + (leads @ values).reshape(paid.shape)).max(axis=1)
+    at, share = grid.around(starts)
+    slack = _GRID_SLACK * horizon**2 * float(np.abs(means).max())
+    return (share * (values[at] + slack)).sum(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class BeliefGrid:
+    """Beliefs whose entries are multiples of 1 / n, and the simplices between them (Freudenthal's triangulation).
+
+    A belief is named by its n-fold sums of the last 1, 2, ..., M - 1 entries, which rise. Floors of these are a corner
+    of the simplex around it; raising them one by one, those with the largest fractions first, leads to the others.
+    """
+
+    n: int
+    points: Float[Array, "P M"]
+    choose: Integer[Array, "_ M"]  # binomial coefficients, of which ranks of points are sums
+
+    @classmethod
+    def within(cls, n_points: int, n_types: int) -> BeliefGrid | None:
+        """The finest grid of at most so many points; None where it is too coarse."""
+        n = _COARSEST
+        if n_types < 2 or comb(n + n_types - 1, n_types - 1) > n_points:
+            return None
+        while n < _FINEST and comb(n + n_types, n_types - 1) <= n_points:
+            n += 1
+        sums = np.array(list(combinations_with_replacement(range(n + 1), n_types - 1)))
+        choose = np.array([[comb(k, j) for j in range(n_types)] for k in range(n + n_types + 1)])
+        ends = np.pad(sums, ((0, 0), (1, 1)), constant_values=((0, 0), (0, n)))
+        points = np.empty((len(sums), n_types))
+        points[_ranks(sums, choose)] = np.diff(ends, axis=1)[:, ::-1] / n
+        return cls(n, points, choose)
+
+    def around(self, beliefs: Float[Array, "k M"]) -> tuple[Integer[Array, "k M"], Float[Array, "k M"]]:
+        """The points around unnormalised beliefs, and the weights whose sum with them each belief is."""
+        sums = np.cumsum(beliefs[:, ::-1], axis=1)
+        mass = sums[:, -1:]
+        sums = np.minimum(sums[:, :-1] * (self.n / np.where(mass > 0, mass, 1)), self.n)
+        corner = np.floor(sums)
+        order = np.argsort(corner - sums, axis=1, kind="stable")
+        fractions = np.take_along_axis(sums - corner, order, axis=1)
+        weights = -np.diff(fractions, axis=1, prepend=1.0, append=0.0) * mass
+        corner, rows, places = corner.astype(np.int64), np.arange(len(sums)), np.empty(beliefs.shape, np.int64)
+        places[:, 0] = _ranks(corner, self.choose)
+        for step, raised in enumerate(order.T, start=1):
+            corner[rows, raised] += 1
+            places[:, step] = _ranks(corner, self.choose)
+        return np.minimum(places, len(self.points) - 1), weights  # a point outside the grid has no weight
+
+
+def _ranks(sums: Integer[Array, "k m"], choose: Integer[Array, "_ M"]) -> Integer[Array, "k"]:
+    """The place of each rising row among all of them."""
+    total = np.zeros(len(sums), np.int64)
+    for place, column in enumerate(sums.T):
+        total += choose[column + place, place + 1]
+    return total

@@ -22,7 +22,7 @@ from .._kernel.reference.planning_search import (
 from .._shapes import Array, Float, Integer
 from ..model.type_prior import nearest
 from .backups import Rounds, VectorSet, fixed_arms
-from .information_price import InformationPrice, information_price, information_prices
+from .information_price import InformationPrice, grid_bound, information_price, information_prices
 from .problem import Clock, PriorBounds, Problem
 
 _SAMPLE = 10  # arms looked at before all are
@@ -35,6 +35,7 @@ MEMORY_LIMIT = 4e9  # bytes
 _PART, _LEAST_WORK = 2, 1 << 19  # of several roots one of so many is worked on, with as many multiplications
 _CLOSER = 0.1  # share of the tolerance at which one of several roots is left alone
 _OWN_PRICES = 1 << 22  # priors times means times steps up to which every prior has its own price
+_WEIGHT = 64  # bytes that a grid takes for each of its weights, at most
 _START = 512  # vectors and points per step at first; nodes: twice that
 _FEW = 128  # points and nodes at first, of one of several roots
 _WIDE = 1 << 16  # bytes of a node, of many arms: a tree of those does not grow, and is begun anew where it is full
@@ -347,6 +348,15 @@ class Search:
             stop=lambda: clock.expired,
         )
         self.use([price] * n)
+
+    def bound_on_a_grid(self, size: int, clock: Clock) -> None:
+        """Lower the upper bounds at the starts to those of a grid of beliefs: with few types they are close."""
+        if _WEIGHT * size > self.memory_limit:
+            return
+        arms, horizon = self.arms, self.problem.horizon
+        found = grid_bound(arms.means, arms.table, self.starts, horizon, size=size, stop=lambda: clock.expired)
+        for nodes, bound in zip(self.roots, found.tolist(), strict=True):
+            nodes.upper[0] = min(nodes.upper[0], bound)
 
     def use(self, prices: Sequence[InformationPrice]) -> None:
         """Take over the prices, and grow the trees anew: what their nodes hold was computed without. Points stay."""

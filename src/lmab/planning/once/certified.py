@@ -9,7 +9,7 @@ import numpy as np
 
 from ..._shapes import Array, Float
 from ...errors import Status
-from ..information_price import Guess, InformationGain, InformationPrice, Stage, certify, distribution, improve, letters
+from ..information_price import Guess, InformationGain, InformationPrice, Stage, certify, improve, letters
 from ..problem import Clock, Plan, PriorBounds, Problem
 from ..search import Search
 from .exact import n_sets
@@ -63,7 +63,7 @@ def arm_prices(
     prior = problem.weights / problem.weights.sum()
     channels, stays = letters(problem.table, problem.n_arms, problem.people_leave)
     if start is None:
-        prices, guess = _first_prices(problem), _first_guess(problem, channels, prior)
+        prices, guess = _first_prices(problem), _first_guess(problem, InformationGain(channels, stays, prior), prior)
     else:
         prices, guess = start.prices, start.guess
     prices, guess = _optimise(problem, channels, stays, prior, prices, guess, rounds, stop, fresh=start is None)
@@ -76,13 +76,13 @@ def _first_prices(problem: Problem) -> Float[Array, "A M"]:
     return np.maximum(problem.means - best, 0)
 
 
-def _first_guess(problem: Problem, channels: Float[Array, "A Z M"], prior: Float[Array, "M"]) -> Guess:
+def _first_guess(problem: Problem, learning: InformationGain, prior: Float[Array, "M"]) -> Guess:
     horizon, means = problem.horizon, problem.means
     entropy = max(-float(prior @ np.log(prior)), 1e-6)
     known = float(prior @ -np.sort(-means, axis=0)[:horizon].sum(axis=0))
     fixed = float(np.sort(means @ prior)[-horizon:].sum())
     increment = max((known - fixed) / horizon / entropy, 1e-3 * float(np.ptp(means)), 1e-12)
-    laws = np.tile(distribution(channels @ prior, 1e-12), (horizon + 1, 1, 1))
+    laws = np.tile(learning.first_laws(prior), (horizon + 1, 1, 1))
     mixtures = np.full((horizon + 1, len(means)), 1 / len(means))
     return Guess(mixtures, laws, np.full(horizon + 1, increment))
 
@@ -100,7 +100,8 @@ def _optimise(
 ) -> tuple[Float[Array, "A M"], Guess]:
     """Steps on mixtures, laws, increments and prices in turn, in single precision; returns the best of the rounds."""
     single, horizon = np.float32, problem.horizon
-    pay, rho, learning = problem.means.astype(single), prior.astype(single), InformationGain(channels.astype(single))
+    pay, rho = problem.means.astype(single), prior.astype(single)
+    learning = InformationGain(channels.astype(single), None if stays is None else stays.astype(single), rho)
     price, floor = prices.astype(single), 1e-4 * max(float(np.ptp(problem.means)), 1e-9)
     now = Guess(guess.mixtures.astype(single), guess.laws.astype(single), guess.increments.copy())
     entropy = max(-float(prior @ np.log(prior)), 1e-6)
