@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmab.estimation.climb import climb
+import lmab
+from lmab.estimation import climb as climb_module
+from lmab.estimation.climb import climb, cluster, draw_starts
+from lmab.estimation.families import observe
 
 BOTTOM = np.zeros((1, 1, 1))
 
@@ -142,3 +145,26 @@ def test_order_pick_and_after():
     assert more.n_maps.tolist() == [5, 5]
     assert more.traces[0] == (5.0, 6.0, 6.0, 7.0, 8.0)
     assert not more.stopped
+
+
+def test_clusters_of_a_part_take_the_others_in():
+    features = np.repeat([[0.0], [9.0], [20.0]], 40, axis=0) + np.linspace(-1, 1, 120)[:, None]
+    labels = cluster(features, np.ones(120), 3, np.random.default_rng(0), every=7)
+    assert [len(np.unique(labels[i : i + 40])) for i in (0, 40, 80)] == [1, 1, 1]
+    assert len(np.unique(labels)) == 3
+
+
+@pytest.mark.parametrize(("many", "every"), [(False, 1), (True, 6)])
+def test_of_many_arms_clusters_are_looked_for_in_a_part(many, every, monkeypatch):
+    log = observe(lmab.simulate(lmab.random_bandit(3, 8, rng=0), lmab.Uniform(8), n_sessions=300, horizon=5, rng=0))
+    asked = []
+
+    def spy(*arguments, every=1):
+        asked.append(every)
+        return cluster(*arguments, every=every)
+
+    monkeypatch.setattr(climb_module, "cluster", spy)
+    monkeypatch.setattr(climb_module, "_CLUSTERED", log.n_distinct // 6)
+    monkeypatch.setattr(climb_module, "many_arms", lambda log: many)
+    draw_starts(log, 3, 2, np.random.default_rng(0))
+    assert asked[0] == every

@@ -393,15 +393,14 @@ def test_many_arms_are_searched_briefly_and_climbed_to_a_tolerance_per_parameter
     few = lmab.fit(log, n_types=3, method=method, check=False, selected=False, rng=0)
     assert max(maps for _, _, maps in climbs) == 5000
     climbs.clear()
-    monkeypatch.setattr("lmab.estimation.em.MANY_ARMS", log.n_arms - 1)
+    monkeypatch.setattr("lmab.estimation.prior._MANY_ARMS", log.n_arms - 1)
     many = lmab.fit(log, n_types=3, method=method, check=False, selected=False, rng=0)
     left = 1e-5 * observe(log).n_parameters(3)
     assert {one for _, one, _ in climbs} == {left}
-    starts, _, _ = zip(*climbs, strict=True)
-    first = starts.index(4, 1)  # four finishers under the first prior, then the same four under the learned one
-    assert sum(maps for _, _, maps in climbs[: first + 1]) <= 150 + 20
-    assert next((models, maps) for models, _, maps in climbs[first + 1 :]) == (4, 40)
-    assert climbs[-1][0] == 2
+    assert [(models, maps) for models, _, maps in climbs[:2]] == [(8, 20), (4, 40)]
+    assert climbs[2][0] == 2  # finishers under the first prior, within 150 maps
+    assert climbs[2][2] <= 150
+    assert [(models, maps) for models, _, maps in climbs[3:]] == [(2, 5000)]  # the same two under the learned one
     assert many.log_likelihood > few.log_likelihood - 20
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -462,6 +463,22 @@ def test_large_logs_hold_out_fewer_folds(n_sessions, n_folds, monkeypatch, rng):
     assert len(folds) == n_folds
     assert sum(map(len, folds)) == pytest.approx(n_folds * n_sessions / 5, abs=5)
     assert len(np.unique(np.concatenate(folds))) == sum(map(len, folds))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_the_number_of_types_of_many_arms_comes_from_briefer_fits(many, monkeypatch, rng):
+    monkeypatch.setattr(fit_module, "many_arms", lambda log: many)
+    log = observe(lmab.simulate(SEPARATED, lmab.Uniform(4), n_sessions=40, horizon=3, rng=rng))
+    asked = []
+
+    def brief(self, train, **options):
+        asked.append(self)
+        return SimpleNamespace(bandit=SEPARATED)
+
+    monkeypatch.setattr(lmab.EM, "fit", brief)
+    monkeypatch.setattr(fit_module, "MAX_TYPES", 1)
+    fit_module.choose(log, rng=rng)
+    assert {(one.restarts, one.sweeps) for one in asked} == {(3, 12) if many else (6, 24)}
 
 
 def test_one_session_is_one_type():

@@ -268,7 +268,7 @@ def test_three_values_and_normal_rewards_are_learned(rng):
         assert estimate.bandit.distance(truth) < 0.35
 
 
-def asked_for(monkeypatch, n_arms, sweeps):
+def asked_for(monkeypatch, n_arms, sweeps, n_steps=1):
     """The schedule and the threads that the chains get."""
     asked = []
 
@@ -280,7 +280,7 @@ def asked_for(monkeypatch, n_arms, sweeps):
         return Found
 
     monkeypatch.setattr(prior_module, "run", run)
-    log = SimpleNamespace(sessions=SimpleNamespace(n_arms=n_arms))
+    log = SimpleNamespace(sessions=SimpleNamespace(n_arms=n_arms, n_steps=n_steps))
     assert prior_module.learn(log, "bandit", sweeps, np.random.default_rng(0), 7) == "the prior"
     return asked
 
@@ -298,6 +298,15 @@ def test_of_the_sweeps_the_last_ones_are_kept_and_none_is_added(monkeypatch, swe
 def test_many_arms_need_fewer_and_shorter_chains(monkeypatch):
     assert asked_for(monkeypatch, 501, 130) == [(prior_module.Schedule(chains=2, burn=20, keep=8, thin=2), 7)]
     assert asked_for(monkeypatch, 501, 16) == [(prior_module.Schedule(chains=2, burn=8, keep=4, thin=2), 7)]
+
+
+@pytest.mark.parametrize(
+    ("n_arms", "n_steps", "many"),
+    [(500, 300_000, False), (501, 1, True), (101, 300_001, True), (100, 10**9, False), (101, 300_000, False)],
+)
+def test_arms_are_many_above_500_or_above_100_of_a_large_log(monkeypatch, n_arms, n_steps, many):
+    (found,) = asked_for(monkeypatch, n_arms, 130, n_steps)
+    assert found[0].chains == (2 if many else 4)
 
 
 def coded(arms, paid, n_arms):

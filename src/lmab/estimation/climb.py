@@ -14,6 +14,7 @@ import numpy as np
 from .._shapes import Array, Bool, Float, Integer
 from .log import Log, Prior
 from .passes import Passes
+from .prior import many_arms
 from .tensor_decomposition import TensorDecomposition
 
 _FIRST_REACH = 16.0  # Longest jump at first, in units of the plain map's; it grows while jumps succeed.
@@ -23,6 +24,7 @@ _ROUNDING = 1e-13  # Gains below this part of the objective are noise.
 _DENSE = 400  # Features up to which the eigenvectors come from a full decomposition.
 _MAX_DIMENSIONS = 12  # Most spectral features.
 _LLOYD = 20  # Most iterations of Lloyd's algorithm.
+_CLUSTERED = 10_000  # Sessions, about, among which the centres of clusters are looked for, of many arms.
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +225,8 @@ def draw_starts(data: Log, n_types: int, n_starts: int, rng: np.random.Generator
     n_clustered = (n_starts - len(starts) + 1) // 2 if n_types > 1 and data.n_distinct > n_types else 0
     if n_clustered:
         features = spectral_features(data, min(n_types - 1, _MAX_DIMENSIONS))
-        labels = [cluster(features, data.multiplicity, n_types, rng) for _ in range(n_clustered)]
+        every = max(len(features) // _CLUSTERED, 1) if many_arms(data) else 1
+        labels = [cluster(features, data.multiplicity, n_types, rng, every=every) for _ in range(n_clustered)]
         starts += [data.clustered(one, n_types) for one in labels]
     return np.concatenate([*starts, data.random_models(n_starts - len(starts), n_types, rng)])
 
@@ -265,9 +268,28 @@ def spectral_features(data: Log, n_dimensions: int) -> Float[Array, "N k"]:
 
 
 def cluster(
-    features: Float[Array, "N k"], multiplicity: Float[Array, "N"], n_clusters: int, rng: np.random.Generator
+    features: Float[Array, "N k"],
+    multiplicity: Float[Array, "N"],
+    n_clusters: int,
+    rng: np.random.Generator,
+    every: int = 1,
 ) -> Integer[Array, "N"]:
-    """Labels from k-means++ followed by a few of Lloyd's iterations."""
+    """Labels from k-means++ followed by a few of Lloyd's iterations.
+
+    Only one session in `every` is looked at to find the clusters; then every session joins the nearest one.
+
+    Examples:
+        >>> features = np.repeat([[0.0], [5.0]], 50, axis=0) + np.linspace(-1, 1, 100)[:, None]
+        >>> labels = cluster(features, np.ones(100), 2, np.random.default_rng(0), every=10)
+        >>> len(set(labels[:50])), len(set(labels[50:])), bool(labels[0] == labels[-1])
+        (1, 1, False)
+    """
+    if every > 1:
+        some = features[::every]
+        labels = cluster(some, multiplicity[::every], n_clusters, rng)
+        sizes = np.maximum(np.bincount(labels, minlength=n_clusters), 1)
+        sums = np.stack([np.bincount(labels, column, minlength=n_clusters) for column in some.T], axis=1)
+        return _nearest(features, sums / sizes[:, None])
     centres = np.empty((0, features.shape[1]))
     nearest = np.ones(len(features))
     for _ in range(n_clusters):

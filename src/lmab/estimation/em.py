@@ -18,7 +18,7 @@ from .climb import Climb, Confined, Likelihood, climb, draw_starts
 from .families import observe
 from .log import LEARNED, START, Log, Prior
 from .passes import DEVICES, Threads, opened
-from .prior import MANY_ARMS, learn, unlearnable
+from .prior import learn, many_arms, unlearnable
 from .result import Estimate, Estimator, Progress, Request, Starts, StopOnce
 
 _PILOT = 10_000  # Sessions on which the starts of a larger log compete.
@@ -48,7 +48,8 @@ class EM(Estimator):
         restarts: how many starts; they compete in rounds, and the best climb to convergence.
         tolerance: a climb has converged when about this much log-likelihood remains to be gained per distinct
             session; less in proportion where they are fewer than 10,000 and maps cost next to nothing. Of more than
-            500 arms, a thousand times this per parameter will do: the log leaves far more open.
+            500 arms (100, where the log has more than 300,000 steps) a thousand times this per parameter will do: the
+            log leaves far more open.
         max_iterations: most maps (passes over the log) of one start.
         accelerate: SQUAREM, which never lets the likelihood fall; False: plain EM.
         prior: "learned" lets the arms tell what arms are like here (their centres, and how they spread over types),
@@ -162,7 +163,7 @@ class EM(Estimator):
         """
         rng, progress = request.rng, request.progress
         pilot = self._pilot(task, rng)
-        sampled, many = pilot is not task, task.log.sessions.n_arms > MANY_ARMS
+        sampled, many = pilot is not task, many_arms(task.log)
         searcher = replace(self, max_iterations=min(_BRIEF, self.max_iterations)) if many else self
         found, starts = searcher._search(pilot, request)
         best = found.models[found.order()]
@@ -226,7 +227,8 @@ class EM(Estimator):
         models = self._starts(pilot, request)
         n_starts = len(models)
         if pilot is task:
-            outcome = self._finish(task, models, _FINISHERS, _ROUNDS, progress)
+            finishers = _LARGE_FINISHERS if many_arms(task.log) else _FINISHERS
+            outcome = self._finish(task, models, finishers, _ROUNDS, progress)
             return outcome, tally(outcome, n_starts)
         found = self._compete(pilot, models, _FINISHERS, _ROUNDS, progress)
         models = data.soften(models if found is None else found.models)
@@ -306,7 +308,7 @@ class EM(Estimator):
 
         n_distinct = task.log.n_distinct
         left = self.tolerance * n_distinct * min(1.0, n_distinct / _CHEAP)
-        if task.log.sessions.n_arms > MANY_ARMS:
+        if many_arms(task.log):
             left = max(left, min(_LOOSER * self.tolerance, _LOOSEST) * task.log.n_parameters(task.n_types))
         return climb(task, models, left=left, max_maps=max_maps, accelerate=self.accelerate, observer=observe)
 

@@ -29,9 +29,9 @@ _CHAINS, _KEEP = 4, 10  # averages need fewer draws than quantiles
 _LEAST_ARMS = 3  # fewer say nothing about what arms are like
 _TELLING, _HARDLY_TOLD = 500, 0.005  # sessions that say how much is told of types, and what makes two types half one
 _NO_PLAYS = 1e-3  # stands for no plays, where the strength would be 0 / 0
-MANY_ARMS = 500  # Of more arms, averages over them need fewer and shorter chains.
+_SOME_ARMS, _MANY_ARMS = 100, 500  # arms that are many where the log is large, and that are many of any log
 _FEW_CHAINS, _SHORT_BURN, _FEW_KEPT, _SHORT_THIN = 2, 20, 8, 2
-_LARGE = 300_000  # steps, arms counted as 100, above which fewer chains have to do
+_LARGE = 300_000  # steps above which fewer chains have to do; for draws, an arm counts as 100 steps
 _ALPHAS = np.exp(np.linspace(np.log(0.3), np.log(1000.0), 50))  # how much alike groups may be
 _FIRST_ALPHA = 10.0
 _LEAST_SHARE = 1e-9  # Least share of a type in a group.
@@ -50,12 +50,22 @@ def unlearnable(log: Log) -> str | None:
     return None
 
 
+def many_arms(log: Log) -> bool:
+    """Whether averages over the arms need fewer and shorter chains, and climbs may leave more open.
+
+    More than 500 arms are many, and more than 100 are where the log has more than 300,000 steps, because a pass over
+    it takes long, and few sessions would not tell as many parameters.
+    """
+    n_arms = log.sessions.n_arms
+    return n_arms > _MANY_ARMS or (n_arms > _SOME_ARMS and log.sessions.n_steps > _LARGE)
+
+
 def learn(log: Log, bandit: LatentBandit, sweeps: int, rng: np.random.Generator, threads: int | None = None) -> Prior:
     """The prior of every arm, from chains of `sweeps` sweeps that start at `bandit`, a fit to the log."""
     keep = min(_KEEP, -(-sweeps // 4))
     thin = max(min(sweeps // (2 * keep), 3), 1)
     chains, burn = _CHAINS, max(sweeps - keep * thin, 0)
-    if log.sessions.n_arms > MANY_ARMS:
+    if many_arms(log):
         chains, burn = _FEW_CHAINS, min(burn, _SHORT_BURN)
         keep, thin = min(keep, _FEW_KEPT), min(thin, _SHORT_THIN)
     schedule = Schedule(chains, burn, keep, thin)
