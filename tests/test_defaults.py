@@ -265,6 +265,11 @@ DEFAULTS: list[tuple[str, Callable[..., Any], str, Any, Any]] = [
     ("owner", "call", "option", "value", "other"), DEFAULTS, ids=[f"{r[0]}-{r[2]}" for r in DEFAULTS]
 )
 def test_an_option_left_out_is_its_documented_value_and_another_shows(owner, call, option, value, other):
+    compare(owner, call, option, value, other)
+
+
+def compare(owner: str, call: Callable[..., Any], option: str, value: Any, other: Any) -> None:
+    """Leave an option out, give its value, and give another one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LmabWarning)  # short logs and loose tolerances warn, as they should
         left_out, given, changed = call(), call(**{option: value}), call(**{option: other})

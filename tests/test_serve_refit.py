@@ -441,6 +441,17 @@ def test_a_tie_goes_to_the_plan_that_is_asked_for(tmp_path, rng, monkeypatch, ti
     go(scenario())
 
 
+def test_a_refit_learns_its_prior_and_compares_at_90_percent(monkeypatch, tmp_path, rng):
+    log, asked = log_of([0.0] * 200), []
+    monkeypatch.setattr(refit_module, "fit", lambda sessions, **how: asked.append(how["method"].prior))
+    monkeypatch.setattr(refit_module, "compare", lambda *_, **how: asked.append(how["confidence"]))
+    policy, model = lmab.policies.Stationary(0), SimpleNamespace(bandit=TRUTH)
+    for options in (RefitOptions(), RefitOptions(prior=2.0, confidence=0.8)):
+        refit_module.fit_from(None, log.sessions, 2, options, rng)
+        refit_module._Night(None, tmp_path, options, rng, 0.0, (), ())._compared(log, None, model, policy, 1)
+    assert asked == ["learned", 0.9, 2.0, 0.8]
+
+
 def test_ties_are_newer_or_older():
     with pytest.raises(InvalidArgument, match="ties must be 'newer' or 'older', got 'both'"):
         RefitOptions(ties="both")
