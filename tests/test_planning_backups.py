@@ -10,7 +10,7 @@ from seeds import generator
 
 from lmab import LatentBandit, random_bandit
 from lmab.planning import backups
-from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, observe, useful_arms
+from lmab.planning.backups import QuickLookahead, Rounds, backup, fixed_arms, join, largest, observe, useful_arms
 from lmab.planning.lookahead import lookahead_values
 from lmab.planning.problem import Problem
 from lmab.testing.oracle import small_bandit
@@ -144,3 +144,11 @@ def test_plans_with_few_of_many_arms_are_plans_for_all(monkeypatch):
             own = problem.table[2 * arm : 2 * arm + 2]
             plans = [problem.means[arm] + own[0] * a + own[1] * b for a in later for b in later]
             assert min(np.abs(plan - vector).max() for plan in plans) < 1e-9
+
+
+@pytest.mark.parametrize("n_ends", [1, 2, 7])
+def test_the_largest_of_a_short_axis_is_that_of_numpy(n_ends):
+    array = np.random.default_rng(n_ends).normal(size=(5, 4, n_ends)).astype(np.float32)
+    before = array.copy()
+    np.testing.assert_array_equal(largest(array), before.max(axis=2))
+    np.testing.assert_array_equal(array, before)

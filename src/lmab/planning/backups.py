@@ -81,9 +81,9 @@ class QuickLookahead:
             ends = np.zeros((len(part), gains.shape[1]), np.float32)
             for pairs in self.pairs:
                 moments = (part @ pairs).reshape(len(part), -1, n_ends)
-                ends += moments.max(axis=2)
+                ends += largest(moments)
                 rest -= moments
-            ends = ends if self.whole else ends + rest.max(axis=2)
+            ends = ends if self.whole else ends + largest(rest)
             gains[start : start + block] += self.lengths[remaining - 1] * ends
         return gains
 
@@ -300,6 +300,14 @@ def stayed(
     cumulative = beliefs.cumsum(axis=1)
     draw = rng.random((len(beliefs), 1)) * cumulative[:, -1:]
     return beliefs, keys, np.minimum((cumulative <= draw).sum(axis=1), beliefs.shape[1] - 1)
+
+
+def largest(array: Float[Array, "n A K"]) -> Float[Array, "n A"]:
+    """The maximum over the last axis, which is short: entry by entry, several times as fast as `max(axis=2)`."""
+    best = array[..., 0].copy()
+    for place in range(1, array.shape[2]):
+        np.maximum(best, array[..., place], out=best)
+    return best
 
 
 def single(array: Array) -> Array:
